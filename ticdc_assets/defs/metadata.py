@@ -97,7 +97,7 @@ def decoding_metadata(
                 (
                     *place,
                     str(progress.watermark_ts),
-                    _moment_of(progress.watermark_ts),
+                    time_text(progress.watermark_ts),
                     progress.steps_back,
                 )
                 for place, progress in sorted(statistics.progress().items())
@@ -267,15 +267,16 @@ def _topics_metadata(watermark: GlobalWatermark) -> dg.MetadataValue:
                 str(topic.state),
                 topic.partitions,
                 "unknown" if topic.tables is None else str(topic.tables),
-                _moment_of(topic.watermark_ts),
-                _moment_of(topic.retired_ts),
+                time_text(topic.watermark_ts),
+                time_text(topic.retired_ts),
             )
             for topic in watermark.topics
         ],
     )
 
 
-def _moment_of(tso: int | None) -> str:
+def time_text(tso: int | None) -> str:
+    """Return the time of a TSO to the millisecond; "" for None."""
     return "" if tso is None else to_datetime(tso).isoformat(timespec="milliseconds")
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 import dagster as dg
 
 from ticdc_assets.config import Changefeed
-from ticdc_assets.defs.metadata import Metadata, tso_metadata
+from ticdc_assets.defs.metadata import Metadata, time_text, tso_metadata
 from ticdc_assets.defs.table_schemas import table_of
 from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.observe.judging import claims, judge_quarantine
@@ -20,7 +20,7 @@ from ticdc_assets.observe.verdicts import Check
 from ticdc_assets.observe.wording import LISTED, duration
 from ticdc_assets.pipeline.cuts import HeldRows
 from ticdc_assets.pipeline.faults import Faults
-from ticdc_assets.tso import lag_seconds, to_datetime
+from ticdc_assets.tso import lag_seconds
 
 SEEN_UNTIL = "seen_until"
 """Metadata of an evaluation: up to which moment of quarantining it has looked."""
@@ -133,11 +133,7 @@ def _topics_table(status: Status) -> dg.MetadataValue:
                 item.partitions,
                 item.backlog,
                 "" if item.watermark_ts is None else str(item.watermark_ts),
-                (
-                    ""
-                    if item.watermark_ts is None
-                    else to_datetime(item.watermark_ts).isoformat(timespec="milliseconds")
-                ),
+                time_text(item.watermark_ts),
             )
             for item in slowest[:LISTED]
         ],
@@ -169,7 +165,7 @@ def _held_table(status: Status, held: Iterable[HeldRows]) -> dg.MetadataValue:
                 item.rows,
                 status.age_seconds(item.since),
                 item.since.isoformat(timespec="seconds"),
-                to_datetime(item.min_ts).isoformat(timespec="milliseconds"),
+                time_text(item.min_ts),
             )
             for item in held
         ],
