@@ -9,8 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.changelog.fold import fold
+
+from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.claim_check import ClaimCheckStore
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.errors import WireError

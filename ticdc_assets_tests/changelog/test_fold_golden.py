@@ -20,7 +20,6 @@ from ticdc_assets_tests.golden import (
     folded,
     rows_last_changed_here,
 )
-from ticdc_assets_tests.reference.fold import fold
 
 
 @pytest.mark.parametrize(("variant", "name"), SCENARIOS)

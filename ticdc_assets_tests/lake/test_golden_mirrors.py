@@ -24,7 +24,6 @@ from ticdc_assets_tests.golden import (
 )
 from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables, treat_as_large
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes, feed_of, synced_in_steps
-from ticdc_assets_tests.reference.fold import fold
 
 pytestmark = pytest.mark.spark
 

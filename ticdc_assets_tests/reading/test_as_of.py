@@ -23,7 +23,6 @@ from ticdc_assets_tests.golden import (
 from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 from ticdc_assets_tests.lake.test_golden_mirrors import renumbered
-from ticdc_assets_tests.reference.fold import fold
 
 pytestmark = pytest.mark.spark
 
