@@ -9,8 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ticdc_assets.changelog.fold import fold
-
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.claim_check import ClaimCheckStore
 from ticdc_assets.config import ClaimCheck
@@ -20,6 +18,7 @@ from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.reference.fold import fold
 
 Rows = dict[tuple[str, str], Counter[str]]
 """For each (database, table) its rows as comparable text, with how often each is there."""
