@@ -23,6 +23,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from ticdc_assets.capture import CaptureRecord, CaptureWriter
 from ticdc_assets.config import load_settings
 from ticdc_assets.defs.checks import judge_cheaply
+from ticdc_assets.defs.cursors import read_cursor
 from ticdc_assets.defs.sensors import SensorCursor, tick
 from ticdc_assets.defs.steps import steps_of
 from ticdc_assets.engine.control import write_table
@@ -504,7 +505,7 @@ def test_everybody_tells_the_same(
         checked = {key.name: item for key, item in judge_cheaply(steps, instance, NOW).items()}
         with dg.build_sensor_context(instance=instance) as context:
             ticked = tick(context, steps, NOW)
-    cursor = SensorCursor.from_text(ticked.cursor)
+    cursor = read_cursor(ticked.cursor, SensorCursor)
     assert checked.pop("lake_readable").passed
     assert {
         name: {"level": DAGSTER_LEVELS[item.level], "sentence": item.description}

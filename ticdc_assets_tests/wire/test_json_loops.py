@@ -309,11 +309,12 @@ def test_plain_messages_keep_their_places_among_others() -> None:
 def test_nearly_all_rows_of_the_encoders_are_plain(wire_format: WireFormat, folder: str) -> None:
     """The long way means the same, so only this sees a short way that is never taken."""
     records = [Record(key=item.key, value=item.value) for item in golden.messages(folder)]
-    regular = DECODERS[wire_format](batch_of(records))
+    batch = batch_of(records)
+    regular = DECODERS[wire_format](batch)
     assert regular is not None
     events = [event for record in records for event in decode(wire_format, record)]
     rows = sum(isinstance(event, RowChange) for event in events)
-    taken = regular.columns["kind"].to_pylist().count(ROW)
+    taken = regular.to_batch(batch).column("kind").to_pylist().count(ROW)
     # Open Protocol's numbers with an exponent, of which there are many in this scenario, are not.
     least = 0.8 if wire_format is WireFormat.OPEN_PROTOCOL else 0.95
     assert least * rows <= taken <= rows
