@@ -3,12 +3,14 @@
 The broker is started once for the session; tests that stop, kill or secure one start their own.
 """
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -95,6 +97,34 @@ def test_unknown_option_is_named() -> None:
 
 
 # --- no broker ---
+
+
+@pytest.mark.parametrize(
+    "ask", [Administration.ping, Administration.topic_names], ids=["ping", "topic_names"]
+)
+def test_a_question_without_an_answer_leaves_no_client(
+    ask: Callable[[Administration], object],
+) -> None:
+    """It has threads that go on trying, and commands seldom look for garbage."""
+
+    def asked() -> "weakref.ref[Administration]":
+        dead = KafkaSource(bootstrap_servers=f"{HOST}:{free_port()}", topics=("t",))
+        administration = Administration(dead, timeout_seconds=1)
+        try:
+            ask(administration)
+        except SourceUnavailableError:
+            return weakref.ref(administration)
+        raise AssertionError
+
+    gc.disable()
+    try:
+        left = asked()
+        deadline = time.monotonic() + 10
+        while left() is not None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("call", [partial(end_offsets, timeout_seconds=0.5), list_twice])

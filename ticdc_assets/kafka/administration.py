@@ -211,7 +211,8 @@ class Administration:
             try:
                 future.set_result(self._client.list_topics(timeout=self._timeout))
             except KafkaException as error:
-                future.set_exception(error)
+                # Its frames have the client: see `_answer`.
+                future.set_exception(error.with_traceback(None))
 
         # This call blocks, and while it does nobody would hear of a refusal.
         Thread(target=list_topics, name="list-topics", daemon=True).start()
@@ -396,17 +397,23 @@ class Administration:
             self._client.poll(0)
             error = self._trouble.verdict()
             if error is not None and not future.done():
-                raise error
+                try:
+                    raise error
+                finally:
+                    # It has this frame, and so the client, which would go on until garbage is
+                    # looked for.
+                    del error
         try:
-            answer = future.result(0)
-        except KafkaException as error:
-            kafka_error: KafkaError = error.args[0]
+            # Raised, it would have this frame, and so the client, which would go on until garbage
+            # is looked for.
+            refusal = future.exception(0)
         except TimeoutError:
-            kafka_error = KafkaError(KafkaError._TIMED_OUT)
-        else:
-            self._trouble.forget()
-            return answer
-        raise self._unavailable(kafka_error, topic, partition)
+            raise self._unavailable(KafkaError(KafkaError._TIMED_OUT), topic, partition) from None
+        if isinstance(refusal, KafkaException):
+            raise self._unavailable(refusal.args[0], topic, partition)
+        answer = future.result(0)
+        self._trouble.forget()
+        return answer
 
     def _unavailable(
         self, error: KafkaError, topic: str | None, partition: int | None
