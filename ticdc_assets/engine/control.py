@@ -58,8 +58,7 @@ def open_table(path: AnyPath, version: int | None = None) -> DeltaTable | None:
             table = _newest(path) if version is None else _at(path, version)
         except TableNotFoundError:
             table = None
-    finding = _absence(path, version) if table is None else passed_over(path, table.version())
-    if finding is not None:
+    if table is None and (finding := _absence(path, version)) is not None:
         raise damaged(path, finding)
     return table
 
@@ -72,7 +71,16 @@ def opened(path: AnyPath, version: int | None = None) -> DeltaTable:
 def _at(path: AnyPath, version: int) -> DeltaTable | None:
     # Where there is no folder, delta-rs would make one.
     is_there = isinstance(path, RemotePath) or (path / LOG).is_dir()
-    return opened(path, version) if is_there else None
+    return _looked_through(path, version) if is_there else None
+
+
+def _looked_through(path: AnyPath, version: int | None = None) -> DeltaTable:
+    """Open a table whose commits since the last checkpoint are all there."""
+    table = opened(path, version)
+    finding = passed_over(path, table.version())
+    if finding is not None:
+        raise damaged(path, finding)
+    return table
 
 
 def _newest(path: AnyPath) -> DeltaTable | None:
@@ -89,7 +97,7 @@ def _newest(path: AnyPath) -> DeltaTable | None:
         known = _OPENED.pop(path, None)
     # Who commits by an open table brings it to a later version.
     if known is None or known[:2] != (mark, known[2].version()) or _is_passed(path, known[1]):
-        table = opened(path)
+        table = _looked_through(path)
         known = mark, table.version(), table
     with _LOCK:
         _OPENED[path] = known
