@@ -6,17 +6,17 @@ retired or empty. Nothing is stored: it is computed again each time, and is neve
 published cut.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ticdc_assets.changelog.progress import GlobalWatermark, TopicFacts, global_watermark
-from ticdc_assets.changelog.topics import TopicRows, topic_tables
+from ticdc_assets.changelog.topics import TopicRows, TopicTables, topic_tables
+from ticdc_assets.engine.control import kept
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.positions import PartitionOffsets, known_partitions
 from ticdc_assets.pipeline.schema_tables import read_ddls
 from ticdc_assets.pipeline.totals import NO_TOPIC
-from ticdc_assets.registry.history import RegisteredDdl
 
 _OF_TABLES = frozenset({"row", "bootstrap"})
 
@@ -32,35 +32,42 @@ def read_watermark(
     cut = newest_cut(paths) if cut is None else cut
     return global_watermark(
         statistics.progress(),
-        topic_facts(known_partitions(paths), statistics, read_ddls(paths)),
+        _topic_facts(known_partitions(paths), statistics, _tables_by_topic(paths, statistics)),
         published_ts=0 if cut is None else cut.tso,
     )
 
 
-def topic_facts(
+def _tables_by_topic(paths: LakePaths, statistics: ChangeStatistics) -> Mapping[str, TopicTables]:
+    return kept(
+        paths.ddl_history,
+        f"tables by topic of batch {statistics.batch}",
+        lambda: topic_tables(
+            read_ddls(paths),
+            (
+                TopicRows(
+                    topic=row["topic"],
+                    database=row["database"],
+                    table=row["table"],
+                    min_ts=row["min_ts"] or 0,
+                    max_ts=row["max_ts"] or 0,
+                )
+                for row in statistics.rows
+                if row["kind"] in _OF_TABLES and row["database"] is not None
+            ),
+        ),
+    )
+
+
+def _topic_facts(
     partitions: Iterable[PartitionOffsets],
     statistics: ChangeStatistics,
-    ddls: Iterable[RegisteredDdl],
+    tables: Mapping[str, TopicTables],
 ) -> tuple[TopicFacts, ...]:
     """Return what is known of each topic that was landed from or looked at."""
     by_topic: dict[str, list[PartitionOffsets]] = {}
     for item in partitions:
         by_topic.setdefault(item.topic, []).append(item)
     decoded = {row["topic"] for row in statistics.rows} - {NO_TOPIC}
-    tables = topic_tables(
-        ddls,
-        (
-            TopicRows(
-                topic=row["topic"],
-                database=row["database"],
-                table=row["table"],
-                min_ts=row["min_ts"] or 0,
-                max_ts=row["max_ts"] or 0,
-            )
-            for row in statistics.rows
-            if row["kind"] in _OF_TABLES and row["database"] is not None
-        ),
-    )
     topics: list[TopicFacts] = []
     for topic in sorted(by_topic.keys() | decoded):
         listed, told = by_topic.get(topic, []), tables.get(topic)
