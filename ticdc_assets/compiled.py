@@ -4,10 +4,11 @@ In: a function of numbers and numpy arrays. Out: the same function, compiled by 
 first called with arguments of new types.
 
 Compiled code is stored in a folder of the user, so only the first process on a machine waits for
-it. The folder's name depends on the text of all modules with such functions, so changed code is
-compiled again, whatever its timestamp. Unchanged code is found again wherever the package is: in a
-folder, or in the zip that Spark copies to another place for each application. These modules are
-called `*_loops.py`, and a compiled function uses only functions and constants of such modules.
+it. The folder's name depends on the text of all modules with such functions, and of this one, which
+says how they are compiled: changed code is compiled again, whatever its timestamp. Unchanged code
+is found again wherever the package is: in a folder, or in the zip that Spark copies to another
+place for each application. These modules are called `*_loops.py`, and a compiled function uses only
+functions and constants of such modules.
 
 The code in that folder is executed, so no other user may have write access to it (`user_cache`).
 Without such a folder, each process compiles for itself and logs this once.
@@ -112,7 +113,7 @@ def _setting(name: str, value: str) -> Iterator[None]:
         setattr(config, name, before)
 
 
-_LOOPS = "_loops.py"
+_LOOPS = ("_loops.py", "compiled.py")
 
 
 @cache

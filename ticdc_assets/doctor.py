@@ -407,7 +407,7 @@ def _check_truncation(paths: LakePaths) -> list[Check]:
         return []  # it happened under a lease only
     return [
         Check(
-            name=f"retention {paths.changefeed}",
+            name=f"truncation {paths.changefeed}",
             ok=False,
             found=f"{table.name}: an earlier version removed rows and did not say below which cut",
             needed="a base cut whose rows stand for those that are gone",

@@ -14,13 +14,15 @@ from importlib.resources.abc import Traversable
 PACKAGE = __package__ or "ticdc_assets"
 
 
-def own_files(suffix: str = "", package: str = PACKAGE) -> Iterator[tuple[str, Traversable]]:
-    """Yield each file whose name ends so, by its path below the package's folder, in order."""
+def own_files(
+    suffix: str | tuple[str, ...] = "", package: str = PACKAGE
+) -> Iterator[tuple[str, Traversable]]:
+    """Yield the files whose names end so, by their paths below the package's folder, in order."""
     yield from _below(files(package), "", suffix)
 
 
 @cache
-def own_digest(suffix: str = "") -> str:
+def own_digest(suffix: str | tuple[str, ...] = "") -> str:
     """Return 16 hexadecimal digits that tell the texts and names of these files."""
     return digest_of((name, file.read_bytes()) for name, file in own_files(suffix))
 
@@ -34,7 +36,9 @@ def digest_of(contents: Iterable[tuple[str, bytes]]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _below(folder: Traversable, place: str, suffix: str) -> Iterator[tuple[str, Traversable]]:
+def _below(
+    folder: Traversable, place: str, suffix: str | tuple[str, ...]
+) -> Iterator[tuple[str, Traversable]]:
     for item in sorted(folder.iterdir(), key=lambda item: item.name):
         if item.is_dir():
             if item.name != "__pycache__":

@@ -70,6 +70,7 @@ class FilePart:
         line: number of the line, or row, at its begin.
         columns: the names that the file gave to columns before, None for none.
         in_rows: whether it begins among the rows of an SQL statement.
+        is_bare: whether no row of that statement is before its begin.
     """
 
     file: ExportFile
@@ -78,6 +79,7 @@ class FilePart:
     line: int = 1
     columns: tuple[str, ...] | None = None
     in_rows: bool = False
+    is_bare: bool = False
 
 
 def split_file(
@@ -96,7 +98,8 @@ def split_file(
     begin = FilePart(file=file)
     try:
         for found in _found_rows(filesystem, root, FilePart(file=file), dialect):
-            if found.next_part.begin - begin.begin >= most:
+            # The last part sees the end of the file, and so tells whether something was cut off.
+            if begin.begin + most <= found.next_part.begin < file.size:
                 parts.append(replace(begin, end=found.next_part.begin))
                 begin = found.next_part
     except (OSError, pa.ArrowException):
@@ -253,21 +256,45 @@ def _sql_found(
         batches.append(
             (columns, _batch(data, *(item[first:count] for item in (begins, ends, lines))))
         )
+    in_rows = state == sql_loops.ROWS
+    before = heads[headed - 3] if headed else 0
+    is_bare = in_rows and count == before and (headed > 0 or part.is_bare)
     problem = None
-    # With all places taken there may be whole rows behind `used`. What is left behind them must be
-    # blanks: a comma promises another row.
-    if is_last and count < most and state == sql_loops.ROWS and data[used:].strip():
-        problem = "the last row is incomplete"
+    # With all places taken there may be whole rows behind `used`. A part that ends before its file
+    # does may end anywhere between rows.
+    if is_last and part.end is None and count < most and headed < _MOST_HEADS:
+        rest = data[used:]
+        # Behind rows must be blanks: a comma promises another row, as VALUES does.
+        if in_rows and (is_bare or rest.strip()):
+            problem = "the last row is incomplete"
+        elif not in_rows and _begins_insert(rest):
+            problem = "the last statement is incomplete"
     return (
         _Found(
             batches=batches,
             next_part=replace(
-                part, line=int(line), columns=columns, in_rows=state == sql_loops.ROWS
+                part, line=int(line), columns=columns, in_rows=in_rows, is_bare=is_bare
             ),
             problem=problem,
         ),
         int(used),
     )
+
+
+_NOT_SQL = re.compile(rb"(?:\s++|(?:#|--(?=\s|\Z))[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)*+")
+_WORD = re.compile(rb"[A-Za-z]+")
+
+
+def _begins_insert(statement: bytes) -> bool:
+    """Tell whether a statement is an INSERT or REPLACE, or was cut in that word."""
+    blank = _NOT_SQL.match(statement)
+    word = _WORD.match(statement, blank.end() if blank else 0)
+    if word is None:
+        return False
+    found = word[0].upper()
+    if word.end() == len(statement):
+        return b"INSERT".startswith(found) or b"REPLACE".startswith(found)
+    return found in (b"INSERT", b"REPLACE")
 
 
 _NAME = re.compile(r"`((?:[^`]|``)*)`|([^\s,`]+)")

@@ -45,6 +45,7 @@ _LONGEST_INTEGER: Final = len(str(_MIN_INTEGER))
 # A string without its end swallows the rest: the parser stops there too, and as each attempt to
 # match succeeds, a scan never goes back and stays linear.
 _STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_BRACKETS_AT_ONCE: Final = 1 << 20
 _OTHER_BYTES: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _CONSTANT: Final = re.compile("NaN|-?Infinity")
 _STRING_OR_MARK: Final = re.compile(rf"{_STRING.pattern}|[\[{{,]", re.DOTALL)
@@ -117,12 +118,16 @@ def check_depth(text: str) -> None:
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     brackets = _STRING.sub("", text).encode().translate(None, _OTHER_BYTES)
-    # Of the four, [ (5b) and { (7b) have this bit, ] (5d) and } (7d) do not.
-    steps = np.where(np.frombuffer(brackets, np.uint8) & 2, np.int8(1), np.int8(-1))
-    if np.cumsum(steps, dtype=np.int32).max(initial=0) > MAX_DEPTH:
-        raise WireError(
-            "too_deep", "byte 0", f"at most {MAX_DEPTH} nested arrays and objects", "more"
-        )
+    depth = 0
+    for begin in range(0, len(brackets), _BRACKETS_AT_ONCE):
+        some = np.frombuffer(brackets[begin : begin + _BRACKETS_AT_ONCE], np.uint8)
+        # Of the four, [ (5b) and { (7b) have this bit, ] (5d) and } (7d) do not.
+        depths = np.cumsum(np.where(some & 2, np.int8(1), np.int8(-1)), dtype=np.int32)
+        if depth + depths.max() > MAX_DEPTH:
+            raise WireError(
+                "too_deep", "byte 0", f"at most {MAX_DEPTH} nested arrays and objects", "more"
+            )
+        depth += int(depths[-1])
 
 
 def dumps(value: Any) -> bytes:

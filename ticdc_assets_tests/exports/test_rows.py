@@ -301,3 +301,44 @@ def test_sql_that_was_cut_behind_a_row_is_told(tmp_path: Path, end: str, most: i
     found, lines = read(tmp_path, "d.t.000.sql", content, CsvDialect(backslash=True), most=most)
     assert found == [*images([(1, "x", None), (2, "y", None)]), "unreadable_file"]
     assert lines == [2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "INSERT INTO `t` VALUES\n",
+        "INSERT INTO `t` VALUES",
+        "INSERT INTO `t` VALU",
+        "INSERT INTO `t` (`n`,",
+        "INS",
+        "-- more\n/* * */ replace into `t`",
+    ],
+)
+@pytest.mark.parametrize("most", [5, 1 << 30])
+def test_sql_that_was_cut_in_the_head_of_a_statement_is_told(
+    tmp_path: Path, end: str, most: int
+) -> None:
+    (tmp_path / "d.t-schema.sql").write_text(CREATE + ";\n")
+    content = f"INSERT INTO `t` VALUES\n(1,'x',NULL),\n(2,'y',NULL);\n{end}".encode()
+    found, _ = read(tmp_path, "d.t.000.sql", content, CsvDialect(backslash=True), most=most)
+    assert found == [*images([(1, "x", None), (2, "y", None)]), "unreadable_file"]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "/*!40101 SET NAMES binary*/",
+        "-- INSERT INTO `t` VALUES\n",
+        "-- INSERT",
+        "# INSERT INTO",
+        "/* INSERT",
+        "INSERTED",
+        "SET x = 1",
+    ],
+)
+@pytest.mark.parametrize("most", [5, 1 << 30])
+def test_sql_that_ends_between_statements_is_whole(tmp_path: Path, end: str, most: int) -> None:
+    (tmp_path / "d.t-schema.sql").write_text(CREATE + ";\n")
+    content = f"INSERT INTO `t` VALUES\n(1,'x',NULL);\n{end}".encode()
+    found, _ = read(tmp_path, "d.t.000.sql", content, CsvDialect(backslash=True), most=most)
+    assert found == images([(1, "x", None)])
