@@ -899,15 +899,21 @@ def test_one_changefeed_that_fails_does_not_keep_the_others(commands: Commands, 
     changefeed = StandInChangefeed(upstream, "t", partitions=1)
     write_capture(commands.folder / "capture.jsonl", changefeed.tick())
     commands.add_capture("broken", "there-is-no-such-file.jsonl")
+    commands.add_capture("blocked", "capture.jsonl")
     commands.add_capture("whole", "capture.jsonl")
+    blocked = commands.paths("blocked").base
+    Path(blocked).parent.mkdir(parents=True, exist_ok=True)
+    Path(blocked).touch()
     result = commands.run("sync")
     assert result.exit_code == 1
     assert "whole: published: cut 1" in result.stdout
     # A slow machine also gets lines of progress.
     told = [line for line in result.stderr.splitlines() if not re.match(r"[0-9]+ s: ", line)]
-    assert told[-1] == "Error: could not sync broken; see the reasons above"
-    assert "there-is-no-such-file.jsonl" in told[-2]
-    assert len(told) == 2
+    assert told[-1] == "Error: could not sync broken, blocked; see the reasons above"
+    assert told[-2].startswith("blocked: ")
+    assert str(blocked) in told[-2]
+    assert "there-is-no-such-file.jsonl" in told[-3]
+    assert len(told) == 3
 
 
 # The demo ---------------------------------------------------------------------------------------

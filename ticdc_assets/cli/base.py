@@ -19,7 +19,7 @@ from ticdc_assets.config import Changefeed, Settings, lake_path, load_settings
 from ticdc_assets.demo_place import CHANGEFEED, use_demo
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, StoreUnavailableError, TicdcError
-from ticdc_assets.isolation import RUST_PANIC, first_sentence
+from ticdc_assets.isolation import RUST_PANIC, Failure, attempted, first_sentence
 from ticdc_assets.machine import refusal
 from ticdc_assets.storage.paths import RemotePath
 from ticdc_assets.tso import cut_of
@@ -157,6 +157,26 @@ def _damage_told() -> Iterator[None]:
 
         with damage_told(*used):
             raise
+
+
+def failure_of(work: Callable[[], object], name: str) -> str | None:
+    """Return why work on the tables of one changefeed failed, None if it did not.
+
+    Args:
+        work: the work; `feed_of` in it names the changefeed.
+        name: a name for it, for the log.
+    """
+    click.get_current_context().meta.pop(_USED, None)
+
+    def told() -> str | None:
+        try:
+            reported_errors(work)()
+        except click.ClickException as error:
+            return error.message
+        return None
+
+    found = attempted(told, name)
+    return found.reason if isinstance(found, Failure) else found
 
 
 def end_with(failures: Iterable[object]) -> None:

@@ -1,15 +1,15 @@
 """Commands that bring mirrors up to date: `sync`, and `redrive` after a fix."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ticdc_assets.cli.base import checked_moment, feed_of, main, note, reported_errors
+from ticdc_assets.cli.base import checked_moment, failure_of, feed_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import KafkaSource, Settings, load_settings
-from ticdc_assets.errors import TicdcError
 from ticdc_assets.garbage import pass_over_all
 from ticdc_assets.tso import cut_of
 
@@ -65,11 +65,12 @@ def sync(
         return
     failed: list[str] = []
     for feed in settings.changefeeds:
-        try:
-            _sync_one(settings, feed.name, until, max_records)
-        except TicdcError as error:
-            # A changefeed whose broker is down does not stop the others.
-            note(f"{feed.name}: {error}")
+        # A changefeed whose broker is down, or whose folder is another user's, stops no other.
+        failure = failure_of(
+            partial(_sync_one, settings, feed.name, until, max_records), f"sync of {feed.name}"
+        )
+        if failure is not None:
+            note(f"{feed.name}: {failure}")
             failed.append(feed.name)
     if failed:
         raise click.ClickException(f"could not sync {', '.join(failed)}; see the reasons above")

@@ -27,6 +27,7 @@ from ticdc_assets.defs.verdicts import runbook
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.exports.dialect import dialect_of
 from ticdc_assets.exports.folder import export_tso, opened_folder
+from ticdc_assets.isolation import first_sentence
 from ticdc_assets.pipeline.cuts import newest_cut
 from ticdc_assets.progress import listened
 from ticdc_assets.services.diffing import diff
@@ -212,11 +213,15 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         if cut is None:
             return dg.SkipReason("no cut was published yet")
         with reported_failures(steps.paths):
-            found = finished_exports(folder)
+            found, unread = finished_exports(folder)
+        for place, reason in unread.items():
+            context.log.warning("the folder %s cannot be read and is left out: %s", place, reason)
         ready = [(tso, place) for tso, place in found if tso <= cut.tso]
         if not ready:
+            left_out = f"; {len(unread)} folders cannot be read" if unread else ""
             return dg.SkipReason(
                 f"{len(found)} finished exports in the folder, none at or below the newest cut"
+                f"{left_out}"
             )
         tso, place = max(ready)
         # A run key is asked for once.
@@ -230,8 +235,14 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
     return [new_exports]
 
 
-def finished_exports(folder: str) -> list[tuple[int, str]]:
-    """Return the TSO and the folder of each finished export in the folders of a folder."""
+def finished_exports(folder: str) -> tuple[list[tuple[int, str]], dict[str, str]]:
+    """Return the finished exports in the folders of a folder: the TSO and the folder of each.
+
+    Also return which of the folders cannot be read, and why: those of other users, for example.
+
+    Raises:
+        OSError: the folder itself cannot be read.
+    """
     filesystem, root = opened_folder(folder)
     places = [
         item.path
@@ -239,10 +250,15 @@ def finished_exports(folder: str) -> list[tuple[int, str]]:
         if item.type is fs.FileType.Directory
     ]
     found: list[tuple[int, str]] = []
+    unread: dict[str, str] = {}
     for place in places:
         name = PurePosixPath(place).name
         inner = f"{folder.rstrip('/')}/{name}"
-        tso = export_tso(inner)
+        try:
+            tso = export_tso(inner)
+        except OSError as error:
+            unread[inner] = first_sentence(error)
+            continue
         if tso is not None:
             found.append((tso, inner))
-    return found
+    return found, unread

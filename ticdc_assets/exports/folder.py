@@ -34,8 +34,8 @@ FORMATS: Final = ("sql", "csv", "parquet")
 
 _MOST_SCHEMA_BYTES = 16 << 20
 _OLDEST_MS = 946_684_800_000  # the year 2000: what is below it is a place in a log of MySQL
+_OF_SPARK: Final = frozenset({"_delta_log", "_spark_metadata", "_temporary"})
 _SKIPPED: Final = {
-    "-schema-view": "views",
     "-schema-sequence": "sequences",
     "-schema-trigger": "triggers",
     "-schema-post": "routines and events",
@@ -94,7 +94,8 @@ class Export:
         folder: where it is.
         tso: the TSO that its rows stand at.
         tables: its tables, by database and table.
-        skipped: what else is in it, by kind: views, sequences, files with other names.
+        skipped: what else is in it, by kind: views, sequences, files with other names; not those of
+            tools, which begin with a dot or an underscore.
     """
 
     folder: str
@@ -145,13 +146,18 @@ def read_export(folder: str, *, tso: int | None = None) -> Export:
     schemas: dict[tuple[str, str], str] = {}
     databases: dict[str, str] = {}
     files: dict[tuple[str, str], list[ExportFile]] = {}
+    views: set[tuple[str, str]] = set()
     skipped: Counter[str] = Counter()
     for path in sorted(infos):
-        if path == "metadata" or path.startswith((".", "_")):
+        # Dumpling writes a dot in a name percent-encoded, but an underscore as it is.
+        if path == "metadata" or path.startswith(".") or not _OF_SPARK.isdisjoint(path.split("/")):
             continue
         what = _what_of(path)
         if isinstance(what, str):
-            skipped[what] += 1
+            if not path.startswith("_"):
+                skipped[what] += 1
+        elif what.kind == "view":
+            views.add((what.database, what.table))
         elif what.kind == "database":
             databases[what.database] = _text_of(filesystem, root, path, what)
         elif what.kind == "schema":
@@ -167,7 +173,10 @@ def read_export(folder: str, *, tso: int | None = None) -> Export:
                     compression=what.compression,
                 )
             )
-    names = sorted({*schemas, *files})
+    if views:
+        skipped["views"] = len(views)
+    # Dumpling writes a CREATE TABLE for a view, too.
+    names = sorted({*schemas, *files} - (views - files.keys()))
     if not names:
         raise NotFoundError(f"the folder {shorten(folder)} has no table of an export")
     return Export(
@@ -188,7 +197,11 @@ def read_export(folder: str, *, tso: int | None = None) -> Export:
 
 
 def export_tso(folder: str) -> int | None:
-    """Return the TSO of the export in a folder, None if there is none that is finished."""
+    """Return the TSO of the export in a folder, None if there is none that is finished.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
     filesystem, root = opened_folder(folder)
     infos = {
         PurePosixPath(info.path).name: info
@@ -230,12 +243,14 @@ def _what_of(path: str) -> _Named | str:
         for end, kind in _SKIPPED.items():
             if stem.endswith(end):
                 return kind
-        if stem.endswith("-schema"):
-            database, _, table = stem.removesuffix("-schema").partition(".")
+        for end, kind in (("-schema", "schema"), ("-schema-view", "view")):
+            if not stem.endswith(end):
+                continue
+            database, _, table = stem.removesuffix(end).partition(".")
             if not table:
                 return "other files"
             return _Named(
-                kind="schema",
+                kind=kind,
                 database=unquote(database),
                 table=unquote(table),
                 compression=compression,

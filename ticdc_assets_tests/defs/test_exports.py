@@ -140,5 +140,14 @@ def test_the_schedule_compares_each_finished_export_once(
     shutil.move(later / "metadata.partial", later / "metadata")
     (second,) = looked()
     assert second != first
+    unreadable = exported.parent / "unreadable" / "metadata"
+    unreadable.mkdir(parents=True)
+    assert looked() == [second], "a folder that cannot be read is left out"
+    shutil.rmtree(exported)
+    shutil.rmtree(later)
+    assert looked() == (
+        "0 finished exports in the folder, none at or below the newest cut; "
+        "1 folders cannot be read"
+    )
     shutil.rmtree(exported.parent)
     assert "none at or below" in looked()

@@ -41,10 +41,32 @@ def test_tables_files_and_what_is_skipped(tmp_path: Path) -> None:
             "shop.orders.000000001.sql.zst",
             "shop.orders.0000000010000.csv",
         ],
-        ("shop", "v"): [],
     }
     assert export.skipped == {"views": 1, "sequences": 1, "other files": 2}
     assert read_export(tmp_path.as_uri()).tables == export.tables
+
+
+def test_names_that_begin_with_an_underscore_are_names(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text(METADATA)
+    for name in (
+        "_audit-schema-create.sql",
+        "_audit._t-schema.sql",
+        "_audit._t.000000000.csv",
+        "_audit/u/part-0.parquet",
+        "_SUCCESS",
+        "_temporary/0/task/part-0.parquet",
+        "shop/t/_delta_log/00.checkpoint.parquet",
+        ".shop.t.000000000.csv.crc",
+        "._shop.t.000000000.csv",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    export = read_export(str(tmp_path))
+    assert {table.name: [file.path for file in table.files] for table in export.tables} == {
+        ("_audit", "_t"): ["_audit._t.000000000.csv"],
+        ("_audit", "u"): ["_audit/u/part-0.parquet"],
+    }
+    assert export.skipped == {}
 
 
 @pytest.mark.parametrize(
