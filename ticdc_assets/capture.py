@@ -12,8 +12,11 @@ read all the same where it is a whole object, for no beginning of an object is o
 
 Writing: whole lines only, each flush one write at the end of the file (a gzip member of its own in
 a `.gz`), so that a reader at any moment sees whole lines and at worst an incomplete tail. Opening
-an existing capture continues it; offsets of one partition must increase through the whole file.
-Running a writer again over what it wrote is refused by that rule instead of doubling records.
+an existing capture continues it. Running a writer again over what it wrote is refused.
+
+Offsets of one partition must increase through the whole file, for readers and writers: a reader
+that goes on behind the last offset would pass over records with lower ones, as they stand in two
+captures that were joined in the wrong order.
 
 A gzip checksum stands behind its member, so what it finds wrong is known only after the lines.
 
@@ -132,6 +135,7 @@ class CaptureReader(Iterator[CaptureRecord]):
         self.open_line = False
         self._max_line_bytes = max_line_bytes
         self._wanted = wanted
+        self._offsets: dict[tuple[str, int], int] = {}
         try:
             self._file = path.open("rb")
         except OSError as error:
@@ -210,9 +214,12 @@ class CaptureReader(Iterator[CaptureRecord]):
             if self._wanted is not None:
                 # Of a file that grows nearly all records are not wanted.
                 place = _PLACES.decode(line)
+                self._require_later(place)
                 if not self._wanted(place.topic, place.partition, place.offset):
                     return None
             found = _LINES.decode(line)
+            if self._wanted is None:
+                self._require_later(found)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._error("the object of a record", f"{len(line)} bytes ({error})") from error
         return CaptureRecord(
@@ -223,6 +230,13 @@ class CaptureReader(Iterator[CaptureRecord]):
             key=found.key,
             value=found.value,
         )
+
+    def _require_later(self, place: "_Place") -> None:
+        partition = (place.topic, place.partition)
+        last = self._offsets.get(partition, -1)
+        if place.offset <= last:
+            raise self._error(*_not_later(place, last))
+        self._offsets[partition] = place.offset
 
     def _chunks(self) -> Iterator[bytes]:
         """Yield the text of the file in pieces of bounded size."""
@@ -344,12 +358,7 @@ class CaptureWriter:
         partition = (record.topic, record.partition)
         last = self._offsets.get(partition, -1)
         if record.offset <= last:
-            raise CaptureError(
-                str(self.path),
-                self._written + 1,
-                f"an offset above {last} in topic {record.topic!r} partition {record.partition}",
-                str(record.offset),
-            )
+            raise CaptureError(str(self.path), self._written + 1, *_not_later(record, last))
         fields = _Line(
             topic=record.topic,
             partition=record.partition,
@@ -402,8 +411,7 @@ class CaptureWriter:
             )
         with CaptureReader(self.path) as reader:
             for record in reader:
-                partition = (record.topic, record.partition)
-                self._offsets[partition] = max(record.offset, self._offsets.get(partition, -1))
+                self._offsets[record.topic, record.partition] = record.offset
         self._written = reader.line
         if reader.incomplete_tail:
             raise CaptureError(
@@ -411,6 +419,12 @@ class CaptureWriter:
             )
         if reader.open_line:
             self._lines.append(b"\n")
+
+
+def _not_later(place: "_Place | CaptureRecord", last: int) -> tuple[str, str]:
+    """Return what was expected of an offset that is not above the last one, and what was there."""
+    expected = f"an offset above {last} in topic {place.topic!r} partition {place.partition}"
+    return expected, str(place.offset)
 
 
 def _unavailable(path: Path, error: OSError) -> SourceUnavailableError:

@@ -194,6 +194,19 @@ def test_what_stands_before_a_bad_line_is_read(tmp_path: Path) -> None:
         next(reader)
 
 
+@pytest.mark.parametrize("wanted", [None, lambda *_: False])
+@both
+def test_offsets_of_a_partition_must_increase(
+    tmp_path: Path, write: Write, wanted: Callable[[str, int, int], bool] | None
+) -> None:
+    path = tmp_path / "capture"
+    write(path, LINES + LINES)
+    with pytest.raises(CaptureError, match="expected an offset above") as caught:
+        list(CaptureReader(path, wanted=wanted))
+    assert caught.value.line == 4
+    assert caught.value.got == str(RECORDS[0].offset)
+
+
 @both
 def test_a_line_has_a_limit(tmp_path: Path, write: Write) -> None:
     path = tmp_path / "capture"
@@ -241,8 +254,8 @@ def test_bytes_after_the_last_member_are_refused_but_for_padding(tmp_path: Path)
     reader = read_capture(path)
     assert list(reader) == RECORDS
     assert not reader.incomplete_tail
-    path.write_bytes(gzip.compress(LINES) + bytes(5) + gzip.compress(LINES[:96]))
-    assert len(list(read_capture(path))) == 4
+    path.write_bytes(gzip.compress(LINES[:96]) + bytes(5) + gzip.compress(LINES[96:]))
+    assert list(read_capture(path)) == RECORDS
     path.write_bytes(gzip.compress(LINES) + b"xx")
     with pytest.raises(CaptureError, match="a gzip file"):
         list(read_capture(path))
