@@ -107,8 +107,11 @@ def seed(
     FOLDER is a folder, or a URI that Arrow's file systems reach. The CSV options are Dumpling's:
     give the same values as to Dumpling.
     """
+    from ticdc_assets.defs.partitions import table_named
     from ticdc_assets.defs.run import run_seed
 
+    for name in tables:
+        table_named(name)  # a wrong one is an error before there is a run
     config = _configured(folder, tables, tso, timezone, csv)
     report = run_seed(load_settings(), changefeed, config)
     seeding = report.seeding
@@ -156,7 +159,7 @@ def diff(
     not change the changefeed's tables, and syncs may run meanwhile. The exit code is 1 if anything
     differs. The options are those of `seed`.
     """
-    from ticdc_assets.defs.partitions import table_of
+    from ticdc_assets.defs.partitions import table_named
     from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut
     from ticdc_assets.services.diffing import diff as compared
@@ -169,7 +172,7 @@ def diff(
         paths,
         feed,
         folder,
-        tables=[table_of(name) for name in tables],
+        tables=[table_named(name) for name in tables],
         tso=tso,
         dialect=dialect_of(config["csv"]),
         timezone=timezone,

@@ -12,13 +12,14 @@ diff`. If the configuration names a folder of exports, a schedule compares each 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import dagster as dg
 import pyarrow.fs as fs
 from pydantic import Field
 
 from ticdc_assets.defs.content_verdicts import judge_seeds, judge_source
-from ticdc_assets.defs.partitions import seeded_tables, table_of
+from ticdc_assets.defs.partitions import seeded_tables, table_named
 from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.defs.syncing import Step, Syncing
@@ -63,7 +64,7 @@ class ExportConfig(dg.Config):
     def meant(self) -> dict[str, Any]:
         """Return it as the arguments of `seed` and `diff`."""
         return {
-            "tables": [table_of(name) for name in self.tables],
+            "tables": [table_named(name) for name in self.tables],
             "tso": self.tso,
             "dialect": dialect_of(self.csv),
             "timezone": self.timezone,
@@ -252,13 +253,20 @@ def finished_exports(folder: str) -> tuple[list[tuple[int, str]], dict[str, str]
     found: list[tuple[int, str]] = []
     unread: dict[str, str] = {}
     for place in places:
-        name = PurePosixPath(place).name
-        inner = f"{folder.rstrip('/')}/{name}"
+        inner = _inner(folder, PurePosixPath(place).name)
         try:
-            tso = export_tso(inner)
+            tso = export_tso(filesystem, place)
         except OSError as error:
             unread[inner] = first_sentence(error)
             continue
         if tso is not None:
             found.append((tso, inner))
     return found, unread
+
+
+def _inner(folder: str, name: str) -> str:
+    """Return the folder of this name in a folder, or in a URI, which may have a query."""
+    if "://" not in folder:
+        return f"{folder.rstrip('/')}/{name}"
+    parts = urlsplit(folder)
+    return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(name)}").geturl()

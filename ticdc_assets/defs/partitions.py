@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import dagster as dg
 
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.errors import ConfigError, LakeDamagedError, shorten
 from ticdc_assets.pipeline.landing import landed_days, landed_folders
 
 CHANGEFEED_TAG = "ticdc/changefeed"
@@ -158,6 +158,23 @@ def table_of(partition: str) -> tuple[str, str]:
     if not dot or partition_of(*names) != partition:
         raise ValueError(f"{partition!r} is not a partition of a table")
     return names
+
+
+def table_named(text: str) -> tuple[str, str]:
+    """Return the (database, table) that a person names: by a partition key, or as it is.
+
+    Raises:
+        ConfigError: the text is neither, or may mean several tables.
+    """
+    try:
+        return table_of(text)
+    except ValueError:
+        database, dot, table = text.partition(".")
+    if not dot or "." in table:
+        raise ConfigError(
+            f"expected DATABASE.TABLE, dots in a name as %2E, got {shorten(text)}"
+        ) from None
+    return database, table
 
 
 def _identifier(name: str) -> str:

@@ -196,13 +196,16 @@ def read_export(folder: str, *, tso: int | None = None) -> Export:
     )
 
 
-def export_tso(folder: str) -> int | None:
+def export_tso(filesystem: fs.FileSystem, root: str) -> int | None:
     """Return the TSO of the export in a folder, None if there is none that is finished.
+
+    Args:
+        filesystem: where the folder is.
+        root: its path there.
 
     Raises:
         OSError: the folder cannot be read.
     """
-    filesystem, root = opened_folder(folder)
     infos = {
         PurePosixPath(info.path).name: info
         for info in filesystem.get_file_info(fs.FileSelector(root))

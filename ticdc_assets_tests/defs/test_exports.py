@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.defs.changefeeds import all_definitions
+from ticdc_assets.defs.exports import finished_exports
 from ticdc_assets.defs.run import run_seed, run_sync
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.pipeline.cuts import require_cut
@@ -151,3 +152,14 @@ def test_the_schedule_compares_each_finished_export_once(
     )
     shutil.rmtree(exported.parent)
     assert "none at or below" in looked()
+
+
+def test_exports_below_a_uri_with_a_query_are_found(tmp_path: Path) -> None:
+    folder = tmp_path / "all" / "2026 1%"
+    folder.mkdir(parents=True)
+    (folder / "metadata").write_text(
+        "Started dump at: 2024-01-01\nPos: 446266324640595968\nFinished dump at: 2024-01-01\n"
+    )
+    (tso, place), *more = finished_exports(f"{folder.parent.as_uri()}?a=b:1&c=d")[0]
+    assert (tso, more) == (446266324640595968, [])
+    assert place == f"{folder.as_uri()}?a=b:1&c=d"

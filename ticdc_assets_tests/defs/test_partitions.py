@@ -7,7 +7,8 @@ from dagster._core.definitions.partitions.utils.base import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.defs.partitions import partition_of, table_of
+from ticdc_assets.defs.partitions import partition_of, table_named, table_of
+from ticdc_assets.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,25 @@ def test_any_names_come_back_and_are_a_key_that_dagster_takes(database: str, tab
 def test_what_is_no_partition_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a partition of a table"):
         table_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        ("shop.orders", ("shop", "orders")),
+        ("shop.my t", ("shop", "my t")),
+        ("shop.my%20t", ("shop", "my t")),
+        ("shop.50% off", ("shop", "50% off")),
+        ("a%2Eb.c", ("a.b", "c")),
+    ],
+)
+def test_people_name_tables_by_their_partition_or_as_they_are(
+    text: str, table: tuple[str, str]
+) -> None:
+    assert table_named(text) == table
+
+
+@pytest.mark.parametrize("text", ["", "orders", "a.b.50% of c"])
+def test_other_names_of_tables_are_refused_with_what_was_expected(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected DATABASE"):
+        table_named(text)
