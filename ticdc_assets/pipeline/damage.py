@@ -59,10 +59,10 @@ def check_files(paths: LakePaths, mirror: MirrorCut, *, footers: bool = False) -
             raise damaged(table, finding, name)
 
 
-def _finding(table: AnyPath, version: int, *, footers: bool) -> str | None:
+def _finding(table: AnyPath, version: int | None, *, footers: bool) -> str | None:
     """Return what is broken in a version of a table, or in the newest one behind it."""
     finding = broken(table, version, footers=footers)
-    if finding is None and is_ahead(table, version):
+    if finding is None and version is not None and is_ahead(table, version):
         # What a killed run left behind: broken, it keeps every later version from being made.
         finding = broken(table, footers=footers)
     return finding
@@ -94,15 +94,40 @@ def damaged_mirrors(
     }
 
 
-def table_damage(table: AnyPath, *, footers: bool = True) -> LakeDamagedError | None:
-    """Return what is wrong with one of the tables that are no mirrors, None if nothing is."""
+def table_damage(
+    table: AnyPath, version: int | None = None, *, footers: bool = True
+) -> LakeDamagedError | None:
+    """Return what is wrong with a table, None if nothing is, or if there is no such table.
+
+    Args:
+        table: its folder.
+        version: a version that it must have; None if it may be missing.
+        footers: whether to read the footers of its files too.
+    """
     try:
-        if open_table(table) is None:
+        if open_table(table) is None and version is None:
             return None
     except LakeDamagedError as error:
         return error
-    finding = broken(table, footers=footers)
+    finding = _finding(table, version, footers=footers)
     return None if finding is None else damaged(table, finding)
+
+
+def require_whole(table: AnyPath, version: int | None = None) -> None:
+    """Check a table before files are removed that its log does not name.
+
+    Where a log lacks what was committed, these are good files, which an intact copy of it names.
+
+    Args:
+        table: its folder.
+        version: the newest version that is known to have been committed, if one is.
+
+    Raises:
+        LakeDamagedError: its log or a file of it is broken, or ends before that version.
+    """
+    damage = table_damage(table, version, footers=False)
+    if damage is not None:
+        raise damage
 
 
 def find_damage(paths: LakePaths, *, deep: bool = True) -> list[LakeDamagedError]:
