@@ -69,7 +69,12 @@ from ticdc_assets.pipeline.damage import require_in_step, require_whole
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.progress import Counted, tell
-from ticdc_assets.services.log_cleaning import clean_logs, large_tables, oldest_versions
+from ticdc_assets.services.log_cleaning import (
+    clean_logs,
+    large_tables,
+    oldest_versions,
+    upstream_names,
+)
 from ticdc_assets.services.retention import Retaining, retain
 from ticdc_assets.storage.paths import AnyPath, files_below, names_in, remove_tree
 
@@ -216,14 +221,14 @@ def maintain(
         vacuum(spark, paths, failures, margin=margin)
         _remove_unnamed_mirrors(paths)
         tell("removing old logs")
-        clean_logs(paths)
+        clean_logs(paths, failures)
         failures.require_none()
     else:
         notes = (f"{name}: {reason}" for name, reason in failures.reasons.items())
         retaining = replace(retaining, notes=(*retaining.notes, *notes))
     after = before if dry_run else _states(paths)
     newest = newest_cut(paths)
-    upstream = {} if newest is None else _upstream_names(newest)
+    upstream = {} if newest is None else upstream_names(newest)
     removed = {
         "raw_messages": retaining.records,
         "change_log": retaining.changes,
@@ -244,11 +249,6 @@ def maintain(
         ),
         cut=cut,
     )
-
-
-def _upstream_names(cut: Cut) -> dict[str, str]:
-    """Return the name of each table of `cut`, by the name of its mirror's folder."""
-    return {item.mirror_id: f"{item.database}.{item.table}" for item in cut.mirrors}
 
 
 # Compaction -------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ def vacuum(
     if not cuts:
         return
     oldest = min(cut.published_at for cut in cuts)
-    names = _upstream_names(cuts[-1])
+    names = upstream_names(cuts[-1])
     newest = _newest_versions(paths, cuts)
 
     def vacuumed(path: AnyPath, version: int) -> None:
@@ -441,7 +441,7 @@ def _remove_unnamed(paths: LakePaths, failures: Failures, *, dry_run: bool) -> d
         LakeDamagedError: a table other than a mirror or a history is damaged.
     """
     cuts = read_cuts(paths)
-    upstream = _upstream_names(cuts[-1]) if cuts else {}
+    upstream = upstream_names(cuts[-1]) if cuts else {}
     newest, shared = _newest_versions(paths, cuts), set(_tables(paths))
     removed: dict[str, int] = {}
     for name, path in _named(paths).items():
