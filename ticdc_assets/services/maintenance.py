@@ -320,8 +320,8 @@ def _optimized_table(spark: SparkSession, path: AnyPath, version: int, retention
     Returns:
         The version with the same rows that a cut may name now.
     """
-    begin = same_rows_at(path, version)
     table = open_table(path)
+    begin = same_rows_at(path, version)
     if table is None or begin is None:
         return version  # a killed run is ahead of the cut: the next sync takes it back
     wanted = mirror_properties(retention)

@@ -282,9 +282,11 @@ def test_a_broken_log_entry_is_told_in_one_sentence(text: str, tmp_path: Path) -
     own_append(table, {})
     entry = table / "_delta_log" / f"{1:020}.json"
     entry.write_text(text)
-    with pytest.raises(CommitError, match="cannot be read") as caught:
+    with pytest.raises(LakeDamagedError, match="commit 1 of its log cannot be read") as caught:
         same_rows_at(table, 0)
-    assert str(entry) in str(caught.value)
+    assert str(table) in str(caught.value)
+    # Waiting does not mend it.
+    assert not caught.value.retriable
 
 
 # Beside a sync ----------------------------------------------------------------------------------
@@ -886,6 +888,21 @@ def test_files_stay_where_the_log_of_a_mirror_is_behind_its_cut(large: Life) -> 
     with pytest.raises(UnfinishedError, match=r"d\.t: .* the end of its log is missing"):
         maintain(large.feed.spark, paths, large.feed.changefeed, margin=timedelta())
     assert set(path.rglob("part-*")) == files
+
+
+@pytest.mark.spark
+def test_a_torn_log_entry_ahead_of_a_cut_stops_its_mirror_alone(large: Life) -> None:
+    """A run was killed before it published, and what it committed is torn."""
+    paths = large.feed.paths
+    (mirror,) = large.feed.cut.mirrors
+    path = mirror.path(paths)
+    by_spark(large.feed.spark, path, "append")
+    newest = newest_version(path)
+    assert newest > mirror.version
+    (path / "_delta_log" / f"{newest:020}.json").write_text("{")
+    with pytest.raises(UnfinishedError, match=r"d\.t: .*torn"):
+        maintain(large.feed.spark, paths, large.feed.changefeed)
+    assert large.synced().version > mirror.version
 
 
 def test_control_tables_lose_what_was_never_committed(tmp_path: Path) -> None:
