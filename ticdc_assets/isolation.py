@@ -54,6 +54,31 @@ def attempted(work: Callable[[], T], what: str) -> T | Failure:
     return failure
 
 
+def attempted_alone(work: Callable[[], T], what: str) -> T | Failure:
+    """Return what `work` returns, or the failure that an exception of this piece alone is.
+
+    Args:
+        work: the piece of work.
+        what: a name for it, for the log.
+
+    Raises:
+        TicdcError: one that waiting may help against: it is not of this piece alone.
+    """
+
+    def own() -> T | TicdcError:
+        try:
+            return work()
+        except TicdcError as error:
+            if error.retriable:
+                return error
+            raise
+
+    found = attempted(own, what)
+    if isinstance(found, TicdcError):
+        raise found
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Failures:
     """The pieces of some work that failed.
@@ -72,18 +97,7 @@ class Failures:
         Raises:
             TicdcError: one that waiting may help against: it is not of this piece alone.
         """
-
-        def own() -> T | TicdcError:
-            try:
-                return work()
-            except TicdcError as error:
-                if error.retriable:
-                    return error
-                raise
-
-        found = attempted(own, f"{self.work}: {name}")
-        if isinstance(found, TicdcError):
-            raise found
+        found = attempted_alone(work, f"{self.work}: {name}")
         if isinstance(found, Failure):
             self.reasons[name] = found.reason
         return found
