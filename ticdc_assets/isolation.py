@@ -85,11 +85,21 @@ class Failures:
 
     Attributes:
         work: the work, for people.
-        reasons: why, by the name of each piece.
     """
 
     work: str
-    reasons: dict[str, str] = field(default_factory=dict[str, str])
+    _kept: dict[str, list[str]] = field(default_factory=dict[str, list[str]], init=False)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why, by the name of each piece; "; " is between several reasons."""
+        return {name: "; ".join(reasons) for name, reasons in self._kept.items()}
+
+    def add(self, name: str, reason: str) -> None:
+        """Keep that a piece failed, if that is not kept yet."""
+        reasons = self._kept.setdefault(name, [])
+        if reason not in reasons:
+            reasons.append(reason)
 
     def attempted(self, work: Callable[[], T], name: str) -> T | Failure:
         """Return what `work` returns, or its failure, which is kept.
@@ -99,12 +109,12 @@ class Failures:
         """
         found = attempted_alone(work, f"{self.work}: {name}")
         if isinstance(found, Failure):
-            self.reasons[name] = found.reason
+            self.add(name, found.reason)
         return found
 
     def require_none(self) -> None:
         """Raise UnfinishedError if a piece failed."""
-        if self.reasons:
+        if self._kept:
             raise UnfinishedError(self.work, self.reasons)
 
 
