@@ -24,6 +24,8 @@ from ticdc_assets.engine.repairs import changefeed_of, damaged
 from ticdc_assets.engine.session import SPARK_ERRORS
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut
+from ticdc_assets.pipeline.publishing import named_cut
+from ticdc_assets.pipeline.seeds import decoded_seed, landed_seed
 from ticdc_assets.storage.paths import AnyPath, RemotePath, at
 
 _READERS = 16
@@ -153,7 +155,7 @@ def find_damage(paths: LakePaths, *, deep: bool = True) -> list[LakeDamagedError
     cut = None
     if not found:
         try:
-            require_in_step(paths)
+            require_ends(paths)
         except LakeDamagedError as error:
             found.append(error)
     if all(error.path != str(paths.cuts) for error in found):
@@ -187,6 +189,31 @@ def require_in_step(paths: LakePaths) -> None:
             paths.change_log,
             f"its newest commit is batch {log.get('batch', 0)}, but change_groups has batch "
             f"{grouped} of it: the end of its log is missing",
+        )
+
+
+def require_ends(paths: LakePaths) -> None:
+    """Check that no table lacks its end, as far as others tell; a sync need not ask for all.
+
+    Who removes what tables do not name has to: a log that lost its end does not name all there is.
+
+    Raises:
+        LakeDamagedError: one lacks it.
+    """
+    require_in_step(paths)
+    landed, decoded = landed_seed(paths), decoded_seed(paths)
+    if decoded > landed:
+        raise damaged(
+            paths.snapshot_rows,
+            f"its newest seed is {landed}, but change_log has seed {decoded} of it: the end of its "
+            "log is missing",
+        )
+    cut, named = newest_cut(paths), named_cut(paths)
+    if cut is not None and named is not None and named > cut.number:
+        raise damaged(
+            paths.cuts,
+            f"its newest cut is {cut.number}, but {paths.by_name.name} is of cut {named}: the end "
+            "of its log is missing",
         )
 
 

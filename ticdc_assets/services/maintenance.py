@@ -65,7 +65,7 @@ from ticdc_assets.engine.spark_commits import carrying
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, Failures
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, read_cuts
-from ticdc_assets.pipeline.damage import require_in_step, require_whole
+from ticdc_assets.pipeline.damage import require_ends, require_whole
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.progress import Counted, tell
@@ -201,7 +201,7 @@ def maintain(
         LakeDamagedError: a table that all mirrors depend on is damaged.
         UnfinishedError: all is done, but on some mirrors or histories.
     """
-    require_in_step(paths)
+    require_ends(paths)
     failures = Failures(f"maintenance of changefeed {paths.changefeed!r}")
     tell("measuring the tables")
     before = _states(paths)

@@ -14,13 +14,21 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Retention, TableChoice
+from ticdc_assets.engine.appending import append_files
+from ticdc_assets.engine.commits import newest_version
 from ticdc_assets.engine.control import commit_metadata, open_table, read_rows, write_table
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import LakeDamagedError, UnfinishedError
 from ticdc_assets.isolation import Failures
 from ticdc_assets.pipeline import history_writing, mirror_making, overwriting
+from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, append_cut, read_cuts
+from ticdc_assets.pipeline.damage import require_ends
+from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
+from ticdc_assets.pipeline.seed_landing import SNAPSHOT_SCHEMA
+from ticdc_assets.pipeline.seeds import APPLICATION as SEEDED
 from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.pipeline.versions import history_in_spark
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
@@ -36,6 +44,7 @@ from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
 from ticdc_assets_tests.simulator.builders import churn, fill
 from ticdc_assets_tests.statuses import cut as made_up_cut
 from ticdc_assets_tests.statuses import mirror as mirror_of_cut
+from ticdc_assets_tests.statuses import publish_with_tables
 
 NAMES = (("d", "many"), ("d", "few"))
 
@@ -109,6 +118,42 @@ def test_a_log_stays_that_a_broken_checkpoint_would_stand_for(
         with pytest.raises(LakeDamagedError, match="change_log"):
             clean_logs(paths, failures, kept=timedelta())
     assert sorted(log.glob("*.json")) == before
+
+
+def test_a_lake_is_not_maintained_whose_cuts_fell_back(tmp_path: Path) -> None:
+    """Mirrors that only lost cuts name would be taken for those of dropped tables."""
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    require_ends(paths)
+    for number in (1, 2):
+        publish_with_tables(paths, made_up_cut(number=number))
+        require_ends(paths)
+    lose_newest_commit(paths.cuts)
+    with pytest.raises(LakeDamagedError, match=r"cuts .* the end of its log is missing"):
+        require_ends(paths)
+    # What is published next is named there.
+    publish_with_tables(paths, made_up_cut(number=2))
+    require_ends(paths)
+
+
+def test_a_lake_is_not_maintained_whose_landed_exports_fell_back(tmp_path: Path) -> None:
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    write_table(paths.raw_messages, RAW_SCHEMA.empty_table(), overwrite=False, metadata={})
+    for number in (1, 2):
+        for table, schema in (
+            (paths.snapshot_rows, SNAPSHOT_SCHEMA),
+            (paths.change_log, CHANGE_LOG_SCHEMA),
+        ):
+            append_files(LazySession(), table, [], schema, app_id=SEEDED, version=number)
+    require_ends(paths)
+    lose_newest_commit(paths.snapshot_rows)
+    with pytest.raises(LakeDamagedError, match=r"snapshot_rows .* the end of its log is missing"):
+        require_ends(paths)
+
+
+def lose_newest_commit(table: Path) -> None:
+    newest = newest_version(table)
+    for entry in (table / "_delta_log").glob(f"{newest:020}.*"):
+        entry.unlink()
 
 
 # With Spark -------------------------------------------------------------------------------------
