@@ -54,17 +54,52 @@ def attempted(work: Callable[[], T], what: str) -> T | Failure:
     return failure
 
 
+def attempted_alone(work: Callable[[], T], what: str) -> T | Failure:
+    """Return what `work` returns, or the failure that an exception of this piece alone is.
+
+    Args:
+        work: the piece of work.
+        what: a name for it, for the log.
+
+    Raises:
+        TicdcError: one that waiting may help against: it is not of this piece alone.
+    """
+
+    def own() -> T | TicdcError:
+        try:
+            return work()
+        except TicdcError as error:
+            if error.retriable:
+                return error
+            raise
+
+    found = attempted(own, what)
+    if isinstance(found, TicdcError):
+        raise found
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Failures:
     """The pieces of some work that failed.
 
     Attributes:
         work: the work, for people.
-        reasons: why, by the name of each piece.
     """
 
     work: str
-    reasons: dict[str, str] = field(default_factory=dict[str, str])
+    _kept: dict[str, list[str]] = field(default_factory=dict[str, list[str]], init=False)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why, by the name of each piece; "; " is between several reasons."""
+        return {name: "; ".join(reasons) for name, reasons in self._kept.items()}
+
+    def add(self, name: str, reason: str) -> None:
+        """Keep that a piece failed, if that is not kept yet."""
+        reasons = self._kept.setdefault(name, [])
+        if reason not in reasons:
+            reasons.append(reason)
 
     def attempted(self, work: Callable[[], T], name: str) -> T | Failure:
         """Return what `work` returns, or its failure, which is kept.
@@ -72,25 +107,14 @@ class Failures:
         Raises:
             TicdcError: one that waiting may help against: it is not of this piece alone.
         """
-
-        def own() -> T | TicdcError:
-            try:
-                return work()
-            except TicdcError as error:
-                if error.retriable:
-                    return error
-                raise
-
-        found = attempted(own, f"{self.work}: {name}")
-        if isinstance(found, TicdcError):
-            raise found
+        found = attempted_alone(work, f"{self.work}: {name}")
         if isinstance(found, Failure):
-            self.reasons[name] = found.reason
+            self.add(name, found.reason)
         return found
 
     def require_none(self) -> None:
         """Raise UnfinishedError if a piece failed."""
-        if self.reasons:
+        if self._kept:
             raise UnfinishedError(self.work, self.reasons)
 
 

@@ -35,6 +35,7 @@ from deltalake.exceptions import CommitFailedError
 
 from ticdc_assets.engine.delta_files import vector_path
 from ticdc_assets.engine.fencing import LEASE, fence_of, guard_of, require_lease
+from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.storage.paths import LOG, AnyPath, located, names_in
 
@@ -298,7 +299,8 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
     """Read the log entry of a version.
 
     Raises:
-        CommitError: it is not there, or is none.
+        LakeDamagedError: it is not there, or is none.
+        StoreUnavailableError: the store that it is in does not answer.
     """
     path = table / LOG / f"{version:020}.json"
     info: dict[str, Any] = {}
@@ -319,7 +321,7 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
         metrics = info.get("operationMetrics") or {}
         counted = {name: int(value) for name, value in metrics.items() if str(value).isdigit()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CommitError(f"the log entry {path} cannot be read: {error!r}") from error
+        raise damaged(table, f"commit {version} of its log cannot be read: {error!r}") from error
     carried = object_of(info.get(METADATA_KEY))
     return LoggedCommit(
         version=version,

@@ -37,8 +37,7 @@ from ticdc_assets.engine.deletion_vectors import DeletionVectorError
 from ticdc_assets.engine.delta_files import broken, has_commits, is_ahead, lost_log, passed_over
 from ticdc_assets.engine.fencing import LEASE
 from ticdc_assets.engine.files import open_parquet
-from ticdc_assets.engine.repairs import damaged
-from ticdc_assets.errors import StoreUnavailableError
+from ticdc_assets.engine.repairs import damaged, require_answer, words_of
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, delta_options, subtree
 
 _Value = TypeVar("_Value")
@@ -168,37 +167,13 @@ def reading(path: AnyPath, version: int | None = None) -> Iterator[None]:
     except TableNotFoundError:
         raise
     except (DeltaError, DeletionVectorError, pa.ArrowException, OSError) as error:
-        if isinstance(path, RemotePath):
-            _require_answer(path, error)
+        require_answer(path)
         finding = broken(path, version, footers=True)
         if finding is None and not isinstance(error, OSError):
             finding = f"it cannot be read: {words_of(error)}"
         if finding is None:
             raise
         raise damaged(path, finding) from error
-
-
-def _require_answer(table: RemotePath, error: Exception) -> None:
-    """Raise the error of a store that does not answer: nothing is known of its tables then."""
-    try:
-        table.exists()
-        bucket = RemotePath(table.store, "")
-        refusal = None if bucket.exists() else f"there is no {bucket}"
-    except OSError as reason:
-        refusal = words_of(reason)
-    if refusal is not None:
-        raise StoreUnavailableError(str(table), refusal) from error
-
-
-def words_of(error: Exception) -> str:
-    """Return what an error of a library says first, without colours and within reason."""
-    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
-    return text if len(text) <= _ERROR_CHARACTERS else text[: _ERROR_CHARACTERS - 1] + "…"
-
-
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_ERROR_CHARACTERS = 300
 
 
 @contextmanager

@@ -3,14 +3,15 @@
 In: the folder of a table and one clause that says what is damaged. Out: the error. The repair
 depends on the table's source: mirrors and histories are folded from the change log; the tables of
 decoding and applying are made from the landed records and rows of exports; these have no source in
-the lake.
+the lake. Where a store does not answer, nothing is known of its tables, and that is the error.
 """
 
+import re
 import shlex
 
 from ticdc_assets.engine.paths import HISTORIES, MIRRORS, LakePaths
-from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.errors import LakeDamagedError, StoreUnavailableError
+from ticdc_assets.storage.paths import AnyPath, RemotePath
 
 SOURCE_TABLE = "raw_messages"
 """The table of landed records."""
@@ -28,7 +29,11 @@ def damaged(
         finding: one clause that says what is broken.
         name: (database, table) of a mirror or a history, if it is known.
         is_behind: whether it is intact, but lacks its end.
+
+    Raises:
+        StoreUnavailableError: its store does not answer.
     """
+    require_answer(table)
     paths = changefeed_of(table)
     feed = paths.changefeed
     if table.parent.name in _OF_MIRRORS:
@@ -68,6 +73,35 @@ def damaged(
             "restore it from a copy"
         )
     return LakeDamagedError(feed, what, str(table), finding, repair)
+
+
+def require_answer(table: AnyPath) -> None:
+    """Check that the store of a table answers, if it is in one.
+
+    Raises:
+        StoreUnavailableError: it does not.
+    """
+    if not isinstance(table, RemotePath):
+        return
+    try:
+        table.exists()
+        bucket = RemotePath(table.store, "")
+        refusal = None if bucket.exists() else f"there is no {bucket}"
+    except OSError as reason:
+        refusal = words_of(reason)
+    if refusal is not None:
+        raise StoreUnavailableError(str(table), refusal)
+
+
+def words_of(error: Exception) -> str:
+    """Return what an error of a library says first, without colours and within reason."""
+    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) <= _ERROR_CHARACTERS else text[: _ERROR_CHARACTERS - 1] + "…"
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_ERROR_CHARACTERS = 300
 
 
 def changefeed_of(table: AnyPath) -> LakePaths:

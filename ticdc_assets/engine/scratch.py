@@ -15,7 +15,7 @@ from threading import Lock
 from ticdc_assets.config import load_spark_settings
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import PrerequisiteError
-from ticdc_assets.storage.paths import AnyPath, RemotePath, names_in, remove_tree
+from ticdc_assets.storage.paths import AnyPath, RemotePath, files_below, names_in, remove_tree
 
 
 class Scratch:
@@ -103,7 +103,14 @@ def remove_forgotten(paths: LakePaths) -> None:
 
 
 def _begun(folder: AnyPath) -> float:
-    """Return when a folder was begun (s since 1970)."""
-    if isinstance(folder, RemotePath):
+    """Return when a folder was begun (s since 1970).
+
+    In a store, one without its first object is a copy, or what is left of a folder that could not
+    be removed whole: it was begun by the time that its last file was written.
+    """
+    if not isinstance(folder, RemotePath):
+        return folder.stat().st_mtime
+    try:
         return (folder / BEGUN).stat().st_mtime
-    return folder.stat().st_mtime
+    except FileNotFoundError:
+        return max((item.modified for item in files_below(folder)), default=time.time())

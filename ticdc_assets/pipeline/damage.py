@@ -24,6 +24,8 @@ from ticdc_assets.engine.repairs import changefeed_of, damaged
 from ticdc_assets.engine.session import SPARK_ERRORS
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut
+from ticdc_assets.pipeline.publishing import named_cut
+from ticdc_assets.pipeline.seeds import decoded_seed, landed_seed
 from ticdc_assets.storage.paths import AnyPath, RemotePath, at
 
 _READERS = 16
@@ -59,10 +61,10 @@ def check_files(paths: LakePaths, mirror: MirrorCut, *, footers: bool = False) -
             raise damaged(table, finding, name)
 
 
-def _finding(table: AnyPath, version: int, *, footers: bool) -> str | None:
+def _finding(table: AnyPath, version: int | None, *, footers: bool) -> str | None:
     """Return what is broken in a version of a table, or in the newest one behind it."""
     finding = broken(table, version, footers=footers)
-    if finding is None and is_ahead(table, version):
+    if finding is None and version is not None and is_ahead(table, version):
         # What a killed run left behind: broken, it keeps every later version from being made.
         finding = broken(table, footers=footers)
     return finding
@@ -94,15 +96,40 @@ def damaged_mirrors(
     }
 
 
-def table_damage(table: AnyPath, *, footers: bool = True) -> LakeDamagedError | None:
-    """Return what is wrong with one of the tables that are no mirrors, None if nothing is."""
+def table_damage(
+    table: AnyPath, version: int | None = None, *, footers: bool = True
+) -> LakeDamagedError | None:
+    """Return what is wrong with a table, None if nothing is, or if there is no such table.
+
+    Args:
+        table: its folder.
+        version: a version that it must have; None if it may be missing.
+        footers: whether to read the footers of its files too.
+    """
     try:
-        if open_table(table) is None:
+        if open_table(table) is None and version is None:
             return None
     except LakeDamagedError as error:
         return error
-    finding = broken(table, footers=footers)
+    finding = _finding(table, version, footers=footers)
     return None if finding is None else damaged(table, finding)
+
+
+def require_whole(table: AnyPath, version: int | None = None) -> None:
+    """Check a table before files are removed that its log does not name.
+
+    Where a log lacks what was committed, these are good files, which an intact copy of it names.
+
+    Args:
+        table: its folder.
+        version: the newest version that is known to have been committed, if one is.
+
+    Raises:
+        LakeDamagedError: its log or a file of it is broken, or ends before that version.
+    """
+    damage = table_damage(table, version, footers=False)
+    if damage is not None:
+        raise damage
 
 
 def find_damage(paths: LakePaths, *, deep: bool = True) -> list[LakeDamagedError]:
@@ -128,7 +155,7 @@ def find_damage(paths: LakePaths, *, deep: bool = True) -> list[LakeDamagedError
     cut = None
     if not found:
         try:
-            require_in_step(paths)
+            require_ends(paths)
         except LakeDamagedError as error:
             found.append(error)
     if all(error.path != str(paths.cuts) for error in found):
@@ -162,6 +189,31 @@ def require_in_step(paths: LakePaths) -> None:
             paths.change_log,
             f"its newest commit is batch {log.get('batch', 0)}, but change_groups has batch "
             f"{grouped} of it: the end of its log is missing",
+        )
+
+
+def require_ends(paths: LakePaths) -> None:
+    """Check that no table lacks its end, as far as others tell; a sync need not ask for all.
+
+    Who removes what tables do not name has to: a log that lost its end does not name all there is.
+
+    Raises:
+        LakeDamagedError: one lacks it.
+    """
+    require_in_step(paths)
+    landed, decoded = landed_seed(paths), decoded_seed(paths)
+    if decoded > landed:
+        raise damaged(
+            paths.snapshot_rows,
+            f"its newest seed is {landed}, but change_log has seed {decoded} of it: the end of its "
+            "log is missing",
+        )
+    cut, named = newest_cut(paths), named_cut(paths)
+    if cut is not None and named is not None and named > cut.number:
+        raise damaged(
+            paths.cuts,
+            f"its newest cut is {cut.number}, but {paths.by_name.name} is of cut {named}: the end "
+            "of its log is missing",
         )
 
 

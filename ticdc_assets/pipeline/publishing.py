@@ -29,7 +29,7 @@ def publish(paths: LakePaths, cut: Cut) -> None:
 
 def name_mirrors(paths: LakePaths, cut: Cut) -> None:
     """Let the file tell of the mirrors of `cut`, the newest one, if it does not yet."""
-    if _named_cut(paths) == cut.number:
+    if named_cut(paths) == cut.number:
         return
     try:
         write_at_once(paths.by_name, json.dumps(_manifest(paths, cut), indent=1))
@@ -38,7 +38,7 @@ def name_mirrors(paths: LakePaths, cut: Cut) -> None:
         _LOGGER.warning("%s cannot be brought to cut %d: %s", paths.by_name, cut.number, error)
 
 
-def _named_cut(paths: LakePaths) -> int | None:
+def named_cut(paths: LakePaths) -> int | None:
     """Return the number of the cut that the file is of, None if there is none."""
     try:
         return json.loads(paths.by_name.read_bytes())["cut"]

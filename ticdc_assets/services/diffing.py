@@ -22,9 +22,10 @@ from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Changefeed, TableChoice
 from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.repairs import require_answer
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.exports.folder import read_export
-from ticdc_assets.isolation import Failure, attempted
+from ticdc_assets.isolation import Failure, attempted_alone
 from ticdc_assets.pipeline.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.schema_tables import register_new
@@ -197,13 +198,15 @@ def _compared(
     for item in seeding.tables:
         name = (item.database, item.table)
         counted.begin(".".join(name))
-        made = attempted(
+        made = attempted_alone(
             lambda name=name, item=item: _compared_table(
                 spark, side, item, exported[name], moment.table(*name), timezone
             ),
             f"comparing {'.'.join(name)}",
         )
         if isinstance(made, Failure):
+            # Libraries have words of their own for a store that is away.
+            require_answer(side.base)
             made = DiffedTable(
                 database=name[0],
                 table=name[1],

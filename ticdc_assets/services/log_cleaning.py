@@ -4,15 +4,19 @@ In: the kept cuts, which name versions of mirrors and histories. Out: the logs w
 before the newest checkpoint at or below the oldest version that is read. Delta's own clean-up goes
 by age and ignores cuts, so a property delays it (`delta.logRetentionDuration`).
 
-Why running it again is safe: only what a checkpoint replaces is removed.
+Why running it again is safe: only what a checkpoint replaces is removed, and the checkpoint is read
+before.
 """
 
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
+from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.isolation import Failure, Failures
 from ticdc_assets.pipeline.cuts import Cut, read_cuts
 from ticdc_assets.storage.paths import LOG, AnyPath, FoundFile, files_below
 
@@ -24,14 +28,28 @@ _LOG_FILE = re.compile(
 )
 
 
-def clean_logs(paths: LakePaths, *, kept: timedelta = LOG_KEPT) -> int:
-    """Remove log entries that no version to be read needs; return how many files."""
+def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KEPT) -> int:
+    """Remove log entries that no version to be read needs; return how many files.
+
+    Args:
+        paths: tables of the changefeed.
+        failures: gets the mirrors and histories whose logs stay, because they are damaged.
+        kept: how long log entries of other tables are kept at least.
+
+    Raises:
+        LakeDamagedError: another table is damaged.
+    """
     cuts = read_cuts(paths)
+    if not cuts:
+        return 0
+    names = upstream_names(cuts[-1])
     removed = 0
     for path, version in oldest_versions(paths, cuts).items():
-        removed += _clean_log(path, version)
-    if not cuts:
-        return removed
+        found = failures.attempted(
+            partial(_clean_log, path, version),
+            names.get(path.name, f"{path.parent.name}/{path.name}"),
+        )
+        removed += 0 if isinstance(found, Failure) else found
     # The log of the change log tells which landed batches a kept cut was made from.
     moment = min(min(cut.published_at for cut in cuts), datetime.now(UTC) - kept)
     for table in large_tables(paths):
@@ -42,7 +60,11 @@ def clean_logs(paths: LakePaths, *, kept: timedelta = LOG_KEPT) -> int:
 
 
 def _clean_log(table: AnyPath, version: int) -> int:
-    """Remove what stands before the newest checkpoint at or below `version`."""
+    """Remove what stands before the newest checkpoint at or below `version`.
+
+    Raises:
+        LakeDamagedError: the checkpoint cannot be read.
+    """
     files = _log_files(table)
     checkpoints = [
         number
@@ -50,9 +72,12 @@ def _clean_log(table: AnyPath, version: int) -> int:
         # One of several parts may be half written.
         if kind == "checkpoint.parquet" and number <= version
     ]
-    if not checkpoints:
+    first = max(checkpoints, default=0)
+    gone = [item.path for number, _, item in files if number < first]
+    if not gone:
         return 0
-    gone = [item.path for number, _, item in files if number < max(checkpoints)]
+    # Only a checkpoint that can be read stands for them.
+    open_table(table, first)
     require_lease(table)
     for path in gone:
         path.unlink()
@@ -91,6 +116,11 @@ def oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]
         for path, version in named.items():
             oldest[path] = min(version, oldest.get(path, version))
     return oldest
+
+
+def upstream_names(cut: Cut) -> dict[str, str]:
+    """Return the name of each table of `cut`, by the name of its mirror's folder."""
+    return {item.mirror_id: f"{item.database}.{item.table}" for item in cut.mirrors}
 
 
 def large_tables(paths: LakePaths) -> tuple[AnyPath, ...]:

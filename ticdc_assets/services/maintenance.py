@@ -16,7 +16,8 @@ Data that a kept cut needs is never removed:
 - A version needs the log entries from the last checkpoint before it on (`log_cleaning`).
 
 Files that workers of killed or failed runs wrote and no commit names are removed first, and are
-counted: `remove_unnamed`.
+counted: `remove_unnamed`. Before files of a table are removed because its log does not name them,
+the log is checked (`require_whole`): one that lost a commit does not name good files either.
 
 Why running it again is safe: each step is one commit, or removes files that nothing names. If a run
 is killed between OPTIMIZE and publishing, the next sync undoes the new versions.
@@ -52,8 +53,9 @@ from ticdc_assets.engine.control import (
     commit_metadata,
     is_portable,
     open_table,
+    reading,
 )
-from ticdc_assets.engine.delta_files import BrokenTableError, removable
+from ticdc_assets.engine.delta_files import removable
 from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.engine.files import WRITTEN_NAME
 from ticdc_assets.engine.frames import quoted
@@ -63,10 +65,16 @@ from ticdc_assets.engine.spark_commits import carrying
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, Failures
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, read_cuts
+from ticdc_assets.pipeline.damage import require_ends, require_whole
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.progress import Counted, tell
-from ticdc_assets.services.log_cleaning import clean_logs, large_tables, oldest_versions
+from ticdc_assets.services.log_cleaning import (
+    clean_logs,
+    large_tables,
+    oldest_versions,
+    upstream_names,
+)
 from ticdc_assets.services.retention import Retaining, retain
 from ticdc_assets.storage.paths import AnyPath, files_below, names_in, remove_tree
 
@@ -190,8 +198,10 @@ def maintain(
         margin: how much longer than the oldest kept cut removed files of mirrors are kept.
 
     Raises:
+        LakeDamagedError: a table that all mirrors depend on is damaged.
         UnfinishedError: all is done, but on some mirrors or histories.
     """
+    require_ends(paths)
     failures = Failures(f"maintenance of changefeed {paths.changefeed!r}")
     tell("measuring the tables")
     before = _states(paths)
@@ -211,14 +221,14 @@ def maintain(
         vacuum(spark, paths, failures, margin=margin)
         _remove_unnamed_mirrors(paths)
         tell("removing old logs")
-        clean_logs(paths)
+        clean_logs(paths, failures)
         failures.require_none()
     else:
         notes = (f"{name}: {reason}" for name, reason in failures.reasons.items())
         retaining = replace(retaining, notes=(*retaining.notes, *notes))
     after = before if dry_run else _states(paths)
     newest = newest_cut(paths)
-    upstream = {} if newest is None else _upstream_names(newest)
+    upstream = {} if newest is None else upstream_names(newest)
     removed = {
         "raw_messages": retaining.records,
         "change_log": retaining.changes,
@@ -239,11 +249,6 @@ def maintain(
         ),
         cut=cut,
     )
-
-
-def _upstream_names(cut: Cut) -> dict[str, str]:
-    """Return the name of each table of `cut`, by the name of its mirror's folder."""
-    return {item.mirror_id: f"{item.database}.{item.table}" for item in cut.mirrors}
 
 
 # Compaction -------------------------------------------------------------------------------------
@@ -315,8 +320,8 @@ def _optimized_table(spark: SparkSession, path: AnyPath, version: int, retention
     Returns:
         The version with the same rows that a cut may name now.
     """
-    begin = same_rows_at(path, version)
     table = open_table(path)
+    begin = same_rows_at(path, version)
     if table is None or begin is None:
         return version  # a killed run is ahead of the cut: the next sync takes it back
     wanted = mirror_properties(retention)
@@ -361,6 +366,7 @@ def _maintain_control(path: AnyPath) -> None:
     if table is None:
         return
     # Commits without rows carry on what the newest says, which is how far the writer is.
+    require_whole(path)
     metadata = commit_metadata(path)
     if len(table.file_uris()) > 1:
         with NamedCommit(path, metadata).on(table) as properties:
@@ -382,6 +388,7 @@ def vacuum(
         opened = open_table(table)
         if opened is None:
             continue
+        require_whole(table)
         own = opened.metadata().configuration.get(_RETENTION)
         if own is not None or _is_to_vacuum(table, _DEFAULT_RETENTION):
             tell(f"removing unused files of {table.name}")
@@ -391,11 +398,11 @@ def vacuum(
     if not cuts:
         return
     oldest = min(cut.published_at for cut in cuts)
-    names = _upstream_names(cuts[-1])
+    names = upstream_names(cuts[-1])
+    newest = _newest_versions(paths, cuts)
 
     def vacuumed(path: AnyPath, version: int) -> None:
-        if open_table(path) is None:
-            return
+        require_whole(path, newest[path])
         # A cut names an old version where a mirror could not be made, or others wrote behind it.
         since = min(oldest, first_removal(path, version) or oldest)
         # Delta rounds to whole hours, down as well as up.
@@ -419,10 +426,7 @@ _DEFAULT_RETENTION = timedelta(days=7)
 
 def _is_to_vacuum(table: AnyPath, kept: timedelta) -> bool:
     """Return whether there is a file that a VACUUM would remove: it takes Spark seconds to look."""
-    try:
-        found = removable(table, datetime.now(UTC) - kept)
-    except BrokenTableError:
-        return True  # Delta says what it thinks of it
+    found = removable(table, datetime.now(UTC) - kept)
     return found is None or bool(found)
 
 
@@ -431,26 +435,42 @@ UNNAMED_KEPT = timedelta(hours=1)
 
 
 def _remove_unnamed(paths: LakePaths, failures: Failures, *, dry_run: bool) -> dict[str, int]:
-    """Remove what no commit names from the tables whose logs are whole; return how many files."""
-    newest: dict[AnyPath, int] = {}
+    """Remove what no commit names from each table; return how many files.
+
+    Raises:
+        LakeDamagedError: a table other than a mirror or a history is damaged.
+    """
     cuts = read_cuts(paths)
-    upstream = _upstream_names(cuts[-1]) if cuts else {}
+    upstream = upstream_names(cuts[-1]) if cuts else {}
+    newest, shared = _newest_versions(paths, cuts), set(_tables(paths))
+    removed: dict[str, int] = {}
+    for name, path in _named(paths).items():
+        work = partial(remove_unnamed, path, version=newest.get(path), dry_run=dry_run)
+        if path not in shared:
+            found = failures.attempted(work, upstream.get(path.name, name))
+            if not isinstance(found, Failure):
+                removed[name] = found
+        elif newest_version(path) >= 0:
+            removed[name] = work()
+    return removed
+
+
+def _newest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]:
+    """Return the tables that cuts name versions of, with the newest of these."""
+    newest: dict[AnyPath, int] = {}
     for cut in cuts:
         for path, version in oldest_versions(paths, (cut,)).items():
             newest[path] = max(version, newest.get(path, -1))
-    newest |= dict.fromkeys(_tables(paths), 0)
-    # A log that lacks what was committed would call good files unnamed: they are to be restored.
-    removed = {
-        name: failures.attempted(
-            partial(remove_unnamed, path, dry_run=dry_run), upstream.get(path.name, name)
-        )
-        for name, path in _named(paths).items()
-        if newest_version(path) >= newest.get(path, -1)
-    }
-    return {name: found for name, found in removed.items() if not isinstance(found, Failure)}
+    return newest
 
 
-def remove_unnamed(table: AnyPath, *, dry_run: bool = False, kept: timedelta = UNNAMED_KEPT) -> int:
+def remove_unnamed(
+    table: AnyPath,
+    *,
+    version: int | None = None,
+    dry_run: bool = False,
+    kept: timedelta = UNNAMED_KEPT,
+) -> int:
     """Remove the files of a table that workers wrote for a commit that was never made.
 
     Who holds the writer lock knows that no such commit is still to come; the age is for what the
@@ -458,17 +478,23 @@ def remove_unnamed(table: AnyPath, *, dry_run: bool = False, kept: timedelta = U
     a foreign writer's, whose commit comes yet, and go by age when the table is vacuumed.
 
     Args:
-        table: folder of the table, whose log is whole.
+        table: folder of the table.
+        version: the newest version that is known to have been committed, if one is.
         dry_run: whether only to count.
         kept: how old a file has to be.
 
     Returns:
         How many files.
+
+    Raises:
+        LakeDamagedError: the table is damaged.
     """
     written = [item for item in files_below(table) if WRITTEN_NAME.fullmatch(item.path.name)]
     if not written:
         return 0
-    named = named_files(table)
+    require_whole(table, version)
+    with reading(table):
+        named = named_files(table)
     before = (datetime.now(UTC) - kept).timestamp()
     unnamed = [
         item.path for item in written if str(item.below) not in named and item.modified < before

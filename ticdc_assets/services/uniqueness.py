@@ -93,7 +93,7 @@ def count_keys(spark: SparkSession, paths: LakePaths, cut: Cut, timezone: str) -
             )
     if failures.reasons:
         for item in repeated:
-            failures.reasons[f"{item.database}.{item.table}"] = f"{item.keys} keys are not unique"
+            failures.add(f"{item.database}.{item.table}", f"{item.keys} keys are not unique")
         failures.require_none()
     return KeyCounts(
         cut=cut.number,

@@ -44,6 +44,7 @@ from ticdc_assets.engine.files import WRITTEN_NAME, FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.errors import LakeDamagedError, UnfinishedError
 from ticdc_assets.isolation import Failures
 from ticdc_assets.pipeline import decoding, history_writing, mirror_making, mirrors, overwriting
 from ticdc_assets.pipeline.cuts import MirrorCut
@@ -58,7 +59,7 @@ from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, treat_as_large, truth_rows
 from ticdc_assets_tests.lake.test_killed_runs import Killed, before
 from ticdc_assets_tests.simulator.builders import churn, fill
 
@@ -281,9 +282,11 @@ def test_a_broken_log_entry_is_told_in_one_sentence(text: str, tmp_path: Path) -
     own_append(table, {})
     entry = table / "_delta_log" / f"{1:020}.json"
     entry.write_text(text)
-    with pytest.raises(CommitError, match="cannot be read") as caught:
+    with pytest.raises(LakeDamagedError, match="commit 1 of its log cannot be read") as caught:
         same_rows_at(table, 0)
-    assert str(entry) in str(caught.value)
+    assert str(table) in str(caught.value)
+    # Waiting does not mend it.
+    assert not caught.value.retriable
 
 
 # Beside a sync ----------------------------------------------------------------------------------
@@ -813,6 +816,93 @@ def test_nothing_is_removed_where_a_log_lost_its_commits(is_gone: bool, tmp_path
     removed = maintenance._remove_unnamed(paths, failures, dry_run=False)
     assert (removed.get("raw_messages", 0), failures.reasons) == (0, {})
     assert len(list(paths.raw_messages.rglob("part-*"))) == 1
+
+
+def lose_commit(table: Path, number: int) -> set[Path]:
+    """Take a commit from a log, and return the table's files, which are old."""
+    for entry in (table / "_delta_log").glob(f"{number:020}.*"):
+        entry.unlink()
+    files = set(table.rglob("part-*"))
+    for path in files:
+        os.utime(path, (0, 0))
+    return files
+
+
+@pytest.mark.parametrize("lost", ["in the middle", "at the end", "of a commit"])
+def test_files_stay_where_a_log_lost_a_part(lost: str, tmp_path: Path) -> None:
+    table = tmp_path / "feed" / "mirrors" / "7-0"
+    for version in range(1, 5):
+        append(table, [written(table), written(table)], version)
+    files = set(table.rglob("part-*"))
+    if lost == "of a commit":
+        entry = table / "_delta_log" / f"{1:020}.json"
+        entry.write_bytes(entry.read_bytes()[:-400])
+    else:
+        lose_commit(table, 1 if lost == "in the middle" else 3)
+    with pytest.raises(LakeDamagedError, match="mirror with id 7-0"):
+        remove_unnamed(table, version=3, kept=timedelta())
+    assert set(table.rglob("part-*")) == files
+
+
+@pytest.mark.parametrize("name", ["mirrors/7-0", "histories/7-0", "raw_messages", "quarantine"])
+def test_a_log_with_a_gap_stops_the_others_if_it_is_of_all_mirrors(
+    name: str, tmp_path: Path
+) -> None:
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    table = paths.base / name
+    for version in range(1, 5):
+        append(table, [written(table)], version)
+    files = lose_commit(table, 1)
+    failures = Failures("maintenance")
+    if "/" in name:
+        assert maintenance._remove_unnamed(paths, failures, dry_run=False) == {}
+        assert "is damaged" in failures.reasons[name]
+    else:
+        with pytest.raises(LakeDamagedError, match=name):
+            maintenance._remove_unnamed(paths, failures, dry_run=False)
+    assert set(table.rglob("part-*")) == files
+
+
+@pytest.mark.spark
+def test_nothing_is_maintained_where_what_landed_is_behind(life: Life) -> None:
+    paths = life.feed.paths
+    for seed in range(2):
+        life.write(seed)
+        life.synced()
+    files = lose_commit(paths.raw_messages, newest_version(paths.raw_messages))
+    with pytest.raises(LakeDamagedError, match="the end of its log is missing"):
+        maintain(life.feed.spark, paths, life.feed.changefeed)
+    assert set(paths.raw_messages.rglob("part-*")) == files
+
+
+@pytest.mark.spark
+def test_files_stay_where_the_log_of_a_mirror_is_behind_its_cut(large: Life) -> None:
+    paths = large.feed.paths
+    for seed in range(2):
+        large.write(seed)
+        large.synced()
+    (mirror,) = large.feed.cut.mirrors
+    path = mirror.path(paths)
+    files = lose_commit(path, newest_version(path))
+    grow_cuts_older(paths, 24)
+    with pytest.raises(UnfinishedError, match=r"d\.t: .* the end of its log is missing"):
+        maintain(large.feed.spark, paths, large.feed.changefeed, margin=timedelta())
+    assert set(path.rglob("part-*")) == files
+
+
+@pytest.mark.spark
+def test_a_torn_log_entry_ahead_of_a_cut_stops_its_mirror_alone(large: Life) -> None:
+    """A run was killed before it published, and what it committed is torn."""
+    paths = large.feed.paths
+    (mirror,) = large.feed.cut.mirrors
+    path = mirror.path(paths)
+    by_spark(large.feed.spark, path, "append")
+    newest = newest_version(path)
+    assert newest > mirror.version
+    (path / "_delta_log" / f"{newest:020}.json").write_text("{")
+    with pytest.raises(UnfinishedError, match=r"d\.t: .*torn"):
+        maintain(large.feed.spark, paths, large.feed.changefeed)
+    assert large.synced().version > mirror.version
 
 
 def test_control_tables_lose_what_was_never_committed(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.errors import ConfigError, NotFoundError
+from ticdc_assets.errors import ConfigError, NotFoundError, StoreUnavailableError
 from ticdc_assets.services import diffing
 from ticdc_assets.services.comparing import RowFinding
 from ticdc_assets.services.diffing import SourceDifference, diff
@@ -42,6 +42,10 @@ def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
     assert not feed.paths.side_places.exists()
 
 
+def away(*_: object) -> None:
+    raise StoreUnavailableError("s3://lake", "it does not answer")
+
+
 def test_what_differs_is_told_by_key_and_column(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +72,10 @@ def test_what_differs_is_told_by_key_and_column(
         then = from_datetime(datetime.now(UTC) + timedelta(days=9))
         with pytest.raises(ConfigError, match="give its TSO with --tso"):
             diff(spark, feed.paths, feed.changefeed, str(tmp_path / "export"), tso=then)
+    with monkeypatch.context() as patch:
+        patch.setattr(diffing, "_compared_table", away)
+        with pytest.raises(StoreUnavailableError):
+            compared(spark, feed, tmp_path)
     assert compared(spark, feed, tmp_path).equal
     path = tmp_path / "export" / "d.keyed.000000000.csv"
     header, first, second, *others = path.read_bytes().split(b"\r\n")

@@ -5,20 +5,30 @@ import os
 import re
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Retention, TableChoice
-from ticdc_assets.engine.control import commit_metadata, open_table
+from ticdc_assets.engine.appending import append_files
+from ticdc_assets.engine.commits import newest_version
+from ticdc_assets.engine.control import commit_metadata, open_table, read_rows, write_table
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import UnfinishedError
+from ticdc_assets.engine.session import LazySession
+from ticdc_assets.errors import LakeDamagedError, UnfinishedError
 from ticdc_assets.isolation import Failures
 from ticdc_assets.pipeline import history_writing, mirror_making, overwriting
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut, read_cuts
+from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, append_cut, read_cuts
+from ticdc_assets.pipeline.damage import require_ends
+from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
+from ticdc_assets.pipeline.seed_landing import SNAPSHOT_SCHEMA
+from ticdc_assets.pipeline.seeds import APPLICATION as SEEDED
 from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.pipeline.versions import history_in_spark
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
@@ -32,6 +42,9 @@ from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.golden import Rows, comparable
 from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
 from ticdc_assets_tests.simulator.builders import churn, fill
+from ticdc_assets_tests.statuses import cut as made_up_cut
+from ticdc_assets_tests.statuses import mirror as mirror_of_cut
+from ticdc_assets_tests.statuses import publish_with_tables
 
 NAMES = (("d", "many"), ("d", "few"))
 
@@ -54,21 +67,93 @@ def test_where_cuts_are_kept_for_ever_nothing_goes() -> None:
     assert set(mirror_properties(Retention(cuts=None)).values()) == {"interval 3650 days"}
 
 
+def logged(table: Path, versions: int, *, checkpoints: tuple[int, ...]) -> Path:
+    """Make a table of so many versions with checkpoints, and return its log."""
+    for version in range(versions):
+        write_table(table, pa.table({"n": [version]}), overwrite=False, metadata={})
+        if version in checkpoints:
+            DeltaTable(str(table)).create_checkpoint()
+    return table / "_delta_log"
+
+
 def test_a_log_is_cut_at_a_whole_checkpoint(tmp_path: Path) -> None:
-    log = tmp_path / "_delta_log"
-    log.mkdir()
-    for version in range(25):
-        (log / f"{version:020}.json").touch()
-        (log / f"{version:020}.crc").touch()
-    for version in (10, 20):
-        (log / f"{version:020}.checkpoint.parquet").touch()
-    (log / f"{24:020}.checkpoint.0000000001.0000000002.parquet").touch()
-    (log / "_last_checkpoint").touch()
-    assert log_cleaning._clean_log(tmp_path, 9) == 0
-    assert log_cleaning._clean_log(tmp_path, 19) == 20
-    assert min(path.name for path in log.glob("*.json")) == f"{10:020}.json"
-    assert log_cleaning._clean_log(tmp_path, 24) == 21
+    log = logged(tmp_path / "t", 15, checkpoints=(5, 10))
+    (log / f"{14:020}.checkpoint.0000000001.0000000002.parquet").touch()
+    (log / f"{4:020}.crc").touch()
+    assert log_cleaning._clean_log(tmp_path / "t", 4) == 0
+    assert log_cleaning._clean_log(tmp_path / "t", 9) == 6
+    assert min(path.name for path in log.glob("*.json")) == f"{5:020}.json"
+    assert log_cleaning._clean_log(tmp_path / "t", 14) == 6
     assert (log / "_last_checkpoint").exists()
+    assert len(read_rows(tmp_path / "t")) == 15
+
+
+@pytest.mark.parametrize("damage", ["torn", "rotten"])
+@pytest.mark.parametrize("name", ["mirrors/7-0", "change_log"])
+def test_a_log_stays_that_a_broken_checkpoint_would_stand_for(
+    name: str, damage: str, tmp_path: Path
+) -> None:
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    for table in ("mirrors/7-0", "mirrors/8-0", "change_log"):
+        logged(paths.base / table, 8, checkpoints=(5,) if table in ("mirrors/8-0", name) else ())
+    mirrors = (
+        mirror_of_cut("seven", mirror_id="7-0", version=7),
+        mirror_of_cut("eight", mirror_id="8-0", version=7),
+    )
+    later = datetime.now(UTC) + timedelta(hours=1)
+    append_cut(paths, made_up_cut(published_at=later, mirrors=mirrors))
+    log = paths.base / name / "_delta_log"
+    checkpoint = log / f"{5:020}.checkpoint.parquet"
+    content = checkpoint.read_bytes()
+    half = len(content) // 2
+    checkpoint.write_bytes(
+        content[:-50] if damage == "torn" else content[:4] + bytes(half) + content[4 + half :]
+    )
+    before = sorted(log.glob("*.json"))
+    failures = Failures("maintenance")
+    if "/" in name:
+        assert clean_logs(paths, failures, kept=timedelta()) == 5
+        assert "is damaged" in failures.reasons["shop.seven"]
+    else:
+        with pytest.raises(LakeDamagedError, match="change_log"):
+            clean_logs(paths, failures, kept=timedelta())
+    assert sorted(log.glob("*.json")) == before
+
+
+def test_a_lake_is_not_maintained_whose_cuts_fell_back(tmp_path: Path) -> None:
+    """Mirrors that only lost cuts name would be taken for those of dropped tables."""
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    require_ends(paths)
+    for number in (1, 2):
+        publish_with_tables(paths, made_up_cut(number=number))
+        require_ends(paths)
+    lose_newest_commit(paths.cuts)
+    with pytest.raises(LakeDamagedError, match=r"cuts .* the end of its log is missing"):
+        require_ends(paths)
+    # What is published next is named there.
+    publish_with_tables(paths, made_up_cut(number=2))
+    require_ends(paths)
+
+
+def test_a_lake_is_not_maintained_whose_landed_exports_fell_back(tmp_path: Path) -> None:
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    write_table(paths.raw_messages, RAW_SCHEMA.empty_table(), overwrite=False, metadata={})
+    for number in (1, 2):
+        for table, schema in (
+            (paths.snapshot_rows, SNAPSHOT_SCHEMA),
+            (paths.change_log, CHANGE_LOG_SCHEMA),
+        ):
+            append_files(LazySession(), table, [], schema, app_id=SEEDED, version=number)
+    require_ends(paths)
+    lose_newest_commit(paths.snapshot_rows)
+    with pytest.raises(LakeDamagedError, match=r"snapshot_rows .* the end of its log is missing"):
+        require_ends(paths)
+
+
+def lose_newest_commit(table: Path) -> None:
+    newest = newest_version(table)
+    for entry in (table / "_delta_log").glob(f"{newest:020}.*"):
+        entry.unlink()
 
 
 # With Spark -------------------------------------------------------------------------------------
@@ -239,7 +324,7 @@ def test_a_killed_optimize_is_finished_by_the_next(
     position = commit_metadata(feed.paths.raw_messages)
     maintain(spark, feed.paths, feed.changefeed)
     assert commit_metadata(feed.paths.raw_messages) == position
-    assert clean_logs(feed.paths, kept=timedelta()) == 0
+    assert clean_logs(feed.paths, Failures("maintenance"), kept=timedelta()) == 0
 
 
 @pytest.mark.spark

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from ticdc_assets.config import ClaimCheck, Writer
 from ticdc_assets.engine.control import latest_version
 from ticdc_assets.engine.lock import side_lock, writer_lock
-from ticdc_assets.errors import BusyError, NotFoundError
+from ticdc_assets.errors import BusyError, NotFoundError, StoreUnavailableError
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.versions import mirror_in_spark
-from ticdc_assets.services import rebuilding
+from ticdc_assets.services import rebuilding, verifying
 from ticdc_assets.services.comparing import ColumnDifference, RowCounts, RowFinding
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.verifying import Finding, Verification, VerifiedMirror, verify
@@ -295,6 +295,27 @@ def test_a_rotten_page_does_not_stop_the_others(copied: Feed) -> None:
     assert rotten.error
     assert [text.partition(" (")[2] for text in rotten.foreign] == ["DELETE)"]
     assert {item.is_sound for item in found.mirrors if item is not rotten} == {True}
+
+
+def test_a_store_that_is_away_makes_no_mirror_unreadable(
+    copied: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise StoreUnavailableError("s3://lake", "it does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verifying, "check_files", away)
+        with pytest.raises(StoreUnavailableError):
+            verified(copied, PAIRS)
+
+    def lost(*_: object, **__: object) -> None:
+        raise OSError("a socket timed out")
+
+    # A library says so in words of its own.
+    monkeypatch.setattr(verifying, "check_files", lost)
+    monkeypatch.setattr(verifying, "require_answer", away)
+    with pytest.raises(StoreUnavailableError):
+        verified(copied, PAIRS)
 
 
 def test_rows_lost_and_added_foreign_commits_and_mirrors_of_one_side(copied: Feed) -> None:

@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ticdc_assets.config import Writer
-from ticdc_assets.engine import store_probe
+from ticdc_assets.engine import scratch, store_probe
+from ticdc_assets.engine.commits import read_commit
 from ticdc_assets.engine.control import open_table, opened, read_rows, write_table
 from ticdc_assets.engine.delta_files import broken
 from ticdc_assets.engine.files import FileWriter
@@ -23,6 +24,7 @@ from ticdc_assets.engine.renewing import renew_if_lost
 from ticdc_assets.engine.scratch import READING, WRITING, Scratch, remove_forgotten
 from ticdc_assets.errors import BusyError, LakeDamagedError, StoreUnavailableError
 from ticdc_assets.pipeline.cuts import require_cut
+from ticdc_assets.pipeline.damage import check_files
 from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
 from ticdc_assets.services.maintenance import remove_unnamed
 from ticdc_assets.storage.paths import (
@@ -40,6 +42,7 @@ from ticdc_assets_tests.golden import Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.hdfs import HdfsLake, write_settings
 from ticdc_assets_tests.lake.test_golden_processes import assert_truth
 from ticdc_assets_tests.s3 import SECRETS, S3Lake
+from ticdc_assets_tests.statuses import mirror
 from ticdc_assets_tests.stores import StoreLake
 
 pytestmark = pytest.mark.timeout(900)
@@ -197,8 +200,15 @@ def test_a_store_that_is_away_is_told(s3_lake: S3Lake) -> None:
     away = Storage(
         endpoint="http://127.0.0.1:9", access_key=there.access_key, secret_key=there.secret_key
     )
-    with pytest.raises(StoreUnavailableError, match="cannot be reached"):
-        open_table(remote_path(str(s3_lake.path), away, {}) / "feed" / "cuts")
+    paths = LakePaths(root=remote_path(str(s3_lake.path), away, {}), changefeed="feed")
+    for ask in (
+        lambda: open_table(paths.cuts),
+        # Nothing is known of a table then, and none is damaged.
+        lambda: check_files(paths, mirror()),
+        lambda: read_commit(paths.mirror("1"), 0),
+    ):
+        with pytest.raises(StoreUnavailableError, match="cannot be reached"):
+            ask()
 
 
 def test_a_lost_log_is_renewed_behind_what_was_published(table: RemotePath) -> None:
@@ -263,13 +273,27 @@ def test_a_table_that_is_open_is_brought_to_what_was_committed(table: RemotePath
 def test_folders_of_runs(store_lake: StoreLake) -> None:
     paths = LakePaths(root=store_lake.path, changefeed="feed")
     for prefix, left in ((WRITING, False), (READING, True)):
-        scratch = Scratch(paths, prefix)
-        place = scratch.folder() / "file"
+        own = Scratch(paths, prefix)
+        place = own.folder() / "file"
         place.write_bytes(b"rows")
         remove_forgotten(paths)
         assert place.exists() == left
-        scratch.close()
+        own.close()
         assert not place.exists()
+
+
+def test_folders_that_earlier_programs_left(
+    store_lake: StoreLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = LakePaths(root=store_lake.path, changefeed="feed")
+    copies = (paths.base / ".copy-1" / "part", paths.base / ".reading-1" / "left" / "part")
+    for copy in copies:
+        copy.write_bytes(b"rows")
+    remove_forgotten(paths)
+    assert all(copy.exists() for copy in copies)
+    monkeypatch.setattr(scratch, "_FORGOTTEN_SECONDS", -60)
+    remove_forgotten(paths)
+    assert not any(copy.exists() for copy in copies)
 
 
 def test_one_writer_of_this_host(store_lake: StoreLake) -> None:
