@@ -75,7 +75,7 @@ class Misfits:
         # What the last cut has in quarantine, by the table.
         self._faults: dict[TableName, list[dict[str, Any]]] = {}
         # A run that ended before it published its cut may have closed some.
-        for row in read_counted(paths, void_since=None if last is None else last.published_at):
+        for row in read_counted(paths, void_since=None if last is None else last.made_at):
             self._faults.setdefault((row["database"], row["table"]), []).append(row)
         self._lock = Lock()
 
