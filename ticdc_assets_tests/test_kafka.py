@@ -154,6 +154,30 @@ def test_writing_to_a_dead_broker_is_a_clear_error(capfd: pytest.CaptureFixture[
 
 
 @pytest.mark.kafka
+def test_a_broker_that_hangs_has_told_no_offsets(tmp_path: Path) -> None:
+    with OwnBroker(tmp_path) as broker:
+        broker.create_topic("t", 8)
+        places = [("t", number) for number in range(8)]
+        administration = Administration(broker.source(), timeout_seconds=1)
+        described = administration.describe(["t"])
+        assert broker.pid is not None
+        os.killpg(broker.pid, signal.SIGSTOP)
+        try:
+            for ask in (
+                lambda: administration.ranges(described),
+                lambda: administration.ends(places),
+                lambda: administration.offsets_at(places, 1),
+            ):
+                started = time.monotonic()
+                with pytest.raises(SourceUnavailableError, match="did not answer within 1 s"):
+                    ask()
+                # All partitions have one time together.
+                assert time.monotonic() - started < 6
+        finally:
+            os.killpg(broker.pid, signal.SIGCONT)
+
+
+@pytest.mark.kafka
 def test_offsets_of_every_partition(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 3)
     empty = OffsetRange(earliest=0, end=0)

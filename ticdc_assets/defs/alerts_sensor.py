@@ -111,7 +111,7 @@ def problems(
     for run in _newest_runs(instance, names):
         if run.status is DagsterRunStatus.FAILURE:
             yield Problem(
-                name=f"run of {run.job_name}",
+                name=f"run of {_work_of(run)}",
                 level=Level.FAIL,
                 sentence=_why(instance, run),
                 link=server and f"{server}/runs/{run.run_id}",
@@ -128,24 +128,64 @@ def _last_evaluated(
     return next(evaluated, None)
 
 
-def _newest_runs(instance: DagsterInstance, names: FeedNames) -> Iterable[DagsterRun]:
-    """Return the newest run of each job that came to an end, and that is not tried again."""
+def _newest_runs(instance: DagsterInstance, names: FeedNames) -> Iterator[DagsterRun]:
+    """Yield the newest run of each job that came to an end, and that is not tried again.
+
+    Runs of chosen assets are all of one job: the newest of each choice counts, unless a later run
+    made all of it with success.
+    """
     newest: dict[str, DagsterRun] = {}
     # First those of all jobs, which may be a user's own. A job that runs seldom is then asked for
     # by its name: its last run is behind many of the others.
-    for job in (None, *names.jobs, IMPLICIT_ASSET_JOB_NAME):
+    for job in (None, *names.jobs):
         if job in newest:
             continue
-        ended = RunsFilter(
-            job_name=job,
-            tags=names.tags,
-            statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE],
-        )
-        limit = _RUNS_LOOKED_AT if job is None else _RUNS_OF_A_JOB
-        for run in instance.get_runs(filters=ended, limit=limit):
-            if run.tags.get(_WILL_RETRY) != "true":
-                newest.setdefault(run.job_name, run)
-    return newest.values()
+        for run in _ended(instance, names, job, _RUNS_LOOKED_AT if job is None else _RUNS_OF_A_JOB):
+            newest.setdefault(run.job_name, run)
+    newest.pop(IMPLICIT_ASSET_JOB_NAME, None)
+    yield from newest.values()
+    later: list[DagsterRun] = []
+    for run in _ended(instance, names, IMPLICIT_ASSET_JOB_NAME, _RUNS_LOOKED_AT):
+        if not any(_makes_up_for(one, run) for one in later):
+            yield run
+        later.append(run)
+
+
+def _ended(
+    instance: DagsterInstance, names: FeedNames, job: str | None, limit: int
+) -> Iterator[DagsterRun]:
+    """Yield the last runs of a job, or of all, that came to an end and are not tried again."""
+    ended = RunsFilter(
+        job_name=job,
+        tags=names.tags,
+        statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE],
+    )
+    for run in instance.get_runs(filters=ended, limit=limit):
+        if run.tags.get(_WILL_RETRY) != "true":
+            yield run
+
+
+def _makes_up_for(later: DagsterRun, run: DagsterRun) -> bool:
+    """Return whether a later run of chosen assets says all that an earlier one said."""
+    after, before = _chosen(later), _chosen(run)
+    if later.status is DagsterRunStatus.SUCCESS:
+        return not after or (bool(before) and before <= after)
+    return after == before
+
+
+def _chosen(run: DagsterRun) -> frozenset[str]:
+    """Return the assets and checks that a run was asked for; none if it was asked for all."""
+    assets = {key.to_user_string() for key in run.asset_selection or ()}
+    checks = {
+        f"{key.asset_key.to_user_string()}:{key.name}" for key in run.asset_check_selection or ()
+    }
+    return frozenset(assets | checks)
+
+
+def _work_of(run: DagsterRun) -> str:
+    """Return what a run did: its job, or the assets that were chosen."""
+    chosen = _chosen(run) if run.job_name == IMPLICIT_ASSET_JOB_NAME else frozenset[str]()
+    return ", ".join(sorted(chosen)) or run.job_name
 
 
 def _why(instance: DagsterInstance, run: DagsterRun) -> str:

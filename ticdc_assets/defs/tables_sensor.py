@@ -54,7 +54,7 @@ _EVALUATIONS = 500
 """Evaluations of `table_lag` that one tick reports at most."""
 
 _SCHEMAS_TOLD = 500
-"""Changed schemas that one tick tells of; the next one goes on."""
+"""Changed schemas that one tick reads and tells of; the next one goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +117,10 @@ def tick(
     if gone:
         requests.append(steps.names.tables.build_delete_request(gone))
     # The first tick of an instance has no news: all of it is older than the instance.
-    news = schema_news(steps.paths, cursor.told_ts or None)
-    told, later = _changed(news)
+    news = schema_news(steps.paths, cursor.told_ts or None, most=_SCHEMAS_TOLD)
+    told = _changed(news)
     # Versions that later ticks tell are no news yet.
-    versions = news.total - later
+    versions = news.total - news.later
     late = max(0, versions - cursor.versions - len(told)) if cursor.told_ts else 0
     newest = told[-1][1].valid_from if told else news.newest_ts
     reload, asked = _reload(context, shown, cut, cursor.asked)
@@ -223,20 +223,12 @@ def reload_location(server: str, name: str) -> None:
         raise TicdcError(f"{answer.failure_type}: {answer.message}")
 
 
-def _changed(news: SchemaNews) -> tuple[list[tuple[SchemaFigures, VersionFigures]], int]:
-    """Return the versions that this tick tells, oldest first, and how many it leaves.
-
-    Versions that hold from one TSO are told together: the cursor knows no more than the TSO.
-    """
-    found = sorted(
+def _changed(news: SchemaNews) -> list[tuple[SchemaFigures, VersionFigures]]:
+    """Return the versions that this tick tells, oldest first."""
+    return sorted(
         ((table, version) for table in news.tables for version in table.versions),
         key=lambda item: item[1].valid_from,
     )
-    if len(found) <= _SCHEMAS_TOLD:
-        return found, 0
-    last = found[_SCHEMAS_TOLD - 1][1].valid_from
-    told = [item for item in found if item[1].valid_from <= last]
-    return told, len(found) - len(told)
 
 
 def _observation(

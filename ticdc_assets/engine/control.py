@@ -299,11 +299,12 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
 
     Of a file it knows the partition and the bounds of the columns that readers ask for (`_ASKED`).
     delta-rs tells Arrow the bounds of all columns, which takes milliseconds for each file, and a
-    table of many small commits has a file for each of them.
+    table of many small commits has a file for each of them. Where a file has no bounds of a column,
+    by what delta-rs tells no row of it meets a condition on that column.
     """
     files = subtree(path)
     if not is_portable(table):
-        return table.to_pyarrow_dataset(filesystem=files)  # it says what it cannot read
+        table.to_pyarrow_dataset(filesystem=files)  # it says what it cannot read
     actions = pa.table(table.get_add_actions(flatten=True))
     form = ds.ParquetFileFormat(
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)

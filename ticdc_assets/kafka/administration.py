@@ -19,6 +19,7 @@ from threading import Thread
 from typing import Any, Final, TypeVar, assert_never
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -355,12 +356,15 @@ class Administration:
         futures = self._client.list_offsets(
             asked, isolation_level=self._isolation, request_timeout=self._timeout
         )
-        return {
-            (partition.topic, partition.partition): self._answer(
-                future, topic=partition.topic, partition=partition.partition
-            ).offset
-            for partition, future in futures.items()
-        }
+        found: dict[tuple[str, int], int] = {}
+        for asked_of, future in futures.items():
+            topic, partition = asked_of.topic, asked_of.partition
+            offset = self._answer(future, topic=topic, partition=partition).offset
+            # So the client says that the leader did not answer in time.
+            if offset == OFFSET_INVALID:
+                raise self._unavailable(KafkaError(KafkaError._TIMED_OUT), topic, partition)
+            found[topic, partition] = offset
+        return found
 
     def _partitions(self, name: str) -> tuple[int, ...]:
         try:

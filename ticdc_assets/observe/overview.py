@@ -9,11 +9,15 @@ Not handled: nothing is read from the source, so the backlog is that of the newe
 lag of TiCDC itself is unknown here.
 """
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -122,7 +126,7 @@ class SchemaFigures:
         database: database.
         table: table.
         total: number of its versions, also of those that are not in `versions`.
-        versions: the newest.
+        versions: the newest, or those that are asked for.
     """
 
     database: str
@@ -133,16 +137,18 @@ class SchemaFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaNews:
-    """The schema versions that hold from later than a TSO.
+    """The oldest schema versions that hold from later than a TSO.
 
     Attributes:
         total: number of versions of all tables, old ones too.
         newest_ts: TSO from which the newest of all holds; 0 if there is none.
-        tables: the tables with later versions, each with all of these.
+        later: number of versions that are newer than those of `tables`.
+        tables: the tables with such versions, each with these.
     """
 
     total: int
     newest_ts: int
+    later: int
     tables: tuple[SchemaFigures, ...]
 
 
@@ -300,24 +306,41 @@ def newest_schemas(paths: LakePaths) -> tuple[tuple[SchemaFigures, ...], int]:
     )
     # What changed lately is worth a look; what has one version says nothing.
     shown = newest.slice(0, SCHEMA_TABLES_SHOWN)
-    return _schemas(paths, _names(shown)), newest.num_rows
+    versions = _listed_versions(listed, _names(shown))
+    spans = {name: range(len(own))[-VERSIONS_SHOWN:] for name, own in versions.items()}
+    return _schemas(paths, versions, spans), newest.num_rows
 
 
-def schema_news(paths: LakePaths, since: int | None) -> SchemaNews:
-    """Return the schema versions that hold from later than a TSO, however many they are.
+def schema_news(paths: LakePaths, since: int | None, *, most: int) -> SchemaNews:
+    """Return the oldest schema versions that hold from later than a TSO.
+
+    Versions that hold from one TSO are told together, so that the TSO says where to go on.
 
     Args:
         paths: the tables of the changefeed.
         since: the TSO; None if versions are to be counted only.
+        most: how many versions are told; more only if the last ones hold from one TSO.
     """
     listed = read_table(paths.schema_registry, columns=_LISTED_COLUMNS)
     if listed is None or not listed.num_rows:
-        return SchemaNews(total=0, newest_ts=0, tables=())
-    changed = _names(listed.filter(pc.field("valid_from") > since)) if since is not None else []
+        return SchemaNews(total=0, newest_ts=0, later=0, tables=())
+    newest = int(listed["valid_from"].to_numpy().max())
+    new = listed.filter(pc.field("valid_from") > (newest if since is None else since))
+    told = new
+    if new.num_rows > most:
+        last = np.partition(new["valid_from"].to_numpy(), most - 1)[most - 1]
+        told = new.filter(pc.field("valid_from") <= last)
+    versions = _listed_versions(listed, _names(told))
+    counts = Counter(zip(*(told[name].to_pylist() for name in ("database", "table")), strict=True))
+    spans: dict[tuple[str, str], range] = {}
+    for name, own in versions.items():
+        begin = bisect_right(own, since or 0, key=itemgetter(0))
+        spans[name] = range(begin, begin + counts[name])
     return SchemaNews(
         total=listed.num_rows,
-        newest_ts=int(listed["valid_from"].to_numpy().max()),
-        tables=_schemas(paths, changed, since),
+        newest_ts=newest,
+        later=new.num_rows - told.num_rows,
+        tables=_schemas(paths, versions, spans),
     )
 
 
@@ -327,41 +350,70 @@ def _names(rows: pa.Table) -> list[tuple[str, str]]:
     return list(dict.fromkeys(names))
 
 
+def _listed_versions(
+    listed: pa.Table, wanted: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], list[tuple[int, int]]]:
+    """Return for each table since when its versions hold, and their numbers, oldest first."""
+    versions: dict[tuple[str, str], list[tuple[int, int]]] = {name: [] for name in wanted}
+    for database, table, version, valid_from in zip(
+        *(listed[name].to_pylist() for name in _LISTED_COLUMNS), strict=True
+    ):
+        if (database, table) in versions:
+            versions[database, table].append((valid_from, version))
+    for own in versions.values():
+        own.sort()
+    return versions
+
+
 def _schemas(
-    paths: LakePaths, wanted: Sequence[tuple[str, str]], since: int | None = None
+    paths: LakePaths,
+    versions: Mapping[tuple[str, str], Sequence[tuple[int, int]]],
+    spans: Mapping[tuple[str, str], range],
 ) -> tuple[SchemaFigures, ...]:
-    """Return tables with their newest versions, or with all that hold from later than a TSO."""
-    if not wanted:
+    """Return tables with a span of their versions; the texts of others are not read.
+
+    Args:
+        paths: the tables of the changefeed.
+        versions: all versions of each table, as `_listed_versions` has them.
+        spans: which of them are wanted, by their positions.
+    """
+    if not versions:
         return ()
-    versions: dict[tuple[str, str], list[dict[str, Any]]] = {name: [] for name in wanted}
+    # What differs is told by the version before.
+    needed = {
+        name: set(versions[name][max(0, span.start - 1) : span.stop])
+        for name, span in spans.items()
+    }
+    moments = {valid_from for own in needed.values() for valid_from, _ in own}
     found = read_table(
         paths.schema_registry,
-        ds.field("database").isin(pa.array({name[0] for name in wanted}))
-        & ds.field("table").isin(pa.array({name[1] for name in wanted})),
+        ds.field("database").isin(pa.array({name[0] for name in needed}))
+        & ds.field("table").isin(pa.array({name[1] for name in needed}))
+        & ds.field("valid_from").isin(pa.array(moments, pa.int64())),
         columns=[*_LISTED_COLUMNS, "source", "sql", "schema"],
     )
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = {name: [] for name in needed}
     for row in [] if found is None else found.to_pylist():
         name = (row["database"], row["table"])
-        if name in versions:
-            versions[name].append(row)
+        if (row["valid_from"], row["schema_version"]) in needed.get(name, ()):
+            rows[name].append(row)
     return tuple(
         SchemaFigures(
             database=name[0],
             table=name[1],
             total=len(versions[name]),
-            versions=_versions(versions[name], since),
+            versions=_versions(rows[name], len(span)),
         )
-        for name in wanted
+        for name, span in spans.items()
     )
 
 
-def _versions(rows: list[dict[str, Any]], since: int | None) -> tuple[VersionFigures, ...]:
+def _versions(rows: list[dict[str, Any]], count: int) -> tuple[VersionFigures, ...]:
+    """Return the newest of some rows of a table, newest first."""
     rows.sort(key=lambda row: (row["valid_from"], row["schema_version"]))
-    count = VERSIONS_SHOWN if since is None else sum(row["valid_from"] > since for row in rows)
-    kept = rows[-count - 1 :]
-    schemas = [_schema_of(row) for row in kept]
+    schemas = [_schema_of(row) for row in rows]
     found: list[VersionFigures] = []
-    for number, (row, schema) in enumerate(zip(kept, schemas, strict=True)):
+    for number, (row, schema) in enumerate(zip(rows, schemas, strict=True)):
         before = schemas[number - 1] if number else None
         found.append(
             VersionFigures(

@@ -296,6 +296,8 @@ class Cut:
         accounts: what became of the row changes that this cut was the first to have, by table.
         rewind: which older cut it takes up, None if it is one of its own.
         layout: layout of the columns of ours in its mirrors (`LAYOUT`).
+        repeats_at: when the cut whose content it repeats was published, None if it is one of its
+            own.
     """
 
     number: int
@@ -317,6 +319,12 @@ class Cut:
     accounts: tuple[ChangeAccount, ...] = ()
     rewind: Rewind | None = None
     layout: int = LAYOUT
+    repeats_at: datetime | None = None
+
+    @property
+    def made_at(self) -> datetime:
+        """When its content was published first: what happened since is not in it."""
+        return self.repeats_at or self.published_at
 
     def again(self, newest: "Cut", *, mirrors: Sequence[MirrorCut] | None = None) -> "Cut":
         """Return the cut that follows `newest` and says the same as this one.
@@ -331,6 +339,7 @@ class Cut:
             self,
             number=newest.number + 1,
             published_at=datetime.now(UTC),
+            repeats_at=self.made_at,
             mirrors=tuple(
                 replace(mirror, mode=mirror.mode if mirror.failed else CARRIED, changes=0)
                 for mirror in (self.mirrors if mirrors is None else mirrors)

@@ -8,7 +8,7 @@ Why running it again is safe: a change whose row is there, and open, gets no oth
 a closed row changes nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -23,7 +23,6 @@ from ticdc_assets.pipeline.change_folding import (
 )
 from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.pipeline.quarantine import (
-    CLOSED_BY,
     Closing,
     Place,
     append_faults,
@@ -31,7 +30,7 @@ from ticdc_assets.pipeline.quarantine import (
     close_rows,
     place_of,
     places_in,
-    read_quarantine,
+    read_counted,
 )
 from ticdc_assets.rows.fold_runs import Folded
 from ticdc_assets.rows.mirror_rows import (
@@ -75,9 +74,9 @@ class Misfits:
         self._last_tso = 0 if last is None else last.tso
         # What the last cut has in quarantine, by the table.
         self._faults: dict[TableName, list[dict[str, Any]]] = {}
-        for row in read_quarantine(paths, open_only=False):
-            if row["stage"] == "apply" and _counts(row, last):
-                self._faults.setdefault((row["database"], row["table"]), []).append(row)
+        # A run that ended before it published its cut may have closed some.
+        for row in read_counted(paths, void_since=None if last is None else last.made_at):
+            self._faults.setdefault((row["database"], row["table"]), []).append(row)
         self._lock = Lock()
 
     def quarantine(self, mirror: MirrorPlan, folded: Folded, is_fold: bool) -> None:
@@ -91,11 +90,7 @@ class Misfits:
             return
         batch = self._batch
         with self._lock:
-            known = {
-                place_of(row): row
-                for row in read_quarantine(self._paths)
-                if row["stage"] == "apply"
-            }
+            known = {place_of(row): row for row in read_counted(self._paths, void_since=None)}
             met: set[Place] = set()
 
             def new() -> Iterator[pa.Table]:
@@ -161,14 +156,3 @@ class Misfits:
         with self._lock:
             self._close(void, Closing.LATER_CHANGE)
         return len(void)
-
-
-def _counts(row: Mapping[str, Any], last: Cut | None) -> bool:
-    """Return whether the last cut counts a row: it is open, or was when the cut was published.
-
-    A run that ended before it published its cut may have closed it.
-    """
-    if row["redriven_at"] is None:
-        return True
-    is_void = row.get(CLOSED_BY) == Closing.LATER_CHANGE
-    return is_void and last is not None and row["redriven_at"] > last.published_at

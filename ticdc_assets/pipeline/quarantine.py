@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import Field
+from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
 from ticdc_assets.config import TableFilter
@@ -182,10 +182,39 @@ def read_quarantine(
         tables: the tables that are mirrored: row changes of others are left out, for there is no
             mirror that lacks them. Records that could not be decoded are of no table yet.
     """
-    condition = ds.field("redriven_at").is_null() if open_only else None
-    rows = read_rows(paths.quarantine, condition)
+    rows = _read(paths, _IS_OPEN if open_only else None)
+    return [row for row in rows if is_mirrored_fault(row, tables)]
+
+
+def read_counted(paths: LakePaths, *, void_since: datetime | None) -> list[dict[str, Any]]:
+    """Return the faults of applying that are open, or became void since a moment; needs no Spark.
+
+    What was closed otherwise only grows, so it stays in the files.
+
+    Args:
+        paths: tables of the changefeed.
+        void_since: faults that a later change closed after it are returned too; None for none.
+    """
+    counts = _IS_OPEN
+    if void_since is not None and _tells_reason(open_table(paths.quarantine)):
+        is_void = _text(CLOSED_BY) == str(Closing.LATER_CHANGE)
+        counts |= is_void & (ds.field("redriven_at") > pa.scalar(void_since))
+    return _read(paths, (_text("stage") == "apply") & counts)
+
+
+_IS_OPEN = ds.field("redriven_at").is_null()
+
+
+def _text(name: str) -> ds.Expression:
+    """Return a column of texts, for comparing."""
+    # A file that delta-rs merged has views of texts, which Arrow does not compare with texts.
+    return ds.field(name).cast(pa.string())
+
+
+def _read(paths: LakePaths, condition: ds.Expression | None) -> list[dict[str, Any]]:
+    """Return rows in the order of their coordinates."""
     return sorted(
-        (row for row in rows if is_mirrored_fault(row, tables)),
+        read_rows(paths.quarantine, condition),
         key=lambda row: (row["topic"], row["partition"], row["offset"], row["index"], row["stage"]),
     )
 
@@ -197,10 +226,15 @@ def count_open(paths: LakePaths, tables: TableFilter | None = None) -> Quarantin
     return QuarantineCounts(decode=decode, apply=len(rows) - decode)
 
 
+def _tells_reason(table: DeltaTable | None) -> bool:
+    """Return whether a table says why rows were closed; those of older lakes do not."""
+    return table is not None and CLOSED_BY in {field.name for field in table.schema().fields}
+
+
 def _give_column(paths: LakePaths) -> None:
     """Let the table of an older lake have `closed_by`."""
     table = open_table(paths.quarantine)
-    if table is not None and CLOSED_BY not in {field.name for field in table.schema().fields}:
+    if table is not None and not _tells_reason(table):
         with NamedCommit(paths.quarantine).on(table) as properties:
             table.alter.add_columns(
                 Field(CLOSED_BY, PrimitiveType("string")), commit_properties=properties

@@ -151,7 +151,7 @@ def standing(
         and not refold
         and not damages
         and not last.failed
-        and not any(gap.accepted_at > last.published_at for gap in gaps)
+        and not any(gap.accepted_at > last.made_at for gap in gaps)
         and not _lacks_history(last, changefeed)
         and last.tables == filter_text(changefeed.tables)
         and last.layout == LAYOUT

@@ -373,7 +373,7 @@ class _Rebuild:
     def _faults(self) -> pa.Table:
         """Return the faults of decoding, open or not."""
         columns = ["stage", "batch", "redriven_at", *PLACE]
-        # Conditions are not for the table's reader: of columns without bounds it finds nothing.
+        # Of a file that delta-rs merged the table's reader compares no texts.
         found = read_table(self._paths.quarantine, columns=columns)
         if found is None:
             return pa.schema([FAULT_SCHEMA.field(name) for name in columns]).empty_table()

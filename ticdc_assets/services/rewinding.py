@@ -91,7 +91,7 @@ def rewind(
     cut = before
     if older.number != before.number:
         # What closed them since is not in the mirrors any more.
-        reopen_applied(paths, commit_ts=older.tso, since=older.published_at)
+        reopen_applied(paths, commit_ts=older.tso, since=older.made_at)
         cut = replace(
             older.again(before),
             quarantined=count_open(paths).decode,

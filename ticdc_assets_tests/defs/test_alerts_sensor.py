@@ -5,7 +5,7 @@ Slack itself is not asked: that its URLs are understood is all that can be seen 
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from email.message import Message as Mail
@@ -127,10 +127,23 @@ class Watched:
             )
         )
 
-    def ran(self, status: DagsterRunStatus, name: str = "shop_sync", **tags: str) -> str:
-        job = self.definitions.resolve_job_def(name)
-        run = self.instance.create_run_for_job(
-            job_def=job, tags={"ticdc/changefeed": "shop"} | {"dagster/" + k: tags[k] for k in tags}
+    def ran(
+        self,
+        status: DagsterRunStatus,
+        name: str = "shop_sync",
+        assets: Sequence[str] = (),
+        checks: Sequence[dg.AssetCheckKey] = (),
+        **tags: str,
+    ) -> str:
+        assert self.definitions.resolve_job_def(name).name == name
+        is_part = bool(assets or checks)
+        run = self.instance.add_run(
+            dg.DagsterRun(
+                job_name=name,
+                tags={"ticdc/changefeed": "shop"} | {"dagster/" + k: tags[k] for k in tags},
+                asset_selection=frozenset(map(NAMES.asset, assets)) if is_part else None,
+                asset_check_selection=frozenset(checks) if is_part else None,
+            )
         )
         if status is DagsterRunStatus.FAILURE:
             self.instance.report_run_failed(run, "the worker is gone")
@@ -209,6 +222,31 @@ def test_a_failed_run_is_told_as_long_as_its_job_has_no_later_one(
     watched.ran(DagsterRunStatus.SUCCESS, name)
     watched.tick()
     assert [title for title, _ in hook.taken()] == [f"shop: run of {name} ok again"]
+
+
+def test_runs_of_chosen_assets_are_told_apart(watched: Watched, hook: Hook) -> None:
+    """All of them are runs of one job of Dagster's own."""
+
+    def ran(status: DagsterRunStatus, *assets: str, check: bool = False) -> list[str]:
+        checks = (LAG,) * check
+        watched.ran(status, IMPLICIT_ASSET_JOB_NAME, assets=assets, checks=checks)
+        watched.tick()
+        return [title for title, _ in hook.taken()]
+
+    good, bad = DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE
+    assert ran(bad, "raw_messages") == ["shop: run of shop/raw_messages failing"]
+    for _ in range(20):
+        assert ran(good, "report") == []
+    assert ran(bad, "report", "change_log") == ["shop: run of shop/change_log, shop/report failing"]
+    assert ran(good, "report") == [], "the change log was not made"
+    assert ran(good, "raw_messages") == ["shop: run of shop/raw_messages ok again"]
+    # What makes all of them, and more, makes up for it.
+    assert ran(good, "raw_messages", "report", "change_log") == [
+        "shop: run of shop/change_log, shop/report ok again"
+    ]
+    assert ran(bad, check=True) == ["shop: run of shop/apply_changes:replication_lag failing"]
+    assert ran(good, "report") == []
+    assert ran(good) == ["shop: run of shop/apply_changes:replication_lag ok again"]
 
 
 def test_a_target_that_is_away_is_told_later_and_the_others_at_once(

@@ -1,9 +1,13 @@
 """The sensor that tells of tables: partitions as the cut has them, and schemas that changed."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
 from ticdc_assets.config import CaptureSource, Changefeed, Settings
@@ -20,6 +24,8 @@ from ticdc_assets.defs.schema_metadata import schema_metadata
 from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
 from ticdc_assets.defs.table_schemas import CHANGE_LOG, RAW_MESSAGES, SCHEMA_REGISTRY
 from ticdc_assets.defs.tables_sensor import TablesCursor, tick
+from ticdc_assets.engine.control import read_table
+from ticdc_assets.observe import overview
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.tso import from_datetime
 from ticdc_assets_tests.report.small_lake import (
@@ -105,21 +111,27 @@ def test_a_schema_that_changed_is_told_once(
     assert "0 new, 0 of them" in str(again.skip_reason)
 
 
-def changed_tables(steps: ChangefeedSteps, count: int, versions: int = 1) -> TablesCursor:
-    """Write `count` tables with an old version and new ones; return a cursor that knows the old."""
-    names = [("shop", f"t{number:03}") for number in range(count)]
+def changed(
+    steps: ChangefeedSteps, tables: Mapping[tuple[str, str], Sequence[datetime]]
+) -> TablesCursor:
+    """Write tables with an old version and new ones; return a cursor that knows the old."""
     write_tables(steps.paths)
     write_landings(steps.paths, [(ago(5), 1, 0)])
-    write_groups(steps.paths, ago(5), names)
-    publish(steps.paths, cut_of(1, ago(5), 1, mirrors=tuple(mirror_of(*name) for name in names)))
-    write_versions(
-        steps.paths,
+    write_groups(steps.paths, ago(5), list(tables))
+    publish(steps.paths, cut_of(1, ago(5), 1, mirrors=tuple(mirror_of(*name) for name in tables)))
+    write_versions(steps.paths, {name: [ago(1000), *moments] for name, moments in tables.items()})
+    return TablesCursor(told_ts=from_datetime(ago(500)), versions=len(tables))
+
+
+def changed_tables(steps: ChangefeedSteps, count: int, versions: int = 1) -> TablesCursor:
+    """Write `count` tables with an old version and so many new ones."""
+    return changed(
+        steps,
         {
-            name: [ago(1000), *(ago(100 - number / 10 - n / 1000) for n in range(versions))]
-            for number, name in enumerate(names)
+            ("shop", f"t{number:03}"): [ago(100 - number / 10 - n / 1000) for n in range(versions)]
+            for number in range(count)
         },
     )
-    return TablesCursor(told_ts=from_datetime(ago(500)), versions=count)
 
 
 @pytest.mark.parametrize(("count", "versions"), [(101, 1), (1, 25)])
@@ -157,6 +169,39 @@ def test_more_schemas_than_one_tick_tells_are_told_by_the_next_ones(
         ["shop.t006", "shop.t007"],
         [],
     ]
+
+
+def test_a_tick_reads_the_schemas_that_it_tells_and_those_before_them(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables_sensor, "_SCHEMAS_TOLD", 3)
+    texts: list[int] = []
+
+    def reading(*given: Any, columns: list[str], **named: Any) -> pa.Table | None:
+        found = read_table(*given, columns=columns, **named)
+        if "schema" in columns:
+            texts.append(0 if found is None else found.num_rows)
+        return found
+
+    monkeypatch.setattr(overview, "read_table", reading)
+    # Both tables have a version from 7 s ago on, which are told together.
+    seconds = {"a": (9, 8, 7, 4, 3), "b": (7, 2)}
+    cursor: str | None = cursor_text(
+        changed(steps, {("shop", name): list(map(ago, found)) for name, found in seconds.items()})
+    )
+    names = {str(from_datetime(ago(second))): second for second in range(10)}
+    told: list[list[tuple[str | None, int]]] = []
+    for _ in range(3):
+        result = ticked(steps, instance, cursor)
+        versions = [
+            (item.partition, item.metadata["schema_version"]) for item in observations(result)
+        ]
+        told.append([(partition, names[str(version.value)]) for partition, version in versions])
+        assert " 0 late" in str(result.skip_reason)
+        cursor = result.cursor
+    a, b = "shop.a", "shop.b"
+    assert told == [[(a, 9), (a, 8), (a, 7), (b, 7)], [(a, 4), (a, 3), (b, 2)], []]
+    assert texts == [6, 5]
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"told_ts": "1", "versions": 2}', "{}"])

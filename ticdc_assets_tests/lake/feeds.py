@@ -205,9 +205,9 @@ def grow_cuts_older(paths: LakePaths, hours: int) -> None:
     """Make the cuts that were published older; their versions of mirrors stay as they are."""
     rows = read_table(paths.cuts)
     assert rows is not None
+    age, moments = timedelta(hours=hours), ("published_at", "repeats_at")
     cuts = [
-        {**row, "published_at": row["published_at"] - timedelta(hours=hours)}
-        for row in rows.to_pylist()
+        row | {name: row[name] and row[name] - age for name in moments} for row in rows.to_pylist()
     ]
     write_table(
         paths.cuts,

@@ -21,7 +21,15 @@ from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import LeaseLostError, NotFoundError
 from ticdc_assets.pipeline.cuts import Cut, read_cuts
 from ticdc_assets.pipeline.positions import read_position
-from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.pipeline.publishing import publish
+from ticdc_assets.pipeline.quarantine import (
+    FAULT_SCHEMA,
+    Closing,
+    append_faults,
+    close_rows,
+    place_of,
+    read_quarantine,
+)
 from ticdc_assets.pipeline.truncation_points import (
     BELOW,
     TruncationPoint,
@@ -297,6 +305,39 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
     feed.sync()
     assert feed.cut.mirror(*KEYED) is not None
     assert feed.rows() == truth_rows(changefeed.truth())
+
+
+@pytest.mark.spark
+def test_a_cut_that_repeats_one_without_a_redriven_change_is_no_base(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    upstream.create_table(KEYED, (column("id", "int", nullable=False),), primary_key=("id",))
+    fill(upstream, KEYED, rows=6)
+    changefeed = StandInChangefeed(upstream, "d", partitions=1)
+    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY, cuts=9 * DAY))
+    feed.write(changefeed.tick())
+    feed.sync()
+    fault = dict.fromkeys(FAULT_SCHEMA.names) | {
+        "stage": "apply",
+        "topic": "d",
+        "partition": 0,
+        "offset": 1,
+        "index": 0,
+        "commit_ts": feed.cut.tso,
+    }
+    rows = pa.Table.from_pylist([fault], schema=FAULT_SCHEMA)
+    append_faults(spark, feed.paths, [rows], app_id="test")
+    close_rows(feed.paths, "apply", [place_of(fault)], Closing.REDRIVE)
+    # As maintenance does before the redriven change is in a mirror.
+    publish(feed.paths, feed.cut.again(feed.cut))
+    done = truncated(feed, feed.cut)
+    assert done.changes == 0
+    assert done.notes == (
+        "change_log is not truncated further: cut 2 cannot be a base cut: row changes that it had "
+        "in quarantine were redriven since",
+    )
 
 
 @pytest.mark.spark

@@ -24,6 +24,7 @@ from ticdc_assets_tests.wire import (
     test_simple_avro,
 )
 from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, record_of
+from ticdc_assets_tests.wire.test_open_protocol import number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Damage:
         tails: what may stand after a message, or before it, and is refused.
         tail_reason: the reason of a refused tail, if it is one for all.
         wrong: what is put in every place of a small message.
-        frames: starts and ends that lead garbage further into the decoder.
+        framed: puts garbage between what leads it further into the decoder.
         pieces: parts of messages of this format.
     """
 
@@ -46,22 +47,27 @@ class Damage:
     small: Sequence[Record]
     tails: Sequence[bytes]
     tail_reason: str | None = None
-    wrong: Sequence[bytes] = ()
-    frames: Sequence[tuple[bytes, bytes]] = ((b"", b""),)
-    pieces: Sequence[bytes] = (b"",)
+    wrong: Sequence[bytes]
+    framed: Callable[[bytes], Sequence[bytes]] = lambda content: (content,)
+    pieces: Sequence[bytes]
 
     def outcomes(self, values: Sequence[Record]) -> list[Outcome]:
         """Return what both decoders say of `values`."""
         return assert_equal(values, self.wire_format)
 
-    @property
-    def is_keyed(self) -> bool:
-        """Whether keys say something, too."""
-        return self.messages[0].key is not None
+    def records(self, content: bytes) -> list[Record]:
+        """Return messages with `content` for the value and, if keys say something, for the key."""
+        return damaged(self.messages[0], lambda _: iter(self.framed(content)))
 
-    def record(self, content: bytes) -> Record:
-        """Return the record whose value is `content`, and the key, if keys say something."""
-        return Record(key=content if self.is_keyed else None, value=content)
+
+def _between(*frames: tuple[bytes, bytes]) -> Callable[[bytes], Sequence[bytes]]:
+    return lambda content: [start + content + end for start, end in frames]
+
+
+def _sized(content: bytes) -> Sequence[bytes]:
+    """Return a content of Open Protocol as it is, and as the only part of a key or a value."""
+    version, part = number(1), number(len(content)) + content
+    return content, version + content, part, version + part
 
 
 def _records(messages: Sequence[bytes | Record]) -> list[Record]:
@@ -77,6 +83,9 @@ _JSON_WRONG = (
     *(b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xc3", b"\x00", b"\x1f", b"\n"),
     *(b'"', b"\\", b"\\ud800", b"\\u12", b"\xef\xbb\xbf", b"[[", b"{", b"9" * 30, b"e5", b".0"),
     *(b"NaN", b"-Infinity", b"null", b"[]", b"-"),
+)
+_BINARY_WRONG = (
+    *(b"\xff", b"\x80", b"\x00", b"\x01", b"\x02", b"\x7f", b"\xff" * 9 + b"\x01", b"\xc3"),
 )
 _OPEN = test_open_protocol.RECORDS
 
@@ -110,7 +119,9 @@ FORMATS = (
         messages=_records(test_craft.SMALL),
         small=_records(test_craft.SMALL),
         tails=(b"\x00", b"\x01", b"\x07", b"\x80", b"\xff", b"\x00\x00", b"{}"),
-        frames=((b"", b""), (b"\x01", b""), (b"\x01", b"\x06")),
+        wrong=_BINARY_WRONG,
+        framed=_between((b"", b""), (b"\x01", b""), (b"\x01", b"\x06")),
+        pieces=(b"\x00", b"\x01", b"\x02", b"\x06", b"\xff\x01", *test_craft.SMALL),
     ),
     Damage(
         wire_format=WireFormat.SIMPLE_AVRO,
@@ -118,17 +129,8 @@ FORMATS = (
         small=_records(list(test_simple_avro.MESSAGES)),
         tails=(b"\x00", b"\x16", b"\xff", b"\x00" * 100),
         tail_reason="trailing_bytes",
-        wrong=(
-            b"\xff",
-            b"\x80",
-            b"\x00",
-            b"\x01",
-            b"\x02",
-            b"\x7f",
-            b"\xff" * 9 + b"\x01",
-            b"\xc3",
-        ),
-        frames=(
+        wrong=_BINARY_WRONG,
+        framed=_between(
             *((b"", b""), (b"\x16", b""), (b"\x16\x06\x06\x02", b""), (b"\x16\x02\x02\x02", b"")),
             *((b"\x16\x04\x04\x02", b""), (test_simple_avro.SMALL["insert"][:38], b"")),
         ),
@@ -147,8 +149,13 @@ FORMATS = (
                 (test_open_protocol.ROW_KEY, test_open_protocol.DELETE_VALUE)
             ),
         ],
-        tails=(b"\0", bytes(8), b"{}", test_open_protocol.number(2**63), b"\xff" * 9),
-        frames=((b"", b""), (test_open_protocol.number(1), b"")),
+        tails=(b"\0", bytes(8), b"{}", number(2**63), b"\xff" * 9),
+        wrong=(*_JSON_WRONG, bytes(8), number(1), number(7), number(2**63), b"\xff" * 8),
+        framed=_sized,
+        pieces=(
+            *(*_JSON_PIECES, number(1), number(2), bytes(8), b'"t":', b'"f":', b'"v":', b'"u":{'),
+            *(test_open_protocol.ROW_KEY, test_open_protocol.INSERT_VALUE),
+        ),
     ),
 )
 
@@ -259,22 +266,22 @@ def test_wrong_bytes_in_every_place(damage: Damage, message: Record) -> None:
                 yield content[:place] + wrong + content[place:]
                 yield content[:place] + wrong + content[place + 1 :]
 
-    damage.outcomes(damaged(message, put))
+    outcomes = damage.outcomes(damaged(message, put))
+    assert any(isinstance(outcome, tuple) for outcome in outcomes)
 
 
 @each_format
 def test_garbage_is_refused(damage: Damage) -> None:
     generator = random.Random(20260801)
     values = [
-        start + generator.randbytes(generator.randrange(300)) + end
-        for start, end in damage.frames
-        for _ in range(500 // len(damage.frames) + 100)
+        generator.randbytes(generator.randrange(300))
+        for _ in range(500 // len(damage.framed(b"")) + 100)
     ]
     values += [bytes([byte]) * length for byte in range(256) for length in (1, 2, 64)]
     values += [generator.randbytes(64 * 1024) for _ in range(8)]
     values += [byte * 2**18 for byte in (b"\x00", b"\x01", b"\x16", b"\x80", b"\xff", b" ", b'"')]
     values += [b"\x01" + b"\xff" * 2**18, b""]
-    records = [damage.record(value) for value in values]
+    records = [record for value in values for record in damage.records(value)]
     assert are_refused(damage.outcomes(records))
     (nothing,) = damage.outcomes([Record(key=damage.messages[0].key, value=None)])
     assert nothing[0] == "null_value"
@@ -306,4 +313,4 @@ def test_any_bytes_in_a_message(
 def test_any_bytes(damage: Damage, data: st.DataObject) -> None:
     some = st.lists(st.sampled_from(damage.pieces), max_size=40).map(b"".join)
     content = data.draw(some | st.binary(max_size=200))
-    damage.outcomes([damage.record(start + content + end) for start, end in damage.frames])
+    damage.outcomes(damage.records(content))
