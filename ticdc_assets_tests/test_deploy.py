@@ -130,6 +130,8 @@ def test_the_compose_file_starts_what_there_is(deploy: Path) -> None:
     composed = loaded(folder / "compose.yaml")
     ours = [item for item in composed["services"].values() if item["image"] == "ticdc-assets"]
     assert {our_command(item["command"]) for item in ours} == ALL
+    # Killed runs of a lake with a lease are known by it; see `defs.workers`.
+    assert len({item["hostname"] for item in ours}) == len(ours)
     for service in composed["services"].values():
         for volume in service.get("volumes", ()):
             source = volume.partition(":")[0]
@@ -153,6 +155,7 @@ def test_the_manifest_starts_what_there_is(deploy: Path, tmp_path: Path) -> None
     )
     pod = kinds["Deployment"]["spec"]["template"]["spec"]
     assert {our_command(item["command"]) for item in pod["containers"]} == ALL
+    assert pod["hostname"]
     volumes = {item["name"] for item in pod["volumes"]}
     for container in (*pod["containers"], *pod["initContainers"]):
         assert {item["name"] for item in container["volumeMounts"]} <= volumes

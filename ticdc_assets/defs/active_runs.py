@@ -1,10 +1,9 @@
 """The queued and running runs of a changefeed, whichever program started them.
 
 The sensor requests no sync while there is one, and a follow run ends for one. A run whose process
-was killed is marked as ended here, because Dagster does not do so for runs of a command line.
+was killed is marked as ended here, because Dagster does so only for runs that have not begun.
 """
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
@@ -30,6 +29,10 @@ STATUS_WORDS = {
 }
 
 _LONG_QUEUED_SECONDS = 60.0
+
+_SILENT_SECONDS = 900.0
+"""How long a run may be silent before its first step. One that waits for a pool says so every
+300 s (`CONCURRENCY_CLAIM_MESSAGE_INTERVAL` of Dagster)."""
 
 _READING_JOBS: tuple[JobKind, ...] = ("verify", "diff", "report")
 
@@ -83,31 +86,46 @@ def follows_beside(instance: DagsterInstance, names: FeedNames, own_id: str = ""
     )
 
 
-def end_orphans(instance: DagsterInstance, names: FeedNames) -> list[str]:
+def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> list[str]:
     """Mark runs as failed whose process has ended without saying so; return their ids.
 
-    Nobody else does it for a run that a command line executed and that was killed; it would look
-    active for ever.
+    Nobody else does it for a run that was killed at work; it would look active for ever.
     """
     ended: list[str] = []
-    for run in _orphans(active_runs(instance, names)):
+    for run in active_runs(instance, names):
+        worker = worker_of(run)
+        if worker is not None and is_gone(worker):
+            why = f"the process that worked on the run ({worker.name}) is gone"
+        elif _died_early(instance, names, run, now):
+            why = f"the run began no step within {_SILENT_SECONDS:.0f} s: its process is gone"
+        else:
+            continue
         # It may have ended well between the two looks.
         fresh = instance.get_run_by_id(run.run_id)
         if fresh is not None and fresh.status in ACTIVE_STATUSES:
-            instance.report_run_failed(
-                fresh, f"the process that worked on the run ({worker_of(run)}) is gone"
-            )
+            instance.report_run_failed(fresh, why)
             ended.append(run.run_id)
     return ended
-
-
-def _orphans(runs: Iterable[DagsterRun]) -> list[DagsterRun]:
-    return [run for run in runs if _is_gone(run)]
 
 
 def _is_gone(run: DagsterRun) -> bool:
     worker = worker_of(run)
     return worker is not None and is_gone(worker)
+
+
+def _died_early(
+    instance: DagsterInstance, names: FeedNames, run: DagsterRun, now: datetime
+) -> bool:
+    """Return whether a run's process was killed before the first step named it.
+
+    Each step of our jobs does that at once. A job of somebody else may begin with a long step.
+    """
+    if run.status is not DagsterRunStatus.STARTED or run.job_name not in names.jobs:
+        return False
+    if worker_of(run) is not None:
+        return False
+    newest = instance.event_log_storage.get_logs_for_run(run.run_id, limit=1, ascending=False)
+    return any(now.timestamp() - entry.timestamp > _SILENT_SECONDS for entry in newest)
 
 
 def _belongs(run: DagsterRun, names: FeedNames) -> bool:

@@ -77,7 +77,7 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     def follow(
         context: dg.OpExecutionContext, config: FollowConfig, spark: LakeSpark
     ) -> Iterator[_Told | dg.Output[None]]:
-        name_worker(context)
+        name_worker(context, steps.paths, steps.changefeed.writer)
         seconds = default if config.seconds is None else config.seconds
         with reported_failures(steps.paths):
             surroundings = Surroundings(steps, spark.spark_session, context)

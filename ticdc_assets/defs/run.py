@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import dagster as dg
 import yaml
@@ -34,9 +35,12 @@ from ticdc_assets.defs.changefeeds import definitions_of
 from ticdc_assets.defs.event_log import opened_instance
 from ticdc_assets.defs.following import Followed
 from ticdc_assets.defs.home import HOME_VARIABLE, home_path
+from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.partitions import JobKind
 from ticdc_assets.defs.signals import signals_handled
 from ticdc_assets.defs.steps import ChangefeedSteps, patient_lock, steps_of
+from ticdc_assets.defs.workers import WORKER_TAG, worker_tag
+from ticdc_assets.engine.lock import seen_at_work
 from ticdc_assets.errors import PrerequisiteError, TicdcError
 from ticdc_assets.pipeline.decoding import Decoding
 from ticdc_assets.pipeline.landing import Landing
@@ -244,22 +248,28 @@ def execute(
         BusyError: another process writes to the changefeed's tables.
         TicdcError: a step failed; it is the error of that step.
     """
-    end_orphans(instance, steps.names)
+    end_orphans(instance, steps.names, utc_now())
     # A run that cannot get the lock would be recorded as failed; say so before there is one.
     with patient_lock(steps, instance, seconds=patience, waiting=_LOG.warning):
         pass
+    run_id = str(uuid4())
     try:
-        return job.execute_in_process(
-            run_config={
-                "ops": {name: {"config": dict(values)} for name, values in (config or {}).items()},
-                # Dagster's log lines are in the run; on the console they would bury the
-                # caller's own.
-                "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
-            },
-            instance=instance,
-            tags=steps.names.tags | dict(tags or {}),
-            asset_selection=selection,
-        )
+        with seen_at_work(steps.paths, steps.changefeed.writer) as lock:
+            return job.execute_in_process(
+                run_config={
+                    "ops": {
+                        name: {"config": dict(values)} for name, values in (config or {}).items()
+                    },
+                    # Dagster's log lines are in the run; on the console they would bury the
+                    # caller's own.
+                    "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+                },
+                instance=instance,
+                run_id=run_id,
+                # The run has its worker from the beginning: it may be killed before any step.
+                tags=steps.names.tags | dict(tags or {}) | {WORKER_TAG: worker_tag(run_id, lock)},
+                asset_selection=selection,
+            )
     except dg.Failure as failure:
         if isinstance(failure.__cause__, TicdcError):
             raise failure.__cause__ from None

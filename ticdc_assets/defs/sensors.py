@@ -180,7 +180,7 @@ def tick(
     """Evaluate the sensor once."""
     instance, names = context.instance, steps.names
     cursor = read_cursor(context.cursor, SensorCursor)
-    end_orphans(instance, names)
+    end_orphans(instance, names, now)
     try:
         with damage_told(steps.paths):
             return _ticked(context, steps, cursor, now)

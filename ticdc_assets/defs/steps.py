@@ -70,7 +70,7 @@ class ChangefeedSteps:
         Runs of one instance wait for each other in the changefeed's pool. The lock may be held by
         what no pool knows, a command line; it is waited for some time, and the log says so.
         """
-        name_worker(context)
+        name_worker(context, self.paths, self.changefeed.writer)
         if CHANGEFEED_TAG not in context.run.tags:
             # The UI and its backfills start runs by an implicit job, which has no tags of ours.
             context.instance.add_run_tags(context.run.run_id, self.names.tags)

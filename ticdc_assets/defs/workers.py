@@ -1,19 +1,45 @@
 """The process of a run, as a name that a later process can look up in the system.
 
 A killed run looks active forever unless its dead process is noticed. Dagster's run monitoring does
-this for runs launched by the daemon; `active_runs.end_orphans` does it for other runs, with the tag
-that each run gets here.
+this only for runs that have not begun; `active_runs.end_orphans` does it for all others, with the
+tag that each run gets here.
+
+The number of a process means something only to those who share its numbers: not to another
+container, nor after a restart of the machine. So the tag also names a lock that the process holds
+while it lives (`engine.lock.seen_at_work`).
 """
 
 import os
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
 
 import dagster as dg
 from dagster import DagsterRun
 
+from ticdc_assets.config import Writer
+from ticdc_assets.engine.lease import this_process
+from ticdc_assets.engine.lock import nobody_at_work, seen_at_work
+from ticdc_assets.engine.paths import LakePaths
+
 WORKER_TAG = "ticdc/worker"
-"""Tag of a run: which process works on it (see `worker_name`), `#`, and which run that is."""
+"""Tag of a run: which process works on it; see `worker_tag`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A process that works on a run.
+
+    Attributes:
+        name: host, process id and start time; see `worker_name`.
+        machine: what is the same for all processes that see each other's numbers; "" if not known.
+        lock: the file whose lock it holds; "" if it holds none.
+    """
+
+    name: str
+    machine: str = ""
+    lock: str = ""
 
 
 def worker_name() -> str:
@@ -21,15 +47,28 @@ def worker_name() -> str:
     return f"{gethostname()}:{os.getpid()}:{_start_time(os.getpid()) or 0}"
 
 
-def is_gone(worker: str) -> bool:
-    """Return whether `worker` was a process of this host and has ended.
+def worker_tag(run_id: str, lock: str) -> str:
+    """Return the tag of a run that this process works on: process, run, machine, lock.
 
-    False where nobody can tell from here: a process of another host.
+    Args:
+        run_id: id of the run.
+        lock: the file whose lock this process holds; "" if it holds none.
     """
-    host, _, rest = worker.rpartition(":")[0].rpartition(":")
+    return "#".join((worker_name(), run_id[:8], this_process().machine, lock))
+
+
+def is_gone(worker: Worker) -> bool:
+    """Return whether a process has ended.
+
+    False where nobody can tell from here: a process of another host that held no lock.
+    """
+    host, _, rest = worker.name.rpartition(":")[0].rpartition(":")
+    sees_it = worker.machine != "" and worker.machine == this_process().machine
+    if worker.lock and not sees_it:
+        return nobody_at_work(worker.lock)
     if host != gethostname() or not rest.isdigit():
         return False
-    pid, started = int(rest), worker.rpartition(":")[2]
+    pid, started = int(rest), worker.name.rpartition(":")[2]
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -56,18 +95,33 @@ def _start_time(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[19])
 
 
-def worker_of(run: DagsterRun) -> str | None:
+def worker_of(run: DagsterRun) -> Worker | None:
     """Return the process that works on a run, None if it named itself in none.
 
     When a run is started again after its process died, Dagster gives it the tags of the one
     before, and with them the name of a process that is gone: that is not its own.
     """
-    worker, _, owner = run.tags.get(WORKER_TAG, "").partition("#")
-    return worker or None if owner in ("", run.run_id[:8]) else None
+    # Earlier versions wrote fewer parts.
+    name, owner, machine, lock = (run.tags.get(WORKER_TAG, "").split("#", 3) + [""] * 3)[:4]
+    if not name or owner not in ("", run.run_id[:8]):
+        return None
+    return Worker(name=name, machine=machine, lock=lock)
 
 
-def name_worker(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> None:
-    """Tag the run of a step with this process."""
-    worker = f"{worker_name()}#{context.run.run_id[:8]}"
-    if context.run.tags.get(WORKER_TAG) != worker:
-        context.instance.add_run_tags(context.run.run_id, {WORKER_TAG: worker})
+_LOCKS: dict[LakePaths, tuple[ExitStack, str]] = {}
+"""What this process holds, by changefeed, until it ends."""
+
+
+def name_worker(
+    context: dg.AssetExecutionContext | dg.OpExecutionContext, paths: LakePaths, writer: Writer
+) -> None:
+    """Tag the run of a step with this process, if whoever started it here has not."""
+    run = context.run
+    worker = worker_of(run)
+    if worker is not None and worker.name == worker_name():
+        return
+    if paths not in _LOCKS:
+        stack = ExitStack()
+        _LOCKS[paths] = stack, stack.enter_context(seen_at_work(paths, writer))
+    tag = worker_tag(run.run_id, _LOCKS[paths][1])
+    context.instance.add_run_tags(run.run_id, {WORKER_TAG: tag})

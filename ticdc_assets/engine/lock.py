@@ -144,6 +144,50 @@ def _locked(path: Path, holder: str, kind: int) -> Iterator[None]:
         os.close(descriptor)
 
 
+# Processes at work ------------------------------------------------------------------------------
+
+
+@contextmanager
+def seen_at_work(paths: LakePaths, writer: Writer) -> Iterator[str]:
+    """Hold a lock with all who work on the changefeed; yield its file for `nobody_at_work`.
+
+    It is held between syncs too, and whoever sees the file can tell that its holders are no more:
+    in another container, or after a restart of the machine. "" where locks of files do not reach.
+    """
+    if _uses_lease(paths.lease, writer):
+        yield ""
+        return
+    path = cast("Path", paths.workers)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            # Not refused: who asks whether there is somebody holds it for a moment.
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            seen = str(path.absolute())
+        except OSError:
+            seen = ""
+        yield seen
+    finally:
+        os.close(descriptor)
+
+
+def nobody_at_work(path: str) -> bool:
+    """Return whether no process holds the file that `seen_at_work` gave; False if none can tell."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(descriptor)
+
+
 # The lease --------------------------------------------------------------------------------------
 
 

@@ -142,6 +142,11 @@ class LakePaths:
         return self.base / "writer.lock"
 
     @property
+    def workers(self) -> AnyPath:
+        """Lock file that all processes hold together that work on a run of the changefeed."""
+        return self.base / "workers.lock"
+
+    @property
     def side_lock(self) -> AnyPath:
         """Lock file of the one that makes side places."""
         return self.root / self.changefeed / "verify.lock"

@@ -12,6 +12,7 @@ import dagster as dg
 import psutil
 import pytest
 import yaml
+from dagster import DagsterRun
 
 from ticdc_assets.config import Writer
 from ticdc_assets.defs.run import (
@@ -23,7 +24,8 @@ from ticdc_assets.defs.run import (
     serve_ui,
     ui_command,
 )
-from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.defs.workers import is_gone, worker_name, worker_of
+from ticdc_assets.engine.lock import nobody_at_work, writer_lock
 from ticdc_assets.errors import BusyError, NotFoundError, PrerequisiteError
 from ticdc_assets.ports import free_port, port_is_free
 from ticdc_assets_tests.defs.small_shop import SmallShop
@@ -81,6 +83,27 @@ def test_a_lake_that_is_written_to_is_busy_and_leaves_no_run(
             with pytest.raises(BusyError, match="another sync of changefeed 'shop' is running"):
                 run(shop.settings, "shop", instance=instance)
     assert instance.get_runs_count() == 0
+
+
+def test_a_run_has_its_process_before_its_first_step(
+    shop: SmallShop, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever finds the run of a killed command then knows that nobody works on it."""
+    seen: list[DagsterRun] = []
+
+    def killed(self: dg.JobDefinition, *, run_id: str, tags: dict[str, str], **_: object) -> None:
+        seen.append(DagsterRun(job_name=self.name, run_id=run_id, tags=tags))
+        assert not nobody_at_work(str(shop.paths.workers))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dg.JobDefinition, "execute_in_process", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run_sync(shop.settings, "shop", instance=instance)
+    (worker,) = map(worker_of, seen)
+    assert worker is not None
+    assert (worker.name, worker.lock) == (worker_name(), str(shop.paths.workers))
+    assert not is_gone(worker)
+    assert nobody_at_work(worker.lock)
 
 
 def test_an_unknown_changefeed_is_named(shop: SmallShop) -> None:

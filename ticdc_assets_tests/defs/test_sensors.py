@@ -21,7 +21,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from ticdc_assets import tso
 from ticdc_assets.changelog.progress import GlobalWatermark
-from ticdc_assets.config import KafkaSource
+from ticdc_assets.config import KafkaSource, Writer
 from ticdc_assets.defs import sensors
 from ticdc_assets.defs.active_runs import end_orphans
 from ticdc_assets.defs.changefeeds import all_definitions
@@ -37,7 +37,8 @@ from ticdc_assets.defs.sensors import (
     tick,
 )
 from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
-from ticdc_assets.defs.workers import WORKER_TAG, is_gone, worker_name
+from ticdc_assets.defs.workers import WORKER_TAG, Worker, is_gone, worker_name
+from ticdc_assets.engine.lock import nobody_at_work, seen_at_work
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.pipeline.cuts import Rewind
@@ -270,7 +271,7 @@ def test_a_run_whose_process_is_gone_does_not_stay_active(
         DagsterRunStatus.QUEUED,
         tags={WORKER_TAG: f"{ended_process()}#{gone.run_id[:8]}"},
     )
-    assert end_orphans(instance, NAMES) == [gone.run_id]
+    assert end_orphans(instance, NAMES, NOW) == [gone.run_id]
     statuses = [
         run.status
         for run in map(
@@ -280,7 +281,7 @@ def test_a_run_whose_process_is_gone_does_not_stay_active(
         if run is not None
     ]
     assert statuses == [DagsterRunStatus.FAILURE, *[DagsterRunStatus.STARTED] * 3]
-    assert end_orphans(instance, NAMES) == []
+    assert end_orphans(instance, NAMES, NOW) == []
     kept = instance.get_run_by_id(again.run_id)
     assert kept is not None
     assert kept.status is DagsterRunStatus.QUEUED
@@ -288,10 +289,75 @@ def test_a_run_whose_process_is_gone_does_not_stay_active(
 
 def test_a_process_id_that_was_given_again_is_another_process() -> None:
     host, pid, started = worker_name().split(":")
-    assert not is_gone(f"{host}:{pid}:{started}")
-    assert is_gone(f"{host}:{pid}:{int(started) + 1}")
-    assert not is_gone("nonsense")
-    assert not is_gone(f"{host}:x:1")
+    assert not is_gone(Worker(name=f"{host}:{pid}:{started}"))
+    assert is_gone(Worker(name=f"{host}:{pid}:{int(started) + 1}"))
+    assert not is_gone(Worker(name="nonsense"))
+    assert not is_gone(Worker(name=f"{host}:x:1"))
+
+
+def test_a_run_of_another_container_is_ended_once_its_process_is_no_more(
+    instance: dg.DagsterInstance, shop: SmallShop
+) -> None:
+    """It is told by the lock: host name and process numbers are those of the other container."""
+    program = (
+        "import sys; from pathlib import Path; from ticdc_assets.config import Writer\n"
+        "from ticdc_assets.engine.lock import seen_at_work\n"
+        "from ticdc_assets.engine.paths import LakePaths\n"
+        "paths = LakePaths(root=Path(sys.argv[1]), changefeed='shop')\n"
+        "with seen_at_work(paths, Writer()) as lock: print(lock, flush=True); input()"
+    )
+    run = run_of(instance, shop)
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(shop.settings.lake)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lock = process.stdout.readline().strip()
+        tag = f"3f2a9c1d7e55:41:99999#{run.run_id[:8]}#another pid:[1]#{lock}"
+        instance.add_run_tags(run.run_id, {WORKER_TAG: tag})
+        # Containers of a pod share a host name, and a process of this one has its number.
+        other = run_of(instance, shop)
+        tag = f"{gethostname()}:1:99999#{other.run_id[:8]}#another pid:[1]#{lock}"
+        instance.add_run_tags(other.run_id, {WORKER_TAG: tag})
+        with seen_at_work(shop.paths, shop.changefeed.writer):
+            assert end_orphans(instance, NAMES, NOW) == []
+        assert end_orphans(instance, NAMES, NOW) == []
+        process.kill()
+    with seen_at_work(shop.paths, shop.changefeed.writer):
+        assert end_orphans(instance, NAMES, NOW) == []
+    assert set(end_orphans(instance, NAMES, NOW)) == {run.run_id, other.run_id}
+
+
+def test_a_lake_with_a_lease_has_no_lock_that_tells_who_is_at_work(shop: SmallShop) -> None:
+    with seen_at_work(shop.paths, Writer(lease=timedelta(seconds=60))) as lock:
+        assert lock == ""
+    assert not nobody_at_work(lock)
+
+
+def test_a_run_that_was_killed_before_its_first_step_does_not_stay_active(
+    instance: dg.DagsterInstance, shop: SmallShop
+) -> None:
+    killed, waits = run_of(instance, shop), run_of(instance, shop)
+    own = instance.create_run_for_job(
+        dg.define_asset_job("own", selection=[NAMES.asset("apply_changes")]).resolve(
+            asset_graph=all_definitions(shop.settings).resolve_asset_graph()
+        ),
+        tags=dict(NAMES.tags),
+    )
+    now = datetime.now(UTC)
+    began = now - timedelta(minutes=16)
+    for run in (killed, waits, own):
+        event = dg.DagsterEvent(event_type_value="PIPELINE_START", job_name=run.job_name)
+        instance.report_dagster_event(event, run.run_id, timestamp=began.timestamp())
+    assert end_orphans(instance, NAMES, now - timedelta(minutes=2)) == []
+    # A run that waits for its pool says so from time to time; that of a user's job may be in a step
+    # of the user's.
+    instance.report_engine_event("blocked by the limit of its pool", waits)
+    assert end_orphans(instance, NAMES, now) == [killed.run_id]
+    active = {run.run_id for run in instance.get_runs() if not run.is_finished}
+    assert active == {waits.run_id, own.run_id}
 
 
 # Ticks ------------------------------------------------------------------------------------------
