@@ -142,16 +142,19 @@ def retain(
         notes.append("nothing is truncated: a sync must first finish a killed run")
     else:
         run = _CutOff(spark, paths, changefeed, statistics, cuts, truncation_point, dry_run)
+        # Both before anything is removed: the change log tells to which cuts rows came late.
         base = run.base(now, retention.change_log, truncation_point, "change_log", notes)
+        raw_base = run.base(
+            now, retention.raw_messages, raw_truncation_point, "raw_messages", notes
+        )
         if base is not None:
             tell("removing old changes from change_log")
             changes = run.truncate_change_log(base)
             truncation_point = _moved(base, truncation_point, changes)
-        base = run.base(now, retention.raw_messages, raw_truncation_point, "raw_messages", notes)
-        if base is not None:
+        if raw_base is not None:
             tell("removing old records from raw_messages")
-            records = run.truncate_raw_messages(base, notes)
-            raw_truncation_point = _moved(base, raw_truncation_point, records)
+            records = run.truncate_raw_messages(raw_base, notes)
+            raw_truncation_point = _moved(raw_base, raw_truncation_point, records)
     removed = _remove_cuts(
         paths, changefeed, now, truncation_point, raw_truncation_point, dry_run=dry_run
     )
