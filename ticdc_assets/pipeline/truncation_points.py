@@ -170,14 +170,13 @@ def marks_below(
 def redriven_batches(paths: LakePaths, truncation_point: TruncationPoint) -> tuple[int, ...]:
     """Return the batches of re-driven records with row changes at or below the point.
 
-    They landed before it and were decoded after it, so they are no replays. Needs no Spark.
+    They landed before it and were decoded after it, so they are no replays. A record whose row is
+    still open in quarantine counts too: a run was killed before it closed the row. Needs no Spark.
     """
     if truncation_point.cut is None:
         return ()
     places = {
-        place_of(row)
-        for row in read_quarantine(paths, open_only=False)
-        if row["stage"] == "decode" and row["redriven_at"] is not None
+        place_of(row) for row in read_quarantine(paths, open_only=False) if row["stage"] == "decode"
     }
     if not places:
         return ()

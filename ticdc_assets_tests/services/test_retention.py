@@ -37,7 +37,7 @@ from ticdc_assets.pipeline.truncation_points import (
     read_raw_truncation_point,
     read_truncation_point,
 )
-from ticdc_assets.services import retention
+from ticdc_assets.services import redriving, retention
 from ticdc_assets.services.kept_cuts import kept_cuts
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.retention import retain
@@ -141,6 +141,30 @@ def keeping(feed: Feed, ages: Retention) -> Feed:
 def truncated(feed: Feed, cut: Cut) -> retention.Retaining:
     """Retain at the moment at which `cut` is the newest that is old enough."""
     return retain(feed.spark, feed.paths, feed.changefeed, now=cut.published_at + DAY)
+
+
+def keyed_upstream() -> tuple[Upstream, StandInChangefeed]:
+    """An upstream with one small table, and its changefeed over one partition."""
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+    upstream.create_table(KEYED, columns, primary_key=("id",))
+    fill(upstream, KEYED, rows=6)
+    return upstream, StandInChangefeed(upstream, "d", partitions=1)
+
+
+def an_insert(records: Sequence[CaptureRecord]) -> CaptureRecord:
+    """Return the first record that inserts a row of the table with a key."""
+    return next(
+        item
+        for item in records
+        if item.value is not None and b'"keyed"' in item.value and b'"INSERT"' in item.value
+    )
+
+
+def in_lz4(record: CaptureRecord) -> CaptureRecord:
+    """Return a record that a changefeed without compression refuses."""
+    return replace(record, value=pa.compress(record.value, codec="lz4", asbytes=True))
 
 
 def log_rows(feed: Feed, condition: ds.Expression) -> list[dict[str, Any]]:
@@ -250,21 +274,13 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
         for item in records
     ]
     (schema,) = (item for item, found in zip(records, is_schema, strict=True) if found)
-    refused = next(
-        item
-        for item in records
-        if item.value is not None and b'"keyed"' in item.value and b'"INSERT"' in item.value
-    )
+    refused = an_insert(records)
     feed = keeping(
         Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY, cuts=9 * DAY)
     )
     feed.write(
         [
-            without(item)
-            if item is schema
-            else replace(item, value=pa.compress(item.value, codec="lz4", asbytes=True))
-            if item is refused
-            else item
+            without(item) if item is schema else in_lz4(item) if item is refused else item
             for item in records
         ]
     )
@@ -338,6 +354,62 @@ def test_a_cut_that_repeats_one_without_a_redriven_change_is_no_base(
         "change_log is not truncated further: cut 2 cannot be a base cut: row changes that it had "
         "in quarantine were redriven since",
     )
+
+
+@pytest.mark.spark
+def test_a_base_is_chosen_before_the_rows_that_tell_against_it_are_removed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Both tables are truncated, the change log further; a row came late to the older cut."""
+    upstream, changefeed = keyed_upstream()
+    records = list(changefeed.tick())
+    late = an_insert(records)
+    feed = keeping(Feed.of(spark, tmp_path), Retention())
+    feed.write([without(item) if item is late else item for item in records])
+    feed.sync()
+    older = feed.cut
+    feed.write([replace(late, offset=changefeed.inject(0, key=None, value=b"").offset)])
+    fill(upstream, KEYED, rows=2, seed=5)
+    feed.write(changefeed.tick())
+    feed.sync()
+    newer = feed.cut
+    assert newer.late == 1
+    between = newer.published_at - older.published_at
+    done = truncated(keeping(feed, Retention(change_log=DAY, raw_messages=DAY + between)), newer)
+    assert done.truncation_point.cut == newer
+    assert done.records == 0
+    assert done.notes == (
+        "raw_messages is not truncated further: cut 1 cannot be a base cut: rows came late to it",
+    )
+
+
+@pytest.mark.spark
+def test_a_killed_redrive_behind_a_truncation_loses_no_row(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row is in the change log, its record still open in quarantine: a sync applies it."""
+    _, changefeed = keyed_upstream()
+    records = list(changefeed.tick())
+    refused = an_insert(records)
+    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
+    feed.write([in_lz4(item) if item is refused else item for item in records])
+    feed.sync()
+    assert truncated(feed, feed.cut).changes > 0
+    fixed = replace(feed.changefeed, compression=Compression.LZ4)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redriving, "close_rows", die)
+        with pytest.raises(KeyboardInterrupt):
+            redrive(spark, feed.paths, fixed)
+    assert [row["offset"] for row in read_quarantine(feed.paths)] == [refused.offset]
+    feed.sync()
+    assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
+    assert feed.rows() == truth_rows(changefeed.truth())
+    redrive(spark, feed.paths, fixed)
+    assert read_quarantine(feed.paths) == []
 
 
 @pytest.mark.spark
