@@ -12,8 +12,9 @@ import click
 from ticdc_assets.cli.base import checked_moment, feed_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import shown_text
-from ticdc_assets.cli.syncing import sync_lines
+from ticdc_assets.cli.syncing import applied_lines, sync_lines
 from ticdc_assets.config import load_settings
+from ticdc_assets.errors import TicdcError
 from ticdc_assets.tso import cut_of
 
 
@@ -143,16 +144,27 @@ def rebuild(changefeed: str) -> None:
     Use it for damaged tables that `backfill --table` does not repair. All tables except the landed
     records and rows of exports are moved to a folder, and a sync makes them again. Until it ends
     there are no mirrors to read. Older cuts are gone afterwards; reads as of a TSO then use the
-    change log.
+    change log. If nothing can be landed now, what has landed is enough.
     """
-    from ticdc_assets.defs.run import run_sync
-    from ticdc_assets.services.setting_aside import set_aside
+    from ticdc_assets.defs.run import run_landed, run_sync
+    from ticdc_assets.pipeline.sources import see_source
+    from ticdc_assets.services.setting_aside import keeps_landings, set_aside
 
     settings = load_settings()
     feed, paths = feed_of(settings, changefeed)
+    if not keeps_landings(paths):
+        # Without its partitions nothing can be published: the source has to say them.
+        for gap in see_source(paths, feed).gaps:
+            raise gap.error
     folder = set_aside(paths, feed.writer)
     note(f"{changefeed}: the old tables are in {folder}; remove it when all is well")
-    for line in sync_lines(changefeed, run_sync(settings, changefeed)):
+    try:
+        lines = sync_lines(changefeed, run_sync(settings, changefeed))
+    except TicdcError as error:
+        # It may be the source's. What else it may be ends this run too.
+        lines = applied_lines(changefeed, run_landed(settings, changefeed))
+        note(f"{changefeed}: nothing new was landed: {error}")
+    for line in lines:
         click.echo(line)
 
 

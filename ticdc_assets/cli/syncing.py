@@ -146,9 +146,15 @@ def quiet_lines(name: str, quiet: "QuietSync") -> Iterable[str]:
 
 def sync_lines(name: str, report: Any) -> Iterable[str]:
     """Yield the lines that report a sync."""
-    landing, decoding, applying = report.landing, report.decoding, report.applying
-    changes = ", ".join(f"{count} {kind}" for kind, count in sorted(decoding.changes.items()))
+    landing = report.landing
     yield f"{name}: landed {landing.records} records, {landing.backlog} wait in the source"
+    yield from applied_lines(name, report)
+
+
+def applied_lines(name: str, report: Any) -> Iterable[str]:
+    """Yield the lines that report what a run did with landed records."""
+    decoding, applying = report.decoding, report.applying
+    changes = ", ".join(f"{count} {kind}" for kind, count in sorted(decoding.changes.items()))
     yield f"{name}: decoded {changes or 'nothing'}; quarantined {decoding.quarantined} records"
     yield f"{name}: {applying.outcome}: {applying.reason}"
     for check in report.checks:

@@ -14,6 +14,8 @@ all tables in one sentence.
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
@@ -22,6 +24,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from ticdc_assets.defs.cursors import cursor_text, read_cursor
 from ticdc_assets.defs.partitions import FeedNames
+from ticdc_assets.defs.status_metadata import OPEN, SEEN_UNTIL
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.defs.tables_sensor import WEBSERVER
 from ticdc_assets.errors import TicdcError
@@ -98,15 +101,16 @@ def problems(
         evaluation = None if record is None else record.evaluation
         if record is None or not isinstance(evaluation, dg.AssetCheckEvaluation):
             continue
-        if not evaluation.passed:
+        grown = _growth(evaluation) if key.name == Check.QUARANTINE_GROWTH else None
+        if not evaluation.passed or grown is not None:
             path = "/".join(key.asset_key.path)
+            sentence = evaluation.description or ""
             yield Problem(
                 name=key.name,
-                level=_LEVELS[evaluation.severity],
-                sentence=evaluation.description or "",
+                level=Level.WARN if evaluation.passed else _LEVELS[evaluation.severity],
+                sentence=sentence if grown is None or not evaluation.passed else grown.sentence,
                 link=server and f"{server}/assets/{path}?view=checks&checkDetail={key.name}",
-                # Each evaluation of it that does not pass found new records in quarantine.
-                event=str(record.id) if key.name == Check.QUARANTINE_GROWTH else "",
+                event="" if grown is None else grown.seen_until,
             )
     for run in _newest_runs(instance, names):
         if run.status is DagsterRunStatus.FAILURE:
@@ -116,6 +120,39 @@ def problems(
                 sentence=_why(instance, run),
                 link=server and f"{server}/runs/{run.run_id}",
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Growth:
+    """The newest growth of the quarantine, as an evaluation of `quarantine_growth` knows it.
+
+    Attributes:
+        seen_until: the moment of its last record, in ISO 8601.
+        sentence: what is said of it after a later evaluation.
+    """
+
+    seen_until: str
+    sentence: str
+
+
+def _growth(evaluation: dg.AssetCheckEvaluation) -> _Growth | None:
+    """Return the newest growth, None if there was none or nothing of it is left.
+
+    The evaluation that found it says that it grew, but a later one may be there before anybody
+    looks: a run that follows evaluates after each sync, and Dagster keeps one evaluation of a run.
+    """
+    values = {name: item.value for name, item in evaluation.metadata.items()}
+    seen_until, left = str(values.get(SEEN_UNTIL) or ""), values.get(OPEN)
+    if not seen_until or not left:
+        return None
+    at = datetime.fromisoformat(seen_until)
+    return _Growth(
+        seen_until=seen_until,
+        sentence=(
+            f"Records came to quarantine, the last at {at:%Y-%m-%d %H:%M:%S} UTC; {left} are open "
+            "in total."
+        ),
+    )
 
 
 def _last_evaluated(

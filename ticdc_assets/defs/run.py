@@ -191,6 +191,17 @@ def run_redrive(
     return _run("redrive", settings, changefeed, config, instance)
 
 
+def run_landed(
+    settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
+) -> RunReport:
+    """Run the steps of a sync once that do not need the source: all but landing."""
+    config = {
+        "decode_messages": {"redrive": False},
+        "apply_changes": {"refold_quarantined": False},
+    }
+    return _run("redrive", settings, changefeed, config, instance)
+
+
 def run_maintenance(
     settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
 ) -> RunReport:

@@ -25,6 +25,9 @@ from ticdc_assets.tso import lag_seconds
 SEEN_UNTIL = "seen_until"
 """Metadata of an evaluation: up to which moment of quarantining it has looked."""
 
+OPEN = "open"
+"""Metadata of the same: how many rows are open."""
+
 
 def check_verdict(check: Check, changefeed: Changefeed, status: Status) -> CheckVerdict:
     """Return the verdict of the status on a check, with its numbers."""
@@ -44,7 +47,7 @@ def quarantine_verdict(
     return CheckVerdict.of(
         judge_quarantine(changefeed, faults, seen_until),
         {
-            "open": dg.MetadataValue.int(sum(item.rows for item in faults)),
+            OPEN: dg.MetadataValue.int(sum(item.rows for item in faults)),
             "new": dg.MetadataValue.int(sum(new)),
             "reasons": table_of(
                 "stage string, reason string, open int",

@@ -3,7 +3,8 @@
 In: the tables of a changefeed. Out: a folder beside them with all tables except what landed:
 `raw_messages`, `seeds` and `snapshot_rows` (and `landings`, unless they are damaged). The next sync
 finds undecoded records and rows of exports, and decodes, registers and applies all of them, as
-`verify` does in its side place.
+`verify` does in its side place. It needs the source only for records that did not land, and for
+the partitions where `landings` is damaged.
 
 Why running it again is safe: nothing is removed. A killed run has moved some of the tables; the
 others are then reported as damaged, or are made again, and the next run moves them too.
@@ -22,6 +23,11 @@ from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.damage import table_damage
 from ticdc_assets.pipeline.truncation_points import has_lost_records
 from ticdc_assets.storage.paths import AnyPath, move
+
+
+def keeps_landings(paths: LakePaths) -> bool:
+    """Return whether `landings` stays: else only the source can say which partitions there are."""
+    return paths.landings.exists() and table_damage(paths.landings) is None
 
 
 def set_aside(paths: LakePaths, writer: Writer) -> AnyPath:
@@ -49,7 +55,7 @@ def set_aside(paths: LakePaths, writer: Writer) -> AnyPath:
                 f"the tables of changefeed {paths.changefeed!r} cannot be made again: retention "
                 "removed records that they were made from; restore the lake from a copy"
             )
-        if table_damage(paths.landings) is None:
+        if keeps_landings(paths):
             keep.add(paths.landings)
         folder = paths.base / "set_aside" / f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
         folder.mkdir(parents=True)

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from ticdc_assets.config import Alerts, OptionValue
 from ticdc_assets.defs.changefeeds import definitions_of
 from ticdc_assets.defs.partitions import FeedNames
+from ticdc_assets.defs.status_metadata import OPEN, SEEN_UNTIL
 from ticdc_assets.defs.steps import steps_of
 from ticdc_assets.defs.tables_sensor import WEBSERVER
 from ticdc_assets.errors import TicdcError
@@ -114,7 +115,15 @@ class Watched:
         assert not data.run_requests
         return data.skip_message or ""
 
-    def judge(self, key: dg.AssetCheckKey, level: Level, sentence: str = "as it is") -> None:
+    def judge(
+        self,
+        key: dg.AssetCheckKey,
+        level: Level,
+        sentence: str = "as it is",
+        *,
+        seen: str | None = None,
+        left: int = 0,
+    ) -> None:
         self.instance.report_runless_asset_event(
             dg.AssetCheckEvaluation(
                 asset_key=key.asset_key,
@@ -124,6 +133,7 @@ class Watched:
                 if level is Level.FAIL
                 else dg.AssetCheckSeverity.WARN,
                 description=sentence,
+                metadata={} if seen is None else {SEEN_UNTIL: seen, OPEN: left},
             )
         )
 
@@ -271,15 +281,41 @@ def test_each_growth_of_the_quarantine_is_told_and_no_end_of_it(
     tmp_path: Path, instance: dg.DagsterInstance, hook: Hook
 ) -> None:
     watched = Watched(tmp_path, instance, Alerts(to=(hook.target,), level="warn"))
-    for sentence in ("3 came.", "2 came."):
-        watched.judge(QUARANTINE, Level.WARN, sentence)
+    for number, sentence in enumerate(("3 came.", "2 came.")):
+        watched.judge(QUARANTINE, Level.WARN, sentence, seen=moment(number), left=5)
         watched.tick()
-    watched.judge(QUARANTINE, Level.OK)
+    watched.judge(QUARANTINE, Level.OK, seen=moment(1), left=0)
     watched.tick()
     assert [body for _, body in hook.taken()] == [
         f"WARN {Check.QUARANTINE_GROWTH}: 3 came.",
         f"WARN {Check.QUARANTINE_GROWTH}: 2 came.",
     ]
+
+
+def moment(minute: int) -> str:
+    return f"2026-11-21T12:{minute:02d}:00.500000+00:00"
+
+
+def test_a_growth_of_the_quarantine_is_told_after_the_next_sync_too(
+    tmp_path: Path, instance: dg.DagsterInstance, hook: Hook
+) -> None:
+    """A run that follows looks again a second later, and Dagster keeps one evaluation of a run."""
+    watched = Watched(tmp_path, instance, Alerts(to=(hook.target,), level="warn"))
+    watched.judge(QUARANTINE, Level.OK, seen="", left=0)
+    watched.tick()
+    for minute in (1, 2):
+        watched.judge(QUARANTINE, Level.WARN, "1 came.", seen=moment(minute), left=minute)
+        watched.judge(QUARANTINE, Level.OK, "Nothing new.", seen=moment(minute), left=minute)
+        watched.tick()
+        watched.judge(QUARANTINE, Level.OK, "Nothing new.", seen=moment(minute), left=minute)
+        watched.tick()
+    # What is tried again in vain is no news, and what was told stays told when some is mended.
+    watched.judge(QUARANTINE, Level.OK, "Nothing new.", seen=moment(2), left=1)
+    watched.tick()
+    told = [body for _, body in hook.taken()]
+    assert [text.partition(": ")[0] for text in told] == ["WARN quarantine_growth"] * 2
+    assert "the last at 2026-11-21 12:01:00 UTC; 1 are open" in told[0]
+    assert "the last at 2026-11-21 12:02:00 UTC; 2 are open" in told[1]
 
 
 def test_a_run_that_has_not_come_to_its_checks_changes_nothing(

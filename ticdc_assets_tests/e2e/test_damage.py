@@ -199,6 +199,26 @@ def test_what_was_made_from_the_records_is_made_again(
     assert find_damage(lake.paths("shop")) == []
 
 
+def test_all_is_made_again_while_the_source_is_away(lake: Commands, rows: list[str]) -> None:
+    paths, capture = lake.paths("shop"), lake.folder / "messages.jsonl"
+    capture.rename(lake.folder / "away.jsonl")
+    # Which partitions there are is known from `landings`; without it nothing could be published.
+    shutil.copytree(paths.landings, lake.folder / "landings")
+    empty_log(paths.landings)
+    assert "messages.jsonl" in sentence(lake, "rebuild", "shop", by=Commands.here)
+    assert require_cut(paths).mirror(*ORDERS) is not None
+    shutil.rmtree(paths.landings)
+    shutil.copytree(lake.folder / "landings", paths.landings)
+    done = lake.here("rebuild", "shop")
+    assert done.returncode == 0, done.stderr
+    assert "nothing new was landed" in done.stderr
+    assert "messages.jsonl" in done.stderr
+    assert "published" in done.stdout
+    assert dumped(lake) == rows
+    (lake.folder / "away.jsonl").rename(capture)
+    assert "landed 0 records" in lake.here("sync", "shop").stdout
+
+
 FOLD = ("backfill", "shop", "--table", "shop.orders")
 
 
