@@ -1,5 +1,6 @@
 """Commands that bring mirrors up to date: `sync`, and `redrive` after a fix."""
 
+import math
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,6 @@ from ticdc_assets.tso import cut_of
 
 if TYPE_CHECKING:
     from ticdc_assets.cli.quiet_sync import QuietSync
-
-_FOREVER_SECONDS = 10 * 365 * 86_400.0
 
 
 @main.command()
@@ -84,7 +83,7 @@ def _follow(settings: Settings, name: str, seconds: float | None) -> None:
     run_follow(
         settings,
         name,
-        seconds=_FOREVER_SECONDS if seconds is None else seconds,
+        seconds=math.inf if seconds is None else seconds,
         say=lambda text: click.echo(f"{name}: {text}"),
     )
 

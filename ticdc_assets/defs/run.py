@@ -33,7 +33,7 @@ from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, Settings
 from ticdc_assets.defs.active_runs import end_orphans
 from ticdc_assets.defs.changefeeds import definitions_of
 from ticdc_assets.defs.event_log import opened_instance
-from ticdc_assets.defs.following import Followed
+from ticdc_assets.defs.following import Ending, Followed
 from ticdc_assets.defs.home import HOME_VARIABLE, home_path
 from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.partitions import JobKind
@@ -50,6 +50,9 @@ from ticdc_assets.ports import HOST, port_is_free
 from ticdc_assets.services.maintenance import Maintaining
 from ticdc_assets.services.redriving import Redriving
 from ticdc_assets.services.seeding import Seeding
+
+FOLLOW_RUN_SECONDS = 3600.0
+"""The longest that one run follows."""
 
 INSTANCE_FILE = "dagster.yaml"
 LOCATION_NAME = "ticdc_assets"
@@ -152,21 +155,34 @@ def run_follow(
 ) -> RunReport:
     """Follow the source of a changefeed; a signal ends it after the sync that is under way.
 
+    It is one run after the other, each of an hour at most: Dagster keeps all events of a run in the
+    memory of its process until the run ends.
+
     Args:
         settings: the settings.
         changefeed: name of the changefeed.
-        seconds: how long it goes on; as configured if None.
+        seconds: how long it goes on, which may be for ever; as configured if None.
         rest_seconds: how long it rests between two looks at the source, also after syncs that
             brought watermarks only; as the job does if None.
         say: told what it does, while it does it.
-        instance: where the run is recorded; that of `dagster_home(settings)` if None.
+        instance: where the runs are recorded; that of `dagster_home(settings)` if None.
+
+    Returns:
+        The report of the last run.
     """
-    config = {"follow": {"seconds": seconds, "rest_seconds": rest_seconds}}
-    try:
-        return _run("follow", settings, changefeed, config, instance, say=say)
-    except dg.DagsterExecutionInterruptedError:
-        # A second signal, or one before Spark was there: it is recorded as cancelled.
-        raise KeyboardInterrupt from None
+    if seconds is None:
+        seconds = settings.changefeed(changefeed).follow_seconds
+    ends = time.monotonic() + seconds
+    while True:
+        left = min(max(0.0, ends - time.monotonic()), FOLLOW_RUN_SECONDS)
+        config = {"follow": {"seconds": left, "rest_seconds": rest_seconds}}
+        try:
+            report = _run("follow", settings, changefeed, config, instance, say=say)
+        except dg.DagsterExecutionInterruptedError:
+            # A second signal, or one before Spark was there: it is recorded as cancelled.
+            raise KeyboardInterrupt from None
+        if report.followed.ending is not Ending.TIME or time.monotonic() >= ends:
+            return report
 
 
 def run_seed(

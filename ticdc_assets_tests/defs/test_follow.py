@@ -1,5 +1,6 @@
 """Real runs that follow a capture which grows: what they do, report, and end for."""
 
+import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from dagster import DagsterRunStatus
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Writer
+from ticdc_assets.defs import run as run_module
 from ticdc_assets.defs import sensors
 from ticdc_assets.defs.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.defs.changefeeds import all_definitions
@@ -323,6 +325,23 @@ def test_a_run_ends_at_its_time_and_the_sensor_asks_for_the_next_one(
     run = home.get_run_by_id(report.run_id)
     assert run is not None
     assert run.status is DagsterRunStatus.SUCCESS
+
+
+@pytest.mark.spark
+def test_one_run_follows_the_other_until_the_time_is_over(
+    growing: SmallShop, home: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "FOLLOW_RUN_SECONDS", 0.1)
+    before = len(home.get_runs())
+    report = run_follow(growing.settings, "shop", seconds=1.5, instance=home)
+    assert report.followed.ending is Ending.TIME
+    assert len(home.get_runs()) - before > 1
+    assert home.get_runs(limit=1)[0].run_id == report.run_id
+    said: list[str] = []
+    stop = after_sync(1, lambda: kill(getpid(), signal.SIGINT), said)
+    growing.send()
+    report = run_follow(growing.settings, "shop", seconds=math.inf, say=stop, instance=home)
+    assert report.followed.ending is Ending.STOPPED
 
 
 @pytest.mark.spark
