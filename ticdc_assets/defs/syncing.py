@@ -59,7 +59,7 @@ from ticdc_assets.pipeline.cuts import Cut, MirrorCut
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.mirrors import apply_changes
-from ticdc_assets.pipeline.quarantine import QuarantineCounts, count_open, read_quarantine
+from ticdc_assets.pipeline.quarantine import QuarantineCounts, count_open
 from ticdc_assets.pipeline.schema_tables import register_new
 from ticdc_assets.pipeline.standing import Applying, Outcome
 from ticdc_assets.services.redriving import redrive
@@ -280,7 +280,7 @@ class Syncing:
                 steps.paths,
                 steps.changefeed,
                 until=until,
-                refold=_quarantined_tables(steps) if refold_quarantined else (),
+                refold_quarantined=refold_quarantined,
             )
         )
         compare_new(self._spark, steps.paths, steps.changefeed, statistics=statistics)
@@ -308,14 +308,6 @@ class Syncing:
             ),
             events=(*self._reporter.mirrors(applying), *self._reporter.quarantine(before)),
         )
-
-
-def _quarantined_tables(steps: ChangefeedSteps) -> frozenset[tuple[str, str]]:
-    return frozenset(
-        (row["database"], row["table"])
-        for row in read_quarantine(steps.paths, tables=steps.changefeed.tables)
-        if row["stage"] == "apply"
-    )
 
 
 class PartitionReporter:

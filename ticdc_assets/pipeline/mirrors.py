@@ -83,6 +83,7 @@ from ticdc_assets.pipeline.mirror_making import Made, MirrorMaker, Mode
 from ticdc_assets.pipeline.misfits import Misfits
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.quarantine import (
+    count_open,
     read_quarantine,
 )
 from ticdc_assets.pipeline.standing import Applying, Outcome, standing
@@ -103,6 +104,7 @@ def apply_changes(
     *,
     until: int | None = None,
     refold: Collection[tuple[str, str]] = (),
+    refold_quarantined: bool = False,
     only: tuple[str, str] | None = None,
     truncation_point: TruncationPoint | None = None,
     complete_ts: int | None = None,
@@ -115,12 +117,14 @@ def apply_changes(
         changefeed: its configuration.
         until: TSO not to go beyond.
         refold: (database, table) of mirrors to fold again from the change log whatever happened.
+        refold_quarantined: whether to fold every mirror again that has row changes in quarantine.
         only: (database, table) of the one mirror that the cut is to have, in a place of its own.
         truncation_point: up to where the change log was truncated; as its table says if None.
         complete_ts: TSO up to which all is there whatever the watermarks say: that of a cut that
             was published from the same records.
     """
-    found = standing(paths, changefeed, until=until, refold=refold, complete_ts=complete_ts)
+    again = bool(refold) or (refold_quarantined and count_open(paths).apply > 0)
+    found = standing(paths, changefeed, until=until, refold=again, complete_ts=complete_ts)
     if found.ended is not None:
         return found.ended
     statistics, last, tso, damages = found.statistics, found.last, found.tso, found.damages
@@ -136,7 +140,7 @@ def apply_changes(
     )
     run = _Run(changes, spark, paths, changefeed, statistics, last, tso, damages, found.gaps)
     try:
-        cut = run.make(frozenset(refold), only)
+        cut = run.make(frozenset(refold), only, refold_quarantined=refold_quarantined)
     finally:
         scratch.close()
     if (
@@ -221,7 +225,13 @@ class _Run:
         self._failed_before = {item.mirror_id: item for item in last.failed} if last else {}
         self._damages = damages
 
-    def make(self, refold: frozenset[tuple[str, str]], only: tuple[str, str] | None) -> Cut:
+    def make(
+        self,
+        refold: frozenset[tuple[str, str]],
+        only: tuple[str, str] | None,
+        *,
+        refold_quarantined: bool,
+    ) -> Cut:
         """Bring every mirror to the cut and return the cut, unpublished."""
         tables = self._changefeed.tables
         all_tables = self._known.plan(self._tso)
@@ -238,7 +248,10 @@ class _Run:
         # A mirror that is broken is made again: the change log has all of it.
         then = None if self._last is None else self._known.plan(self._last.tso)
         stale = self._stale(plan, refold, late) | self._damages.keys()
-        maker = self._maker(then)
+        misfits = self._misfits(all_tables)
+        if refold_quarantined:
+            stale |= {item.mirror_id for item in plan.mirrors if misfits.has_open(item)}
+        maker = self._maker(then, misfits)
         first = maker.make_new(plan, stale)
         counted = Counted("applying", len(plan.mirrors))
 
@@ -344,21 +357,25 @@ class _Run:
             rows += count
         yield 0, together
 
-    def _maker(self, then: Plan | None) -> MirrorMaker:
-        """Return what makes mirrors.
-
-        Args:
-            then: the plan at the last cut, as it is known today.
-        """
-        misfits = Misfits(
+    def _misfits(self, plan: Plan) -> Misfits:
+        return Misfits(
             self._spark,
             self._paths,
             self._changefeed,
             self._changes,
+            plan.mirrors,
             batch=self._statistics.batch,
             tso=self._tso,
             last=self._last,
         )
+
+    def _maker(self, then: Plan | None, misfits: Misfits) -> MirrorMaker:
+        """Return what makes mirrors.
+
+        Args:
+            then: the plan at the last cut, as it is known today.
+            misfits: the quarantine.
+        """
         return MirrorMaker(
             self._spark,
             self._paths,

@@ -4,11 +4,15 @@ In: a folding of a mirror, and the quarantined changes of older cuts. Out: rows 
 per change. A change that is already there is not added again. A change is closed if a fold of all
 changes no longer refuses it, or if a later full change of its row has replaced it.
 
+A change is of the mirror whose table had the name that it cites at its commit ts, whatever the
+table was called when the change was refused, and is called now.
+
 Why running it again is safe: a change whose row is there, and open, gets no other one, and closing
 a closed row changes nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -28,6 +32,7 @@ from ticdc_assets.pipeline.quarantine import (
     Place,
     append_faults,
     apply_faults,
+    cited_names,
     close_rows,
     place_of,
     places_in,
@@ -50,6 +55,7 @@ class Misfits:
         paths: tables of the changefeed.
         changefeed: its configuration.
         changes: where changes are read.
+        plans: all tables at the cut.
         batch: newest batch of the change log that is looked at.
         tso: TSO of the cut.
         last: the last cut, None before the first.
@@ -61,6 +67,7 @@ class Misfits:
         paths: LakePaths,
         changefeed: Changefeed,
         changes: ChangeFolding,
+        plans: Iterable[MirrorPlan],
         *,
         batch: int,
         tso: int,
@@ -73,28 +80,55 @@ class Misfits:
         self._batch = batch
         self._tso = tso
         self._last_tso = 0 if last is None else last.tso
-        # What the last cut has in quarantine, by the table.
-        self._faults: dict[TableName, list[dict[str, Any]]] = {}
-        for row in read_quarantine(paths, open_only=False):
-            if row["stage"] == "apply" and _counts(row, last):
-                self._faults.setdefault((row["database"], row["table"]), []).append(row)
+        self._plans = plans
+        # What the last cut has in quarantine.
+        self._counted = [
+            row
+            for row in read_quarantine(paths, open_only=False)
+            if row["stage"] == "apply" and _counts(row, last)
+        ]
         self._lock = Lock()
+
+    @cached_property
+    def _faults(self) -> Mapping[str, list[dict[str, Any]]]:
+        """What the last cut has in quarantine, by the id of the mirror."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        if not self._counted:
+            return found
+        cited = cited_names(self._paths, self._counted)
+        by_name: dict[TableName, list[MirrorPlan]] = {}
+        for plan in self._plans:
+            for name in {(binding.database, binding.table) for binding in plan.bindings}:
+                by_name.setdefault(name, []).append(plan)
+        for row in self._counted:
+            was, ts = (row["database"], row["table"]), row["commit_ts"]
+            name = cited.get(place_of(row), was)
+            owners = [plan for plan in by_name.get(name, ()) if plan.meets(name, ts, ts)]
+            # That of a dropped table goes with the one that has its name now, which never meets it.
+            for plan in owners or [plan for plan in by_name.get(was, ()) if plan.name == was]:
+                found.setdefault(plan.mirror_id, []).append(row)
+        return found
+
+    def has_open(self, mirror: MirrorPlan) -> bool:
+        """Return whether changes in quarantine would be rows of a mirror if they fitted."""
+        return any(
+            row["redriven_at"] is None
+            for source in mirror.sources()
+            for row in self._faults.get(source.mirror_id, ())
+        )
 
     def quarantine(self, mirror: MirrorPlan, folded: Folded, is_fold: bool) -> None:
         """Quarantine the changes that did not fit, unless they are there already.
 
         A fold meets every change of the mirror, so what it no longer refuses is closed.
         """
-        if folded.counts.errors:
-            self._faults.setdefault(mirror.name, [])
-        elif not is_fold or mirror.name not in self._faults:
+        faults = self._faults.get(mirror.mirror_id, ()) if is_fold else ()
+        if not folded.counts.errors and not faults:
             return
         batch = self._batch
         with self._lock:
             known = {
-                place_of(row): row
-                for row in read_quarantine(self._paths)
-                if row["stage"] == "apply"
+                place_of(row) for row in read_quarantine(self._paths) if row["stage"] == "apply"
             }
             met: set[Place] = set()
 
@@ -108,17 +142,16 @@ class Misfits:
                     )
 
             append_faults(self._spark, self._paths, new(), app_id="apply")
-            if is_fold:
-                # Of what was handed over nothing was met again.
-                begin = mirror.handover.ts if mirror.handover else 0
-                fixed = [
-                    place
-                    for place, row in known.items()
-                    if (row["database"], row["table"]) == mirror.name
-                    and begin < row["commit_ts"] <= self._tso
-                    and place not in met
-                ]
-                self._close(fixed, Closing.REDRIVE)
+            # Of what was handed over nothing was met again.
+            begin = mirror.handover.ts if mirror.handover else 0
+            fixed = [
+                place
+                for row in faults
+                if begin < row["commit_ts"] <= self._tso
+                and (place := place_of(row)) in known
+                and place not in met
+            ]
+            self._close(fixed, Closing.REDRIVE)
 
     def _close(self, places: Sequence[Place], closing: Closing) -> None:
         """Close what is in quarantine at some places."""
@@ -128,10 +161,8 @@ class Misfits:
         """Return what older cuts had in quarantine of a mirror: at each place its keys."""
         faults = [
             row
-            for name in {(binding.database, binding.table) for binding in mirror.bindings}
-            for row in self._faults.get(name, ())
+            for row in self._faults.get(mirror.mirror_id, ())
             if mirror.floor_ts < row["commit_ts"] <= self._last_tso
-            and mirror.meets(name, row["commit_ts"], row["commit_ts"])
         ]
         rows = self._changes.rows_at(faults) if faults and mirror.schema.handle_key else None
         found: Doubts = {}

@@ -21,12 +21,12 @@ from deltalake.schema import PrimitiveType
 from ticdc_assets.config import TableFilter
 from ticdc_assets.engine.appending import append_files
 from ticdc_assets.engine.commits import NamedCommit
-from ticdc_assets.engine.control import latest_version, open_table, read_rows
+from ticdc_assets.engine.control import latest_version, open_table, read_rows, read_table
 from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.faults import is_mirrored_fault
-from ticdc_assets.wire.rows import PLACE, PLACE_SCHEMA
+from ticdc_assets.wire.rows import PLACE, PLACE_SCHEMA, ROW, SNAPSHOT
 
 Place: TypeAlias = tuple[Any, ...]
 """Topic, partition, offset and index of an event."""
@@ -188,6 +188,31 @@ def read_quarantine(
         (row for row in rows if is_mirrored_fault(row, tables)),
         key=lambda row: (row["topic"], row["partition"], row["offset"], row["index"], row["stage"]),
     )
+
+
+def cited_names(
+    paths: LakePaths, faults: Iterable[Mapping[str, Any]]
+) -> dict[Place, tuple[str, str]]:
+    """Return the (database, table) that the change log has at the places of faults of applying.
+
+    A fault names its table as it was called when the change was refused. What tells whose change it
+    is, is the name at its commit ts. Places that the change log does not have are left out.
+    """
+    stamps = {place_of(row): row["commit_ts"] for row in faults}
+    if not stamps:
+        return {}
+    rows = read_table(
+        paths.change_log,
+        ds.field("kind").isin([ROW, SNAPSHOT])
+        & ds.field("commit_ts").isin(sorted(set(stamps.values()))),
+        columns=[*PLACE, "database", "table"],
+    )
+    found = [] if rows is None else rows.to_pylist()
+    return {
+        place: (row["database"], row["table"])
+        for row in found
+        if (place := place_of(row)) in stamps
+    }
 
 
 def count_open(paths: LakePaths, tables: TableFilter | None = None) -> QuarantineCounts:

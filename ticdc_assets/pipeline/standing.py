@@ -6,7 +6,7 @@ started, and no mirror is written; what a killed run left behind its cut is fini
 again gives the same.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -86,12 +86,13 @@ def standing(
     changefeed: Changefeed,
     *,
     until: int | None = None,
-    refold: Collection[tuple[str, str]] = (),
+    refold: bool = False,
     complete_ts: int | None = None,
 ) -> "Standing":
     """Return where the mirrors stand, and how an apply ends that has nothing to do; no Spark.
 
-    The caller holds the changefeed's writer lock. The arguments are those of `apply_changes`.
+    The caller holds the changefeed's writer lock. The arguments are those of `apply_changes`;
+    `refold` is whether mirrors are to be folded again whatever happened.
     """
     statistics = read_statistics(paths)
     last = newest_cut(paths)

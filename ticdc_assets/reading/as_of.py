@@ -103,8 +103,9 @@ class AsOf:
         self._timezone = changefeed.timezone
         self._wire_format = changefeed.wire_format
         self._start_ts = changefeed.start_ts
-        self._statistics = read_statistics(paths)
+        # First: what is counted later may be more than the cut has, but is never less.
         newest = require_cut(paths)
+        self._statistics = read_statistics(paths)
         wanted = moment_text(tso, es_only=newest.es_only)
         if tso > newest.tso:
             raise NotFoundError(

@@ -3,8 +3,8 @@
 In: the open rows of `quarantine` of stage `decode`, and their records in `raw_messages`, or their
 rows of exports in `snapshot_rows`. Out: records that can be decoded now become a new batch of the
 change log, and their quarantine rows are closed; the others stay. The next apply puts each change
-in its place by commit ts. Changes of stage `apply` need no decoding: the caller folds their mirrors
-again.
+in its place by commit ts. Changes of stage `apply` need no decoding: the caller has their mirrors
+folded again (`apply_changes`).
 
 Why running it again is safe: a row whose coordinates the change log has is left out, so a run
 killed between the append and the closing of the quarantine rows appends nothing twice.
@@ -59,7 +59,8 @@ class Redriving:
         records: quarantined records tried again.
         decoded: of these, decoded now.
         still_quarantined: of these, still refused.
-        refold: (database, table) with quarantined row changes, to be folded again.
+        refold: (database, table) with quarantined row changes, as they were called when these were
+            refused; an apply with `refold_quarantined` folds their mirrors again.
         days: rows appended to the change log, by landing day.
     """
 

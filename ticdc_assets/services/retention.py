@@ -70,7 +70,13 @@ from ticdc_assets.pipeline.decoding import (
     landed_up_to,
     record_decoder,
 )
-from ticdc_assets.pipeline.quarantine import CLOSED_BY, Closing, place_of, read_quarantine
+from ticdc_assets.pipeline.quarantine import (
+    CLOSED_BY,
+    Closing,
+    cited_names,
+    place_of,
+    read_quarantine,
+)
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.pipeline.seeds import read_seeds
 from ticdc_assets.pipeline.truncation_points import (
@@ -86,7 +92,7 @@ from ticdc_assets.rows.rows_of_work import KeptRows, kept, kept_rows
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
 from ticdc_assets.services.lacking_rows import OF_MIRRORS, LackingRows, all_since
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE
+from ticdc_assets.wire.rows import COORDINATES, ERROR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,21 +367,17 @@ class _CutOff:
 
     def _open_faults(self, base: Cut) -> list[dict[str, Any]]:
         """Return the row changes in quarantine at or below the base, as the change log has them."""
-        places = {
-            place_of(row): row["commit_ts"]
+        found = [
+            row
             for row in self._faults
             if row["redriven_at"] is None and row["commit_ts"] <= base.tso
-        }
-        if not places:
-            return []
-        rows = read_table(
-            self._paths.change_log,
-            ds.field("kind").isin(OF_MIRRORS)
-            & ds.field("commit_ts").isin(sorted(set(places.values()))),
-            columns=[*PLACE, "database", "table", "commit_ts"],
-        )
-        found = [] if rows is None else rows.to_pylist()
-        return [row for row in found if place_of(row) in places]
+        ]
+        names = cited_names(self._paths, found)
+        return [
+            row | dict(zip(("database", "table"), names[place], strict=True))
+            for row in found
+            if (place := place_of(row)) in names
+        ]
 
     # The change log ---------------------------------------------------------------------------
 

@@ -125,9 +125,15 @@ class Feed:
         until: int | None = None,
         max_records: int | None = None,
         refold: Collection[tuple[str, str]] = (),
+        refold_quarantined: bool = False,
     ) -> Applying:
         """Land, decode, register and apply once; every row change must be accounted for."""
-        applying = self.unchecked_sync(until=until, max_records=max_records, refold=refold)
+        applying = self.unchecked_sync(
+            until=until,
+            max_records=max_records,
+            refold=refold,
+            refold_quarantined=refold_quarantined,
+        )
         if applying.cut is not None:
             assert [item.sentence for item in applying.cut.unaccounted] == []
         return applying
@@ -138,12 +144,20 @@ class Feed:
         until: int | None = None,
         max_records: int | None = None,
         refold: Collection[tuple[str, str]] = (),
+        refold_quarantined: bool = False,
     ) -> Applying:
         """Land, decode, register and apply once."""
         self.land(max_records)
         decode_new(self.spark, self.paths, self.changefeed)
         register_new(self.paths, self.changefeed)
-        return apply_changes(self.spark, self.paths, self.changefeed, until=until, refold=refold)
+        return apply_changes(
+            self.spark,
+            self.paths,
+            self.changefeed,
+            until=until,
+            refold=refold,
+            refold_quarantined=refold_quarantined,
+        )
 
     @property
     def cut(self) -> Cut:

@@ -4,11 +4,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.engine.control import read_rows
+from ticdc_assets.engine.control import read_rows, read_table
 from ticdc_assets.errors import LandingGapError, SourceUnavailableError
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.standing import Outcome
@@ -224,12 +226,12 @@ def test_odd_columns_come_and_change_later(
     assert feed.rows_as_of(feed.cut.tso - 1) == truth_rows(changefeed.truth(feed.cut.tso - 1))
 
 
-def test_a_row_whose_value_does_not_fit_is_quarantined_alone(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    upstream = small_upstream()
-    changefeed = StandInChangefeed(upstream, "shop", partitions=1)
-    feed = Feed.of(spark, tmp_path)
+def write_with_a_misfit(feed: Feed, changefeed: StandInChangefeed) -> tuple[CaptureRecord, str]:
+    """Write the next records, one of them with "12;4" in an INT column.
+
+    Returns:
+        This record as it was, and the right value.
+    """
     records = list(changefeed.tick())
     position, victim = next(
         (number, record)
@@ -237,9 +239,20 @@ def test_a_row_whose_value_does_not_fit_is_quarantined_alone(
         if b'"INSERT"' in (record.value or b"") and b'"n":"' in (record.value or b"")
     )
     message = json.loads(victim.value or b"")
+    right = message["data"]["n"]
     message["data"]["n"] = "12;4"
     records[position] = replace(victim, value=json.dumps(message).encode())
     feed.write(records)
+    return victim, right
+
+
+def test_a_row_whose_value_does_not_fit_is_quarantined_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    upstream = small_upstream()
+    changefeed = StandInChangefeed(upstream, "shop", partitions=1)
+    feed = Feed.of(spark, tmp_path)
+    victim, _ = write_with_a_misfit(feed, changefeed)
     feed.sync()
     (fault,) = read_quarantine(feed.paths)
     assert (fault["stage"], fault["partition"], fault["offset"]) == ("apply", 0, victim.offset)
@@ -253,6 +266,42 @@ def test_a_row_whose_value_does_not_fit_is_quarantined_alone(
     feed.sync(refold={("d", "t")})
     assert len(read_quarantine(feed.paths)) == 1
     assert feed.cut.mirrors[0].quarantined == 1
+
+
+def test_a_quarantined_row_belongs_to_its_table_whatever_that_is_called_now(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The table is renamed, and another one has its name."""
+    table, renamed = ("d", "t"), ("d", "renamed")
+    upstream = small_upstream(rows=4)
+    changefeed = StandInChangefeed(upstream, "shop", partitions=1)
+    feed = Feed.of(spark, tmp_path)
+    _, right = write_with_a_misfit(feed, changefeed)
+    feed.sync()
+    upstream.rename_table(table, renamed)
+    upstream.create_table(table, (column("id", "bigint", nullable=False),), primary_key=("id",))
+    fill(upstream, table, rows=2)
+    feed.write(changefeed.tick())
+    feed.sync()
+    feed.sync(refold=[table])
+    assert len(read_quarantine(feed.paths)) == 1
+
+    # It is understood now: in place of a fix the change log gets another text.
+    log = read_table(feed.paths.change_log)
+    assert log is not None
+    rows = log.to_pylist()
+    for row in rows:
+        row["after"] = row["after"] and row["after"].replace("12;4", right)
+    write_deltalake(
+        str(feed.paths.change_log), pa.Table.from_pylist(rows, schema=log.schema), mode="overwrite"
+    )
+    feed.sync(refold_quarantined=True)
+    assert {item.table: (item.mode, item.quarantined) for item in feed.cut.mirrors} == {
+        "renamed": ("fold", 0),
+        "t": ("carried", 0),
+    }
+    assert read_quarantine(feed.paths) == []
+    assert feed.rows() == truth_rows(changefeed.truth())
 
 
 def test_rows_wait_for_their_schema_and_take_their_place(
