@@ -206,6 +206,9 @@ class _Rebuild:
         while True:
             side = self._paths.side_place(uuid4().hex)
             found = self._decode(side, landed, names)
+            if self._is_truncated_meanwhile():
+                _remove(side.base)
+                continue
             self._take_over(side)
             register_new(side, self._changefeed)
             if names is None or self._table is None:
@@ -243,6 +246,23 @@ class _Rebuild:
             refused=self._refused(side, found) if found.errors else (),
             decodable=found.left_out,
         )
+
+    def _is_truncated_meanwhile(self) -> bool:
+        """Return whether retention, which no lock keeps away, removed records; look at its base.
+
+        Raises:
+            NotFoundError: that is above the cut.
+        """
+        before, self._truncation_point = (
+            self._truncation_point,
+            read_raw_truncation_point(self._paths),
+        )
+        if self._truncation_point.number > self._cut.number:
+            raise NotFoundError(
+                f"the landed records that cut {self._cut.number} of changefeed "
+                f"{self._paths.changefeed!r} was made from were removed meanwhile"
+            )
+        return self._truncation_point != before
 
     def _names_of(self, paths: LakePaths, table: TableName) -> frozenset[TableName]:
         """Return the names that rows of a table of the cut were ever sent under."""

@@ -43,7 +43,7 @@ import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from ticdc_assets.changelog.plan import MirrorPlan, Plan
+from ticdc_assets.changelog.plan import Plan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import CommitError
 from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
@@ -90,7 +90,7 @@ from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.rows.rows_of_work import KeptRows, kept, kept_rows
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
-from ticdc_assets.services.lacking_rows import OF_MIRRORS, LackingRows, all_since
+from ticdc_assets.services.lacking_rows import OF_MIRRORS, LackingRows, all_since, faults_of
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import COORDINATES, ERROR
 
@@ -292,7 +292,7 @@ class _CutOff:
         faults = self._open_faults(cut)
         for mirror in then.mirrors:
             for plan in mirror.sources():
-                if plan is not mirror and (plan.waiting or _faults_of(plan, faults)):
+                if plan is not mirror and (plan.waiting or faults_of(plan, faults)):
                     return (
                         f"changes of rows that {'.'.join(mirror.name)} took over "
                         "wait for their schema or in quarantine"
@@ -334,7 +334,7 @@ class _CutOff:
         for mirror in plan.mirrors:
             if mirror.mirror_id not in had:
                 continue
-            own = _faults_of(mirror, faults)
+            own = faults_of(mirror, faults)
             if not own and not mirror.held:
                 continue
             if mirror.schema.handle_key:
@@ -541,15 +541,6 @@ class _CutOff:
             into = None if isinstance(runs_on, Inline) else scratch.folder()
             found = runs_on.run(gone, parts.pieces, tasks=parts.tasks(runs_on.workers))
         return kept_rows(found, _COORDINATES, COORDINATES, into)
-
-
-def _faults_of(plan: MirrorPlan, faults: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the row changes among `faults` that cite a name which the plan's table had then."""
-    return [
-        row
-        for row in faults
-        if plan.meets((row["database"], row["table"]), row["commit_ts"], row["commit_ts"])
-    ]
 
 
 def _records_without(rows: pa.RecordBatch, needed: ds.Expression) -> pa.Table:

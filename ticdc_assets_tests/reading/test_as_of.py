@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from ticdc_assets.config import Retention
 from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.reading import as_of
 from ticdc_assets.reading.mirrors import read_mirror
@@ -23,6 +24,14 @@ from ticdc_assets_tests.golden import (
 from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 from ticdc_assets_tests.lake.test_golden_mirrors import renumbered
+from ticdc_assets_tests.services.test_retention import (
+    DAY,
+    KEYED,
+    keeping,
+    keyed_upstream,
+    truncated,
+)
+from ticdc_assets_tests.simulator.builders import fill
 
 pytestmark = pytest.mark.spark
 
@@ -125,3 +134,20 @@ def test_what_came_late_is_in_its_place(
     feed.sync()
     assert feed.cut.late == len(rest)
     assert feed.rows_as_of(first) == folded(events, first, scenario.timezone) != before
+
+
+def test_retention_beside_a_reader_takes_no_row_from_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It removes rows of the change log between the look at its state and the reading of it."""
+    upstream, changefeed = keyed_upstream()
+    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
+    feed.write(changefeed.tick())
+    feed.sync()
+    base = feed.cut
+    fill(upstream, KEYED, rows=1, seed=5)
+    feed.write(changefeed.tick())
+    feed.sync()
+    moment = as_of.AsOf(spark, feed.paths, feed.changefeed, feed.cut.tso)
+    assert truncated(feed, base).changes > 0
+    assert moment.table(*KEYED).rows == len(upstream.rows(KEYED))

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import ClaimCheck, Writer
+from ticdc_assets.config import ClaimCheck, Retention, Writer
 from ticdc_assets.engine.control import latest_version
 from ticdc_assets.engine.lock import side_lock, writer_lock
 from ticdc_assets.errors import BusyError, NotFoundError
+from ticdc_assets.pipeline.change_files import DecodedFiles
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.publishing import publish
@@ -36,6 +38,13 @@ from ticdc_assets_tests.golden import (
     Scenario,
 )
 from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.services.test_retention import (
+    DAY,
+    KEYED,
+    keeping,
+    keyed_upstream,
+    truncated,
+)
 from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
@@ -393,6 +402,31 @@ def test_records_in_quarantine_and_redriven_ones(
 
 
 # Golden -----------------------------------------------------------------------------------------
+
+
+def test_retention_beside_a_verify_moves_its_begin(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream, changefeed = keyed_upstream()
+    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
+    feed.write(changefeed.tick())
+    feed.sync()
+    base = feed.cut
+    fill(upstream, KEYED, rows=1, seed=5)
+    feed.write(changefeed.tick())
+    feed.sync()
+    decode = rebuilding.decode_into_files
+    removed: list[int] = []
+
+    def beside(*args: Any, **options: Any) -> DecodedFiles:
+        removed.append(truncated(feed, base).records)
+        return decode(*args, **options)
+
+    monkeypatch.setattr(rebuilding, "decode_into_files", beside)
+    found = verified(feed)
+    assert found.equal, found.mirrors
+    assert found.proof_from == base.tso
+    assert removed[0] > 0
 
 
 def feed_of(
