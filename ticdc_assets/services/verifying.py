@@ -225,7 +225,7 @@ def verify(
     began = datetime.now(UTC)
     cut = require_cut(paths)
     if table is not None:
-        require_mirror(paths, *table)
+        require_mirror(cut, *table)
     with rebuilt(spark, paths, changefeed, cut, table=table) as rebuilding:
         comparison = _Comparing(spark, paths, changefeed, rebuilding, examples)
         mirrors = comparison.mirrors(cut, table)
