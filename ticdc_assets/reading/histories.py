@@ -29,7 +29,6 @@ from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut, tso_as_of
 from ticdc_assets.pipeline.history import HistoryBase, HistoryFolding
-from ticdc_assets.pipeline.truncation_points import read_truncation_point
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.pipeline.versions import history_in_spark, history_in_sql, stored_history
 from ticdc_assets.reading.mirrors import require_mirror
@@ -418,16 +417,13 @@ def _folded_versions(
             f"now; run: ticdc-assets sync {paths.changefeed}"
         )
     columns = [column for name in schema.handle_key if (column := schema.column(name)) is not None]
-    folding = HistoryFolding(
-        spark,
-        paths,
-        changefeed,
-        ChangeFolding(spark, paths, changefeed, batch=cut.batch, scratch=Scratch(paths, READING)),
-        only_key=key_text(list(values.values()), columns),
+    changes = ChangeFolding(
+        spark, paths, changefeed, batch=cut.batch, scratch=Scratch(paths, READING)
     )
-    truncation_point = read_truncation_point(paths)
-    kept = truncation_point.mirror(mirror.mirror_id)
-    base = None if kept is None else HistoryBase(cut=kept, tso=truncation_point.tso)
+    only_key = key_text(list(values.values()), columns)
+    folding = HistoryFolding(spark, paths, changefeed, changes, only_key=only_key)
+    kept = changes.truncation_point.mirror(mirror.mirror_id)
+    base = None if kept is None else HistoryBase(cut=kept, tso=changes.truncation_point.tso)
     for table in folding.folded(plan, until=cut.tso, base=base).rows.tables():
         # A row without it is no version.
         yield from table.filter(pc.field("valid_from").is_valid()).to_batches()
