@@ -314,6 +314,13 @@ class MirrorPlan:
             if goes_on(plan):
                 waiting += (part.plan for part in reversed(plan.parts))
 
+    def takes(self, name: TableName, commit_ts: int) -> bool:
+        """Return whether a row change is its own, or of rows that were handed over to it."""
+        return any(
+            plan.floor_ts < commit_ts and plan.meets(name, commit_ts, commit_ts)
+            for plan in self.sources()
+        )
+
     def steps_since(self, version: int) -> tuple[SchemaStep, ...]:
         """Return the steps that rows of a schema version have still to take."""
         return tuple(step for step in self.steps if step.from_version >= version)

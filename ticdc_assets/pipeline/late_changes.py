@@ -243,12 +243,5 @@ class LateChanges:
         return [
             mirror
             for mirror in plan.mirrors
-            if any(
-                row["commit_ts"] > source.floor_ts
-                and source.meets(
-                    (row["database"], row["table"]), row["commit_ts"], row["commit_ts"]
-                )
-                for source in mirror.sources()
-                for row in rows
-            )
+            if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
         ]

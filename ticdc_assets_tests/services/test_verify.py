@@ -1,5 +1,6 @@
 """Verify: clean after any order of syncs, and every kind of damage is found with key and column."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from ticdc_assets.services.verifying import Finding, Verification, VerifiedMirro
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.commands import files
 from ticdc_assets_tests.golden import (
     FORMATS,
@@ -37,10 +39,12 @@ from ticdc_assets_tests.golden import (
     THREE_OF_THE_SHOP,
     Scenario,
 )
-from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 from ticdc_assets_tests.services.test_retention import (
     DAY,
     KEYED,
+    an_insert,
+    in_lz4,
     keeping,
     keyed_upstream,
     truncated,
@@ -427,6 +431,34 @@ def test_retention_beside_a_verify_moves_its_begin(
     assert found.equal, found.mirrors
     assert found.proof_from == base.tso
     assert removed[0] > 0
+
+
+def test_what_was_redriven_below_the_base_is_not_called_different(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A refused INSERT stays, the DELETE of its row goes: no record tells that it is gone."""
+    upstream, changefeed = keyed_upstream()
+    records = list(changefeed.tick())
+    refused = an_insert(records)
+    assert refused.value is not None
+    with upstream.transaction() as transaction:
+        transaction.delete(KEYED, (json.loads(refused.value)["data"]["id"],))
+    records += changefeed.tick()
+    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
+    feed.write(in_lz4(item) if item is refused else item for item in records)
+    feed.sync()
+    assert truncated(feed, feed.cut).records > 0
+    feed = replace(feed, changefeed=replace(feed.changefeed, compression=Compression.LZ4))
+    assert redrive(spark, feed.paths, feed.changefeed).decoded == 1
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    found = verified(feed)
+    (item,) = found.mirrors
+    assert (item.finding, item.counts.missing, found.equal) == (Finding.NOT_PROVEN, 1, True)
+    assert found.summary.startswith("0 of 1 mirrors")
+    assert found.notes()[1].startswith("d.keyed cannot be proven")
+    assert truncated(feed, feed.cut).records == 1
+    assert assert_clean(feed).notes()[1:] == []
 
 
 def feed_of(
