@@ -44,7 +44,7 @@ from ticdc_assets.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.jars import SPARK_JARS, resolve
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.wording import duration
-from ticdc_assets.pipeline.cuts import Cut
+from ticdc_assets.pipeline.cuts import Cut, require_cut
 from ticdc_assets.reading.mirrors import (
     iterate_rows,
     list_mirrors,
@@ -154,7 +154,8 @@ def _go_on(settings: Settings, directory: Path) -> Iterator[str]:
     if directory != Path(DIRECTORY).resolve():
         return
     paths = LakePaths(root=settings.lake, changefeed=CHANGEFEED)
-    orders = published_table(get_spark(), paths, require_mirror(paths, "shop", "orders"))
+    mirror = require_mirror(require_cut(paths), "shop", "orders")
+    orders = published_table(get_spark(), paths, mirror)
     (first,) = iterate_rows([orders], "UTC", limit=1, by_key=True)
     key = ",".join(json.loads(first[2])[name] for name in orders.schema.handle_key)
     python = (

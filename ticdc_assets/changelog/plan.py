@@ -284,6 +284,11 @@ class MirrorPlan:
         return any_meets(self.bindings, name, min_ts, max_ts)
 
     @property
+    def waiting(self) -> tuple[HeldGroup, ...]:
+        """Groups of rows some of which may be its own, and which it cannot take yet."""
+        return (*self.held, *self.wrong_version)
+
+    @property
     def parts(self) -> tuple[HandoverPart, ...]:
         """What is handed over to it."""
         return () if self.handover is None else self.handover.parts
@@ -308,6 +313,13 @@ class MirrorPlan:
             yield plan
             if goes_on(plan):
                 waiting += (part.plan for part in reversed(plan.parts))
+
+    def takes(self, name: TableName, commit_ts: int) -> bool:
+        """Return whether a row change is its own, or of rows that were handed over to it."""
+        return any(
+            plan.floor_ts < commit_ts and plan.meets(name, commit_ts, commit_ts)
+            for plan in self.sources()
+        )
 
     def steps_since(self, version: int) -> tuple[SchemaStep, ...]:
         """Return the steps that rows of a schema version have still to take."""

@@ -113,11 +113,11 @@ def _show_versions(
 ) -> None:
     """Show every version of one row, oldest first."""
     from ticdc_assets.engine.session import LazySession
+    from ticdc_assets.pipeline.cuts import require_cut
     from ticdc_assets.reading.histories import row_versions
-    from ticdc_assets.reading.mirrors import require_mirror
 
-    mirror = require_mirror(paths, *name)
-    versions = [item.described() for item in row_versions(LazySession(), paths, feed, mirror, key)]
+    found = row_versions(LazySession(), paths, feed, require_cut(paths), name, key)
+    versions = [item.described() for item in found]
     if output == "jsonl":
         for version in versions:
             print_json(json.dumps(version, ensure_ascii=False))
@@ -156,14 +156,14 @@ def _show_deleted(
 ) -> None:
     """Show the newest version of every row that a table ever had."""
     from ticdc_assets.engine.session import LazySession
-    from ticdc_assets.pipeline.cuts import tso_as_of
-    from ticdc_assets.reading.histories import deleted_lines, require_history
+    from ticdc_assets.pipeline.cuts import require_cut, tso_as_of
+    from ticdc_assets.reading.histories import deleted_lines
 
-    mirror = require_history(paths, *name)
+    cut = require_cut(paths)
     tso = None if as_of is None else tso_as_of(paths, as_of)
     if limit is None and output == "table":
         limit = 20
-    lines = deleted_lines(LazySession(), paths, feed, mirror, as_of=tso, limit=limit)
+    lines = deleted_lines(LazySession(), paths, feed, cut, name, as_of=tso, limit=limit)
     if output == "jsonl":
         for line in lines:
             print_json(line)
@@ -252,12 +252,13 @@ def _table_at(
     feed: Changefeed, paths: LakePaths, database: str, table: str, as_of: str | None
 ) -> "TableRows":
     from ticdc_assets.engine.session import LazySession
-    from ticdc_assets.pipeline.cuts import tso_as_of
+    from ticdc_assets.pipeline.cuts import require_cut, tso_as_of
     from ticdc_assets.reading.as_of import AsOf
     from ticdc_assets.reading.mirrors import published_table, require_mirror
 
     if as_of is None:
-        return published_table(LazySession(), paths, require_mirror(paths, database, table))
+        mirror = require_mirror(require_cut(paths), database, table)
+        return published_table(LazySession(), paths, mirror)
     found = AsOf(LazySession(), paths, feed, tso_as_of(paths, as_of)).table(database, table)
     for warning in found.warnings:
         note(f"{database}.{table}: {warning}")

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from deltalake import DeltaTable
 
 from ticdc_assets.changelog.plan import Binding, MirrorPlan, TableName
 from ticdc_assets.config import Changefeed
@@ -33,8 +34,8 @@ from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.totals import IMAGES
 from ticdc_assets.pipeline.truncation_points import (
     TruncationPoint,
-    read_truncation_point,
     redriven_batches,
+    truncation_point_of,
 )
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
 from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS
@@ -124,6 +125,9 @@ class ChangeReader:
         batch: newest batch of the change log that is looked at.
         scratch: where files come that nobody names.
         truncation_point: up to where the change log was truncated; as its table says if None.
+
+    The change log is read at the version that it has now, whatever becomes of it meanwhile: readers
+    have no lock, and retention may remove rows beside them.
     """
 
     def __init__(
@@ -142,17 +146,17 @@ class ChangeReader:
         self._batch = batch
         self.scratch = scratch
         self._lock = Lock()
+        self._log = open_table(paths.change_log)
         self._opened: ds.Dataset | None = None
-        self._is_portable = False
         self._gathered: _Gathered | None = None
         self.truncation_point = (
-            read_truncation_point(paths) if truncation_point is None else truncation_point
+            truncation_point_of(paths, self._log) if truncation_point is None else truncation_point
         )
 
     @cached_property
     def redriven(self) -> tuple[int, ...]:
         """Batches of re-driven records with changes at or below the truncation point."""
-        return redriven_batches(self._paths, self.truncation_point)
+        return redriven_batches(self._paths, self.dataset(), self.truncation_point)
 
     def start(self, mirror: MirrorPlan) -> MirrorCut | None:
         """Return what stands for the mirror's changes that are gone: its rows in the base cut.
@@ -208,7 +212,8 @@ class ChangeReader:
         if not self.is_log_portable():
             F = functions(self._spark)
             wanted = condition(F.col) & (F.col("batch") <= self._batch) & self.placed(F.col)
-            frame = delta_frame(self._spark, self._paths.change_log).where(wanted)
+            version = self._opened_log.version()
+            frame = delta_frame(self._spark, self._paths.change_log, version).where(wanted)
             return self.copied(frame.select(*names), schema)
         condition = self._placed_within(condition(ds.field))
         found = _Read.of(log, names, condition, most_rows=INLINE_ROWS, most_bytes=INLINE_BYTES)
@@ -394,21 +399,20 @@ class ChangeReader:
 
     def is_log_portable(self) -> bool:
         """Return whether the files of the change log say by themselves which rows there are."""
-        self.dataset()
-        return self._is_portable
+        return is_portable(self._opened_log)
 
     def dataset(self) -> ds.Dataset:
-        """Return the change log for reading without Spark.
-
-        It is there: who reads changes has seen the statistics of some, or a cut.
-        """
+        """Return the change log for reading without Spark."""
         with self._lock:
             if self._opened is None:
-                table = open_table(self._paths.change_log)
-                assert table is not None
-                self._is_portable = is_portable(table)
-                self._opened = dataset_of(table, self._paths.change_log)
+                self._opened = dataset_of(self._opened_log, self._paths.change_log)
             return self._opened
+
+    @property
+    def _opened_log(self) -> DeltaTable:
+        """The change log. It is there: who reads changes has seen statistics of some, or a cut."""
+        assert self._log is not None
+        return self._log
 
 
 def columns_in(log: ds.Dataset) -> list[str]:

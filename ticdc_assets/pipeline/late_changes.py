@@ -223,7 +223,10 @@ class LateChanges:
         return found | caveats
 
     def _redriven_below(self, plan: Plan) -> list[MirrorPlan]:
-        """Return the mirrors of re-driven changes whose later fate is in the base cut alone."""
+        """Return the mirrors of re-driven changes whose later fate is in the base cut alone.
+
+        Those of rows that were handed over to a mirror are its changes too.
+        """
         truncation_point, batches = self._changes.truncation_point, self._changes.redriven
         if not batches:
             return []
@@ -240,11 +243,5 @@ class LateChanges:
         return [
             mirror
             for mirror in plan.mirrors
-            if any(
-                row["commit_ts"] > mirror.floor_ts
-                and mirror.meets(
-                    (row["database"], row["table"]), row["commit_ts"], row["commit_ts"]
-                )
-                for row in rows
-            )
+            if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
         ]

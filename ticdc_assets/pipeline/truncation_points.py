@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow.dataset as ds
+from deltalake import DeltaTable
 
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup
 from ticdc_assets.engine.commits import METADATA_KEY, object_of
-from ticdc_assets.engine.control import open_table, read_table, reading
+from ticdc_assets.engine.control import open_table, reading
 from ticdc_assets.engine.fencing import LEASE
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, read_cuts
 from ticdc_assets.pipeline.quarantine import place_of, read_quarantine
 from ticdc_assets.storage.paths import AnyPath
@@ -64,12 +66,12 @@ class TruncationPoint:
 
 def read_truncation_point(paths: LakePaths) -> TruncationPoint:
     """Return up to where the change log was truncated; needs no Spark."""
-    return _truncation_point(paths, paths.change_log)
+    return truncation_point_of(paths, open_table(paths.change_log))
 
 
 def read_raw_truncation_point(paths: LakePaths) -> TruncationPoint:
     """Return up to where the raw messages were truncated; needs no Spark."""
-    return _truncation_point(paths, paths.raw_messages)
+    return truncation_point_of(paths, open_table(paths.raw_messages))
 
 
 def has_lost_records(paths: LakePaths) -> bool:
@@ -77,12 +79,23 @@ def has_lost_records(paths: LakePaths) -> bool:
     return base_number(paths.raw_messages) is not None
 
 
-def _truncation_point(paths: LakePaths, table: AnyPath) -> TruncationPoint:
-    number = base_number(table)
+def truncation_point_of(paths: LakePaths, table: DeltaTable | None) -> TruncationPoint:
+    """Return up to where the version that is open of one of the two tables was truncated.
+
+    Who reads the table beside retention needs both of one version: a point that is older than the
+    rows says that rows are there which are gone.
+
+    Raises:
+        NotFoundError: it was truncated further meanwhile, and the base cut is gone.
+    """
+    number = None if table is None else table.transaction_version(APPLICATION)
     if number is None:
         return TruncationPoint()
-    cut = next(item for item in read_cuts(paths, number=number))
-    return TruncationPoint(tso=cut.tso, batch=cut.batch, cut=cut)
+    for cut in read_cuts(paths, number=number):
+        return TruncationPoint(tso=cut.tso, batch=cut.batch, cut=cut)
+    raise NotFoundError(
+        f"what is read of changefeed {paths.changefeed!r} was truncated meanwhile: try again"
+    )
 
 
 def base_number(table: AnyPath) -> int | None:
@@ -167,8 +180,10 @@ def marks_below(
     return caveats
 
 
-def redriven_batches(paths: LakePaths, truncation_point: TruncationPoint) -> tuple[int, ...]:
-    """Return the batches of re-driven records with row changes at or below the point.
+def redriven_batches(
+    paths: LakePaths, log: ds.Dataset, truncation_point: TruncationPoint
+) -> tuple[int, ...]:
+    """Return the batches of re-driven records with row changes at or below the log's point.
 
     They landed before it and were decoded after it, so they are no replays. A record whose row is
     still open in quarantine counts too: a run was killed before it closed the row. Needs no Spark.
@@ -180,12 +195,10 @@ def redriven_batches(paths: LakePaths, truncation_point: TruncationPoint) -> tup
     }
     if not places:
         return ()
-    late = read_table(
-        paths.change_log,
-        (ds.field("kind") == "row")
+    late = log.to_table(
+        columns=["batch", *PLACE],
+        filter=(ds.field("kind") == "row")
         & (ds.field("batch") > truncation_point.batch)
         & (ds.field("commit_ts") <= truncation_point.tso),
-        columns=["batch", *PLACE],
     )
-    rows = [] if late is None else late.to_pylist()
-    return tuple(sorted({row["batch"] for row in rows if place_of(row) in places}))
+    return tuple(sorted({row["batch"] for row in late.to_pylist() if place_of(row) in places}))

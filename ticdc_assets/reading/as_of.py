@@ -17,13 +17,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import pyarrow.dataset as ds
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.control import read_table
 from ticdc_assets.engine.delta_files import broken
 from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.paths import LakePaths
@@ -34,7 +33,7 @@ from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_caveats, read_cuts, require_cut
 from ticdc_assets.pipeline.export_gaps import export_gap
-from ticdc_assets.pipeline.truncation_points import BELOW, read_truncation_point
+from ticdc_assets.pipeline.truncation_points import BELOW
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
 from ticdc_assets.pipeline.versions import mirror_as_stored, mirror_in_spark
 from ticdc_assets.rows.rows_of_work import Rows
@@ -103,8 +102,9 @@ class AsOf:
         self._timezone = changefeed.timezone
         self._wire_format = changefeed.wire_format
         self._start_ts = changefeed.start_ts
-        self._statistics = read_statistics(paths)
+        # First: what is counted later may be more than the cut has, but is never less.
         newest = require_cut(paths)
+        self._statistics = read_statistics(paths)
         wanted = moment_text(tso, es_only=newest.es_only)
         if tso > newest.tso:
             raise NotFoundError(
@@ -115,24 +115,23 @@ class AsOf:
         if oldest is None or tso < oldest:
             known = "none" if oldest is None else moment_text(oldest, es_only=newest.es_only)
             raise NotFoundError(f"nothing is kept as of {wanted}: the oldest change is at {known}")
-        truncation_point = read_truncation_point(paths)
+        self._folding = ChangeFolding(
+            spark,
+            paths,
+            changefeed,
+            # The newest cut's: what landed after it is in no cut and changes no answer.
+            batch=newest.batch,
+            # Rows are read for as long as the process runs.
+            scratch=Scratch(paths, READING),
+        )
+        truncation_point = self._folding.truncation_point
         if truncation_point.cut is not None and tso < truncation_point.tso:
             raise NotFoundError(
                 f"nothing is kept as of {wanted}: the change log was truncated; the oldest that "
                 f"can be read is {truncation_point.cut.moment}"
             )
-        # The newest cut's batch: what landed after it is in no cut and changes no answer.
         self._batch = newest.batch
         self._tables = newest.table_filter
-        self._folding = ChangeFolding(
-            spark,
-            paths,
-            changefeed,
-            batch=newest.batch,
-            # Rows are read for as long as the process runs.
-            scratch=Scratch(paths, READING),
-            truncation_point=truncation_point,
-        )
         self._marks_below = {
             item.mirror_id: [caveat for caveat in item.caveats if caveat.startswith(BELOW)]
             for item in newest.mirrors
@@ -288,18 +287,15 @@ class AsOf:
         assert self._base is not None
         if self._base.batch >= self._batch:
             return ()
-        found = read_table(
-            self._paths.change_log,
-            (ds.field("kind") == "row")
-            & (ds.field("batch") > self._base.batch)
-            & (ds.field("batch") <= self._batch)
-            & (ds.field("commit_ts") <= self._base.tso),
-            columns=["database", "table", "commit_ts"],
-        )
-        if found is None:
+        columns = ("database", "table", "commit_ts")
+        batch, tso = self._base.batch, self._base.tso
+        found = list(self._folding.rows_since(columns, batch=batch, above=tso, until=tso))
+        if not found:
             return ()
-        spans = found.group_by(["database", "table"]).aggregate(
-            [("commit_ts", "min"), ("commit_ts", "max")]
+        spans = (
+            pa.Table.from_batches(found)
+            .group_by(["database", "table"])
+            .aggregate([("commit_ts", "min"), ("commit_ts", "max")])
         )
         return tuple(
             LateRows(

@@ -20,15 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Changefeed, Settings, load_settings
 from ticdc_assets.engine.frames import map_batches, quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.pipeline.change_folding import ChangeFolding
-from ticdc_assets.pipeline.cuts import MirrorCut, require_cut, tso_as_of
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut, tso_as_of
 from ticdc_assets.pipeline.history import HistoryBase, HistoryFolding
-from ticdc_assets.pipeline.truncation_points import read_truncation_point
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.pipeline.versions import history_in_spark, history_in_sql, stored_history
 from ticdc_assets.reading.mirrors import require_mirror
@@ -64,7 +64,10 @@ def read_history(
     Raises:
         NotFoundError: there is no such changefeed, no such table, or no history of it is kept.
     """
-    paths, mirror = _kept(changefeed, database, table, settings)
+    settings = settings or load_settings()
+    settings.changefeed(changefeed)
+    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    mirror = require_history(paths, require_cut(paths), database, table)
     names = HistoryLayout(schema=mirror.table_schema).names
     shown = [name for name in names if name not in mirror.hidden]
     return history_in_spark(spark, paths, mirror).select(*(quoted(name) for name in shown))
@@ -94,18 +97,15 @@ def read_with_deleted(
         NotFoundError: there is no such changefeed, no such table, or no history of it is kept.
         ConfigError: `as_of` is neither, or a TSO where there are none.
     """
-    paths, mirror = _kept(changefeed, database, table, settings)
+    settings = settings or load_settings()
+    settings.changefeed(changefeed)
+    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    cut = require_cut(paths)
+    mirror = require_history(paths, cut, database, table)
     tso = None if as_of is None else tso_as_of(paths, as_of)
-    return with_deleted(spark, paths, mirror, as_of=tso)
-
-
-def with_deleted(
-    spark: SparkSession, paths: LakePaths, mirror: MirrorCut, *, as_of: int | None = None
-) -> DataFrame:
-    """Return the rows of a mirror with a history, and the deleted ones."""
     relation = history_in_sql(paths, mirror)
     hidden = frozenset(mirror.hidden)
-    return spark.sql(with_deleted_sql(mirror.table_schema, hidden, relation, as_of=as_of))
+    return spark.sql(with_deleted_sql(mirror.table_schema, hidden, relation, as_of=tso))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,18 +185,9 @@ def with_deleted_sql(
     )
 
 
-def _kept(
-    changefeed: str, database: str, table: str, settings: Settings | None
-) -> tuple[LakePaths, MirrorCut]:
-    settings = settings or load_settings()
-    settings.changefeed(changefeed)
-    paths = LakePaths(root=settings.lake, changefeed=changefeed)
-    return paths, require_history(paths, database, table)
-
-
-def require_history(paths: LakePaths, database: str, table: str) -> MirrorCut:
-    """Return a mirror of the newest cut that has a history, or raise NotFoundError."""
-    mirror = require_mirror(paths, database, table)
+def require_history(paths: LakePaths, cut: Cut, database: str, table: str) -> MirrorCut:
+    """Return a mirror of a cut that has a history, or raise NotFoundError."""
+    mirror = require_mirror(cut, database, table)
     if mirror.history_version is None:
         raise NotFoundError(
             f"no history of database {database!r}, table {table!r} is kept; to keep one, add the "
@@ -210,15 +201,29 @@ def deleted_lines(
     spark: SparkSession,
     paths: LakePaths,
     changefeed: Changefeed,
-    mirror: MirrorCut,
+    cut: Cut,
+    name: TableName,
     *,
     as_of: int | None = None,
     limit: int | None = None,
 ) -> Iterator[str]:
-    """Yield the rows of `with_deleted` as JSON objects in canonical text.
+    """Yield the rows of `read_with_deleted` as JSON objects in canonical text.
 
     Each says by the names of `HistoryLayout` since when it is gone and why, NULL if it is there.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        cut: the newest cut.
+        name: (database, table) in it.
+        as_of: TSO; that of the cut if None.
+        limit: how many rows at most; all if None.
+
+    Raises:
+        NotFoundError: there is no such table, or no history of it is kept.
     """
+    mirror = require_history(paths, cut, *name)
     schema, hidden, timezone = mirror.table_schema, frozenset(mirror.hidden), changefeed.timezone
     layout = HistoryLayout(schema=schema)
     relation = history_in_sql(paths, mirror)
@@ -285,7 +290,8 @@ def row_versions(
     spark: SparkSession,
     paths: LakePaths,
     changefeed: Changefeed,
-    mirror: MirrorCut,
+    cut: Cut,
+    name: TableName,
     key: str,
 ) -> list[RowVersionLine]:
     """Return all versions of one row, oldest first.
@@ -294,17 +300,20 @@ def row_versions(
         spark: the session.
         paths: tables of the changefeed.
         changefeed: its configuration.
-        mirror: its mirror in the newest cut.
+        cut: the newest cut.
+        name: (database, table) in it.
         key: the row's key as people write it (`parse_key`).
 
     Raises:
+        NotFoundError: there is no such table.
         ConfigError: the key is not one of this table, or the table has none.
     """
+    mirror = require_mirror(cut, *name)
     schema = mirror.table_schema
     values = parse_key(schema, key)
     layout = HistoryLayout(schema=schema)
     lines: list[RowVersionLine] = []
-    for batch in _versions_of(spark, paths, changefeed, mirror, values):
+    for batch in _versions_of(spark, paths, changefeed, cut, mirror, values):
         found = canonical_rows(batch, MirrorLayout(schema=schema), changefeed.timezone)
         own = batch.select(
             [layout.valid_from, layout.valid_to, layout.op, layout.ended_by]
@@ -359,6 +368,7 @@ def _versions_of(
     spark: SparkSession,
     paths: LakePaths,
     changefeed: Changefeed,
+    cut: Cut,
     mirror: MirrorCut,
     values: dict[str, str],
 ) -> Iterator[pa.RecordBatch]:
@@ -382,7 +392,7 @@ def _versions_of(
                 for batch in stored.batches()
             )
     else:
-        rows = _folded_versions(spark, paths, changefeed, mirror, values)
+        rows = _folded_versions(spark, paths, changefeed, cut, mirror, values)
         batches = (of_row(batch.select(layout.places)) for batch in rows)
     for batch in batches:
         if batch.num_rows:
@@ -393,25 +403,27 @@ def _folded_versions(
     spark: SparkSession,
     paths: LakePaths,
     changefeed: Changefeed,
+    cut: Cut,
     mirror: MirrorCut,
     values: dict[str, str],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the versions that the change log tells of one row, as they are folded."""
     schema = mirror.table_schema
-    cut = require_cut(paths)
     there = Knowledge.of(paths, changefeed.timezone).plan(cut.tso)
-    plan = next(item for item in there.mirrors if item.mirror_id == mirror.mirror_id)
+    plan = next((item for item in there.mirrors if item.mirror_id == mirror.mirror_id), None)
+    if plan is None:
+        raise NotFoundError(
+            f"{mirror.database}.{mirror.table} cannot be folded at {cut.moment} by what is known "
+            f"now; run: ticdc-assets sync {paths.changefeed}"
+        )
     columns = [column for name in schema.handle_key if (column := schema.column(name)) is not None]
-    folding = HistoryFolding(
-        spark,
-        paths,
-        changefeed,
-        ChangeFolding(spark, paths, changefeed, batch=cut.batch, scratch=Scratch(paths, READING)),
-        only_key=key_text(list(values.values()), columns),
+    changes = ChangeFolding(
+        spark, paths, changefeed, batch=cut.batch, scratch=Scratch(paths, READING)
     )
-    truncation_point = read_truncation_point(paths)
-    kept = truncation_point.mirror(mirror.mirror_id)
-    base = None if kept is None else HistoryBase(cut=kept, tso=truncation_point.tso)
+    only_key = key_text(list(values.values()), columns)
+    folding = HistoryFolding(spark, paths, changefeed, changes, only_key=only_key)
+    kept = changes.truncation_point.mirror(mirror.mirror_id)
+    base = None if kept is None else HistoryBase(cut=kept, tso=changes.truncation_point.tso)
     for table in folding.folded(plan, until=cut.tso, base=base).rows.tables():
         # A row without it is no version.
         yield from table.filter(pc.field("valid_from").is_valid()).to_batches()

@@ -78,9 +78,8 @@ class MirrorListing:
         return not self.status.is_complete or self.damaged is not None
 
 
-def require_mirror(paths: LakePaths, database: str, table: str) -> MirrorCut:
-    """Return the mirror of (database, table) in the newest cut, or raise NotFoundError."""
-    cut = require_cut(paths)
+def require_mirror(cut: Cut, database: str, table: str) -> MirrorCut:
+    """Return the mirror of (database, table) in a cut, or raise NotFoundError."""
     mirror = cut.mirror(database, table)
     failure = cut.failure(database, table)
     if mirror is None and failure is not None:
@@ -96,6 +95,15 @@ def require_mirror(paths: LakePaths, database: str, table: str) -> MirrorCut:
             f"mirrors: {known}"
         )
     return mirror
+
+
+def applied_ts(cut: Cut, database: str, table: str) -> int:
+    """Return the TSO that a table's rows in a cut are at.
+
+    It is that of the cut, or of a mirror that could not be made that of the older cut it is from.
+    """
+    failed = cut.failure(database, table)
+    return cut.tso if failed is None or failed.tso is None else failed.tso
 
 
 def list_mirrors(paths: LakePaths, status: Status) -> list[MirrorListing]:
@@ -129,8 +137,7 @@ def _listing(
     damaged: LakeDamagedError | None,
 ) -> MirrorListing:
     """Return what is listed of a table; without a mirror it is one that could not be made yet."""
-    failed = status.failed
-    applied_ts = cut.tso if failed is None or failed.tso is None else failed.tso
+    tso = applied_ts(cut, status.database, status.table)
     schema = None if mirror is None else mirror.table_schema
     return MirrorListing(
         database=status.database,
@@ -146,8 +153,8 @@ def _listing(
             if mirror is not None and column.name not in mirror.hidden
         ],
         rows=status.rows,
-        applied_ts=applied_ts,
-        moment=moment_text(applied_ts, es_only=cut.es_only),
+        applied_ts=tso,
+        moment=moment_text(tso, es_only=cut.es_only),
         status=status,
         path=paths.mirror(status.mirror_id or ""),
         version=None if mirror is None else mirror.version,
@@ -205,14 +212,12 @@ def locate_mirror(
     """
     settings = settings or load_settings()
     paths = LakePaths(root=settings.lake, changefeed=settings.changefeed(changefeed).name)
-    mirror = require_mirror(paths, database, table)
     cut = require_cut(paths)
-    failed = cut.failure(database, table)
+    mirror = require_mirror(cut, database, table)
     return MirrorLocation(
         path=mirror.path(paths).absolute(),
         version=mirror.version,
-        # One that could not be made has the rows of an older cut.
-        applied_ts=cut.tso if failed is None or failed.tso is None else failed.tso,
+        applied_ts=applied_ts(cut, database, table),
         rows=mirror.rows,
         portable=is_portable_mirror(paths, mirror),
     )
@@ -279,7 +284,8 @@ def read_mirror(
     paths = LakePaths(root=settings.lake, changefeed=changefeed)
     spark = spark or LazySession()
     if as_of is None:
-        found = published_table(spark, paths, require_mirror(paths, database, table))
+        mirror = require_mirror(require_cut(paths), database, table)
+        found = published_table(spark, paths, mirror)
     else:
         found = AsOf(spark, paths, feed, tso_as_of(paths, as_of)).table(database, table)
     names = [name for name in MirrorLayout(schema=found.schema).names if name not in found.hidden]

@@ -4,7 +4,7 @@ In: a mirror and what its cut lacks. Out: conditions on rows of the change log, 
 or pyarrow. Pure: nothing is read here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
@@ -72,3 +72,12 @@ def all_since(mirror: MirrorPlan, min_ts: int, max_ts: int) -> Iterator[LackingR
                 min_ts=max(min_ts, binding.after_ts + 1),
                 max_ts=until,
             )
+
+
+def faults_of(plan: MirrorPlan, faults: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the row changes among `faults` that cite a name which the plan's table had then."""
+    return [
+        row
+        for row in faults
+        if plan.meets((row["database"], row["table"]), row["commit_ts"], row["commit_ts"])
+    ]

@@ -13,7 +13,8 @@ A record that was decoded then and is refused now (for example, its claim-check 
 named.
 
 If `raw_messages` was truncated (`retention`), the rebuild starts from the mirrors of the kept base
-cut, and from the schemas and rows known there; it proves the changes after it.
+cut, and from the schemas and rows known there; it proves the changes after it. It does not prove
+tables with changes of re-driven records from before that cut.
 
 Why running it again is safe: only the side place is written, and no writer's lock is held; records,
 change log and mirrors are read at versions that syncs do not change. Only one rebuild at a time
@@ -66,7 +67,7 @@ from ticdc_assets.pipeline.change_statistics import (
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.decoding import accepted_clocks, landed_up_to, record_decoder
 from ticdc_assets.pipeline.mirrors import apply_changes
-from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, Place, places_in
+from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, Place, place_of, places_in
 from ticdc_assets.pipeline.schema_tables import read_history, register_new, write_history
 from ticdc_assets.pipeline.seed_decoding import decoded_files
 from ticdc_assets.pipeline.seeds import APPLICATION
@@ -76,7 +77,7 @@ from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.storage.paths import AnyPath, remove_tree
-from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE
+from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE, ROW
 
 TableName = tuple[str, str]
 
@@ -110,6 +111,8 @@ class Rebuilding:
         proof_from: TSO of the base cut that the rebuild starts from; None if from nothing.
         refused: records that were decoded once and are refused now.
         decodable: events of records that are in quarantine and can be decoded by now.
+        unproven: tables whose rows the rebuild cannot tell: with changes of re-driven records at or
+            below that TSO, whose later fate is in the removed records.
     """
 
     paths: LakePaths
@@ -119,6 +122,7 @@ class Rebuilding:
     proof_from: int | None
     refused: tuple[RefusedRecords, ...]
     decodable: int
+    unproven: frozenset[TableName]
 
 
 @contextmanager
@@ -206,6 +210,9 @@ class _Rebuild:
         while True:
             side = self._paths.side_place(uuid4().hex)
             found = self._decode(side, landed, names)
+            if self._is_truncated_meanwhile():
+                _remove(side.base)
+                continue
             self._take_over(side)
             register_new(side, self._changefeed)
             if names is None or self._table is None:
@@ -242,7 +249,25 @@ class _Rebuild:
             else None,
             refused=self._refused(side, found) if found.errors else (),
             decodable=found.left_out,
+            unproven=self._unproven(side),
         )
+
+    def _is_truncated_meanwhile(self) -> bool:
+        """Return whether retention, which no lock keeps away, removed records; look at its base.
+
+        Raises:
+            NotFoundError: that is above the cut.
+        """
+        before, self._truncation_point = (
+            self._truncation_point,
+            read_raw_truncation_point(self._paths),
+        )
+        if self._truncation_point.number > self._cut.number:
+            raise NotFoundError(
+                f"the landed records that cut {self._cut.number} of changefeed "
+                f"{self._paths.changefeed!r} was made from were removed meanwhile"
+            )
+        return self._truncation_point != before
 
     def _names_of(self, paths: LakePaths, table: TableName) -> frozenset[TableName]:
         """Return the names that rows of a table of the cut were ever sent under."""
@@ -369,6 +394,32 @@ class _Rebuild:
         waiting = self._faults().filter(ds.field("redriven_at").is_null())
         rows = asked(_REFUSED, errors=errors, log=log, waiting=waiting)
         return tuple(RefusedRecords(**row) for row in rows.to_pylist())
+
+    def _unproven(self, side: LakePaths) -> frozenset[TableName]:
+        """Return the tables with changes of re-driven records at or below the base.
+
+        Retention kept such a record because it was refused, but not the later changes of its row:
+        nobody knew which row it was.
+        """
+        faults = self._faults().filter(ds.field("redriven_at").is_valid())
+        if self._truncation_point.cut is None or not faults.num_rows:
+            return frozenset()
+        below = read_table(
+            side.change_log,
+            (ds.field("kind") == ROW)
+            & (ds.field("commit_ts") <= self._truncation_point.tso)
+            & ds.field("offset").isin(faults["offset"].unique()),
+            columns=[*PLACE, "database", "table", "commit_ts"],
+        )
+        assert below is not None
+        records = {place[:-1] for place in places_in(faults)}
+        rows = [row for row in below.to_pylist() if place_of(row)[:-1] in records]
+        plan = Knowledge.of(side, self._changefeed.timezone).plan(self._cut.tso)
+        return frozenset(
+            mirror.name
+            for mirror in plan.mirrors
+            if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
+        )
 
     def _faults(self) -> pa.Table:
         """Return the faults of decoding, open or not."""

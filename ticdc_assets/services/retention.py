@@ -5,7 +5,8 @@ a *base cut* removed from `change_log` and `raw_messages`, old cuts removed from
 `TruncationPoint` for each of the two tables, which names its base cut.
 
 The base cut is a published cut that would be the same today: no row came late to it, no schema
-arrived for its held rows, none of its quarantined changes was redriven. Its mirrors contain all
+arrived for its held rows, none of its quarantined changes was redriven; and no changes wait of rows
+that a table took over (a new key, EXCHANGE PARTITION). Its mirrors contain all
 changes at or below it, so folds, reads as of a TSO and proofs start from those rows. Rows that the
 base cut still lacks are kept: its held and quarantined rows. For a table with a key, all changes
 from the first such row on are kept, because only they show the later state of a key; folding them
@@ -42,6 +43,7 @@ import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
+from ticdc_assets.changelog.plan import Plan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import CommitError
 from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
@@ -88,7 +90,7 @@ from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.rows.rows_of_work import KeptRows, kept, kept_rows
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
-from ticdc_assets.services.lacking_rows import OF_MIRRORS, LackingRows, all_since
+from ticdc_assets.services.lacking_rows import OF_MIRRORS, LackingRows, all_since, faults_of
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import COORDINATES, ERROR
 
@@ -279,6 +281,22 @@ class _CutOff:
             for row in self._faults
         ):
             return "row changes that it had in quarantine were redriven since"
+        return self._waits_below(cut, then)
+
+    def _waits_below(self, cut: Cut, then: Plan) -> str | None:
+        """Return which table of a cut lacks changes of rows that were handed over to it.
+
+        Behind a base the fold starts from the table's own rows: what was handed over is in them,
+        and nothing can be added to it.
+        """
+        faults = self._open_faults(cut)
+        for mirror in then.mirrors:
+            for plan in mirror.sources():
+                if plan is not mirror and (plan.waiting or faults_of(plan, faults)):
+                    return (
+                        f"changes of rows that {'.'.join(mirror.name)} took over "
+                        "wait for their schema or in quarantine"
+                    )
         return None
 
     def _came_late(self, cut: Cut) -> bool:
@@ -316,11 +334,7 @@ class _CutOff:
         for mirror in plan.mirrors:
             if mirror.mirror_id not in had:
                 continue
-            own = [
-                row
-                for row in faults
-                if mirror.meets((row["database"], row["table"]), row["commit_ts"], row["commit_ts"])
-            ]
+            own = faults_of(mirror, faults)
             if not own and not mirror.held:
                 continue
             if mirror.schema.handle_key:

@@ -60,6 +60,8 @@ class Finding(StrEnum):
 
     EQUAL = "equal"
     DIFFERENT = "different"
+    NOT_PROVEN = "not proven"
+    """They differ, but no rebuild could tell its rows (`Rebuilding.unproven`)."""
     NOT_REBUILT = "not rebuilt"
     """The cut has it, the landed records do not make it."""
     NOT_IN_CUT = "not in the cut"
@@ -100,8 +102,8 @@ class VerifiedMirror:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it equals its rebuild and nobody else has written to it."""
-        return self.finding is Finding.EQUAL and not self.foreign
+        """Whether it equals its rebuild, where that tells, and nobody else has written to it."""
+        return self.finding in (Finding.EQUAL, Finding.NOT_PROVEN) and not self.foreign
 
     def findings(self) -> list[str]:
         """Return what was found, a clause each, without any value of a row."""
@@ -153,7 +155,7 @@ class Verification:
 
     @property
     def equal(self) -> bool:
-        """Whether the cut equals its rebuild and no other program has written to it."""
+        """Whether all of the cut is sound (`VerifiedMirror.is_sound`)."""
         return not self.differences and all(item.is_sound for item in self.mirrors)
 
     @property
@@ -161,8 +163,9 @@ class Verification:
         """What was found, in one sentence without any value of a row."""
         at, total = f"cut {self.cut} at {self.moment}", len(self.mirrors)
         if self.equal:
+            proven = sum(item.finding is Finding.EQUAL for item in self.mirrors)
             return (
-                f"{total} of {total} mirrors of {at} equal their rebuild from {self.records} "
+                f"{proven} of {total} mirrors of {at} equal their rebuild from {self.records} "
                 f"landed records ({self.seconds:.1f} s)"
             )
         unsound = sum(not item.is_sound for item in self.mirrors)
@@ -177,6 +180,12 @@ class Verification:
                 f"The proof holds from {self.proof_from} on: older records are not kept, the "
                 "rebuild starts from the mirrors of that base cut."
             )
+        notes += (
+            f"{item.database}.{item.table} cannot be proven: it has changes of re-driven records "
+            "from before the base cut; it can when retention takes a later one."
+            for item in self.mirrors
+            if item.finding is Finding.NOT_PROVEN
+        )
         for item in self.refused:
             of = "" if item.table is None else f" of {item.database}.{item.table}"
             notes.append(
@@ -228,7 +237,7 @@ def verify(
     began = datetime.now(UTC)
     cut = require_cut(paths)
     if table is not None:
-        require_mirror(paths, *table)
+        require_mirror(cut, *table)
     with rebuilt(spark, paths, changefeed, cut, table=table) as rebuilding:
         comparison = _Comparing(spark, paths, changefeed, rebuilding, examples)
         mirrors = comparison.mirrors(cut, table)
@@ -359,10 +368,14 @@ class _Comparing:
                     new_folder(self._rebuilding.paths),
                     examples=self._examples,
                 )
-            is_equal = found == made and not differences
+            finding = Finding.DIFFERENT
+            if found == made and not differences:
+                finding = Finding.EQUAL
+            elif name in self._rebuilding.unproven:
+                finding = Finding.NOT_PROVEN
             told = replace(
                 told,
-                finding=Finding.EQUAL if is_equal else Finding.DIFFERENT,
+                finding=finding,
                 mirror=found,
                 differences=differences,
                 counts=rows.counts,

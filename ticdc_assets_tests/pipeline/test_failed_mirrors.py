@@ -170,7 +170,7 @@ def test_a_mirror_that_was_never_made_is_listed(
     (listed,) = (item for item in feed.listed() if item.table == "bad")
     assert (listed.version, listed.incomplete) == (None, True)
     with pytest.raises(NotFoundError, match="No space left on device"):
-        require_mirror(feed.paths, "d", "bad")
+        require_mirror(feed.cut, "d", "bad")
     status = read_status(feed.paths, feed.changefeed, datetime.now(UTC))
     assert {item.table: item.has_mirror for item in status.tables} == {"bad": False, "good": True}
     feed.sync()

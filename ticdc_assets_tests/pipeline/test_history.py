@@ -161,8 +161,9 @@ def test_a_history_is_merged_taken_back_and_read(
     assert versions.count() == mirror.history_rows
     # One row, from the history and from the change log.
     key = str(versions.where("_ticdc_ended_by = 'update'").first()["id"])
-    told = row_versions(spark, feed.paths, feed.changefeed, mirror, key)
-    alone = replace(mirror, history_version=None)
-    assert row_versions(spark, feed.paths, feed.changefeed, alone, f"id={key}") == told
+    name = ("kinds", "types")
+    told = row_versions(spark, feed.paths, feed.changefeed, feed.cut, name, key)
+    alone = replace(feed.cut, mirrors=(replace(mirror, history_version=None),))
+    assert row_versions(spark, feed.paths, feed.changefeed, alone, name, f"id={key}") == told
     assert len(told) > 1
     assert [line.valid_to for line in told[:-1]] == [line.valid_from for line in told[1:]]

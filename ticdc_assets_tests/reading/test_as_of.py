@@ -1,15 +1,24 @@
 """Reading as of any TSO: between cuts, after what came late, and where nothing is known."""
 
+import json
 import random
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from ticdc_assets.config import Retention
 from ticdc_assets.errors import ConfigError, NotFoundError
-from ticdc_assets.reading import as_of
-from ticdc_assets.reading.mirrors import read_mirror
+from ticdc_assets.pipeline.cuts import read_cuts
+from ticdc_assets.reading import as_of, mirrors
+from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
+from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.tso import from_physical_ms, physical_ms, to_datetime
 from ticdc_assets_tests.golden import (
     FORMATS,
@@ -23,10 +32,19 @@ from ticdc_assets_tests.golden import (
 from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 from ticdc_assets_tests.lake.test_golden_mirrors import renumbered
+from ticdc_assets_tests.services.test_retention import (
+    DAY,
+    KEYED,
+    keeping,
+    keyed_upstream,
+    truncated,
+)
+from ticdc_assets_tests.simulator.builders import fill
 
 pytestmark = pytest.mark.spark
 
 
+TABLE = ("d", "t")
 MANY = 20
 WITH_WATERMARKS = [variant for variant in FORMATS if variant != "canal-json-plain"]
 
@@ -103,6 +121,71 @@ def test_where_nothing_is_known_the_error_says_from_when_on(
         read_mirror(spark, "feed", "kinds", "none", as_of=last, settings=feed.settings)
 
 
+@pytest.fixture
+def growing(spark: SparkSession, tmp_path: Path) -> tuple[Feed, Callable[[], int]]:
+    """A feed with one cut, and what writes two rows more to its source and returns their TSO."""
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+    upstream.create_table(TABLE, columns, primary_key=("id",))
+    changefeed = StandInChangefeed(upstream, "d", partitions=1)
+    feed = Feed.of(spark, tmp_path)
+    seeds = count()
+
+    def grow() -> int:
+        fill(upstream, TABLE, rows=2, seed=next(seeds))
+        records = list(changefeed.tick())
+        feed.write(records)
+        messages = [json.loads(item.value) for item in records if item.value is not None]
+        return max(item["commitTs"] for item in messages if item["type"] == "INSERT")
+
+    grow()
+    feed.sync()
+    return feed, grow
+
+
+def sync_behind(feed: Feed, patch: pytest.MonkeyPatch, module: ModuleType, *readers: str) -> None:
+    """Let a sync publish a cut directly behind what one of some functions reads first."""
+    waiting = [feed.sync]
+
+    def then_sync(real: Callable[..., Any]) -> Callable[..., Any]:
+        def read(*arguments: Any) -> Any:
+            found = real(*arguments)
+            if waiting:
+                waiting.pop()()
+            return found
+
+        return read
+
+    for name in readers:
+        patch.setattr(module, name, then_sync(getattr(module, name)))
+
+
+def test_a_cut_that_is_published_meanwhile_is_read_whole_or_not_at_all(
+    growing: tuple[Feed, Callable[[], int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed, grow = growing
+    # As of a change of a large log: read from the cut below.
+    monkeypatch.setattr(as_of, "SMALL_LOG_ROWS", -1)
+    newest = grow()
+    with monkeypatch.context() as patch:
+        sync_behind(feed, patch, as_of, "read_statistics", "require_cut")
+        with pytest.raises(NotFoundError, match="the newest cut is at"):
+            feed.rows_as_of(newest)
+    # Where a mirror is.
+    grow()
+    with monkeypatch.context() as patch:
+        sync_behind(feed, patch, mirrors, "require_cut")
+        found = locate_mirror("feed", *TABLE, settings=feed.settings)
+    published = {
+        (mirror.version, cut.tso)
+        for cut in read_cuts(feed.paths)
+        if (mirror := cut.mirror(*TABLE)) is not None
+    }
+    assert len(published) == 3
+    assert (found.version, found.applied_ts) in published
+
+
 def test_what_came_late_is_in_its_place(
     spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
 ) -> None:
@@ -125,3 +208,20 @@ def test_what_came_late_is_in_its_place(
     feed.sync()
     assert feed.cut.late == len(rest)
     assert feed.rows_as_of(first) == folded(events, first, scenario.timezone) != before
+
+
+def test_retention_beside_a_reader_takes_no_row_from_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It removes rows of the change log between the look at its state and the reading of it."""
+    upstream, changefeed = keyed_upstream()
+    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
+    feed.write(changefeed.tick())
+    feed.sync()
+    base = feed.cut
+    fill(upstream, KEYED, rows=1, seed=5)
+    feed.write(changefeed.tick())
+    feed.sync()
+    moment = as_of.AsOf(spark, feed.paths, feed.changefeed, feed.cut.tso)
+    assert truncated(feed, base).changes > 0
+    assert moment.table(*KEYED).rows == len(upstream.rows(KEYED))

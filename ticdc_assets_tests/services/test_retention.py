@@ -41,7 +41,7 @@ from ticdc_assets.services import redriving, retention
 from ticdc_assets.services.kept_cuts import kept_cuts
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.retention import retain
-from ticdc_assets.simulator.alterations import AddColumn
+from ticdc_assets.simulator.alterations import AddColumn, AddPrimaryKey
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
@@ -153,12 +153,13 @@ def keyed_upstream() -> tuple[Upstream, StandInChangefeed]:
     return upstream, StandInChangefeed(upstream, "d", partitions=1)
 
 
-def an_insert(records: Sequence[CaptureRecord]) -> CaptureRecord:
-    """Return the first record that inserts a row of the table with a key."""
+def an_insert(records: Sequence[CaptureRecord], table: str = "keyed") -> CaptureRecord:
+    """Return the first record that inserts a row of a table."""
+    name = f'"{table}"'.encode()
     return next(
         item
         for item in records
-        if item.value is not None and b'"keyed"' in item.value and b'"INSERT"' in item.value
+        if item.value is not None and name in item.value and b'"INSERT"' in item.value
     )
 
 
@@ -410,6 +411,70 @@ def test_a_killed_redrive_behind_a_truncation_loses_no_row(
     assert feed.rows() == truth_rows(changefeed.truth())
     redrive(spark, feed.paths, fixed)
     assert read_quarantine(feed.paths) == []
+
+
+def bag_upstream(*, bootstraps: bool = True) -> tuple[Upstream, StandInChangefeed]:
+    """An upstream with one small table without a key, and its changefeed over one partition."""
+    upstream = Upstream()
+    upstream.create_database("d")
+    upstream.create_table(BAG, (column("id", "int", nullable=False), column("v", "varchar(20)")))
+    fill(upstream, BAG, rows=3)
+    options = FeedOptions(bootstraps=bootstraps, force_replicate=True)
+    return upstream, StandInChangefeed(upstream, "d", partitions=1, options=options)
+
+
+@pytest.mark.spark
+def test_no_cut_is_a_base_while_rows_of_before_a_new_key_wait(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A table that got a key begins with the rows of before; some of these wait for a schema."""
+    upstream, changefeed = bag_upstream(bootstraps=False)
+    upstream.alter_table(BAG, AddColumn(column=column("a", "int", default="1")))
+    with upstream.transaction() as transaction:
+        transaction.insert(BAG, {"id": "7", "v": "late", "a": "1"})
+    upstream.alter_table(BAG, AddColumn(column=column("b", "int", default="2")))
+    upstream.alter_table(BAG, AddPrimaryKey(columns=("id",)))
+    records = list(changefeed.tick())
+    late = [item for item in records if item.value is not None and b"ADD COLUMN" in item.value]
+    assert len(late) == 2
+    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))
+    feed.write(without(item) if item in late else item for item in records)
+    feed.sync()
+    done = truncated(feed, feed.cut)
+    assert (done.changes, done.records) == (0, 0)
+    assert done.notes == tuple(
+        f"{table} is not truncated further: cut 1 cannot be a base cut: changes of rows that "
+        "d.bag took over wait for their schema or in quarantine"
+        for table in ("change_log", "raw_messages")
+    )
+    feed.write(
+        replace(item, offset=changefeed.inject(0, key=None, value=b"").offset) for item in late
+    )
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert truncated(feed, feed.cut).notes == ()
+    feed.sync(refold={BAG})
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+@pytest.mark.spark
+def test_a_row_of_before_a_new_key_that_is_redriven_behind_a_truncation_marks_the_mirror(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    upstream, changefeed = bag_upstream()
+    upstream.alter_table(BAG, AddPrimaryKey(columns=("id",)))
+    records = list(changefeed.tick())
+    refused = an_insert(records, "bag")
+    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
+    feed.write([in_lz4(item) if item is refused else item for item in records])
+    feed.sync()
+    base = feed.cut
+    assert truncated(feed, base).changes > 0
+    fixed = replace(feed.changefeed, compression=Compression.LZ4)
+    redriving = redrive(spark, feed.paths, fixed)
+    feed.sync(refold=redriving.refold)
+    assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
+    assert feed.cut.mirrors[0].caveats == [f"{BELOW}, since {base.tso}"]
 
 
 @pytest.mark.spark

@@ -1,20 +1,23 @@
 """Verify: clean after any order of syncs, and every kind of damage is found with key and column."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import ClaimCheck, Writer
+from ticdc_assets.config import ClaimCheck, Retention, Writer
 from ticdc_assets.engine.control import latest_version
 from ticdc_assets.engine.lock import side_lock, writer_lock
 from ticdc_assets.errors import BusyError, NotFoundError, StoreUnavailableError
+from ticdc_assets.pipeline.change_files import DecodedFiles
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.publishing import publish
@@ -27,6 +30,7 @@ from ticdc_assets.services.verifying import Finding, Verification, VerifiedMirro
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.commands import files
 from ticdc_assets_tests.golden import (
     FORMATS,
@@ -35,7 +39,16 @@ from ticdc_assets_tests.golden import (
     THREE_OF_THE_SHOP,
     Scenario,
 )
-from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.services.test_retention import (
+    DAY,
+    KEYED,
+    an_insert,
+    in_lz4,
+    keeping,
+    keyed_upstream,
+    truncated,
+)
 from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
@@ -414,6 +427,59 @@ def test_records_in_quarantine_and_redriven_ones(
 
 
 # Golden -----------------------------------------------------------------------------------------
+
+
+def test_retention_beside_a_verify_moves_its_begin(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream, changefeed = keyed_upstream()
+    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
+    feed.write(changefeed.tick())
+    feed.sync()
+    base = feed.cut
+    fill(upstream, KEYED, rows=1, seed=5)
+    feed.write(changefeed.tick())
+    feed.sync()
+    decode = rebuilding.decode_into_files
+    removed: list[int] = []
+
+    def beside(*args: Any, **options: Any) -> DecodedFiles:
+        removed.append(truncated(feed, base).records)
+        return decode(*args, **options)
+
+    monkeypatch.setattr(rebuilding, "decode_into_files", beside)
+    found = verified(feed)
+    assert found.equal, found.mirrors
+    assert found.proof_from == base.tso
+    assert removed[0] > 0
+
+
+def test_what_was_redriven_below_the_base_is_not_called_different(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A refused INSERT stays, the DELETE of its row goes: no record tells that it is gone."""
+    upstream, changefeed = keyed_upstream()
+    records = list(changefeed.tick())
+    refused = an_insert(records)
+    assert refused.value is not None
+    with upstream.transaction() as transaction:
+        transaction.delete(KEYED, (json.loads(refused.value)["data"]["id"],))
+    records += changefeed.tick()
+    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
+    feed.write(in_lz4(item) if item is refused else item for item in records)
+    feed.sync()
+    assert truncated(feed, feed.cut).records > 0
+    feed = replace(feed, changefeed=replace(feed.changefeed, compression=Compression.LZ4))
+    assert redrive(spark, feed.paths, feed.changefeed).decoded == 1
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    found = verified(feed)
+    (item,) = found.mirrors
+    assert (item.finding, item.counts.missing, found.equal) == (Finding.NOT_PROVEN, 1, True)
+    assert found.summary.startswith("0 of 1 mirrors")
+    assert found.notes()[1].startswith("d.keyed cannot be proven")
+    assert truncated(feed, feed.cut).records == 1
+    assert assert_clean(feed).notes()[1:] == []
 
 
 def feed_of(
