@@ -10,7 +10,7 @@ from functools import reduce
 from operator import and_, or_
 from typing import Any
 
-from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.changelog.plan import HeldGroup, MirrorPlan
 from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
 
 OF_MIRRORS = (ROW, SNAPSHOT)
@@ -81,3 +81,17 @@ def faults_of(plan: MirrorPlan, faults: Iterable[dict[str, Any]]) -> list[dict[s
         for row in faults
         if plan.meets((row["database"], row["table"]), row["commit_ts"], row["commit_ts"])
     ]
+
+
+def in_time_of(mirror: MirrorPlan, group: HeldGroup, max_ts: int) -> Iterator[LackingRows]:
+    """Yield the rows of a group up to a commit ts that cite a name the mirror has at theirs."""
+    max_ts = min(group.max_ts, max_ts)
+    for binding in mirror.bindings:
+        if binding.meets((group.database, group.table), group.min_ts, max_ts):
+            yield LackingRows(
+                database=group.database,
+                table=group.table,
+                min_ts=max(group.min_ts, binding.after_ts + 1, mirror.floor_ts + 1),
+                max_ts=max_ts if binding.until_ts is None else min(max_ts, binding.until_ts),
+                schema_version=group.schema_version,
+            )

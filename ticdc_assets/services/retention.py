@@ -90,7 +90,13 @@ from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.rows.rows_of_work import KeptRows, kept, kept_rows
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
-from ticdc_assets.services.lacking_rows import OF_MIRRORS, LackingRows, all_since, faults_of
+from ticdc_assets.services.lacking_rows import (
+    OF_MIRRORS,
+    LackingRows,
+    all_since,
+    faults_of,
+    in_time_of,
+)
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import COORDINATES, ERROR
 
@@ -321,6 +327,7 @@ class _CutOff:
         plan = self._known.plan(base.tso)
         faults = self._open_faults(base)
         had = {mirror.mirror_id for mirror in base.mirrors}
+        held = {(item.mirror_id, item.schema_version) for item in base.held}
         lacking = [
             LackingRows(
                 database=group.database,
@@ -335,14 +342,23 @@ class _CutOff:
             if mirror.mirror_id not in had:
                 continue
             own = faults_of(mirror, faults)
-            if not own and not mirror.held:
+            # Groups some of whose rows may be another table's: the cut has looked.
+            strays = [
+                item
+                for group in mirror.wrong_version
+                if (mirror.mirror_id, group.schema_version) in held
+                for item in in_time_of(mirror, group, base.tso)
+            ]
+            if not own and not mirror.held and not strays:
                 continue
             if mirror.schema.handle_key:
                 first = min(
-                    [group.min_ts for group in mirror.held] + [row["commit_ts"] for row in own]
+                    [group.min_ts for group in (*mirror.held, *strays)]
+                    + [row["commit_ts"] for row in own]
                 )
                 lacking += all_since(mirror, first, base.tso)
                 continue
+            lacking += strays
             lacking += (
                 LackingRows(
                     database=group.database,
