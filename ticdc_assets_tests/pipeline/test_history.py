@@ -218,3 +218,14 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
     grow(4)
     assert 0 < there[base] < there[newest]
     assert {tso: rows(tso) for tso in (base, newest)} == {tso: there[tso] for tso in (base, newest)}
+
+    # A reader of a cut reads that one, though the table was dropped since.
+    (mirror,) = feed.cut.mirrors
+    cut = replace(feed.cut, mirrors=(replace(mirror, history_version=None),))
+    key = str(next(iter(upstream.rows(table)))[0])
+    upstream.drop_table(table)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert not feed.cut.mirrors
+    (version,) = row_versions(spark, feed.paths, feed.changefeed, cut, table, key)
+    assert version.valid_to is None
