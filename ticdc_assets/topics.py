@@ -22,6 +22,7 @@ Pure: nothing is asked and nothing is kept, so every question may be asked again
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -53,6 +54,14 @@ def is_topic_name(text: str) -> bool:
 def is_topic_pattern(text: str) -> bool:
     """Return whether a text is meant as a pattern: it has a placeholder, a brace or a `*`."""
     return any(character in text for character in "{}*")
+
+
+def is_named(topic: str, texts: Iterable[str]) -> bool:
+    """Return whether a topic is one of those that texts name, each a name or a pattern."""
+    return any(
+        TopicPattern(text).matches(topic) if is_topic_pattern(text) else text == topic
+        for text in texts
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,9 +283,14 @@ class KafkaSource:
         return topic in self.topics or any(pattern.matches(topic) for pattern in self.patterns)
 
     @property
+    def named(self) -> list[str]:
+        """The names and patterns, as they are given."""
+        return [*self.topics, *(pattern.text for pattern in self.patterns)]
+
+    @property
     def topics_shown(self) -> str:
-        """The names and patterns as one text for people."""
-        return ", ".join([*self.topics, *(pattern.text for pattern in self.patterns)])
+        """The same as one text for people."""
+        return ", ".join(self.named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)

@@ -256,8 +256,7 @@ class Administration:
             if len(source.topics) == 1 and not source.patterns:
                 what = f"no topic {source.topics[0]!r}"
             else:
-                names = [*source.topics, *(pattern.text for pattern in source.patterns)]
-                what = f"none of the topics {', '.join(map(repr, names))}"
+                what = f"none of the topics {', '.join(map(repr, source.named))}"
             raise TopicMissingError(f"the Kafka broker {self._servers} has {what}", _TOPIC_FIX)
         return found
 

@@ -228,7 +228,7 @@ def _land_topic(
     if not ranges:
         if position.batch == 0 and source.start.kind is not StartKind.EARLIEST:
             # Where landing begins is a matter of now: it is kept, or it would move on.
-            _append(spark, _next_batch(paths, 0), [], next_offsets, ids)
+            _append(spark, _next_batch(paths, 0), [], next_offsets, ids, source.named)
         return 0, {}
     require_before_landing(spark, paths.raw_messages)
     # The id of a topic that was deleted stays known: made again, it is another one.
@@ -243,7 +243,7 @@ def _land_topic(
         batch,
         bases={place: position.base(place) for place in ranges},
     )
-    _append(spark, batch, found.files, next_offsets, known)
+    _append(spark, batch, found.files, next_offsets, known, source.named)
     # Kafka says -1 where it has no time.
     return offsets, {place: time for place, time in found.newest.items() if time > 0}
 
@@ -343,6 +343,7 @@ def _append(
     files: Sequence[WrittenFile],
     next_offsets: Mapping[TopicPartition, int],
     ids: Mapping[str, str],
+    named: Sequence[str] = (),
 ) -> None:
     """Commit files as a batch, with the next offset of every partition."""
     append_files(
@@ -359,6 +360,7 @@ def _append(
                 for (topic, partition), offset in sorted(next_offsets.items())
             ],
             "topic_ids": dict(ids),
+            "named": list(named),
         },
         layout=BY_LANDING_DAY,
     )

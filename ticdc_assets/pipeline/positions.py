@@ -53,6 +53,8 @@ class Position:
         batch: number of the newest landed batch.
         next_offsets: the next offset to land of each partition, behind the gaps that were accepted.
         topic_ids: the ids of the topics that were landed from.
+        named: the names and patterns of topics that the newest batch was landed with; none in
+            earlier lakes, and of captures.
         bases: what is added to the source's offsets of a partition to get those landed, where its
             topic was made again; see `accepted_gaps`.
         accepted_ids: of each partition with an accepted gap, the id its topic had then.
@@ -61,6 +63,7 @@ class Position:
     batch: int
     next_offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str]
+    named: tuple[str, ...] = ()
     bases: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     accepted_ids: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
 
@@ -90,6 +93,7 @@ def read_position(paths: LakePaths) -> Position:
         batch=metadata.get("batch", 0),
         next_offsets=next_offsets,
         topic_ids=metadata.get("topic_ids", {}),
+        named=tuple(metadata.get("named", [])),
         bases=bases,
         accepted_ids=accepted_ids,
     )

@@ -5,7 +5,8 @@ its landed offsets, and the gaps at which landing stops. Landing, the command li
 the doctor all use it. Nothing is written and no Spark is needed.
 
 There is a gap if the next record to land no longer exists: it expired, or its topic was created
-again (its id changed, or it ends before the landed offsets). `accept` lets landing continue after a
+again (its id changed, or it ends before the landed offsets). The next record of a partition that
+came since the newest landing is its first one (`_begun`). `accept` lets landing continue after a
 gap. Offsets here are those of the lake: for a recreated topic they continue after the old ones
 (`accepted_gaps`).
 
@@ -36,6 +37,7 @@ from ticdc_assets.pipeline.positions import (
     read_position,
 )
 from ticdc_assets.pipeline.watermark import read_watermark
+from ticdc_assets.topics import is_named
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 
@@ -179,22 +181,42 @@ def beside(
         ranges: the source's own offsets.
         ids: ids of its topics, as far as it has some.
     """
+    begun = _begun(changefeed, position, ranges)
     partitions = tuple(
         PartitionOffsets(
             topic=topic,
             partition=partition,
             earliest=offsets.earliest,
             end=offsets.end,
-            landed=position.next_offsets.get((topic, partition), offsets.earliest),
+            landed=begun.get((topic, partition), offsets.earliest),
         )
         for (topic, partition), offsets in sorted(shifted(ranges, position).items())
     )
     partitions, gone = _with_gone(paths, partitions, position)
     return SourceState(
         partitions=partitions,
-        gaps=tuple(_gaps(changefeed.name, partitions, position, ids)),
+        gaps=tuple(_gaps(changefeed.name, partitions, position, begun, ids)),
         gone=gone,
     )
+
+
+def _begun(
+    changefeed: Changefeed, position: Position, places: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return the next offset to land of each partition but those that landing begins with.
+
+    A partition that came since the newest landing begins at 0, as all of Kafka's do. It came since
+    if its topic was landed from, or if the topic was named already: then it would have been listed.
+    A topic that was named later may be older, and begins with what is left of it. What a capture
+    begins with says nothing.
+    """
+    begun = dict(position.next_offsets)
+    if position.batch and isinstance(changefeed.source, KafkaSource):
+        known = {topic for topic, _ in position.next_offsets}
+        for topic, partition in places:
+            if topic in known or is_named(topic, position.named):
+                begun.setdefault((topic, partition), 0)
+    return begun
 
 
 def capture_ranges(source: CaptureSource) -> dict[TopicPartition, OffsetRange]:
@@ -253,6 +275,7 @@ def _gaps(
     changefeed: str,
     partitions: Iterable[PartitionOffsets],
     position: Position,
+    begun: Mapping[TopicPartition, int],
     ids: Mapping[str, str],
 ) -> list[Gap]:
     """Return the gaps, those of partitions that are not there first."""
@@ -273,11 +296,12 @@ def _gaps(
         if (topic, partition) not in items
     ]
     for place, item in items.items():
-        landed, base = position.next_offsets.get(place), position.base(place)
+        landed, base = begun.get(place), position.base(place)
         if landed is None:
             continue
         now = ids.get(item.topic)
-        known = position.topic_ids.get(item.topic)
+        # Of a partition that was not there nothing was landed under another id.
+        known = position.topic_ids.get(item.topic) if place in position.next_offsets else now
         if now is not None and position.accepted_ids.get(place) == now:
             known = now
         # All records of the new topic are landed, after those of the old one.

@@ -3,7 +3,8 @@
 Over captures, which are small: nothing here starts Spark.
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,14 +13,16 @@ from typing import Any
 import pytest
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.config import CaptureSource
+from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, parse_changefeeds
 from ticdc_assets.engine.control import read_table
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import LandingGapError, NotFoundError
-from ticdc_assets.kafka.administration import OffsetRange
+from ticdc_assets.kafka.administration import Listing, OffsetRange
 from ticdc_assets.observe.openmetrics import Figures, openmetrics_text
 from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.pipeline import landing, sources
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, gap_caveats, read_accepted
+from ticdc_assets.pipeline.landing_files import LandedFiles, LandingBatch, write_records
 from ticdc_assets.pipeline.positions import Position, read_position
 from ticdc_assets.pipeline.sources import accept, beside, see_source
 from ticdc_assets.pipeline.standing import Outcome
@@ -28,6 +31,8 @@ from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+
+Wanted = Mapping[tuple[str, int], tuple[int, int]]
 
 ORDERS, CUSTOMERS = ("shop", "orders"), ("shop", "customers")
 
@@ -261,6 +266,82 @@ def test_a_topic_with_another_id(tmp_path: Path) -> None:
     for topic_id, left in (("b", [1]), ("c", [0, 1])):
         gaps = beside(feed.paths, feed.changefeed, accepted, ranges, {"shop": topic_id}).gaps
         assert [gap.partition for gap in gaps] == left
+
+
+def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had before the first look at it may have expired: Kafka's partitions begin at 0."""
+    ranges: dict[tuple[str, int], OffsetRange] = {}
+
+    def listed(_: KafkaSource) -> Listing:
+        ids = {topic: f"id of {topic}" for topic, _ in ranges}
+        return Listing(ranges=dict(ranges), later_ends=dict(ranges), topic_ids=ids)
+
+    def fetched(_: object, __: object, wanted: Wanted, batch: LandingBatch, **___: object) -> Any:
+        records = [
+            CaptureRecord(
+                topic=topic, partition=number, offset=offset, timestamp_ms=1, key=None, value=b"x"
+            )
+            for (topic, number), (start, end) in wanted.items()
+            for offset in range(start, end)
+        ]
+        return LandedFiles(files=write_records(records, batch), newest={})
+
+    monkeypatch.setattr(landing, "list_twice", listed)
+    monkeypatch.setattr(landing, "fetch_into_files", fetched)
+    paths = Shop(tmp_path).feed.paths
+
+    def feed(*topics: str) -> Changefeed:
+        (made,) = parse_changefeeds(
+            json.dumps(
+                {
+                    "changefeeds": [
+                        {
+                            "name": "feed",
+                            "format": "simple-json",
+                            "timezone": "UTC",
+                            "source": {
+                                "kafka": {"bootstrap_servers": "127.0.0.1:1", "topics": topics}
+                            },
+                        }
+                    ]
+                }
+            ),
+            path=tmp_path / "changefeeds.yaml",
+            env={},
+        )
+        return made
+
+    def land(*topics: str) -> int:
+        return landing.land(LazySession(), paths, feed(*topics)).records
+
+    def refused(*topics: str) -> tuple[str, int, int, int]:
+        with pytest.raises(LandingGapError, match="expired before they were landed") as caught:
+            land(*topics)
+        error = caught.value
+        return error.topic, error.partition, error.landed, error.available
+
+    # Nobody knows what was before the first landing.
+    ranges["cdc_a", 0] = OffsetRange(earliest=5, end=10)
+    assert land("cdc_{table}", "later") == 5
+    # Topics of a pattern or a name that the landing before had already, and another partition.
+    new = {("cdc_a", 1): "more", ("cdc_b", 0): "by a pattern", ("later", 0): "by its name"}
+    for topic, number in new:
+        ranges[topic, number] = OffsetRange(earliest=50, end=60)
+        assert refused("cdc_{table}", "later") == (topic, number, 0, 50), new[topic, number]
+        ranges[topic, number] = OffsetRange(earliest=0, end=60)
+        assert land("cdc_{table}", "later") == 60
+    # A topic that is added to the configuration may be an old one.
+    ranges["old", 0] = OffsetRange(earliest=50, end=60)
+    assert land("cdc_{table}", "later", "ol*") == 10
+    ranges["older", 0] = OffsetRange(earliest=50, end=60)
+    assert refused("cdc_{table}", "later", "ol*") == ("older", 0, 0, 50)
+    # A loss that is accepted is behind.
+    monkeypatch.setattr(sources, "list_ranges", lambda source: (listed(source).ranges, {}))
+    gap = accept(paths, feed("cdc_{table}", "later", "ol*"), "older", 0)
+    assert (gap.from_offset, gap.to_offset, gap.offset_base) == (0, 50, 0)
+    assert land("cdc_{table}", "later", "ol*") == 10
 
 
 def test_what_is_not_there_at_all_cannot_be_accepted(tmp_path: Path) -> None:
