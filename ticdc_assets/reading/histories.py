@@ -30,6 +30,7 @@ from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut, tso_as_of
 from ticdc_assets.pipeline.history import HistoryBase, HistoryFolding
+from ticdc_assets.pipeline.truncation_points import read_truncation_point
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.pipeline.versions import history_in_spark, history_in_sql, stored_history
 from ticdc_assets.reading.as_of import incomplete, require_changes

@@ -90,13 +90,7 @@ from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.rows.rows_of_work import KeptRows, kept, kept_rows
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
-from ticdc_assets.services.lacking_rows import (
-    OF_MIRRORS,
-    LackingRows,
-    all_since,
-    faults_of,
-    in_time_of,
-)
+from ticdc_assets.services.lacking_rows import OF_MIRRORS, faults_of, rows_lacking
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import COORDINATES, ERROR
 
@@ -324,62 +318,7 @@ class _CutOff:
 
     def _lacking(self, base: Cut) -> list[LackingRows]:
         """Return what the base lacks and what is needed to place it."""
-        plan = self._known.plan(base.tso)
-        faults = self._open_faults(base)
-        had = {mirror.mirror_id for mirror in base.mirrors}
-        held = {(item.mirror_id, item.schema_version) for item in base.held}
-        lacking = [
-            LackingRows(
-                database=group.database,
-                table=group.table,
-                min_ts=group.min_ts,
-                max_ts=min(group.max_ts, base.tso),
-            )
-            for group in plan.held
-        ]
-        # Of held rows of no table all stay: a table may turn out to be mirrored.
-        for mirror in plan.mirrors:
-            if mirror.mirror_id not in had:
-                continue
-            own = faults_of(mirror, faults)
-            # Groups some of whose rows may be another table's: the cut has looked.
-            strays = [
-                item
-                for group in mirror.wrong_version
-                if (mirror.mirror_id, group.schema_version) in held
-                for item in in_time_of(mirror, group, base.tso)
-            ]
-            if not own and not mirror.held and not strays:
-                continue
-            if mirror.schema.handle_key:
-                first = min(
-                    [group.min_ts for group in (*mirror.held, *strays)]
-                    + [row["commit_ts"] for row in own]
-                )
-                lacking += all_since(mirror, first, base.tso)
-                continue
-            lacking += strays
-            lacking += (
-                LackingRows(
-                    database=group.database,
-                    table=group.table,
-                    min_ts=group.min_ts,
-                    max_ts=min(group.max_ts, base.tso),
-                    schema_version=group.schema_version,
-                )
-                for group in mirror.held
-            )
-            lacking += (
-                LackingRows(
-                    database=row["database"],
-                    table=row["table"],
-                    min_ts=row["commit_ts"],
-                    max_ts=row["commit_ts"],
-                    places=(place_of(row),),
-                )
-                for row in own
-            )
-        return lacking
+        return rows_lacking(self._known.plan(base.tso), base, self._open_faults(base))
 
     def _open_faults(self, base: Cut) -> list[dict[str, Any]]:
         """Return the row changes in quarantine at or below the base, as the change log has them."""
