@@ -158,18 +158,18 @@ def seen_at_work(paths: LakePaths, writer: Writer) -> Iterator[str]:
         yield ""
         return
     path = cast("Path", paths.workers)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
+    with ExitStack() as stack:
         try:
-            # Not refused: who asks whether there is somebody holds it for a moment.
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            stack.callback(os.close, descriptor)
+            # It waits: who asks whether there is somebody holds it for a moment.
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             seen = str(path.absolute())
         except OSError:
+            # What a run cannot do without says so by itself.
             seen = ""
         yield seen
-    finally:
-        os.close(descriptor)
 
 
 def nobody_at_work(path: str) -> bool:

@@ -336,6 +336,12 @@ def test_a_lake_with_a_lease_has_no_lock_that_tells_who_is_at_work(shop: SmallSh
     assert not nobody_at_work(lock)
 
 
+def test_a_lock_that_cannot_be_had_keeps_nobody_from_work(shop: SmallShop) -> None:
+    shop.settings.lake.joinpath("shop", "workers.lock").mkdir(parents=True)
+    with seen_at_work(shop.paths, shop.changefeed.writer) as lock:
+        assert lock == ""
+
+
 def test_a_run_that_was_killed_before_its_first_step_does_not_stay_active(
     instance: dg.DagsterInstance, shop: SmallShop
 ) -> None:
