@@ -90,7 +90,7 @@ from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.rows.rows_of_work import KeptRows, kept, kept_rows
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
-from ticdc_assets.services.lacking_rows import OF_MIRRORS, faults_of, rows_lacking
+from ticdc_assets.services.lacking_rows import OF_MIRRORS, LackingRows, faults_of, rows_lacking
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import COORDINATES, ERROR
 
