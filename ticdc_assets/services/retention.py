@@ -5,13 +5,12 @@ a *base cut* removed from `change_log` and `raw_messages`, old cuts removed from
 `TruncationPoint` for each of the two tables, which names its base cut.
 
 The base cut is a published cut that would be the same today: no row came late to it, no schema
-arrived for its held rows, none of its quarantined changes was redriven; and no changes wait of rows
-that a table took over (a new key, EXCHANGE PARTITION). Its mirrors contain all
-changes at or below it, so folds, reads as of a TSO and proofs start from those rows. Rows that the
-base cut still lacks are kept: its held and quarantined rows. For a table with a key, all changes
-from the first such row on are kept, because only they show the later state of a key; folding them
-over the base cut's rows again changes nothing. For a table without a key, exactly those rows are
-kept, because there a change would count twice.
+arrived for its held rows, none of its quarantined changes was redriven; no changes wait of rows
+that a table took over (a new key, EXCHANGE PARTITION). Its mirrors contain all changes at or below
+it, so folds, reads as of a TSO and proofs start from those rows. Its held and quarantined rows,
+which it lacks, are kept. For a table with a key, all changes from the first such row on are kept,
+because only they show the later state of a key; folding them over the base cut's rows again changes
+nothing. For a table without a key, exactly those rows are kept, as a change would count twice.
 
 The truncation point is the transaction identifier of the commit that removed the rows (application
 `retention`, version: the number of the base cut). So it exists if and only if they are removed; a
@@ -19,9 +18,9 @@ run may be killed anywhere, and the next one continues. The commit repeats the m
 previous one, which stores the position. Landed rows of exports (`snapshot_rows`) go after the
 commit that moves the point of `raw_messages`; a run killed in between leaves them to the next move.
 
-A record of `raw_messages` is removed if it is decodable and all its events are at or below the base
-cut of `raw_messages` and not among those that the base cut lacks. This is found by decoding it
-again, so it does not depend on the remaining change log.
+A record of `raw_messages` is removed if it is decodable, not in quarantine, and all its events are
+at or below the base cut of `raw_messages` and not among those that the base cut lacks. This is
+found by decoding it again, so it does not depend on the remaining change log.
 
 A table without a mirror is in no base cut. Its changes are removed with those of other tables, and
 a mirror made later is marked. A cut that lacks a table which is mirrored now cannot be a base cut.
@@ -522,13 +521,16 @@ class _CutOff:
             | (at > base.tso)
             | ((ds.field("kind") == "ddl") & (at == base.tso)),
         )
+        # What may be decoded by now is in no cut before somebody re-drives it.
+        open_rows = [row for row in read_quarantine(self._paths) if row["stage"] == "decode"]
+        waiting = pa.Table.from_pylist(open_rows, schema=_COORDINATES)
         chosen = Batches(0, landed)
 
         def gone(some: Iterable[tuple[AnyPath, int]]) -> Iterator[WrittenFile | pa.Table | None]:
             for piece in some:
                 # All rows of a record come in one batch.
                 found = [
-                    _records_without(rows, needed)
+                    _records_without(rows, needed, waiting)
                     for rows in decode(rows_in(piece, chosen, RECORD_COLUMNS))
                 ]
                 if found:
@@ -543,12 +545,11 @@ class _CutOff:
         return kept_rows(found, _COORDINATES, COORDINATES, into)
 
 
-def _records_without(rows: pa.RecordBatch, needed: ds.Expression) -> pa.Table:
-    """Return the coordinates of decoded records of which no row is needed."""
+def _records_without(rows: pa.RecordBatch, needed: ds.Expression, waiting: pa.Table) -> pa.Table:
+    """Return the coordinates of decoded records that do not wait and of which no row is needed."""
     table = pa.Table.from_batches([rows])
-    records, stay = (
-        found.group_by(list(COORDINATES)).aggregate([]) for found in (table, table.filter(needed))
-    )
+    stay = pa.concat_tables([table.filter(needed).select(list(COORDINATES)), waiting])
+    records, stay = (found.group_by(list(COORDINATES)).aggregate([]) for found in (table, stay))
     return records.join(stay, list(COORDINATES), join_type="left anti", use_threads=False)
 
 
@@ -588,8 +589,7 @@ def _remove_cuts(
     )
     removed = len(cuts) - len(kept)
     if removed and not dry_run:
-        numbers = [cut.number for cut in kept]
-        rows = read_table(paths.cuts, ds.field("number").isin(numbers))
+        rows = read_table(paths.cuts, ds.field("number").isin([cut.number for cut in kept]))
         assert rows is not None
         write_table(
             paths.cuts,

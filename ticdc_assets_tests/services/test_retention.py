@@ -437,6 +437,25 @@ def test_a_row_of_before_a_new_key_that_is_redriven_behind_a_truncation_marks_th
 
 
 @pytest.mark.spark
+def test_a_record_in_quarantine_stays_though_it_could_be_decoded_by_now(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The settings are corrected, maintenance runs, and only then somebody re-drives."""
+    _, changefeed = keyed_upstream()
+    records = list(changefeed.tick())
+    refused = an_insert(records)
+    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
+    feed.write(in_lz4(item) if item is refused else item for item in records)
+    feed.sync()
+    feed = replace(feed, changefeed=replace(feed.changefeed, compression=Compression.LZ4))
+    # By the new settings it is the only one that can be decoded.
+    assert truncated(feed, feed.cut).records == 0
+    assert redrive(spark, feed.paths, feed.changefeed).decoded == 1
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+@pytest.mark.spark
 def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
     spark: SparkSession, tmp_path: Path
 ) -> None:
