@@ -74,6 +74,9 @@ class MirrorCut:
         history_rows: versions of rows in it.
         history_unread: row changes that fit no schema and are not in it, over all cuts.
         history_digest: what decided how rows became it (`MirrorPlan.past_digest`).
+        history_since: TSO from which on the history has all versions: that of the base cut that it
+            began with; 0 if it began with all changes. None if no history is kept, or an earlier
+            program wrote it.
         lenient_casts: of each column and DDL how many `values` did not fit when the column was
             modified and were cast as TiDB does in a lenient SQL mode, since the rows count.
     """
@@ -99,6 +102,7 @@ class MirrorCut:
     history_rows: int | None = None
     history_unread: int | None = None
     history_digest: str | None = None
+    history_since: int | None = None
     lenient_casts: list[dict[str, Any]] | None = None
 
     @property

@@ -79,12 +79,14 @@ class MadeHistory:
         rows: its versions of rows.
         unread: row changes that fit no schema and are not in it, over all cuts.
         digest: what decided how rows become it (`MirrorPlan.past_digest`).
+        since: TSO from which on it has all versions; 0 if from the first change on.
     """
 
     version: int
     rows: int
     unread: int
     digest: str
+    since: int
 
 
 class HistoryWriter:
@@ -147,6 +149,7 @@ class HistoryWriter:
                 rows=base.rows,
                 unread=base.cut.history_unread or 0,
                 digest=plan.past_digest,
+                since=self._since(base),
             )
         if touched or self._is_small(plan, base) or not self._takes_merge(plan, base):
             return self._overwrite(plan, base, published)
@@ -193,6 +196,12 @@ class HistoryWriter:
         truncation_point = read_truncation_point(self._paths)
         cut = truncation_point.mirror(plan.mirror_id)
         return None if cut is None else HistoryBase(cut=cut, tso=truncation_point.tso)
+
+    def _since(self, base: HistoryBase | None) -> int:
+        """Return from which TSO on a history has all versions that is made from `base`."""
+        if base is None or base.cut.history_version is None or base.cut.history_since is None:
+            return read_truncation_point(self._paths).tso
+        return base.cut.history_since
 
     def _is_touched(self, plan: MirrorPlan, base: HistoryBase) -> bool:
         """Whether something other than row changes happened to the versions there are."""
@@ -252,6 +261,7 @@ class HistoryWriter:
             rows=versions.begun,
             unread=versions.unread + ((base.cut.history_unread or 0) if base else 0),
             digest=plan.past_digest,
+            since=self._since(base),
         )
 
     def _merge(self, plan: MirrorPlan, base: HistoryBase) -> MadeHistory:
@@ -305,6 +315,7 @@ class HistoryWriter:
             rows=base.rows + inserted,
             unread=(base.cut.history_unread or 0) + heads.unread,
             digest=plan.past_digest,
+            since=self._since(base),
         )
 
     def _heads(self, plan: MirrorPlan, above: int) -> Versions:

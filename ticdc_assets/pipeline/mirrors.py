@@ -554,6 +554,7 @@ class _Run:
             history_rows=made.history.rows if made.history else None,
             history_unread=made.history.unread if made.history else None,
             history_digest=made.history.digest if made.history else None,
+            history_since=made.history.since if made.history else None,
             lenient_casts=casts_listed(made.casts),
         )
 

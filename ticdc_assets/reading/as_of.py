@@ -30,7 +30,7 @@ from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.accepted_gaps import gap_caveats, read_accepted
 from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
-from ticdc_assets.pipeline.change_statistics import read_statistics
+from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_caveats, read_cuts, require_cut
 from ticdc_assets.pipeline.export_gaps import export_gap
 from ticdc_assets.pipeline.truncation_points import BELOW
@@ -79,6 +79,28 @@ class TableRows:
         return rows if rows is not None and rows.count <= INLINE_ROWS else None
 
 
+def require_changes(paths: LakePaths, cut: Cut, statistics: ChangeStatistics, tso: int) -> None:
+    """Raise NotFoundError if a TSO is beyond a cut, the newest one, or below the oldest change."""
+    wanted = moment_text(tso, es_only=cut.es_only)
+    if tso > cut.tso:
+        raise NotFoundError(
+            f"nothing is known as of {wanted} yet: the newest cut is at {cut.moment}; run: "
+            f"ticdc-assets sync {paths.changefeed}"
+        )
+    oldest = statistics.oldest_change
+    if oldest is None or tso < oldest:
+        known = "none" if oldest is None else moment_text(oldest, es_only=cut.es_only)
+        raise NotFoundError(f"nothing is kept as of {wanted}: the oldest change is at {known}")
+
+
+def incomplete(database: str, table: str, tso: int, exported: int) -> NotFoundError:
+    """Return the error of a read as of a TSO below the export that brought a table's rows."""
+    return NotFoundError(
+        f"{database}.{table} is not known as of {tso}: it was seeded from an export, so its rows "
+        f"are only known from TSO {exported} on"
+    )
+
+
 class AsOf:
     """All tables at one TSO.
 
@@ -105,16 +127,7 @@ class AsOf:
         # First: what is counted later may be more than the cut has, but is never less.
         newest = require_cut(paths)
         self._statistics = read_statistics(paths)
-        wanted = moment_text(tso, es_only=newest.es_only)
-        if tso > newest.tso:
-            raise NotFoundError(
-                f"nothing is known as of {wanted} yet: the newest cut is at {newest.moment}; run: "
-                f"ticdc-assets sync {paths.changefeed}"
-            )
-        oldest = self._statistics.oldest_change
-        if oldest is None or tso < oldest:
-            known = "none" if oldest is None else moment_text(oldest, es_only=newest.es_only)
-            raise NotFoundError(f"nothing is kept as of {wanted}: the oldest change is at {known}")
+        require_changes(paths, newest, self._statistics, tso)
         self._folding = ChangeFolding(
             spark,
             paths,
@@ -126,6 +139,7 @@ class AsOf:
         )
         truncation_point = self._folding.truncation_point
         if truncation_point.cut is not None and tso < truncation_point.tso:
+            wanted = moment_text(tso, es_only=newest.es_only)
             raise NotFoundError(
                 f"nothing is kept as of {wanted}: the change log was truncated; the oldest that "
                 f"can be read is {truncation_point.cut.moment}"
@@ -170,16 +184,10 @@ class AsOf:
                 )
         exported = dict(self.plan.exported_above).get((database, table))
         if exported is not None:
-            raise self._incomplete(database, table, exported)
+            raise incomplete(database, table, self._tso, exported)
         known = ", ".join(".".join(mirror.name) for mirror in self.plan.mirrors) or "none"
         raise NotFoundError(
             f"no database {database!r}, table {table!r} as of {self._tso}; there were: {known}"
-        )
-
-    def _incomplete(self, database: str, table: str, exported: int) -> NotFoundError:
-        return NotFoundError(
-            f"{database}.{table} is not known as of {self._tso}: it was seeded from an export, so "
-            f"its rows are only known from TSO {exported} on"
         )
 
     def rows(self, mirror: MirrorPlan) -> TableRows:
@@ -189,7 +197,7 @@ class AsOf:
             NotFoundError: rows of it are missing, which an export at a later TSO brought.
         """
         if mirror.incomplete_until is not None:
-            raise self._incomplete(mirror.database, mirror.table, mirror.incomplete_until)
+            raise incomplete(mirror.database, mirror.table, self._tso, mirror.incomplete_until)
         base = None if self._is_soon_folded(mirror) else self._usable_base(mirror)
         if base is not None and base.digest == mirror.digest and not self._changed(mirror):
             return self._made(

@@ -27,17 +27,20 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.pipeline.change_folding import ChangeFolding
+from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut, tso_as_of
 from ticdc_assets.pipeline.history import HistoryBase, HistoryFolding
+from ticdc_assets.pipeline.truncation_points import read_truncation_point
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.pipeline.versions import history_in_spark, history_in_sql, stored_history
-from ticdc_assets.reading.mirrors import require_mirror
+from ticdc_assets.reading.as_of import incomplete, require_changes
+from ticdc_assets.reading.mirrors import applied_ts, require_mirror
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
 from ticdc_assets.rows.row_identity import key_columns, may_be_rescued
 from ticdc_assets.schemas import TableSchema
-from ticdc_assets.tso import to_datetime
+from ticdc_assets.tso import moment_text, to_datetime
 from ticdc_assets.values import UNFIT, key_text, typed_of
 
 
@@ -94,15 +97,18 @@ def read_with_deleted(
         settings: the configuration; as the command line reads it if None.
 
     Raises:
-        NotFoundError: there is no such changefeed, no such table, or no history of it is kept.
+        NotFoundError: there is no such changefeed, no such table, no history of it is kept, or it
+            does not have all rows as of then.
         ConfigError: `as_of` is neither, or a TSO where there are none.
     """
     settings = settings or load_settings()
-    settings.changefeed(changefeed)
+    feed = settings.changefeed(changefeed)
     paths = LakePaths(root=settings.lake, changefeed=changefeed)
     cut = require_cut(paths)
     mirror = require_history(paths, cut, database, table)
     tso = None if as_of is None else tso_as_of(paths, as_of)
+    if tso is not None:
+        _require_known(paths, feed, cut, mirror, tso)
     relation = history_in_sql(paths, mirror)
     hidden = frozenset(mirror.hidden)
     return spark.sql(with_deleted_sql(mirror.table_schema, hidden, relation, as_of=tso))
@@ -197,6 +203,40 @@ def require_history(paths: LakePaths, cut: Cut, database: str, table: str) -> Mi
     return mirror
 
 
+def _require_known(
+    paths: LakePaths, changefeed: Changefeed, cut: Cut, mirror: MirrorCut, tso: int
+) -> None:
+    """Raise NotFoundError if a mirror's history does not have all rows as of a TSO.
+
+    It may have them below a truncation of the change log, unlike a read of mirrors (`as_of`).
+    """
+    name, es_only = (mirror.database, mirror.table), cut.es_only
+    statistics = read_statistics(paths)
+    require_changes(paths, cut, statistics, tso)
+    shown, wanted = ".".join(name), moment_text(tso, es_only=es_only)
+    made_at = applied_ts(cut, *name)
+    if tso > made_at:
+        raise NotFoundError(
+            f"{shown} is not known as of {wanted}: it could not be made beyond "
+            f"{moment_text(made_at, es_only=es_only)}"
+        )
+    since = mirror.history_since
+    if since is None:
+        since = read_truncation_point(paths).tso
+    if tso < since:
+        raise NotFoundError(
+            f"the history of {shown} does not have the rows as of {wanted}: it begins at "
+            f"{moment_text(since, es_only=es_only)}, up to which the change log was truncated"
+        )
+    then = Knowledge.of(paths, changefeed.timezone, statistics).plan(tso)
+    plan = next((item for item in then.mirrors if item.mirror_id == mirror.mirror_id), None)
+    exported = dict(then.exported_above).get(name) if plan is None else plan.incomplete_until
+    if exported is not None:
+        raise incomplete(*name, tso, exported)
+    if plan is None and all(item.mirror_id != mirror.mirror_id for item in then.failed):
+        raise NotFoundError(f"the table that is {shown} now was not there as of {wanted}")
+
+
 def deleted_lines(
     spark: SparkSession,
     paths: LakePaths,
@@ -221,9 +261,12 @@ def deleted_lines(
         limit: how many rows at most; all if None.
 
     Raises:
-        NotFoundError: there is no such table, or no history of it is kept.
+        NotFoundError: there is no such table, no history of it is kept, or it does not have all
+            rows as of then.
     """
     mirror = require_history(paths, cut, *name)
+    if as_of is not None:
+        _require_known(paths, changefeed, cut, mirror, as_of)
     schema, hidden, timezone = mirror.table_schema, frozenset(mirror.hidden), changefeed.timezone
     layout = HistoryLayout(schema=schema)
     relation = history_in_sql(paths, mirror)

@@ -4,13 +4,14 @@ In: a mirror and what its cut lacks. Out: conditions on rows of the change log, 
 or pyarrow. Pure: nothing is read here.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
 from typing import Any
 
-from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.changelog.plan import HeldGroup, MirrorPlan
+from ticdc_assets.pipeline.quarantine import place_of
 from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
 
 OF_MIRRORS = (ROW, SNAPSHOT)
@@ -61,6 +62,58 @@ def _at(field: Callable[[str], Any], place: tuple[str, int, int, int]) -> Any:
     return reduce(and_, (field(name) == value for name, value in zip(PLACE, place, strict=True)))
 
 
+def lacking_of(
+    mirror: MirrorPlan,
+    faults: Iterable[dict[str, Any]],
+    held: Collection[tuple[str | None, int]],
+    max_ts: int,
+) -> list[LackingRows]:
+    """Return what a base lacks of one mirror and what is needed to place it.
+
+    Args:
+        mirror: its plan at the base.
+        faults: row changes in quarantine, by the names that they cite.
+        held: ids of mirrors, each with a schema version of rows that the base holds.
+        max_ts: TSO of the base.
+    """
+    own = faults_of(mirror, faults)
+    # Groups some of whose rows may be another table's: the cut has looked.
+    strays = [
+        item
+        for group in mirror.wrong_version
+        if (mirror.mirror_id, group.schema_version) in held
+        for item in in_time_of(mirror, group, max_ts)
+    ]
+    if not own and not mirror.held and not strays:
+        return []
+    if mirror.schema.handle_key:
+        first = min(
+            [group.min_ts for group in (*mirror.held, *strays)] + [row["commit_ts"] for row in own]
+        )
+        return list(all_since(mirror, first, max_ts))
+    waiting = (
+        LackingRows(
+            database=group.database,
+            table=group.table,
+            min_ts=group.min_ts,
+            max_ts=min(group.max_ts, max_ts),
+            schema_version=group.schema_version,
+        )
+        for group in mirror.held
+    )
+    quarantined = (
+        LackingRows(
+            database=row["database"],
+            table=row["table"],
+            min_ts=row["commit_ts"],
+            max_ts=row["commit_ts"],
+            places=(place_of(row),),
+        )
+        for row in own
+    )
+    return [*strays, *waiting, *quarantined]
+
+
 def all_since(mirror: MirrorPlan, min_ts: int, max_ts: int) -> Iterator[LackingRows]:
     """Yield the row changes of a mirror between two commit ts, by the names it had then."""
     for binding in mirror.bindings:
@@ -81,3 +134,17 @@ def faults_of(plan: MirrorPlan, faults: Iterable[dict[str, Any]]) -> list[dict[s
         for row in faults
         if plan.meets((row["database"], row["table"]), row["commit_ts"], row["commit_ts"])
     ]
+
+
+def in_time_of(mirror: MirrorPlan, group: HeldGroup, max_ts: int) -> Iterator[LackingRows]:
+    """Yield the rows of a group up to a commit ts that cite a name the mirror has at theirs."""
+    max_ts = min(group.max_ts, max_ts)
+    for binding in mirror.bindings:
+        if binding.meets((group.database, group.table), group.min_ts, max_ts):
+            yield LackingRows(
+                database=group.database,
+                table=group.table,
+                min_ts=max(group.min_ts, binding.after_ts + 1, mirror.floor_ts + 1),
+                max_ts=max_ts if binding.until_ts is None else min(max_ts, binding.until_ts),
+                schema_version=group.schema_version,
+            )

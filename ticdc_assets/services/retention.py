@@ -42,7 +42,7 @@ import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from ticdc_assets.changelog.plan import Plan
+from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import CommitError
 from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
@@ -89,7 +89,13 @@ from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.rows.rows_of_work import KeptRows, kept, kept_rows
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
-from ticdc_assets.services.lacking_rows import OF_MIRRORS, LackingRows, all_since, faults_of
+from ticdc_assets.services.lacking_rows import (
+    OF_MIRRORS,
+    LackingRows,
+    faults_of,
+    in_time_of,
+    lacking_of,
+)
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import COORDINATES, ERROR
 
@@ -290,13 +296,28 @@ class _CutOff:
         """
         faults = self._open_faults(cut)
         for mirror in then.mirrors:
-            for plan in mirror.sources():
-                if plan is not mirror and (plan.waiting or faults_of(plan, faults)):
-                    return (
-                        f"changes of rows that {'.'.join(mirror.name)} took over "
-                        "wait for their schema or in quarantine"
-                    )
+            given = (plan for plan in mirror.sources() if plan is not mirror)
+            if any(
+                plan.held or faults_of(plan, faults) or self._has_strays(plan, cut)
+                for plan in given
+            ):
+                return (
+                    f"changes of rows that {'.'.join(mirror.name)} took over "
+                    "wait for their schema or in quarantine"
+                )
         return None
+
+    def _has_strays(self, plan: MirrorPlan, cut: Cut) -> bool:
+        """Whether changes in a table's time cite a schema version that it did not have."""
+        strays = [
+            item.condition(ds.field)
+            for group in plan.wrong_version
+            for item in in_time_of(plan, group, cut.tso)
+        ]
+        if not strays:
+            return False
+        found = read_table(self._paths.change_log, reduce(or_, strays), columns=["batch"])
+        return found is not None and found.num_rows > 0
 
     def _came_late(self, cut: Cut) -> bool:
         """Whether rows landed after the cut that are at or below it and may be no replays."""
@@ -320,6 +341,7 @@ class _CutOff:
         plan = self._known.plan(base.tso)
         faults = self._open_faults(base)
         had = {mirror.mirror_id for mirror in base.mirrors}
+        held = {(item.mirror_id, item.schema_version) for item in base.held}
         lacking = [
             LackingRows(
                 database=group.database,
@@ -331,37 +353,8 @@ class _CutOff:
         ]
         # Of held rows of no table all stay: a table may turn out to be mirrored.
         for mirror in plan.mirrors:
-            if mirror.mirror_id not in had:
-                continue
-            own = faults_of(mirror, faults)
-            if not own and not mirror.held:
-                continue
-            if mirror.schema.handle_key:
-                first = min(
-                    [group.min_ts for group in mirror.held] + [row["commit_ts"] for row in own]
-                )
-                lacking += all_since(mirror, first, base.tso)
-                continue
-            lacking += (
-                LackingRows(
-                    database=group.database,
-                    table=group.table,
-                    min_ts=group.min_ts,
-                    max_ts=min(group.max_ts, base.tso),
-                    schema_version=group.schema_version,
-                )
-                for group in mirror.held
-            )
-            lacking += (
-                LackingRows(
-                    database=row["database"],
-                    table=row["table"],
-                    min_ts=row["commit_ts"],
-                    max_ts=row["commit_ts"],
-                    places=(place_of(row),),
-                )
-                for row in own
-            )
+            if mirror.mirror_id in had:
+                lacking += lacking_of(mirror, faults, held, base.tso)
         return lacking
 
     def _open_faults(self, base: Cut) -> list[dict[str, Any]]:

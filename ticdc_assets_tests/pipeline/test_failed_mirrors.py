@@ -74,12 +74,15 @@ def breaking(method: str, table: str) -> Callable[[pytest.MonkeyPatch], None]:
     return lambda patch: patch.setattr(mirror_making.MirrorMaker, method, broken)
 
 
-def citing(record: CaptureRecord, table: str, version: int) -> CaptureRecord:
-    """Return a record as it is where the rows of `table` have another schema version."""
+def citing(
+    record: CaptureRecord, table: str, version: int, *, table_id: int | None = None
+) -> CaptureRecord:
+    """Return a record as it is where the rows of `table` have another schema version, and id."""
     (event,) = decode(WireFormat.SIMPLE_JSON, Record(key=record.key, value=record.value))
     if not isinstance(event, RowChange) or event.table != table:
         return record
-    return replace(record, value=encode([replace(event, schema_version=version)])[0].value)
+    event = replace(event, schema_version=version, table_id=table_id or event.table_id)
+    return replace(record, value=encode([event])[0].value)
 
 
 def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(

@@ -4,21 +4,28 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import TableChoice
+from ticdc_assets.config import Retention, TableChoice
+from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline import history_writing
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.versions import history_in_spark
 from ticdc_assets.reading.histories import read_history, read_with_deleted, row_versions
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
+from ticdc_assets.services.retention import retain
+from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.golden import Rows, Scenario, comparable
 from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.reference.history_fold import RowVersion, fold_history
+from ticdc_assets_tests.simulator.builders import fill
 
 pytestmark = pytest.mark.spark
 
@@ -167,3 +174,58 @@ def test_a_history_is_merged_taken_back_and_read(
     assert row_versions(spark, feed.paths, feed.changefeed, alone, name, f"id={key}") == told
     assert len(told) > 1
     assert [line.valid_to for line in told[:-1]] == [line.valid_from for line in told[1:]]
+
+
+def test_a_moment_that_a_history_does_not_know_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It begins with the base cut, and knows from there on, also when more is truncated."""
+    table, day = ("d", "t"), timedelta(days=1)
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+    upstream.create_table(table, columns, primary_key=("id",))
+    changefeed = StandInChangefeed(upstream, "d", partitions=1)
+    feed = Feed.of(spark, tmp_path)
+    feed = replace(feed, changefeed=replace(feed.changefeed, retention=Retention(change_log=day)))
+
+    there: dict[int, int] = {}
+
+    def grow(seed: int) -> int:
+        fill(upstream, table, rows=3, seed=seed)
+        feed.write(changefeed.tick())
+        feed.sync()
+        there[feed.cut.tso] = len(upstream.rows(table))
+        return feed.cut.tso
+
+    def truncate() -> None:
+        done = retain(spark, feed.paths, feed.changefeed, now=feed.cut.published_at + day)
+        assert done.truncation_point.cut == feed.cut
+
+    def rows(tso: int) -> int:
+        settings = feed.settings
+        return read_with_deleted(spark, "feed", *table, as_of=tso, settings=settings).count()
+
+    older, base = grow(1), grow(2)
+    truncate()
+    feed = with_history(feed, "d.t")
+    newest = grow(3)
+    with pytest.raises(NotFoundError, match=f"begins at {base}"):
+        rows(older)
+    with pytest.raises(NotFoundError, match=f"the newest cut is at {newest}"):
+        rows(newest + 1)
+    truncate()
+    grow(4)
+    assert 0 < there[base] < there[newest]
+    assert {tso: rows(tso) for tso in (base, newest)} == {tso: there[tso] for tso in (base, newest)}
+
+    # A reader of a cut reads that one, though the table was dropped since.
+    (mirror,) = feed.cut.mirrors
+    cut = replace(feed.cut, mirrors=(replace(mirror, history_version=None),))
+    key = str(next(iter(upstream.rows(table)))[0])
+    upstream.drop_table(table)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert not feed.cut.mirrors
+    (version,) = row_versions(spark, feed.paths, feed.changefeed, cut, table, key)
+    assert version.valid_to is None

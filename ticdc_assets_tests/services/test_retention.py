@@ -40,6 +40,7 @@ from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.pipeline.test_failed_mirrors import citing
 from ticdc_assets_tests.simulator.builders import churn, fill
 
 DAY = timedelta(days=1)
@@ -314,6 +315,37 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
     feed.sync()
     assert feed.cut.mirror(*KEYED) is not None
     assert feed.rows() == truth_rows(changefeed.truth())
+
+
+@pytest.mark.spark
+def test_rows_held_for_the_version_of_another_table_stay(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """One table gets the name of another, and a later row of that name cites the other one."""
+    upstream, changefeed = keyed_upstream()
+    other = ("d", "other")
+    upstream.create_table(other, (column("id", "int", nullable=False),), primary_key=("id",))
+    fill(upstream, other, rows=4)
+    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))
+    feed.write(changefeed.tick())
+    feed.sync()
+    was = feed.cut.mirror(*KEYED)
+    assert was is not None
+    upstream.rename_tables([(KEYED, ("d", "old")), (other, KEYED)])
+    fill(upstream, KEYED, rows=1, seed=3)
+    records = list(changefeed.tick())
+    stray = an_insert(records)
+    version, table_id = was.table_schema.version, was.table_id
+    cited = citing(stray, "keyed", version, table_id=table_id)
+    feed.write(cited if item is stray else item for item in records)
+    feed.sync()
+    assert [(item.table, item.rows) for item in feed.cut.held] == [("keyed", 1)]
+    done = truncated(feed, feed.cut)
+    assert min(done.changes, done.records) > 0
+    assert [row["offset"] for row in log_rows(feed, ds.field("kind") == "row")] == [stray.offset]
+    raw = read_table(feed.paths.raw_messages, columns=["offset"])
+    assert raw is not None
+    assert stray.offset in raw.column("offset").to_pylist()
 
 
 @pytest.mark.spark

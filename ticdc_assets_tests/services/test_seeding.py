@@ -22,6 +22,7 @@ from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.schema_tables import register_new
 from ticdc_assets.progress import listened
 from ticdc_assets.reading.as_of import AsOf
+from ticdc_assets.reading.histories import read_with_deleted
 from ticdc_assets.services import redriving, retention, seeding
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.retention import Retaining, retain
@@ -462,6 +463,10 @@ def test_histories_begin_with_the_export(spark: SparkSession, tmp_path: Path) ->
     began = [row["_ticdc_op"] for row in found if row["_ticdc_valid_from"] == first]
     assert set(began) == {"snapshot"}
     assert len(began) == len(scene.upstream.truth(scene.at)["d", "keyed"])
+    with pytest.raises(NotFoundError, match=f"only known from TSO {scene.at} on"):
+        read_with_deleted(
+            spark, "feed", "d", "keyed", as_of=scene.middle, settings=scene.feed.settings
+        )
 
 
 def test_tables_that_cannot_be_seeded_are_told_and_the_others_go_on(
