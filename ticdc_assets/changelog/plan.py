@@ -284,11 +284,6 @@ class MirrorPlan:
         return any_meets(self.bindings, name, min_ts, max_ts)
 
     @property
-    def waiting(self) -> tuple[HeldGroup, ...]:
-        """Groups of rows some of which may be its own, and which it cannot take yet."""
-        return (*self.held, *self.wrong_version)
-
-    @property
     def parts(self) -> tuple[HandoverPart, ...]:
         """What is handed over to it."""
         return () if self.handover is None else self.handover.parts

@@ -151,7 +151,7 @@ def _claims_of(mirror: MirrorPlan, taken: int) -> Iterator[tuple[TableName, _Cla
     """Yield the claims of a mirror and, before them in time, of those that it had rows from."""
     for plan in mirror.sources():
         versions = frozenset(schema.version for schema in plan.versions)
-        held = frozenset(group.schema_version for group in plan.waiting)
+        held = frozenset(group.schema_version for group in (*plan.held, *plan.wrong_version))
         for binding in plan.bindings:
             yield _claim(binding, taken, floor_ts=plan.floor_ts, versions=versions, held=held)
 

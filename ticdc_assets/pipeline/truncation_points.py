@@ -168,8 +168,11 @@ def marks_below(
     for mirror in mirrors:
         was = truncation_point.mirror(mirror.mirror_id)
         if was is not None and mirror.floor_ts <= truncation_point.tso:
-            # What the base holds was kept for the day its schema comes.
-            is_told = was.held > 0 or now.get(mirror.mirror_id) == was.digest
+            # What the base holds was kept for the day its schema comes. It cannot be added to rows
+            # that were handed over since it waits.
+            is_begun_anew = mirror.handover is not None and mirror.floor_ts != was.floor_ts
+            is_kept = was.held > 0 and not is_begun_anew
+            is_told = is_kept or now.get(mirror.mirror_id) == was.digest
         else:
             is_told = not is_gone(mirror)
         if not is_told:

@@ -1,17 +1,16 @@
 """Row changes that retention keeps below a base cut, because the cut lacks them.
 
-In: the plan at a cut, the cut, and what it has in quarantine. Out: conditions on rows of the change
-log, for Spark or pyarrow. Pure: nothing is read here.
+In: a mirror and what its cut lacks. Out: conditions on rows of the change log, for Spark
+or pyarrow. Pure: nothing is read here.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
 from typing import Any
 
-from ticdc_assets.changelog.plan import HeldGroup, MirrorPlan, Plan
-from ticdc_assets.pipeline.cuts import Cut
+from ticdc_assets.changelog.plan import HeldGroup, MirrorPlan
 from ticdc_assets.pipeline.quarantine import place_of
 from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
 
@@ -63,71 +62,59 @@ def _at(field: Callable[[str], Any], place: tuple[str, int, int, int]) -> Any:
     return reduce(and_, (field(name) == value for name, value in zip(PLACE, place, strict=True)))
 
 
-def rows_lacking(plan: Plan, base: Cut, faults: Sequence[dict[str, Any]]) -> list[LackingRows]:
-    """Return what a base cut lacks and what is needed to place it.
+def lacking_of(
+    mirror: MirrorPlan,
+    faults: Iterable[dict[str, Any]],
+    held: Collection[tuple[str | None, int]],
+    max_ts: int,
+) -> list[LackingRows]:
+    """Return what a base lacks of one mirror and what is needed to place it.
 
     Args:
-        plan: the plan at the cut.
-        base: the cut.
-        faults: the row changes in quarantine at or below it, as the change log has them.
+        mirror: its plan at the base.
+        faults: row changes in quarantine, by the names that they cite.
+        held: ids of mirrors, each with a schema version of rows that the base holds.
+        max_ts: TSO of the base.
     """
-    had = {mirror.mirror_id for mirror in base.mirrors}
-    held = {(item.mirror_id, item.schema_version) for item in base.held}
-    lacking = [
+    own = faults_of(mirror, faults)
+    # Groups some of whose rows may be another table's: the cut has looked.
+    strays = [
+        item
+        for group in mirror.wrong_version
+        if (mirror.mirror_id, group.schema_version) in held
+        for item in in_time_of(mirror, group, max_ts)
+    ]
+    if not own and not mirror.held and not strays:
+        return []
+    if mirror.schema.handle_key:
+        first = min(
+            [group.min_ts for group in (*mirror.held, *strays)] + [row["commit_ts"] for row in own]
+        )
+        return list(all_since(mirror, first, max_ts))
+    waiting = (
         LackingRows(
             database=group.database,
             table=group.table,
             min_ts=group.min_ts,
-            max_ts=min(group.max_ts, base.tso),
+            max_ts=min(group.max_ts, max_ts),
+            schema_version=group.schema_version,
         )
-        for group in plan.held
-    ]
-    # Of held rows of no table all stay: a table may turn out to be mirrored.
-    for mirror in plan.mirrors:
-        if mirror.mirror_id not in had:
-            continue
-        own = faults_of(mirror, faults)
-        # Groups some of whose rows may be another table's: the cut has looked.
-        strays = [
-            item
-            for group in mirror.wrong_version
-            if (mirror.mirror_id, group.schema_version) in held
-            for item in _in_time_of(mirror, group, base.tso)
-        ]
-        if not own and not mirror.held and not strays:
-            continue
-        if mirror.schema.handle_key:
-            first = min(
-                [group.min_ts for group in (*mirror.held, *strays)]
-                + [row["commit_ts"] for row in own]
-            )
-            lacking += _all_since(mirror, first, base.tso)
-            continue
-        lacking += strays
-        lacking += (
-            LackingRows(
-                database=group.database,
-                table=group.table,
-                min_ts=group.min_ts,
-                max_ts=min(group.max_ts, base.tso),
-                schema_version=group.schema_version,
-            )
-            for group in mirror.held
+        for group in mirror.held
+    )
+    quarantined = (
+        LackingRows(
+            database=row["database"],
+            table=row["table"],
+            min_ts=row["commit_ts"],
+            max_ts=row["commit_ts"],
+            places=(place_of(row),),
         )
-        lacking += (
-            LackingRows(
-                database=row["database"],
-                table=row["table"],
-                min_ts=row["commit_ts"],
-                max_ts=row["commit_ts"],
-                places=(place_of(row),),
-            )
-            for row in own
-        )
-    return lacking
+        for row in own
+    )
+    return [*strays, *waiting, *quarantined]
 
 
-def _all_since(mirror: MirrorPlan, min_ts: int, max_ts: int) -> Iterator[LackingRows]:
+def all_since(mirror: MirrorPlan, min_ts: int, max_ts: int) -> Iterator[LackingRows]:
     """Yield the row changes of a mirror between two commit ts, by the names it had then."""
     for binding in mirror.bindings:
         until = max_ts if binding.until_ts is None else min(max_ts, binding.until_ts)
@@ -149,7 +136,7 @@ def faults_of(plan: MirrorPlan, faults: Iterable[dict[str, Any]]) -> list[dict[s
     ]
 
 
-def _in_time_of(mirror: MirrorPlan, group: HeldGroup, max_ts: int) -> Iterator[LackingRows]:
+def in_time_of(mirror: MirrorPlan, group: HeldGroup, max_ts: int) -> Iterator[LackingRows]:
     """Yield the rows of a group up to a commit ts that cite a name the mirror has at theirs."""
     max_ts = min(group.max_ts, max_ts)
     for binding in mirror.bindings:

@@ -5,13 +5,12 @@ a *base cut* removed from `change_log` and `raw_messages`, old cuts removed from
 `TruncationPoint` for each of the two tables, which names its base cut.
 
 The base cut is a published cut that would be the same today: no row came late to it, no schema
-arrived for its held rows, none of its quarantined changes was redriven; and no changes wait of rows
-that a table took over (a new key, EXCHANGE PARTITION). Its mirrors contain all
-changes at or below it, so folds, reads as of a TSO and proofs start from those rows. Rows that the
-base cut still lacks are kept: its held and quarantined rows. For a table with a key, all changes
-from the first such row on are kept, because only they show the later state of a key; folding them
-over the base cut's rows again changes nothing. For a table without a key, exactly those rows are
-kept, because there a change would count twice.
+arrived for its held rows, none of its quarantined changes was redriven; no changes wait of rows
+that a table took over (a new key, EXCHANGE PARTITION). Its mirrors contain all changes at or below
+it, so folds, reads as of a TSO and proofs start from those rows. Its held and quarantined rows,
+which it lacks, are kept. For a table with a key, all changes from the first such row on are kept,
+because only they show the later state of a key; folding them over the base cut's rows again changes
+nothing. For a table without a key, exactly those rows are kept, as a change would count twice.
 
 The truncation point is the transaction identifier of the commit that removed the rows (application
 `retention`, version: the number of the base cut). So it exists if and only if they are removed; a
@@ -19,9 +18,9 @@ run may be killed anywhere, and the next one continues. The commit repeats the m
 previous one, which stores the position. Landed rows of exports (`snapshot_rows`) go after the
 commit that moves the point of `raw_messages`; a run killed in between leaves them to the next move.
 
-A record of `raw_messages` is removed if it is decodable and all its events are at or below the base
-cut of `raw_messages` and not among those that the base cut lacks. This is found by decoding it
-again, so it does not depend on the remaining change log.
+A record of `raw_messages` is removed if it is decodable, not in quarantine, and all its events are
+at or below the base cut of `raw_messages` and not among those that the base cut lacks. This is
+found by decoding it again, so it does not depend on the remaining change log.
 
 A table without a mirror is in no base cut. Its changes are removed with those of other tables, and
 a mirror made later is marked. A cut that lacks a table which is mirrored now cannot be a base cut.
@@ -43,7 +42,7 @@ import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from ticdc_assets.changelog.plan import Plan
+from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import CommitError
 from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
@@ -90,7 +89,13 @@ from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.rows.rows_of_work import KeptRows, kept, kept_rows
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
-from ticdc_assets.services.lacking_rows import OF_MIRRORS, LackingRows, faults_of, rows_lacking
+from ticdc_assets.services.lacking_rows import (
+    OF_MIRRORS,
+    LackingRows,
+    faults_of,
+    in_time_of,
+    lacking_of,
+)
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import COORDINATES, ERROR
 
@@ -247,7 +252,7 @@ class _CutOff:
             return f"{len(cut.failed)} of its mirrors could not be made"
         if cut.unaccounted:
             return "some of its row changes are not accounted for"
-        if is_ahead(cut.tso, cut.made_at, self._changefeed.max_ahead_seconds):
+        if is_ahead(cut.tso, cut.published_at, self._changefeed.max_ahead_seconds):
             return "its TSO is ahead of the clock at its publishing"
         if cut.batch > self._compared:
             return "its row checksums were not compared yet"
@@ -277,7 +282,7 @@ class _CutOff:
             row["commit_ts"] <= cut.tso
             and row["redriven_at"] is not None
             and row.get(CLOSED_BY) != Closing.LATER_CHANGE
-            and row["redriven_at"] > cut.made_at
+            and row["redriven_at"] > cut.published_at
             for row in self._faults
         ):
             return "row changes that it had in quarantine were redriven since"
@@ -291,13 +296,28 @@ class _CutOff:
         """
         faults = self._open_faults(cut)
         for mirror in then.mirrors:
-            for plan in mirror.sources():
-                if plan is not mirror and (plan.waiting or faults_of(plan, faults)):
-                    return (
-                        f"changes of rows that {'.'.join(mirror.name)} took over "
-                        "wait for their schema or in quarantine"
-                    )
+            given = (plan for plan in mirror.sources() if plan is not mirror)
+            if any(
+                plan.held or faults_of(plan, faults) or self._has_strays(plan, cut)
+                for plan in given
+            ):
+                return (
+                    f"changes of rows that {'.'.join(mirror.name)} took over "
+                    "wait for their schema or in quarantine"
+                )
         return None
+
+    def _has_strays(self, plan: MirrorPlan, cut: Cut) -> bool:
+        """Whether changes in a table's time cite a schema version that it did not have."""
+        strays = [
+            item.condition(ds.field)
+            for group in plan.wrong_version
+            for item in in_time_of(plan, group, cut.tso)
+        ]
+        if not strays:
+            return False
+        found = read_table(self._paths.change_log, reduce(or_, strays), columns=["batch"])
+        return found is not None and found.num_rows > 0
 
     def _came_late(self, cut: Cut) -> bool:
         """Whether rows landed after the cut that are at or below it and may be no replays."""
@@ -318,7 +338,24 @@ class _CutOff:
 
     def _lacking(self, base: Cut) -> list[LackingRows]:
         """Return what the base lacks and what is needed to place it."""
-        return rows_lacking(self._known.plan(base.tso), base, self._open_faults(base))
+        plan = self._known.plan(base.tso)
+        faults = self._open_faults(base)
+        had = {mirror.mirror_id for mirror in base.mirrors}
+        held = {(item.mirror_id, item.schema_version) for item in base.held}
+        lacking = [
+            LackingRows(
+                database=group.database,
+                table=group.table,
+                min_ts=group.min_ts,
+                max_ts=min(group.max_ts, base.tso),
+            )
+            for group in plan.held
+        ]
+        # Of held rows of no table all stay: a table may turn out to be mirrored.
+        for mirror in plan.mirrors:
+            if mirror.mirror_id in had:
+                lacking += lacking_of(mirror, faults, held, base.tso)
+        return lacking
 
     def _open_faults(self, base: Cut) -> list[dict[str, Any]]:
         """Return the row changes in quarantine at or below the base, as the change log has them."""
@@ -477,13 +514,16 @@ class _CutOff:
             | (at > base.tso)
             | ((ds.field("kind") == "ddl") & (at == base.tso)),
         )
+        # What may be decoded by now is in no cut before somebody re-drives it.
+        open_rows = [row for row in read_quarantine(self._paths) if row["stage"] == "decode"]
+        waiting = pa.Table.from_pylist(open_rows, schema=_COORDINATES)
         chosen = Batches(0, landed)
 
         def gone(some: Iterable[tuple[AnyPath, int]]) -> Iterator[WrittenFile | pa.Table | None]:
             for piece in some:
                 # All rows of a record come in one batch.
                 found = [
-                    _records_without(rows, needed)
+                    _records_without(rows, needed, waiting)
                     for rows in decode(rows_in(piece, chosen, RECORD_COLUMNS))
                 ]
                 if found:
@@ -498,12 +538,11 @@ class _CutOff:
         return kept_rows(found, _COORDINATES, COORDINATES, into)
 
 
-def _records_without(rows: pa.RecordBatch, needed: ds.Expression) -> pa.Table:
-    """Return the coordinates of decoded records of which no row is needed."""
+def _records_without(rows: pa.RecordBatch, needed: ds.Expression, waiting: pa.Table) -> pa.Table:
+    """Return the coordinates of decoded records that do not wait and of which no row is needed."""
     table = pa.Table.from_batches([rows])
-    records, stay = (
-        found.group_by(list(COORDINATES)).aggregate([]) for found in (table, table.filter(needed))
-    )
+    stay = pa.concat_tables([table.filter(needed).select(list(COORDINATES)), waiting])
+    records, stay = (found.group_by(list(COORDINATES)).aggregate([]) for found in (table, stay))
     return records.join(stay, list(COORDINATES), join_type="left anti", use_threads=False)
 
 
@@ -543,8 +582,7 @@ def _remove_cuts(
     )
     removed = len(cuts) - len(kept)
     if removed and not dry_run:
-        numbers = [cut.number for cut in kept]
-        rows = read_table(paths.cuts, ds.field("number").isin(numbers))
+        rows = read_table(paths.cuts, ds.field("number").isin([cut.number for cut in kept]))
         assert rows is not None
         write_table(
             paths.cuts,

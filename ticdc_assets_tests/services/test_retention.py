@@ -490,6 +490,30 @@ def test_no_cut_is_a_base_while_rows_of_before_a_new_key_wait(
 
 
 @pytest.mark.spark
+def test_a_new_key_that_comes_late_marks_the_mirror_if_rows_of_before_it_wait(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    upstream, changefeed = bag_upstream(bootstraps=False)
+    upstream.alter_table(BAG, AddColumn(column=column("a", "int", default="1")))
+    with upstream.transaction() as transaction:
+        transaction.insert(BAG, {"id": "7", "v": "late", "a": "1"})
+    upstream.alter_table(BAG, AddPrimaryKey(columns=("id",)))
+    records = list(changefeed.tick())
+    late = [item for item in records if item.value is not None and b"ALTER TABLE" in item.value]
+    assert len(late) == 2
+    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
+    feed.write(without(item) if item in late else item for item in records)
+    feed.sync()
+    base = feed.cut
+    assert truncated(feed, base).changes > 0
+    feed.write(
+        replace(item, offset=changefeed.inject(0, key=None, value=b"").offset) for item in late
+    )
+    feed.sync()
+    assert feed.cut.mirrors[0].caveats == [f"{BELOW}, since {base.tso}"]
+
+
+@pytest.mark.spark
 def test_a_row_of_before_a_new_key_that_is_redriven_behind_a_truncation_marks_the_mirror(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -507,6 +531,25 @@ def test_a_row_of_before_a_new_key_that_is_redriven_behind_a_truncation_marks_th
     feed.sync(refold=redriving.refold)
     assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
     assert feed.cut.mirrors[0].caveats == [f"{BELOW}, since {base.tso}"]
+
+
+@pytest.mark.spark
+def test_a_record_in_quarantine_stays_though_it_could_be_decoded_by_now(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The settings are corrected, maintenance runs, and only then somebody re-drives."""
+    _, changefeed = keyed_upstream()
+    records = list(changefeed.tick())
+    refused = an_insert(records)
+    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
+    feed.write(in_lz4(item) if item is refused else item for item in records)
+    feed.sync()
+    feed = replace(feed, changefeed=replace(feed.changefeed, compression=Compression.LZ4))
+    # By the new settings it is the only one that can be decoded.
+    assert truncated(feed, feed.cut).records == 0
+    assert redrive(spark, feed.paths, feed.changefeed).decoded == 1
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
 
 
 @pytest.mark.spark

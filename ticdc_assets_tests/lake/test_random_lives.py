@@ -1,0 +1,290 @@
+"""Random lives of a lake: whatever is done to it, in any order, its mirrors are the truth at last.
+
+In: a seed. Out: a life of data, DDL, records that come late or that no decoder understands yet,
+maintenance, re-drives, rewinds and days decoded again, many of them killed once. At its end all
+records have come and can be decoded. Then each mirror has the rows of its table, or says that it
+may lack what came too late; a fold from the change log changes nothing; a rebuild is equal; and
+each moment that is kept can be read.
+
+Not handled: two equal rows of one transaction in a table without a key, of which one comes late or
+is refused. Nothing tells it from a replay (decision 0012), so such rows are sent as they are.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.config import Retention, TableChoice
+from ticdc_assets.errors import NotFoundError
+from ticdc_assets.pipeline import decoding
+from ticdc_assets.pipeline.cuts import read_cuts
+from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.pipeline.truncation_points import BELOW, read_truncation_point
+from ticdc_assets.services import redriving, retention, rewinding
+from ticdc_assets.services.redecoding import first_whole_day, redecode
+from ticdc_assets.services.redriving import redrive
+from ticdc_assets.services.retention import retain
+from ticdc_assets.services.rewinding import rewind
+from ticdc_assets.services.verifying import verify
+from ticdc_assets.simulator.alterations import AddColumn
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.stored_table import TableName
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.golden import Rows
+from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
+from ticdc_assets_tests.lake.test_killed_runs import Killed, before
+from ticdc_assets_tests.simulator.builders import churn, fill
+
+pytestmark = pytest.mark.spark
+
+DAY = timedelta(days=1)
+KEYED, BAG, OTHER = ("d", "keyed"), ("d", "bag"), ("d", "other")
+COLUMNS = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+
+DEATHS = {
+    "maintain": (
+        (retention._CutOff, "truncate_raw_messages"),
+        (retention, "_remove_cuts"),
+    ),
+    "redrive": (
+        (redriving, "append_changes"),
+        (redriving, "add_to_statistics"),
+        (redriving, "close_rows"),
+    ),
+    "rewind": ((rewinding, "publish"), (rewinding, "redecode_ahead")),
+}
+"""Where an upkeep dies, by its name. One that does not come there lives."""
+
+BY_DAY = (14, 16)
+SEEDS = [*BY_DAY, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 160))]
+
+
+@dataclass
+class Decoder:
+    """Decodes records up to a generation: those of a later one have a mark that it refuses."""
+
+    generation: int = 0
+    decode: Callable[..., Any] = decoding.decode_pieces
+
+    def marked(self, record: CaptureRecord) -> CaptureRecord:
+        """Return a record as one of the next generation."""
+        assert record.value is not None
+        return replace(record, value=bytes((*b"!", self.generation + 1)) + record.value)
+
+    def __call__(self, wire_format: object, records: pa.RecordBatch, **options: Any) -> Any:
+        number = records.schema.get_field_index("value")
+        values = [self._value(value) for value in records.column(number).to_pylist()]
+        told = records.schema.field(number)
+        return self.decode(
+            wire_format, records.set_column(number, told, pa.array(values, told.type)), **options
+        )
+
+    def _value(self, value: bytes | None) -> bytes | None:
+        if value is None or value[:1] != b"!" or value[1] > self.generation:
+            return value
+        return value[2:]
+
+
+def is_row(record: CaptureRecord) -> bool:
+    value = record.value or b""
+    return any(b'"type":"%s"' % op in value for op in (b"INSERT", b"UPDATE", b"DELETE"))
+
+
+@dataclass
+class Life:
+    """A lake and what became of it."""
+
+    feed: Feed
+    upstream: Upstream
+    changefeed: StandInChangefeed
+    decoder: Decoder
+    rng: random.Random
+    patch: pytest.MonkeyPatch
+    offsets: Counter[int] = field(default_factory=Counter[int])
+    late: list[CaptureRecord] = field(default_factory=list[CaptureRecord])
+    moments: list[int] = field(default_factory=list[int])
+    told: list[object] = field(default_factory=list[object])
+
+    @classmethod
+    def begun(
+        cls, seed: int, spark: SparkSession, folder: Path, patch: pytest.MonkeyPatch
+    ) -> "Life":
+        rng, decoder, upstream = random.Random(seed), Decoder(), Upstream()
+        patch.setattr(decoding, "decode_pieces", decoder)
+        upstream.create_database("d")
+        for name in (KEYED, BAG, OTHER):
+            upstream.create_table(name, COLUMNS, primary_key=() if name == BAG else ("id",))
+            fill(upstream, name, rows=4, seed=seed)
+        options = FeedOptions(force_replicate=True, bootstraps=rng.random() < 0.7)
+        changefeed = StandInChangefeed(
+            upstream, "d", partitions=rng.choice((1, 2)), options=options
+        )
+        ages = Retention(
+            raw_messages=rng.choice((None, DAY, 2 * DAY)),
+            change_log=rng.choice((None, DAY, 2 * DAY)),
+            cuts=9 * DAY,
+        )
+        history = TableChoice(("d.*",) if rng.random() < 0.5 else ())
+        feed = Feed.of(spark, folder)
+        feed = replace(feed, changefeed=replace(feed.changefeed, retention=ages, history=history))
+        return cls(feed, upstream, changefeed, decoder, rng, patch)
+
+    # Acts -------------------------------------------------------------------------------------
+
+    def data(self) -> None:
+        """Change rows upstream; some records come later, some cannot be decoded yet."""
+        churn(self.upstream, steps=6, seed=self.rng.randrange(1 << 30))
+        sent: list[CaptureRecord] = []
+        records = list(self.changefeed.tick())
+        alike = Counter(record.value for record in records)
+        for record in records:
+            chance = self.rng.random() if is_row(record) and alike[record.value] == 1 else 1
+            if chance < 0.06:
+                self.late.append(record)
+            else:
+                sent.append(self.decoder.marked(record) if chance < 0.1 else record)
+        self.moments.append(self.changefeed.watermark_ts)
+        self.send(sent)
+
+    def ddl(self) -> None:
+        """Change a table, and rows of it."""
+        number = len(self.told)
+        name: TableName = self.rng.choice(tuple(self.upstream.tables))
+        added = AddColumn(column=column(f"c{number}", "int", nullable=False, default="7"))
+        self.rng.choice(
+            (
+                lambda: self.upstream.alter_table(name, added),
+                lambda: self.upstream.rename_table(name, ("d", f"t{number}")),
+                lambda: self.upstream.truncate_table(name),
+                lambda: self.upstream.create_table(
+                    ("d", f"n{number}"), COLUMNS[:1], primary_key=("id",)
+                ),
+            )
+        )()
+        self.data()
+
+    def come_late(self) -> None:
+        """Send what was held back."""
+        self.send(self.late)
+        self.late.clear()
+
+    def send(self, records: Iterable[CaptureRecord]) -> None:
+        """Send records in this order, whenever they were made."""
+        for record in records:
+            self.feed.write([replace(record, offset=self.offsets[record.partition])])
+            self.offsets[record.partition] += 1
+        self.feed.sync()
+
+    def maintain(self) -> None:
+        """Truncate a day later: that nothing comes late any more is the operator's promise."""
+        if self.late:
+            self.come_late()
+        grow_cuts_older(self.feed.paths, 24)
+        self.told.append(retain(self.feed.spark, self.feed.paths, self.feed.changefeed).notes)
+
+    def redrive(self) -> None:
+        """Re-drive with a newer program."""
+        self.decoder.generation += 1
+        found = redrive(self.feed.spark, self.feed.paths, self.feed.changefeed)
+        self.told.append(found.decoded)
+        self.feed.sync(refold=found.refold)
+
+    def rewind(self) -> None:
+        number = self.rng.choice(read_cuts(self.feed.paths)[-3:]).number
+        try:
+            rewind(self.feed.spark, self.feed.paths, self.feed.changefeed, by="test", number=number)
+        except NotFoundError as error:
+            self.told.append(str(error))
+        if self.rng.random() < 0.7:
+            self.feed.sync()
+
+    def redecode(self) -> None:
+        """Decode today's records again with a newer program, if none of them is gone."""
+        if first_whole_day(self.feed.paths).year == 1:
+            self.decoder.generation += 1
+            today = datetime.now(UTC).date()
+            redecode(self.feed.spark, self.feed.paths, self.feed.changefeed, [today])
+            self.feed.sync()
+
+    def step(self) -> None:
+        """Do one thing; an upkeep that dies is done again, maybe behind a sync."""
+        acts = (
+            *((self.data, 8), (self.come_late, 3), (self.ddl, 2), (self.maintain, 6)),
+            *((self.redrive, 3), (self.rewind, 2), (self.redecode, 2)),
+        )
+        (act,) = self.rng.choices([act for act, _ in acts], [weight for _, weight in acts])
+        self.told.append(act.__name__)
+        deaths = DEATHS.get(act.__name__)
+        if deaths is not None and self.rng.random() < 0.5:
+            death = self.rng.choice(deaths)
+            with self.patch.context() as patch:
+                before(*death)(patch)
+                try:
+                    act()
+                except Killed:
+                    self.told.append(f"killed before {death[1]}")
+            if self.rng.random() < 0.5:
+                self.feed.sync()
+        act()
+
+    def live(self) -> None:
+        """Live, until all records have come and can be decoded."""
+        self.data()
+        for _ in range(self.rng.randint(5, 10)):
+            self.step()
+        self.come_late()
+        self.redrive()
+        self.send(self.changefeed.tick())
+
+    # What is found ----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert that the lake is sound."""
+        feed = self.feed
+        # Mirrors that say that they may lack what came too late.
+        marked = {
+            (item.database, item.table)
+            for item in feed.cut.mirrors
+            if any(caveat.startswith(BELOW) for caveat in item.caveats)
+        }
+
+        def unmarked(rows: Rows) -> Rows:
+            return {name: found for name, found in rows.items() if name not in marked}
+
+        rows = feed.rows()
+        assert unmarked(rows) == unmarked(truth_rows(self.changefeed.truth()))
+        assert feed.cut.held == ()
+        assert read_quarantine(feed.paths) == []
+        found = verify(feed.spark, feed.paths, feed.changefeed)
+        unsound = [item for item in found.mirrors if not item.is_sound]
+        assert [item for item in unsound if (item.database, item.table) not in marked] == []
+        assert marked or found.differences == ()
+        feed.sync(refold=set(rows))
+        assert feed.rows() == rows
+        oldest = read_truncation_point(feed.paths).tso
+        kept = [tso for tso in self.moments if tso >= oldest]
+        for tso in self.rng.sample(kept, min(2, len(kept))):
+            was = feed.rows_as_of(tso)
+            assert marked or was == truth_rows(self.changefeed.truth(tso)), tso
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_life_ends_with_the_truth(
+    seed: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life.begun(seed, spark, tmp_path, monkeypatch)
+    life.live()
+    try:
+        life.check()
+    except (AssertionError, NotFoundError) as error:
+        raise AssertionError(f"a life of {life.told}") from error
