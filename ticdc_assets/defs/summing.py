@@ -113,9 +113,9 @@ def _together(older: Event, newer: Event, sums: _Sums) -> Event:
 
 def _summed(older: _Read, newer: _Read, sums: _Sums) -> Metadata:
     """Return the metadata of two syncs together."""
-    added = sums.added
-    if _value(older, "cut", None) != _value(newer, "cut", None):
-        added += sums.added_by_cut
+    is_same_cut = _value(older, "cut", None) == _value(newer, "cut", None)
+    added = sums.added if is_same_cut else sums.added + sums.added_by_cut
+    oldest = sums.first + sums.added_by_cut if is_same_cut else sums.first
     metadata = dict(newer)
     for name in {**newer, **older}:
         if any(fnmatchcase(name, pattern) for pattern in added):
@@ -125,7 +125,7 @@ def _summed(older: _Read, newer: _Read, sums: _Sums) -> Metadata:
             texts = [text for each in (older, newer) if (text := _value(each, name, ""))]
             parts = dict.fromkeys(part for text in texts for part in text.split(", "))
             metadata[name] = dg.MetadataValue.text(", ".join(parts))
-        elif name in sums.first and name in older:
+        elif name in oldest and name in older:
             metadata[name] = older[name]
     if "seconds" in older and "seconds" in newer:
         metadata.pop("per_second", None)
