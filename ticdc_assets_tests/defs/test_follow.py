@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from os import getpid, kill
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import dagster as dg
 import pytest
@@ -117,16 +117,19 @@ def test_a_step_waits_for_a_run_that_follows_and_for_nobody_else(
 # What is reported -------------------------------------------------------------------------------
 
 NOTHING, WATERMARKS, CHANGES = NewData.NOTHING, NewData.WATERMARKS, NewData.CHANGES
-IDLE = (NOTHING, NOTHING, NOTHING, NOTHING)
-CHANGED = (WATERMARKS, CHANGES, NOTHING, CHANGES)
-QUIET = (WATERMARKS, WATERMARKS, NOTHING, WATERMARKS)
+Brought: TypeAlias = tuple[NewData, NewData, NewData, NewData]
+"""What the four steps of a sync bring."""
+
+IDLE: Brought = (NOTHING, NOTHING, NOTHING, NOTHING)
+CHANGED: Brought = (WATERMARKS, CHANGES, NOTHING, CHANGES)
+QUIET: Brought = (WATERMARKS, WATERMARKS, NOTHING, WATERMARKS)
 
 
 class Steps:
     """The steps of syncs that tell what a test has them tell: a kind of new data for each."""
 
     def __init__(self) -> None:
-        self.new_data = IDLE
+        self.new_data: Brought = IDLE
 
     def step(self, number: int, name: str) -> Step:
         beside = dg.AssetObservation(
@@ -158,8 +161,8 @@ class Steps:
 def told(
     shop: SmallShop,
     instance: dg.DagsterInstance,
-    syncs: Mapping[float, tuple[NewData, NewData, NewData, NewData] | Exception],
-    seconds: float,
+    syncs: Mapping[int, Brought | Exception],
+    seconds: int,
 ) -> dict[float, list[tuple[str, dict[str, Any]]]]:
     """Return what a run tells, by its time in seconds: assets and their numbers, in their order.
 
@@ -174,7 +177,7 @@ def told(
     surroundings = Surroundings(steps_of(shop.settings, shop.changefeed), cast(Any, None), context)
     steps = Steps()
     surroundings._syncing = cast(Syncing, steps)
-    time = 0.0
+    time = 0
     surroundings.now = lambda: time
     found: dict[float, list[tuple[str, dict[str, Any]]]] = {}
 
@@ -212,7 +215,7 @@ BESIDE = ["quarantine", "mirrors"]
 def test_changes_are_told_at_once_and_then_each_half_minute(
     shop: SmallShop, instance: dg.DagsterInstance
 ) -> None:
-    every = dict.fromkeys((float(second) for second in range(45)), CHANGED)
+    every = dict.fromkeys(range(45), CHANGED)
     found = told(shop, instance, every, 70)
     steps = ["raw_messages", "decode_messages", "apply_changes"]
     # What happened in a sync (`mirrors`) is told of each one.
