@@ -16,8 +16,8 @@ from dagster import DagsterRunStatus
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Writer
+from ticdc_assets.defs import follow_job, sensors
 from ticdc_assets.defs import run as run_module
-from ticdc_assets.defs import sensors
 from ticdc_assets.defs.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.defs.changefeeds import all_definitions
 from ticdc_assets.defs.follow_job import Surroundings
@@ -27,6 +27,7 @@ from ticdc_assets.defs.run import open_instance, run_follow
 from ticdc_assets.defs.steps import patient_lock, steps_of
 from ticdc_assets.defs.summing import Untold
 from ticdc_assets.defs.syncing import Report, Step, Syncing
+from ticdc_assets.engine.control import read_table
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import BusyError, LandingGapError
 from ticdc_assets.pipeline.cuts import newest_cut, read_cuts
@@ -408,8 +409,10 @@ def after_sync(number: int, do: Callable[[], object], said: list[str]) -> Callab
 
 @pytest.mark.spark
 def test_one_run_syncs_what_arrives_and_ends_for_a_run_that_waits(
-    growing: SmallShop, home: dg.DagsterInstance
+    growing: SmallShop, home: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The second sync and the third are told together, however slow they are.
+    monkeypatch.setattr(follow_job, "CHANGES_SECONDS", 3600.0)
     said: list[str] = []
     definitions = all_definitions(growing.settings)
     waiting: list[str] = []
@@ -426,33 +429,48 @@ def test_one_run_syncs_what_arrives_and_ends_for_a_run_that_waits(
         )
         waiting.append(run.run_id)
 
-    first, second = after_sync(1, go_on, said), after_sync(2, queue, [])
+    listeners = after_sync(1, go_on, said), after_sync(2, go_on, []), after_sync(3, queue, [])
 
     def say(text: str) -> None:
-        first(text)
-        second(text)
+        for listener in listeners:
+            listener(text)
 
     report = run_follow(growing.settings, "shop", seconds=300, say=say, instance=home)
 
-    assert (report.followed.changed, report.followed.ending) == (2, Ending.OTHER)
+    assert (report.followed.changed, report.followed.ending) == (3, Ending.OTHER)
     assert report.followed.other == f"shop_maintenance {waiting[0]} is queued"
     assert said[-1] == report.followed.summary
     run = home.get_run_by_id(report.run_id)
     assert run is not None
     assert (run.status, run.job_name) == (DagsterRunStatus.SUCCESS, "shop_follow")
     assert (run.tags["ticdc/changefeed"], run.tags[FOLLOW_TAG]) == ("shop", "true")
-    # Each sync is reported like a run of its own, on every asset.
+    # The first sync is reported like a run of its own, on every asset; so are the others as one.
     cuts = read_cuts(growing.paths)
-    assert [row["rows"] for row in materializations(home, "apply_changes")] == [3, 5]
-    assert [row["records"] > 0 for row in materializations(home, "raw_messages")] == [True, True]
-    assert [row["changes_row"] for row in materializations(home, "decode_messages")] == [3, 2]
+    assert len(cuts) == 3
+    applied = materializations(home, "apply_changes")
+    assert [(row["rows"], row["cut"]) for row in applied] == [
+        (3, cuts[0].number),
+        (7, cuts[2].number),
+    ]
+    assert [(row["replays"], row["late"]) for row in applied] == [(0, 0), (0, 0)]
+    table = read_table(growing.paths.raw_messages, columns=["batch"])
+    assert table is not None
+    landed = table["batch"].to_pylist()
+    at_first = landed.count(1)
+    raw = materializations(home, "raw_messages")
+    assert [row["records"] for row in raw] == [at_first, len(landed) - at_first]
+    decoded = materializations(home, "decode_messages")
+    assert [row["changes_row"] for row in decoded] == [3, 4]
+    assert [row["quarantined"] for row in decoded] == [0, 0]
     assert [row["quarantined"] for row in materializations(home, "quarantine")] == [0, 0]
-    assert [row["appended"] > 0 for row in materializations(home, "change_log")] == [True, True]
-    assert len(materializations(home, "schema_registry")) == 1, "the second brought no schema"
+    appended = [row["appended"] for row in materializations(home, "change_log")]
+    assert appended == [row["changes"] for row in decoded]
+    assert len(materializations(home, "schema_registry")) == 1, "the others brought no schema"
+    assert [row["cut"] for row in materializations(home, "cuts")] == [row["cut"] for row in applied]
     mirrors = materializations(home, "mirrors")
-    assert [row["rows"] for row in mirrors if row["table"] == "orders"] == [3, 5]
-    assert len([row for row in mirrors if row["table"] != "orders"]) == 1, "it did not change"
-    assert len(cuts) == 2
+    orders = [row for row in mirrors if row["table"] == "orders"]
+    assert [(row["rows"], row["changes"]) for row in orders] == [(3, 3), (7, 4)]
+    assert len(mirrors) - len(orders) == 1, "it did not change"
     lag = dg.AssetCheckKey(growing.names.asset("apply_changes"), "replication_lag")
     (latest,) = home.event_log_storage.get_latest_asset_check_execution_by_key([lag]).values()
     assert latest.run_id == report.run_id
