@@ -22,7 +22,6 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from ticdc_assets.defs.following import NewData
-from ticdc_assets.defs.lineage import COLUMN_LINEAGE, mirror_lineage
 from ticdc_assets.defs.metadata import (
     DAY_SAID,
     MIRROR_SAID,
@@ -517,7 +516,7 @@ class PartitionReporter:
             asset_key=key,
             partition=partition,
             description=described(MIRROR_SAID, metadata),
-            metadata=metadata | {COLUMN_LINEAGE: mirror_lineage(self._steps.names, mirror)},
+            metadata=metadata,
             tags=_input_tags(version, self._steps.names.asset("apply_changes"), APPLIED),
         )
 
