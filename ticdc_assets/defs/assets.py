@@ -24,6 +24,12 @@ from pydantic import Field
 
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
 from ticdc_assets.defs.exports import seed_tables_asset, snapshot_asset
+from ticdc_assets.defs.lineage import (
+    COLUMN_LINEAGE,
+    change_log_lineage,
+    quarantine_lineage,
+    schema_registry_lineage,
+)
 from ticdc_assets.defs.metadata import (
     maintaining_metadata,
     mirror_metadata,
@@ -179,7 +185,10 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                     f"stays in raw_messages. After a fix, run the job [{names.job('redrive')}]"
                     f"(/guess/{names.job('redrive')})."
                 ),
-                metadata={"dagster/column_schema": quarantine_columns()},
+                metadata={
+                    "dagster/column_schema": quarantine_columns(),
+                    COLUMN_LINEAGE: quarantine_lineage(names),
+                },
                 group_name=names.changefeed,
                 kinds=_KINDS,
             ),
@@ -216,7 +225,10 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "decode that day's records again: differences are corrected, and the next sync folds "
             "the affected tables."
         ),
-        metadata={"dagster/column_schema": change_log_columns()},
+        metadata={
+            "dagster/column_schema": change_log_columns(),
+            COLUMN_LINEAGE: change_log_lineage(steps.names),
+        },
         **_common(steps.names),
     )
     def change_log(context: dg.AssetExecutionContext, spark: LakeSpark) -> dg.MaterializeResult:
@@ -249,7 +261,10 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "history and schema conflicts are in separate tables. Rows whose schema version is "
             "not here are held."
         ),
-        metadata={"dagster/column_schema": schema_registry_columns()},
+        metadata={
+            "dagster/column_schema": schema_registry_columns(),
+            COLUMN_LINEAGE: schema_registry_lineage(steps.names),
+        },
         **_common(steps.names),
     )
     def schema_registry(

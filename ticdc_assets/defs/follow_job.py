@@ -4,10 +4,12 @@ In: a changefeed. Out: the same tables and the same reports in Dagster as from r
 without starting a process and a session each time. `following` decides when to sync, wait and end;
 `syncing` does a sync. This module connects both to Dagster.
 
-A sync that had changes is reported like a run of the sync job. A sync that had only watermarks is
-reported at most once a minute; the run's last log line counts those that are not reported. The
-checks that read small tables are evaluated after such a report, at most once a minute unless a
-verdict changes.
+A sync that had changes is reported like a run of the sync job, if the last report was at least 30 s
+ago; else it is told together with the syncs that follow it, 30 s after that report or when the run
+ends. So a report may be of many syncs: `summing` adds them up, and the log has a line for each.
+Syncs that had only watermarks are reported once a minute, and the log only counts them, in its last
+line. The checks that read small tables are evaluated after each sync, and reported at most once a
+minute unless a verdict changes.
 
 The writer lock is held during each sync, not between syncs. After a signal (cancelling the run,
 Ctrl-C) the current sync finishes; a second signal stops it. Killing the run is safe at any time, as
@@ -33,13 +35,20 @@ from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.signals import signals_handled
 from ticdc_assets.defs.source_watcher import SourceWatcher
 from ticdc_assets.defs.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.defs.syncing import Event, Report, Step, Syncing
+from ticdc_assets.defs.summing import Untold
+from ticdc_assets.defs.syncing import Event, Step, Syncing
 from ticdc_assets.defs.workers import name_worker
 from ticdc_assets.engine.control import keeping
 from ticdc_assets.engine.lock import writer_lock
 
 REPORT_SECONDS = 60.0
 """How long syncs that brought watermarks only, and checks that say the same, go unreported."""
+
+CHANGES_SECONDS = 30.0
+"""From one report to the next while syncs bring changes.
+
+Dagster's automations look that often, so none of them would see a report earlier.
+"""
 
 _Told: TypeAlias = Event | dg.AssetCheckEvaluation
 
@@ -132,7 +141,8 @@ class Surroundings:
         self._news = SourceWatcher(steps.changefeed, steps.paths)
         self._stop = threading.Event()
         self._told: list[_Told] = []
-        self._unreported: dict[dg.AssetKey, Report] = {}
+        self._untold = Untold()
+        self._untold_changes = False
         self._reported_at = float("-inf")
         self._levels: dict[dg.AssetCheckKey, str] = {}
         self._judged_at = float("-inf")
@@ -143,16 +153,25 @@ class Surroundings:
         return self._context.instance
 
     def follow(self, following: Following) -> Iterator[_Told]:
-        """Follow, and yield what is to be reported, as soon as it is known."""
+        """Follow, and yield what is to be reported, as soon as it is due.
+
+        What a failure or a second signal interrupts is the last sync; the ones before it are told.
+        """
         loop = following.run()
         while True:
-            # Dagster and Spark each have a handler of their own, which would interrupt a sync; they
-            # are put back whenever this generator hands over.
-            with signals_handled(self._stop_on_signal):
-                goes_on = next(loop, None)
-            yield from self._drained()
+            try:
+                # Dagster and Spark each have a handler of their own, which would interrupt a sync;
+                # they are put back whenever this generator hands over.
+                with signals_handled(self._stop_on_signal):
+                    goes_on = next(loop, None)
+            except (Exception, KeyboardInterrupt):
+                self._report()
+                yield from self._drained()
+                raise
             if goes_on is None:
                 break
+            self._report_if_due()
+            yield from self._drained()
         self._report()
         yield from self._drained()
 
@@ -220,22 +239,30 @@ class Surroundings:
     # Reports --------------------------------------------------------------------------------------
 
     def _keep(self, done: tuple[Step, ...], new_data: NewData) -> None:
-        """Report a sync, or keep its reports for later."""
-        # What a step says of other assets is never put off: nobody would say it again.
-        self._told += [event for step in done for event in step.events]
-        for step in done:
-            if step.new_data is not NewData.NOTHING:
-                self._unreported |= {report.asset: report for report in step.reports}
-        is_due = self.now() - self._reported_at >= REPORT_SECONDS
-        if new_data is NewData.CHANGES or is_due:
-            self._report()
+        """Keep the reports of a sync until they are due."""
+        # What a step says of other assets is never left out: nobody would say it again.
+        self._untold.add(event for step in done for event in step.events)
+        self._untold.add(
+            report.event()
+            for step in done
+            if step.new_data is not NewData.NOTHING
+            for report in step.reports
+        )
+        self._untold_changes |= new_data is NewData.CHANGES
+        self._report_if_due()
         self._judge()
+
+    def _report_if_due(self) -> None:
+        """Report what was put off, if its time has come."""
+        patience = CHANGES_SECONDS if self._untold_changes else REPORT_SECONDS
+        if self.now() - self._reported_at >= patience:
+            self._report()
 
     def _report(self) -> None:
         """Report what was put off."""
-        if self._unreported:
-            self._told += [report.event() for report in self._unreported.values()]
-            self._unreported.clear()
+        if self._untold:
+            self._told += self._untold.take()
+            self._untold_changes = False
             self._reported_at = self.now()
 
     def _judge(self) -> None:

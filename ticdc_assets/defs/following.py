@@ -150,7 +150,7 @@ class Following:
         self.followed = Followed()
 
     def run(self) -> Iterator[Followed]:
-        """Follow until it is to end; yield what was done so far after each look or sync.
+        """Follow until it is to end; yield what was done so far before each time it waits.
 
         Raises:
             TicdcError: a sync failed with an error that waiting does not fix.
@@ -158,7 +158,7 @@ class Following:
         while not self._has_ended():
             if self._context.now() >= self._due:
                 self._step()
-                yield self.followed
+            yield self.followed
             if self._has_ended():
                 break
             now = self._context.now()

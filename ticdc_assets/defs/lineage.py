@@ -1,7 +1,8 @@
-"""Column lineage between a changefeed's assets, as the UI draws it.
+"""Column lineage between a changefeed's assets, for their definitions.
 
 In: a changefeed's asset keys and, for a mirror, its columns. Out: Dagster's column lineage. Nothing
-is read; a test compares the names with the tables' columns.
+is read; a test compares the names with the tables' columns. Events do not repeat it: of a table of
+30 columns it is 15 kB, and more than all else that an event says.
 
 An image is one column of the change log and many columns of a mirror, so every column of a mirror
 comes from `after`, or from `before` for deletes and partial images. The schema registry defines the
@@ -18,7 +19,7 @@ from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 
 COLUMN_LINEAGE = "dagster/column_lineage"
-"""The key of the metadata that Dagster draws."""
+"""The key by which Dagster knows it."""
 
 _LANDED = ("topic", "partition", "offset", "landed_at", "landed_day")
 _FROM_CHANGE_LOG: Mapping[str, tuple[str, ...]] = {

@@ -1,7 +1,7 @@
 """The metadata of each step's materialisation: the lake's results for Dagster.
 
 Nothing is read here except clocks. TSOs are texts because they exceed the integers that a browser
-represents exactly; each comes with its time.
+represents exactly; each comes with its time. `summing` names the numbers that add up over syncs.
 """
 
 import json
@@ -35,6 +35,16 @@ Metadata: TypeAlias = dict[str, dg.MetadataValue]
 
 LOOKED_AT_BATCH = "change_log_batch"
 """Name of the newest batch of the change log that an apply looked at; the sensor reads it."""
+
+DAY_SAID = "{appended} rows appended"
+MIRROR_SAID = "{mode}: {changes} keys changed, {rows} rows"
+QUARANTINE_SAID = "apply_changes: {open_apply_before} open row changes before, {open_apply} now"
+"""What events say in one clause, made of their metadata: `described` fills it in."""
+
+
+def described(said: str, metadata: Mapping[str, dg.MetadataValue]) -> str:
+    """Return `said` with values of metadata in the place of their names in braces."""
+    return said.format_map({name: item.value for name, item in metadata.items()})
 
 
 def tso_metadata(name: str, tso: int | None) -> Metadata:

@@ -82,7 +82,7 @@ class MirrorAssets:
                 deps=[names.asset("mirrors")],
                 description=(
                     "Published cuts: from each cut on, all mirrors are read at its TSO. "
-                    "`apply_changes` publishes them, and reports each here."
+                    "`apply_changes` publishes them, and reports the newest here."
                     f"{self._said_of_left_out()}"
                 ),
                 group_name=names.mirrors_group,

@@ -22,20 +22,17 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from ticdc_assets.defs.following import NewData
-from ticdc_assets.defs.lineage import (
-    COLUMN_LINEAGE,
-    change_log_lineage,
-    mirror_lineage,
-    quarantine_lineage,
-    schema_registry_lineage,
-)
 from ticdc_assets.defs.metadata import (
+    DAY_SAID,
+    MIRROR_SAID,
+    QUARANTINE_SAID,
     Metadata,
     applying_metadata,
     changed_mirrors,
     cut_metadata,
     day_metadata,
     decoding_metadata,
+    described,
     history_metadata,
     landing_metadata,
     left_out_metadata,
@@ -238,7 +235,6 @@ class Syncing:
                 Report(
                     asset=names.asset("quarantine"),
                     metadata=quarantine_metadata(decoding.quarantined, counts, steps.paths)
-                    | {COLUMN_LINEAGE: quarantine_lineage(names)}
                     | redriven,
                 ),
             ),
@@ -256,8 +252,7 @@ class Syncing:
                 Report(
                     asset=steps.names.asset("schema_registry"),
                     metadata=registering_metadata(registering, steps.paths)
-                    | schema_metadata(steps.paths)
-                    | {COLUMN_LINEAGE: schema_registry_lineage(steps.names)},
+                    | schema_metadata(steps.paths),
                 ),
             ),
         )
@@ -341,12 +336,12 @@ class PartitionReporter:
             if not days.get(day) and partition in known:
                 continue
             known.add(partition)
+            metadata = day_metadata(days.get(day, 0), self._steps.paths)
             yield dg.AssetMaterialization(
                 asset_key=key,
                 partition=partition,
-                description=f"{days.get(day, 0)} rows appended",
-                metadata=day_metadata(days.get(day, 0), self._steps.paths)
-                | {COLUMN_LINEAGE: change_log_lineage(self._steps.names)},
+                description=described(DAY_SAID, metadata),
+                metadata=metadata,
                 tags=_input_tags(LOGGED.value, self._steps.names.asset("decode_messages"), DECODED),
             )
 
@@ -447,12 +442,14 @@ class PartitionReporter:
         paths = self._steps.paths
         after = count_open(paths, self._steps.changefeed.tables)
         if after != before:
+            added = max(0, after.apply - before.apply)
+            metadata = quarantine_metadata(added, after, paths) | {
+                "open_apply_before": dg.MetadataValue.int(before.apply)
+            }
             yield dg.AssetObservation(
                 asset_key=self._steps.names.asset("quarantine"),
-                description=(
-                    f"apply_changes: {before.apply} open row changes before, {after.apply} now"
-                ),
-                metadata=quarantine_metadata(max(0, after.apply - before.apply), after, paths),
+                description=described(QUARANTINE_SAID, metadata),
+                metadata=metadata,
             )
 
     def _have_tables(self, wanted: Set[str]) -> None:
@@ -514,12 +511,12 @@ class PartitionReporter:
         self, key: dg.AssetKey, partition: str | None, mirror: MirrorCut, cut: Cut
     ) -> dg.AssetMaterialization:
         version = f"{mirror.mirror_id}@{mirror.version}"
+        metadata = mirror_metadata(mirror, cut, self._steps.paths, utc_now())
         return dg.AssetMaterialization(
             asset_key=key,
             partition=partition,
-            description=f"{mirror.mode}: {mirror.changes} keys changed, {mirror.rows} rows",
-            metadata=mirror_metadata(mirror, cut, self._steps.paths, utc_now())
-            | {COLUMN_LINEAGE: mirror_lineage(self._steps.names, mirror)},
+            description=described(MIRROR_SAID, metadata),
+            metadata=metadata,
             tags=_input_tags(version, self._steps.names.asset("apply_changes"), APPLIED),
         )
 
