@@ -41,6 +41,7 @@ from ticdc_assets.services import redriving, retention
 from ticdc_assets.services.kept_cuts import kept_cuts
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.retention import retain
+from ticdc_assets.services.verifying import verify
 from ticdc_assets.simulator.alterations import AddColumn, AddPrimaryKey
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
@@ -307,6 +308,7 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
     wanted: Rows = truth_rows(changefeed.truth())
     assert feed.rows()[waiting] == wanted[waiting]
     assert not feed.cut.held
+    assert verify(spark, feed.paths, feed.changefeed).equal
     assert not any(caveat.startswith(BELOW) for item in feed.cut.mirrors for caveat in item.caveats)
 
     # A fix comes, too: what became of the row since is in the base alone, so its mirror says so.
@@ -387,6 +389,7 @@ def test_rows_held_for_the_version_of_another_table_stay(
     raw = read_table(feed.paths.raw_messages, columns=["offset"])
     assert raw is not None
     assert stray.offset in raw.column("offset").to_pylist()
+    assert verify(spark, feed.paths, feed.changefeed).equal
 
 
 @pytest.mark.spark
