@@ -459,6 +459,29 @@ def bag_upstream(*, bootstraps: bool = True) -> tuple[Upstream, StandInChangefee
 
 
 @pytest.mark.spark
+def test_a_rebuild_takes_rows_without_a_key_that_the_base_holds(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    upstream, changefeed = bag_upstream(bootstraps=False)
+    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
+    feed.write(changefeed.tick())
+    upstream.alter_table(BAG, AddColumn(column=column("a", "int", default="1")))
+    fill(upstream, BAG, rows=3, seed=4)
+    records = list(changefeed.tick())
+    schema = next(item for item in records if b'"tableSchema"' in (item.value or b""))
+    feed.write(without(item) if item is schema else item for item in records)
+    feed.sync()
+    base = feed.cut
+    assert [item.rows for item in base.held] == [3]
+    assert truncated(feed, base).records > 0
+    assert verify(spark, feed.paths, feed.changefeed).equal
+    feed.write([replace(schema, offset=changefeed.inject(0, key=None, value=b"").offset)])
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert verify(spark, feed.paths, feed.changefeed).equal
+
+
+@pytest.mark.spark
 def test_no_cut_is_a_base_while_rows_of_before_a_new_key_wait(
     spark: SparkSession, tmp_path: Path
 ) -> None:
