@@ -13,7 +13,8 @@ A record that was decoded then and is refused now (for example, its claim-check 
 named.
 
 If `raw_messages` was truncated (`retention`), the rebuild starts from the mirrors of the kept base
-cut, and from the schemas and rows known there; it proves the changes after it. It does not prove
+cut, and from the schemas and rows known there; it proves the changes after it. Of records that
+stayed it leaves out the rows that the base has (`rows_in_base`). It does not prove
 tables with changes of re-driven records from before that cut.
 
 Why running it again is safe: only the side place is written, and no writer's lock is held; records,
@@ -76,6 +77,7 @@ from ticdc_assets.pipeline.truncation_points import TruncationPoint, read_raw_tr
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.services.rows_in_base import RowsInBase, rows_in_base
 from ticdc_assets.storage.paths import AnyPath, remove_tree
 from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE, ROW
 
@@ -284,6 +286,14 @@ class _Rebuild:
         landed = landed_up_to(self._paths, self._truncation_point.batch)
         return replace(self._truncation_point, batch=landed or 0, paths=self._paths)
 
+    def _in_base(self) -> RowsInBase | None:
+        """Return what tells the rows that the base has; None if there is none."""
+        point = self._side_truncation_point()
+        if point.cut is None:
+            return None
+        known = Knowledge.of(self._paths, self._changefeed.timezone)
+        return rows_in_base(self._paths, known, point.cut, point.batch)
+
     def _take_over(self, side: LakePaths) -> None:
         """Give the side place what is known of schemas and rows up to the truncation point."""
         truncation_point = self._truncation_point
@@ -313,7 +323,7 @@ class _Rebuild:
             record_decoder(self._changefeed, None, clocks=accepted_clocks(self._paths)),
             batch=landed,
             into=side,
-            choose=_Choice(self._left_out(), names),
+            choose=_Choice(self._left_out(), self._in_base(), names),
         )
         append_files(
             self._spark,
@@ -459,6 +469,7 @@ class _Choice:
     """Chooses the decoded rows that a rebuild takes; images only those of the tables `names`."""
 
     left_out: _LeftOut
+    in_base: RowsInBase | None
     names: frozenset[TableName] | None
 
     def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
@@ -476,6 +487,8 @@ class _Choice:
                 not is_taken and not bad for is_taken, bad in zip(taken, is_error, strict=True)
             )
             rows = rows.filter(pa.array(taken, pa.bool_()))
+        if self.in_base is not None:
+            rows = self.in_base.without(rows)
         return (rows if self.names is None else self._with_images(rows, self.names)), count
 
     def _with_images(self, rows: pa.RecordBatch, names: frozenset[TableName]) -> pa.RecordBatch:

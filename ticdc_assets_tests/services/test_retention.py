@@ -41,6 +41,7 @@ from ticdc_assets.services import redriving, retention
 from ticdc_assets.services.kept_cuts import kept_cuts
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.retention import retain
+from ticdc_assets.services.verifying import verify
 from ticdc_assets.simulator.alterations import AddColumn, AddPrimaryKey
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
@@ -307,6 +308,7 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
     wanted: Rows = truth_rows(changefeed.truth())
     assert feed.rows()[waiting] == wanted[waiting]
     assert not feed.cut.held
+    assert verify(spark, feed.paths, feed.changefeed).equal
     assert not any(caveat.startswith(BELOW) for item in feed.cut.mirrors for caveat in item.caveats)
 
     # A fix comes, too: what became of the row since is in the base alone, so its mirror says so.
@@ -387,6 +389,7 @@ def test_rows_held_for_the_version_of_another_table_stay(
     raw = read_table(feed.paths.raw_messages, columns=["offset"])
     assert raw is not None
     assert stray.offset in raw.column("offset").to_pylist()
+    assert verify(spark, feed.paths, feed.changefeed).equal
 
 
 @pytest.mark.spark
@@ -453,6 +456,29 @@ def bag_upstream(*, bootstraps: bool = True) -> tuple[Upstream, StandInChangefee
     fill(upstream, BAG, rows=3)
     options = FeedOptions(bootstraps=bootstraps, force_replicate=True)
     return upstream, StandInChangefeed(upstream, "d", partitions=1, options=options)
+
+
+@pytest.mark.spark
+def test_a_rebuild_takes_rows_without_a_key_that_the_base_holds(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    upstream, changefeed = bag_upstream(bootstraps=False)
+    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
+    feed.write(changefeed.tick())
+    upstream.alter_table(BAG, AddColumn(column=column("a", "int", default="1")))
+    fill(upstream, BAG, rows=3, seed=4)
+    records = list(changefeed.tick())
+    schema = next(item for item in records if b'"tableSchema"' in (item.value or b""))
+    feed.write(without(item) if item is schema else item for item in records)
+    feed.sync()
+    base = feed.cut
+    assert [item.rows for item in base.held] == [3]
+    assert truncated(feed, base).records > 0
+    assert verify(spark, feed.paths, feed.changefeed).equal
+    feed.write([replace(schema, offset=changefeed.inject(0, key=None, value=b"").offset)])
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert verify(spark, feed.paths, feed.changefeed).equal
 
 
 @pytest.mark.spark

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from ticdc_assets.config import ClaimCheck, Retention, Writer
 from ticdc_assets.engine.control import latest_version
 from ticdc_assets.engine.lock import side_lock, writer_lock
 from ticdc_assets.errors import BusyError, NotFoundError, StoreUnavailableError
+from ticdc_assets.events import Event
 from ticdc_assets.pipeline.change_files import DecodedFiles
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.decoding import decode_new
@@ -27,10 +28,13 @@ from ticdc_assets.services import rebuilding, verifying
 from ticdc_assets.services.comparing import ColumnDifference, RowCounts, RowFinding
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.verifying import Finding, Verification, VerifiedMirror, verify
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.stored_table import Key
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
+from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.commands import files
 from ticdc_assets_tests.golden import (
     FORMATS,
@@ -480,6 +484,55 @@ def test_what_was_redriven_below_the_base_is_not_called_different(
     assert found.notes()[1].startswith("d.keyed cannot be proven")
     assert truncated(feed, feed.cut).records == 1
     assert assert_clean(feed).notes()[1:] == []
+
+
+class Straddling(StandInChangefeed):
+    """Sends the first and the last row of a group in one message, and the others in the next.
+
+    TiCDC keeps the order of the changes of one row only.
+    """
+
+    def _encode(self, events: Sequence[Event]) -> Sequence[Record]:
+        if len(events) < 4:
+            return super()._encode(events)
+        own = super()._encode([events[0], events[-1]])
+        return [*own, *super()._encode(events[1:-1])]
+
+
+@pytest.mark.parametrize("key", [(), ("id",)], ids=["no key", "key"])
+def test_rows_that_the_base_has_are_left_out_of_a_record_with_later_ones(
+    key: tuple[str, ...], spark: SparkSession, tmp_path: Path
+) -> None:
+    """The record of the DELETE goes; the one of the INSERT stays, for its other row."""
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+    upstream.create_table(BAG, columns, primary_key=key)
+    keys: list[Key] = []
+    for number in (1, 2, 3):
+        with upstream.transaction() as transaction:
+            keys.append(transaction.insert(BAG, {"id": str(number), "v": "a"}))
+    with upstream.transaction() as transaction:
+        transaction.delete(BAG, keys[0])
+    deleted_ts = upstream.history[-1].commit_ts
+    with upstream.transaction() as transaction:
+        transaction.insert(BAG, {"id": "4", "v": "a"})
+    changefeed = Straddling(
+        upstream,
+        "d",
+        partitions=1,
+        wire_format=WireFormat.OPEN_PROTOCOL,
+        options=FeedOptions(dispatcher=Dispatcher.TABLE, force_replicate=True),
+    )
+    feed = Feed.of(spark, tmp_path, wire_format=WireFormat.OPEN_PROTOCOL)
+    feed = keeping(feed, Retention(raw_messages=DAY))
+    feed.write(changefeed.tick())
+    feed.sync(until=deleted_ts)
+    base = feed.cut
+    feed.sync()
+    assert truncated(feed, base).records > 0
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert assert_clean(feed).proof_from == base.tso
 
 
 def feed_of(
