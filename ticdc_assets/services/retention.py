@@ -252,7 +252,7 @@ class _CutOff:
             return f"{len(cut.failed)} of its mirrors could not be made"
         if cut.unaccounted:
             return "some of its row changes are not accounted for"
-        if is_ahead(cut.tso, cut.published_at, self._changefeed.max_ahead_seconds):
+        if is_ahead(cut.tso, cut.made_at, self._changefeed.max_ahead_seconds):
             return "its TSO is ahead of the clock at its publishing"
         if cut.batch > self._compared:
             return "its row checksums were not compared yet"
@@ -282,7 +282,7 @@ class _CutOff:
             row["commit_ts"] <= cut.tso
             and row["redriven_at"] is not None
             and row.get(CLOSED_BY) != Closing.LATER_CHANGE
-            and row["redriven_at"] > cut.published_at
+            and row["redriven_at"] > cut.made_at
             for row in self._faults
         ):
             return "row changes that it had in quarantine were redriven since"
