@@ -97,7 +97,8 @@ def split_file(
     parts: list[FilePart] = []
     begin = FilePart(file=file)
     try:
-        for found in _found_rows(filesystem, root, FilePart(file=file), dialect):
+        chunk_bytes = min(most, _CHUNK_BYTES)
+        for found in _found_rows(filesystem, root, begin, dialect, chunk_bytes):
             # The last part sees the end of the file, and so tells whether something was cut off.
             if begin.begin + most <= found.next_part.begin < file.size:
                 parts.append(replace(begin, end=found.next_part.begin))
@@ -118,7 +119,7 @@ def read_rows(
                 line += batch.num_rows
                 yield batch
             return
-        for found in _found_rows(filesystem, root, part, dialect):
+        for found in _found_rows(filesystem, root, part, dialect, _CHUNK_BYTES):
             line = found.next_part.line
             for columns, batch in found.batches:
                 yield _row_batch(part.file, columns, batch)
@@ -145,12 +146,16 @@ class _Found:
 
 
 def _found_rows(
-    filesystem: fs.FileSystem, root: str, part: FilePart, dialect: CsvDialect
+    filesystem: fs.FileSystem,
+    root: str,
+    part: FilePart,
+    dialect: CsvDialect,
+    chunk_bytes: int,
 ) -> Iterator[_Found]:
     """Yield the rows of a part of a CSV or SQL file, a chunk at a time."""
     find = _sql_found if part.file.format == "sql" else _csv_found
     held = b""
-    for chunk, is_last in _chunks(filesystem, f"{root}/{part.file.path}", part):
+    for chunk, is_last in _chunks(filesystem, f"{root}/{part.file.path}", part, chunk_bytes):
         data = held + chunk if held else chunk
         while True:
             found, used = find(data, part, dialect, is_last)
@@ -169,7 +174,9 @@ def _found_rows(
             return
 
 
-def _chunks(filesystem: fs.FileSystem, path: str, part: FilePart) -> Iterator[tuple[bytes, bool]]:
+def _chunks(
+    filesystem: fs.FileSystem, path: str, part: FilePart, chunk_bytes: int
+) -> Iterator[tuple[bytes, bool]]:
     """Yield the bytes of a part, and whether they are its last."""
     if part.file.compression is not None:
         yield from chunks_of(filesystem, path, part.file.compression)
@@ -179,7 +186,7 @@ def _chunks(filesystem: fs.FileSystem, path: str, part: FilePart) -> Iterator[tu
         file.seek(part.begin)
         at = part.begin
         while at < end:
-            chunk = bytes(file.read(min(_CHUNK_BYTES, end - at)))
+            chunk = bytes(file.read(min(chunk_bytes, end - at)))
             if not chunk:
                 return
             at += len(chunk)

@@ -15,7 +15,6 @@ from ticdc_assets.engine.control import commit_metadata, read_table
 from ticdc_assets.engine.executing import OnSpark
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, LakeDamagedError, NotFoundError
-from ticdc_assets.exports import rows as export_rows
 from ticdc_assets.exports.images import ImageMaker
 from ticdc_assets.pipeline import seed_decoding, seed_landing
 from ticdc_assets.pipeline.cuts import read_cuts
@@ -533,7 +532,6 @@ def test_large_files_are_read_in_parts_by_workers(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_type: str
 ) -> None:
     monkeypatch.setattr(seed_landing, "_PART_BYTES", 300)
-    monkeypatch.setattr(export_rows, "_CHUNK_BYTES", 200)
     monkeypatch.setattr(seed_landing, "executor", lambda *_, **__: OnSpark(spark, tmp_path))
     scene = Scene(spark, tmp_path)
     scene.export("large", file_type=file_type)
