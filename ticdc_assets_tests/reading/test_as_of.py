@@ -35,8 +35,7 @@ from ticdc_assets_tests.lake.test_golden_mirrors import renumbered
 from ticdc_assets_tests.services.test_retention import (
     DAY,
     KEYED,
-    keeping,
-    keyed_upstream,
+    keyed_beyond_base,
     truncated,
 )
 from ticdc_assets_tests.simulator.builders import fill
@@ -214,14 +213,7 @@ def test_retention_beside_a_reader_takes_no_row_from_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """It removes rows of the change log between the look at its state and the reading of it."""
-    upstream, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
-    feed.write(changefeed.tick())
-    feed.sync()
-    base = feed.cut
-    fill(upstream, KEYED, rows=1, seed=5)
-    feed.write(changefeed.tick())
-    feed.sync()
+    upstream, feed, base = keyed_beyond_base(spark, tmp_path, Retention(change_log=DAY))
     moment = as_of.AsOf(spark, feed.paths, feed.changefeed, feed.cut.tso)
     assert truncated(feed, base).changes > 0
     assert moment.table(*KEYED).rows == len(upstream.rows(KEYED))

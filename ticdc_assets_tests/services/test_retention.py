@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -155,6 +155,30 @@ def keyed_upstream() -> tuple[Upstream, StandInChangefeed]:
     return upstream, StandInChangefeed(upstream, "d", partitions=1)
 
 
+def keyed_beyond_base(
+    spark: SparkSession, tmp_path: Path, retention: Retention
+) -> tuple[Upstream, Feed, Cut]:
+    """Return an upstream, its feed, and a cut of it; a newer cut has one row more."""
+    upstream, changefeed = keyed_upstream()
+    feed = keeping(Feed.of(spark, tmp_path), retention)
+    feed.write(changefeed.tick())
+    feed.sync()
+    base = feed.cut
+    fill(upstream, KEYED, rows=1, seed=5)
+    feed.write(changefeed.tick())
+    feed.sync()
+    return upstream, feed, base
+
+
+def sent_later(
+    changefeed: StandInChangefeed, records: Iterable[CaptureRecord]
+) -> list[CaptureRecord]:
+    """Return records at offsets behind all others."""
+    return [
+        replace(item, offset=changefeed.inject(0, key=None, value=b"").offset) for item in records
+    ]
+
+
 def an_insert(records: Sequence[CaptureRecord], table: str = "keyed") -> CaptureRecord:
     """Return the first record that inserts a row of a table."""
     name = f'"{table}"'.encode()
@@ -303,7 +327,7 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
     assert [row["offset"] for row in read_quarantine(feed.paths)] == [refused.offset]
 
     # The schema comes, from below the truncation point.
-    feed.write([replace(schema, offset=changefeed.inject(0, key=None, value=b"").offset)])
+    feed.write(sent_later(changefeed, [schema]))
     feed.sync()
     wanted: Rows = truth_rows(changefeed.truth())
     assert feed.rows()[waiting] == wanted[waiting]
@@ -404,7 +428,7 @@ def test_a_base_is_chosen_before_the_rows_that_tell_against_it_are_removed(
     feed.write([without(item) if item is late else item for item in records])
     feed.sync()
     older = feed.cut
-    feed.write([replace(late, offset=changefeed.inject(0, key=None, value=b"").offset)])
+    feed.write(sent_later(changefeed, [late]))
     fill(upstream, KEYED, rows=2, seed=5)
     feed.write(changefeed.tick())
     feed.sync()
@@ -475,7 +499,7 @@ def test_a_rebuild_takes_rows_without_a_key_that_the_base_holds(
     assert [item.rows for item in base.held] == [3]
     assert truncated(feed, base).records > 0
     assert verify(spark, feed.paths, feed.changefeed).equal
-    feed.write([replace(schema, offset=changefeed.inject(0, key=None, value=b"").offset)])
+    feed.write(sent_later(changefeed, [schema]))
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
     assert verify(spark, feed.paths, feed.changefeed).equal
@@ -505,9 +529,7 @@ def test_no_cut_is_a_base_while_rows_of_before_a_new_key_wait(
         "d.bag took over wait for their schema or in quarantine"
         for table in ("change_log", "raw_messages")
     )
-    feed.write(
-        replace(item, offset=changefeed.inject(0, key=None, value=b"").offset) for item in late
-    )
+    feed.write(sent_later(changefeed, late))
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
     assert truncated(feed, feed.cut).notes == ()
@@ -532,9 +554,7 @@ def test_a_new_key_that_comes_late_marks_the_mirror_if_rows_of_before_it_wait(
     feed.sync()
     base = feed.cut
     assert truncated(feed, base).changes > 0
-    feed.write(
-        replace(item, offset=changefeed.inject(0, key=None, value=b"").offset) for item in late
-    )
+    feed.write(sent_later(changefeed, late))
     feed.sync()
     assert feed.cut.mirrors[0].caveats == [f"{BELOW}, since {base.tso}"]
 

@@ -50,6 +50,7 @@ from ticdc_assets_tests.services.test_retention import (
     an_insert,
     in_lz4,
     keeping,
+    keyed_beyond_base,
     keyed_upstream,
     truncated,
 )
@@ -436,14 +437,7 @@ def test_records_in_quarantine_and_redriven_ones(
 def test_retention_beside_a_verify_moves_its_begin(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upstream, changefeed = keyed_upstream()
-    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
-    feed.write(changefeed.tick())
-    feed.sync()
-    base = feed.cut
-    fill(upstream, KEYED, rows=1, seed=5)
-    feed.write(changefeed.tick())
-    feed.sync()
+    _, feed, base = keyed_beyond_base(spark, tmp_path, Retention(raw_messages=DAY))
     decode = rebuilding.decode_into_files
     removed: list[int] = []
 
