@@ -40,7 +40,7 @@ from ticdc_assets.pipeline.truncation_points import (
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
 from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS
 from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
-from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
+from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, ROW, SNAPSHOT
 
 GATHERED_ROWS = 100_000
 """Changes of several mirrors that are held in this process at a time, at most."""
@@ -259,7 +259,7 @@ class ChangeReader:
         if len(names) <= 1 or not self.is_log_portable():
             return None
         condition = self._placed_within(
-            ds.field("kind").isin([ROW, SNAPSHOT])
+            ds.field("kind").isin(OF_MIRRORS)
             & (ds.field("commit_ts") > above)
             & (ds.field("commit_ts") <= until)
             & ds.field("database").isin(sorted({database for database, _ in names}))
@@ -329,7 +329,7 @@ class ChangeReader:
         """Return the row changes at the coordinates of `faults`, which have `commit_ts` too."""
         log = self.dataset()
         stamps = sorted({fault["commit_ts"] for fault in faults})
-        condition = ds.field("kind").isin([ROW, SNAPSHOT]) & ds.field("commit_ts").isin(stamps)
+        condition = ds.field("kind").isin(OF_MIRRORS) & ds.field("commit_ts").isin(stamps)
         rows = log.to_table(columns=list(CHANGE_COLUMNS), filter=condition)
         places = {tuple(fault[name] for name in PLACE) for fault in faults}
         found = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)

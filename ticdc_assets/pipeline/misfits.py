@@ -98,7 +98,8 @@ class Misfits:
                 by_name.setdefault(name, []).append(plan)
         for row in self._counted:
             was, ts = (row["database"], row["table"]), row["commit_ts"]
-            name = cited.get(place_of(row), was)
+            cites = row | cited.get(place_of(row), {})
+            name = (cites["database"], cites["table"])
             owners = [plan for plan in by_name.get(name, ()) if plan.meets(name, ts, ts)]
             # That of a dropped table goes with the one that has its name now, which never meets it.
             for plan in owners or [plan for plan in by_name.get(was, ()) if plan.name == was]:

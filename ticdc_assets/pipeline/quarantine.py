@@ -26,7 +26,7 @@ from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.faults import is_mirrored_fault
-from ticdc_assets.wire.rows import PLACE, PLACE_SCHEMA, ROW, SNAPSHOT
+from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, PLACE_SCHEMA
 
 Place: TypeAlias = tuple[Any, ...]
 """Topic, partition, offset and index of an event."""
@@ -221,8 +221,8 @@ def _read(paths: LakePaths, condition: ds.Expression | None) -> list[dict[str, A
 
 def cited_names(
     paths: LakePaths, faults: Iterable[Mapping[str, Any]]
-) -> dict[Place, tuple[str, str]]:
-    """Return the (database, table) that the change log has at the places of faults of applying.
+) -> dict[Place, dict[str, str]]:
+    """Return `database` and `table` as the change log has them at the places of faults of applying.
 
     A fault names its table as it was called when the change was refused. What tells whose change it
     is, is the name at its commit ts. Places that the change log does not have are left out.
@@ -232,13 +232,13 @@ def cited_names(
         return {}
     rows = read_table(
         paths.change_log,
-        ds.field("kind").isin([ROW, SNAPSHOT])
+        ds.field("kind").isin(OF_MIRRORS)
         & ds.field("commit_ts").isin(sorted(set(stamps.values()))),
         columns=[*PLACE, "database", "table"],
     )
     found = [] if rows is None else rows.to_pylist()
     return {
-        place: (row["database"], row["table"])
+        place: {"database": row["database"], "table": row["table"]}
         for row in found
         if (place := place_of(row)) in stamps
     }

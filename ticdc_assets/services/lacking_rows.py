@@ -12,10 +12,7 @@ from typing import Any
 
 from ticdc_assets.changelog.plan import HeldGroup, MirrorPlan
 from ticdc_assets.pipeline.quarantine import place_of
-from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
-
-OF_MIRRORS = (ROW, SNAPSHOT)
-"""Kinds of rows of the change log that mirrors are made of."""
+from ticdc_assets.wire.rows import OF_MIRRORS, PLACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

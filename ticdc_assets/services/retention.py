@@ -90,14 +90,13 @@ from ticdc_assets.progress import tell
 from ticdc_assets.rows.rows_of_work import KeptRows, kept, kept_rows
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
 from ticdc_assets.services.lacking_rows import (
-    OF_MIRRORS,
     LackingRows,
     faults_of,
     in_time_of,
     lacking_of,
 )
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.wire.rows import COORDINATES, ERROR
+from ticdc_assets.wire.rows import COORDINATES, ERROR, OF_MIRRORS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,13 +293,16 @@ class _CutOff:
         Behind a base the fold starts from the table's own rows: what was handed over is in them,
         and nothing can be added to it.
         """
-        faults = self._open_faults(cut)
-        for mirror in then.mirrors:
-            given = (plan for plan in mirror.sources() if plan is not mirror)
-            if any(
-                plan.held or faults_of(plan, faults) or self._has_strays(plan, cut)
-                for plan in given
-            ):
+        given = [
+            (mirror, plan)
+            for mirror in then.mirrors
+            for plan in mirror.sources()
+            if plan is not mirror
+        ]
+        # Most cuts have no such table, and to find the faults the change log is read.
+        faults = self._open_faults(cut) if given else []
+        for mirror, plan in given:
+            if plan.held or faults_of(plan, faults) or self._has_strays(plan, cut):
                 return (
                     f"changes of rows that {'.'.join(mirror.name)} took over "
                     "wait for their schema or in quarantine"
@@ -365,11 +367,7 @@ class _CutOff:
             if row["redriven_at"] is None and row["commit_ts"] <= base.tso
         ]
         names = cited_names(self._paths, found)
-        return [
-            row | dict(zip(("database", "table"), names[place], strict=True))
-            for row in found
-            if (place := place_of(row)) in names
-        ]
+        return [row | names[place] for row in found if (place := place_of(row)) in names]
 
     # The change log ---------------------------------------------------------------------------
 

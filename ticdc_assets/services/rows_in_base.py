@@ -130,7 +130,7 @@ def _faults_at(paths: LakePaths, base: Cut) -> Iterator[dict[str, Any]]:
     for row in read_quarantine(paths, open_only=False):
         closed_at = row["redriven_at"]
         is_void = closed_at is not None and row.get(CLOSED_BY) == Closing.LATER_CHANGE
-        was_open = closed_at is None or closed_at > base.published_at
+        was_open = closed_at is None or closed_at > base.made_at
         if was_open and not is_void and row["batch"] <= base.batch:
             yield row
 
@@ -154,12 +154,8 @@ def _lacking(
         )
     applied = [row for row in faults if row["stage"] == "apply" and row["commit_ts"] <= base.tso]
     names = cited_names(paths, applied)
-    cited = [
-        # The change log may be truncated further: what is left is the name in the fault.
-        row | dict(zip(("database", "table"), names[place], strict=True)) if place in names else row
-        for row in applied
-        for place in (place_of(row),)
-    ]
+    # The change log may be truncated further: what is left is the name in the fault.
+    cited = [row | names.get(place_of(row), {}) for row in applied]
     held = {(item.mirror_id, item.schema_version) for item in base.held}
     for mirror in mirrors:
         then = tuple(_group(item, base.tso) for item in own[mirror.mirror_id])

@@ -88,6 +88,9 @@ ERROR: Final = "error"
 SNAPSHOT: Final = "snapshot"
 """The values of column `kind`. No message has the last one: it is of rows of exports."""
 
+OF_MIRRORS: Final = (ROW, SNAPSHOT)
+"""Kinds of rows that mirrors are made of."""
+
 
 COORDINATES: Final = ("topic", "partition", "offset")
 """The columns that tell a record from all others."""
