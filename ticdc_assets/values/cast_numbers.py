@@ -76,7 +76,17 @@ def rounded_decimal(number: Decimal, places: int = 0) -> Decimal | None:
     """Return `number` with `places` digits behind the point, halves away from zero."""
     if number.adjusted() > MAX_DECIMAL_DIGITS:
         return None
-    return number.quantize(Decimal(1).scaleb(-places), context=_WIDE)
+    return number.quantize(shifted_decimal(Decimal(1), -places), context=_WIDE)
+
+
+def shifted_decimal(number: Decimal, places: int) -> Decimal:
+    """Return `number` times ten to the power of `places`, with all its digits.
+
+    `Decimal.scaleb` would round to the 28 digits of the usual context; a DECIMAL has up to 65.
+    """
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)  # a number of MySQL is finite
+    return Decimal((sign, digits, exponent + places))
 
 
 def _round_decimal(number: Decimal) -> int | None:

@@ -25,6 +25,7 @@ from ticdc_assets.values.cast_numbers import (
     MAX_DECIMAL_DIGITS,
     float_number,
     rounded_decimal,
+    shifted_decimal,
     whole_number,
 )
 from ticdc_assets.values.datum import (
@@ -130,7 +131,7 @@ def whole_prefix(text: str) -> int:
         return beyond
     if digits + exponent < -1:
         return 0
-    number = rounded_decimal(Decimal(mantissa).scaleb(exponent))
+    number = rounded_decimal(shifted_decimal(Decimal(mantissa), exponent))
     return beyond if number is None else int(number)
 
 
@@ -147,11 +148,11 @@ def to_decimal(old: ColumnSchema, new: ColumnSchema) -> TextCast:
         zero = Decimal(0)
         if unsigned and number < 0:
             number = zero
-        most = Decimal(10**precision - 1).scaleb(-scale)
+        most = shifted_decimal(Decimal(10**precision - 1), -scale)
         if number.adjusted() <= MAX_DECIMAL_DIGITS:
             number = rounded_decimal(number, scale) or zero
-        clipped = min(max(number, -most), most)
-        return format(clipped if clipped else zero.scaleb(-scale), "f")
+        clipped = min(max(number, most.copy_negate()), most)
+        return format(clipped if clipped else shifted_decimal(zero, -scale), "f")
 
     return _through_number(old, new, make)
 
@@ -181,7 +182,7 @@ def _decimal_prefix(text: str) -> Decimal:
     places = int(exponent) if len(exponent) < 20 else 0
     if len(exponent) >= 20 or number.adjusted() + places < -MAX_DECIMAL_DIGITS:
         return Decimal(0)
-    return number.scaleb(min(places, 10 * MAX_DECIMAL_DIGITS))
+    return shifted_decimal(number, min(places, 10 * MAX_DECIMAL_DIGITS))
 
 
 def to_float(old: ColumnSchema, new: ColumnSchema) -> TextCast:

@@ -217,6 +217,11 @@ def test_what_becomes_of_a_value(old: str, new: str, text: str, expected: str | 
         ("decimal(10,2)", "decimal(10,2) unsigned", "-0.01", "0.00"),
         ("decimal(10,2)", "decimal(2,2)", "1.00", "0.99"),
         ("bigint", "decimal(3,0)", "1000", "999"),
+        # More digits than Python calculates with by itself.
+        ("bigint", "decimal(29,11)", f"{-(2**63)}", f"-{'9' * 18}.{'9' * 11}"),
+        ("bigint", "decimal(29,11)", f"{2**63 - 1}", f"{'9' * 18}.{'9' * 11}"),
+        ("text", "decimal(65,30)", f"-{'9' * 36}x", f"-{'9' * 35}.{'9' * 30}"),
+        ("text", "decimal(65,30)", f"{'1234567890' * 6}e-30x", f"{'1234567890' * 3}.{'1234567890' * 3}"),
         ("double", "decimal(5,1)", "1e300", "9999.9"),
         ("double", "decimal(5,1)", "-1e300", "-9999.9"),
         ("text", "decimal(5,3)", "abc", "0.000"),
