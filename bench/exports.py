@@ -34,6 +34,14 @@ COLUMNS = (
     *("id", "customer", "quantity", "price", "weight", "state", "name", "note", "code"),
     *("ordered_at", "changed_at", "day"),
 )
+SPARK_SCHEMA = (
+    "id BIGINT, customer INT, quantity INT, price DECIMAL(12,2), weight DOUBLE, state STRING, "
+    "name STRING, note STRING, code STRING, ordered_at TIMESTAMP_NTZ, changed_at TIMESTAMP, "
+    "day DATE"
+)
+"""The same columns as a mirror has them, for Spark's reader of CSV."""
+NULL = "\\N"
+"""How CSV says NULL."""
 
 ROWS_PER_FILE = 1_000_000
 _ROWS_PER_STATEMENT = 5_000
@@ -88,7 +96,7 @@ def write_export(
 def _csv(numbers: list[int] | range, changed: int) -> Iterator[str]:
     yield ",".join(f'"{name}"' for name in COLUMNS) + "\r\n"
     for number in numbers:
-        yield f"{_row(number, changed, chr(34), _NULL_CSV)}\r\n"
+        yield f"{_row(number, changed, chr(34), NULL)}\r\n"
 
 
 def _statements(numbers: list[int] | range, changed: int) -> Iterator[str]:
@@ -100,9 +108,6 @@ def _statements(numbers: list[int] | range, changed: int) -> Iterator[str]:
         row = _row(number, changed, "'", "NULL")
         ends = ";\n" if is_last or place == len(numbers) - 1 else ",\n"
         yield f"{head if is_first else ''}({row}){ends}"
-
-
-_NULL_CSV = "\\N"
 
 
 def _row(number: int, changed: int, quote: str, null: str) -> str:

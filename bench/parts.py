@@ -413,7 +413,9 @@ def _catching_up(sizes: Sizes, folder: Path) -> Part:
 def _seeding(sizes: Sizes, folder: Path) -> Part:
     from bench.seeding import measure_seeding
 
-    return measure_seeding(folder, rows=sizes.exported_rows, times=sizes.exported_times)
+    return measure_seeding(
+        folder, rows=sizes.exported_rows, times=sizes.exported_times, repetitions=sizes.few
+    )
 
 
 def _spark() -> "SparkSession":

@@ -1,13 +1,15 @@
 """Beginning with an export, and comparing with one: rows of a table of 12 columns.
 
 In: how many rows. Out: the time from the files of an export to the published mirror, from CSV and
-from SQL; the memory of that with ten times the rows; and the time of a comparison of the mirror
-with an export that has one row more, one less and one other value, which it must find.
+from SQL, in turn with Spark's copy of the same rows from CSV into a Delta table; the memory of a
+seed with ten times the rows; and the time of a comparison of the mirror with an export that has one
+row more, one less and one other value, which it must find.
 
-Each is measured in a process of its own, on a lake of its own, after an export of a few rows that
+Each is measured in a process of its own, on lakes of its own, after an export of a few rows that
 warms it up. Not measured: the Dagster run around it, and files that are not on this machine.
 """
 
+import itertools
 import shutil
 import time
 from collections.abc import Mapping
@@ -17,11 +19,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bench.apart import apart
-from bench.exports import TABLE, Format, Slip, write_export
+from bench.exports import NULL, SPARK_SCHEMA, TABLE, Format, Slip, write_export
 from bench.goals import Goal, Reached
-from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds
+from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds, measure, measure_in_turn
 from bench.pipeline import Feed
-from bench.results import Part, Result, Shares
+from bench.results import SLOWER, Part, Result, Shares
 from bench.traffic import DATABASE
 from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.session import get_spark
@@ -40,38 +42,42 @@ WARM_UP_ROWS = 2 * INLINE_ROWS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seeded:
-    """One export that became a mirror.
+    """Exports that became mirrors, in turn with Spark's copies of the same rows.
 
     Attributes:
-        seconds: wall time of each step.
-        cpu_seconds: CPU time of all steps.
-        memory: when it was most.
+        sample: the time of all steps.
+        steps: the time of each step, the first time.
+        copied: the time of a copy.
     """
 
-    seconds: Mapping[str, float]
-    cpu_seconds: float
-    memory: Memory
-
-    @property
-    def sample(self) -> Sample:
-        """The time of all steps."""
-        return Sample(seconds=(sum(self.seconds.values()),), cpu_seconds=self.cpu_seconds)
+    sample: Sample
+    steps: Mapping[str, float]
+    copied: Sample
 
 
-def measure_seeding(folder: Path, *, rows: int, times: int) -> Part:
+def measure_seeding(folder: Path, *, rows: int, times: int, repetitions: int) -> Part:
     """Return the times of seeding `rows` and of comparing with them, and the memory of more."""
-    csv = apart(seed_apart, folder / "csv", rows, "csv").result()
-    sql = apart(seed_apart, folder / "sql", rows, "sql").result()
-    more = apart(seed_apart, folder / "more", rows * times, "csv").result()
+    csv = apart(seed_apart, folder / "csv", rows, "csv", repetitions).result()
+    sql = apart(seed_apart, folder / "sql", rows, "sql", repetitions).result()
+    few, _ = apart(memory_apart, folder / "few", rows).result()
+    more, sample = apart(memory_apart, folder / "more", rows * times).result()
     compared = apart(diff_apart, folder / "diff", rows).result()
     note = "" if rows == 1_000_000 else f"{rows:,} rows"
     return Part(
         results=[
             Result(
                 section=SECTION,
+                what=f"{rows:,} rows of CSV to a Delta table by Spark",
+                sample=csv.copied,
+                count=rows,
+            ),
+            Result(
+                section=SECTION,
                 what=f"{rows:,} rows of CSV to a mirror",
                 sample=csv.sample,
                 count=rows,
+                base=csv.copied,
+                compared=f"{SLOWER} that",
                 goal=Goal.SEED_CSV,
                 note=note,
             ),
@@ -80,13 +86,15 @@ def measure_seeding(folder: Path, *, rows: int, times: int) -> Part:
                 what=f"{rows:,} rows of SQL to a mirror",
                 sample=sql.sample,
                 count=rows,
+                base=sql.copied,
+                compared=f"{SLOWER} the same rows from CSV",
                 goal=Goal.SEED_SQL,
                 note=note,
             ),
             Result(
                 section=SECTION,
                 what=f"{rows * times:,} rows of CSV to a mirror",
-                sample=more.sample,
+                sample=sample,
                 count=rows * times,
             ),
             Result(
@@ -99,34 +107,52 @@ def measure_seeding(folder: Path, *, rows: int, times: int) -> Part:
             ),
         ],
         reached=[
-            Reached(goal=Goal.SEED_MEMORY, value=more.memory.total / csv.memory.total, note=note),
+            Reached(goal=Goal.SEED_MEMORY, value=more.total / few.total, note=note),
         ],
-        shares=[Shares(what=f"{rows:,} rows of an export", seconds=tuple(csv.seconds.items()))],
+        shares=[Shares(what=f"{rows:,} rows of an export", seconds=tuple(csv.steps.items()))],
         facts=[
             "Exports: one table of 12 columns, files of a million rows, local[2], without Dagster "
-            f"around it. Most memory with {rows:,} rows: {csv.memory.python} MB in Python and "
-            f"{csv.memory.jvm} MB in the JVM; with {rows * times:,}: {more.memory.python} MB and "
-            f"{more.memory.jvm} MB.",
+            f"around it. Most memory with {rows:,} rows: {few.python} MB in Python and "
+            f"{few.jvm} MB in the JVM; with {rows * times:,}: {more.python} MB and "
+            f"{more.jvm} MB.",
         ],
     )
 
 
-def seed_apart(folder: Path, rows: int, format: Format) -> Seeded:
-    """Seed a mirror from an export.
+def seed_apart(folder: Path, rows: int, format: Format, repetitions: int) -> Seeded:
+    """Seed mirrors from an export, in turn with copies of its rows by Spark.
 
     Raises:
-        ValueError: the mirror does not have the rows that it has to have.
+        ValueError: a mirror or a copy does not have the rows that it has to have.
     """
     spark = get_spark({"spark.master": "local[2]"})
     try:
-        for number, count in enumerate((min(rows, WARM_UP_ROWS), rows)):
-            feed, tso = _feed(spark, folder / str(number))
-            write_export(folder / f"export{number}", count, tso=tso, format=format)
-            done = _seed(feed, folder / f"export{number}", count)
+        few = _Turns(spark, folder / "few", min(rows, WARM_UP_ROWS), format)
+        few.measure(repetitions=1)
+        return _Turns(spark, folder / "all", rows, format).measure(repetitions=repetitions)
     finally:
         spark.stop()
         shutil.rmtree(folder)
-    return done
+
+
+def memory_apart(folder: Path, rows: int) -> tuple[Memory, Sample]:
+    """Return the most memory of seeding a mirror from CSV, and the time of it."""
+    spark = get_spark({"spark.master": "local[2]"})
+    try:
+        _seeded(spark, folder / "few", min(rows, WARM_UP_ROWS))
+        return _seeded(spark, folder / "all", rows)
+    finally:
+        spark.stop()
+        shutil.rmtree(folder)
+
+
+def _seeded(spark: SparkSession, folder: Path, rows: int) -> tuple[Memory, Sample]:
+    feed, tso = _feed(spark, folder)
+    export = folder / "export"
+    write_export(export, rows, tso=tso, format="csv")
+    with MemoryWatch() as watch:
+        sample = measure(lambda: _seed(feed, export, rows), repetitions=1, warm_up=0)
+    return watch.peak, sample
 
 
 def diff_apart(folder: Path, rows: int) -> Sample:
@@ -173,20 +199,58 @@ def _feed(spark: SparkSession, folder: Path) -> tuple[Feed, int]:
     return feed, tso
 
 
-def _seed(feed: Feed, export: Path, rows: int) -> Seeded:
+def _seed(feed: Feed, export: Path, rows: int) -> dict[str, float]:
+    """Seed a mirror from an export, and return the time of each step."""
     seconds: dict[str, float] = {}
     steps = {
         "land and decode": lambda: seed(feed.spark, feed.paths, feed.changefeed, str(export)),
         "register": lambda: register_new(feed.paths, feed.changefeed),
         "apply": feed.apply,
     }
-    cpu_began = cpu_seconds()
-    with MemoryWatch() as watch:
-        for name, step in steps.items():
-            began = time.perf_counter()
-            step()
-            seconds[name] = time.perf_counter() - began
+    for name, step in steps.items():
+        began = time.perf_counter()
+        step()
+        seconds[name] = time.perf_counter() - began
     found = {mirror.table: mirror.rows for mirror in require_cut(feed.paths).mirrors}
     if found != {TABLE: rows}:
         raise ValueError(f"the mirrors have {found} rows and not {rows:,}")
-    return Seeded(seconds=seconds, cpu_seconds=cpu_seconds() - cpu_began, memory=watch.peak)
+    return seconds
+
+
+class _Turns:
+    """Seeds of one export into empty lakes, and copies of its rows, one after the other."""
+
+    def __init__(self, spark: SparkSession, folder: Path, rows: int, format: Format) -> None:
+        self._spark, self._folder, self._rows = spark, folder, rows
+        self._lakes = itertools.count()
+        self._prepare()  # a new changefeed has the same TSOs each time, so one export serves all
+        self._export, self._csv = folder / "export", folder / "csv"
+        write_export(self._csv, rows, tso=self._tso, format="csv")
+        if format == "csv":
+            self._export = self._csv
+        else:
+            write_export(self._export, rows, tso=self._tso, format=format)
+        self._steps: list[dict[str, float]] = []
+        self._copy_path = folder / "copy"
+
+    def measure(self, *, repetitions: int) -> Seeded:
+        seeded, copied = measure_in_turn(
+            [self._seed, self._copy], repetitions=repetitions, warm_up=0, before=self._prepare
+        )
+        copy = self._spark.read.format("delta").load(str(self._copy_path))
+        found = copy.dropna(subset=["price", "ordered_at", "changed_at", "day"]).count()
+        if found != self._rows:
+            raise ValueError(f"the copy has {found} whole rows and not {self._rows:,}")
+        return Seeded(sample=seeded, copied=copied, steps=self._steps[0])
+
+    def _prepare(self) -> None:
+        self._feed, self._tso = _feed(self._spark, self._folder / str(next(self._lakes)))
+
+    def _seed(self) -> None:
+        self._steps.append(_seed(self._feed, self._export, self._rows))
+
+    def _copy(self) -> None:
+        rows = self._spark.read.csv(
+            str(self._csv / "*.csv"), schema=SPARK_SCHEMA, header=True, escape="\\", nullValue=NULL
+        )
+        rows.write.format("delta").mode("overwrite").save(str(self._copy_path))
