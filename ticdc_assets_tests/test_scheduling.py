@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets_tests.scheduling import OneOwner, shares_a_jvm
+from ticdc_assets_tests.scheduling import OneOwner, Sharing, sharing_of
 
 SHARING = "def test_it(tmp_path, spark: SparkSession) -> None: ...\n"
 OTHER = "def test_it(tmp_path: Path) -> None: ...  # without spark\n"
@@ -59,7 +59,7 @@ def finish(scheduler: OneOwner, worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("quick", [0, 1], ids=["owner", "other"])
-def test_the_first_worker_has_the_jvms_until_another_has_nothing_else(
+def test_the_first_worker_has_spark_until_another_has_nothing_else(
     tmp_path: Path, quick: int
 ) -> None:
     files = {
@@ -79,9 +79,23 @@ def test_the_first_worker_has_the_jvms_until_another_has_nothing_else(
     assert {name.removeprefix("test_")[:3] for name in given[1 - quick]} == {others}
 
 
-def test_files_that_share_are_known_by_their_parameters(tmp_path: Path, root: Path) -> None:
+def test_lakes_of_the_run_come_first_and_stay_with_their_worker(tmp_path: Path) -> None:
+    lakes = "def test_it(golden_lakes: GoldenLakes) -> None: ...\n"
+    files = {"test_other.py": OTHER, "test_spark.py": SHARING, "test_lakes.py": lakes}
+    files |= {f"test_more{number}.py": SHARING for number in range(3)}
+    scheduler, (owner, other) = scheduled(tmp_path, files)
+    assert owner.files[0] == "test_lakes.py"
+    assert other.files[0] == "test_other.py"
+    finish(scheduler, other)
+    assert sorted(owner.files + other.files) == sorted(files)
+
+
+def test_files_that_share_are_known_by_their_parameters(root: Path) -> None:
     tests = root / "ticdc_assets_tests"
-    for name in ("lake/test_killed_runs.py", "e2e/test_gaps.py", "reading/test_embedded.py"):
-        assert shares_a_jvm(tests / name), name
-    for name in ("wire/test_batch.py", "e2e/test_payloads.py", "defs/test_run.py"):
-        assert not shares_a_jvm(tests / name), name
+    for sharing, names in {
+        Sharing.LAKES: ("reading/test_embedded.py", "lake/test_golden_mirrors.py"),
+        Sharing.SPARK: ("lake/test_killed_runs.py", "lake/test_golden_options.py"),
+        Sharing.NOTHING: ("wire/test_batch.py", "e2e/test_gaps.py", "e2e/test_demo.py"),
+    }.items():
+        for name in names:
+            assert sharing_of(tests / name) is sharing, name

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from dagster._core.execution.backfill import BulkActionStatus
-from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.defs.run import open_instance, run_sync, ui_command
@@ -78,7 +77,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 
 @pytest.fixture(scope="module")
-def settings(shop: Shop, spark: SparkSession) -> Iterator[Settings]:
+def settings(shop: Shop, class_archive: None) -> Iterator[Settings]:
     """A changefeed that was synced yesterday and today, and is too far behind."""
     folder = shop.folder
     (folder / "changefeeds.yaml").write_text(

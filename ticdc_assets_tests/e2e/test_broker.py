@@ -5,7 +5,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 @pytest.fixture
-def feed(broker: OwnBroker, topic: str, tmp_path: Path, spark: Any) -> WrittenFeed:
+def feed(broker: OwnBroker, topic: str, tmp_path: Path) -> WrittenFeed:
     return WrittenFeed.made(broker, topic, tmp_path)
 
 
@@ -38,7 +37,6 @@ def test_golden_messages_through_the_broker(
     broker: OwnBroker,
     topic: str,
     tmp_path: Path,
-    spark: Any,
     golden_dir: Callable[..., Path],
 ) -> None:
     scenario = Scenario(golden_dir("simple-json", name))
@@ -88,7 +86,7 @@ def by_partition(
 
 
 def test_a_workload_that_goes_on_while_we_sync(
-    broker: OwnBroker, topic: str, tmp_path: Path, spark: Any
+    broker: OwnBroker, topic: str, tmp_path: Path
 ) -> None:
     feed = TopicFeed.of(broker, topic, tmp_path)
     simulator = run_simulator(
@@ -177,9 +175,7 @@ def test_a_partition_added_later(feed: WrittenFeed) -> None:
     assert feed.rows == feed.truth
 
 
-def test_a_partition_that_is_never_written(
-    broker: OwnBroker, topic: str, tmp_path: Path, spark: Any
-) -> None:
+def test_a_partition_that_is_never_written(broker: OwnBroker, topic: str, tmp_path: Path) -> None:
     feed = WrittenFeed.made(
         broker, topic, tmp_path, options=FeedOptions(unwritten_partitions=frozenset({1}))
     )

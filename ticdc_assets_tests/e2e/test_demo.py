@@ -54,7 +54,7 @@ def orders() -> dict[int, dict[str, Any]]:
     return {int(row["order_id"]): row for row in table.to_pylist()}
 
 
-def test_the_demo(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo(class_archive: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TICDC_CHANGEFEEDS", "TICDC_LAKE", HOME_VARIABLE):
         monkeypatch.setenv(name, "")  # so that what `use_demo` sets is taken back
     folder, port = tmp_path / ".demo", free_port()

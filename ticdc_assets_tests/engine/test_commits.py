@@ -606,12 +606,11 @@ def test_a_history_is_named_by_its_own_commit(
         by_spark(spark, path, operation)
 
     for seed, target in enumerate(
-        (None, (SparkCommit, "find", finding), (history_writing, "give_features", giving)), 1
+        ((SparkCommit, "find", finding), (history_writing, "give_features", giving)), 1
     ):
         found.write(seed=seed)
         with monkeypatch.context() as patch:
-            if target is not None:
-                patch.setattr(*target)
+            patch.setattr(*target)
             mirror = found.synced()
         rows = history_in_spark(spark, found.feed.paths, mirror)
         assert rows.count() == mirror.history_rows

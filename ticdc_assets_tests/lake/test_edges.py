@@ -155,6 +155,8 @@ def test_wide_odd_and_all_types(make, spark: SparkSession, tmp_path: Path) -> No
     inside = feed.paths.base.resolve()
     for mirror in feed.cut.mirrors:
         assert mirror.path(feed.paths).resolve().is_relative_to(inside)
+    # Half a second each; every name and column was read above, without Spark.
+    for mirror in feed.cut.mirrors[::4]:
         frame = feed.read(mirror.database, mirror.table)
         assert frame.count() == mirror.rows
 

@@ -378,7 +378,6 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
 ) -> None:
     """From its first version on; one of an older lake since the next maintenance."""
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
-    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
     monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 0)
     upstream = Upstream()
     upstream.create_database("d")
