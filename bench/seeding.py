@@ -59,8 +59,9 @@ def measure_seeding(folder: Path, *, rows: int, times: int, repetitions: int) ->
     """Return the times of seeding `rows` and of comparing with them, and the memory of more."""
     csv = apart(seed_apart, folder / "csv", rows, "csv", repetitions).result()
     sql = apart(seed_apart, folder / "sql", rows, "sql", repetitions).result()
-    few, _ = apart(memory_apart, folder / "few", rows).result()
-    more, sample = apart(memory_apart, folder / "more", rows * times).result()
+    # Several times: the longer something runs, the higher is its highest moment.
+    few, _ = apart(memory_apart, folder / "few", rows, repetitions).result()
+    more, sample = apart(memory_apart, folder / "more", rows * times, 1).result()
     compared = apart(diff_apart, folder / "diff", rows).result()
     note = "" if rows == 1_000_000 else f"{rows:,} rows"
     return Part(
@@ -112,9 +113,9 @@ def measure_seeding(folder: Path, *, rows: int, times: int, repetitions: int) ->
         shares=[Shares(what=f"{rows:,} rows of an export", seconds=tuple(csv.steps.items()))],
         facts=[
             "Exports: one table of 12 columns, files of a million rows, local[2], without Dagster "
-            f"around it. Most memory with {rows:,} rows: {few.python} MB in Python and "
-            f"{few.jvm} MB in the JVM; with {rows * times:,}: {more.python} MB and "
-            f"{more.jvm} MB.",
+            f"around it. Most memory of {repetitions} seeds of {rows:,} rows, one after the other: "
+            f"{few.python} MB in Python and {few.jvm} MB in the JVM; of one of {rows * times:,}: "
+            f"{more.python} MB and {more.jvm} MB.",
         ],
     )
 
@@ -135,23 +136,24 @@ def seed_apart(folder: Path, rows: int, format: Format, repetitions: int) -> See
         shutil.rmtree(folder)
 
 
-def memory_apart(folder: Path, rows: int) -> tuple[Memory, Sample]:
-    """Return the most memory of seeding a mirror from CSV, and the time of it."""
+def memory_apart(folder: Path, rows: int, times: int) -> tuple[Memory, Sample]:
+    """Seed mirrors from CSV, one after the other; return the most memory, and the time of each."""
     spark = get_spark({"spark.master": "local[2]"})
     try:
-        _seeded(spark, folder / "few", min(rows, WARM_UP_ROWS))
-        return _seeded(spark, folder / "all", rows)
+        _seeded(spark, folder / "warm-up", min(rows, WARM_UP_ROWS), 1)
+        return _seeded(spark, folder / "measured", rows, times)
     finally:
         spark.stop()
         shutil.rmtree(folder)
 
 
-def _seeded(spark: SparkSession, folder: Path, rows: int) -> tuple[Memory, Sample]:
-    feed, tso = _feed(spark, folder)
+def _seeded(spark: SparkSession, folder: Path, rows: int, times: int) -> tuple[Memory, Sample]:
+    feeds = [_feed(spark, folder / str(number)) for number in range(times)]
     export = folder / "export"
-    write_export(export, rows, tso=tso, format="csv")
+    write_export(export, rows, tso=feeds[0][1], format="csv")
+    left = iter(feeds)
     with MemoryWatch() as watch:
-        sample = measure(lambda: _seed(feed, export, rows), repetitions=1, warm_up=0)
+        sample = measure(lambda: _seed(next(left)[0], export, rows), repetitions=times, warm_up=0)
     return watch.peak, sample
 
 
@@ -223,7 +225,7 @@ class _Turns:
     def __init__(self, spark: SparkSession, folder: Path, rows: int, format: Format) -> None:
         self._spark, self._folder, self._rows = spark, folder, rows
         self._lakes = itertools.count()
-        self._prepare()  # a new changefeed has the same TSOs each time, so one export serves all
+        self._prepare()  # a new changefeed has the same TSOs as the last, so one export serves all
         self._export, self._csv = folder / "export", folder / "csv"
         write_export(self._csv, rows, tso=self._tso, format="csv")
         if format == "csv":
