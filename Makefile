@@ -85,8 +85,8 @@ ui: setup ## Open the demo's instance in the Dagster UI
 	@$(BIN)/ticdc-assets ui --demo .demo
 
 # So many programs share the files of tests: one more than two cores, as programs also wait. The first
-# one runs those that share a Spark session and a broker, as long as there are any; another that helps
-# it starts its own, so each may take about 4 GB of memory. WORKERS= runs one.
+# one runs those that share a Spark session, as long as there are any; another that helps it starts its
+# own, so each may take about 4 GB of memory. WORKERS= runs one.
 WORKERS ?= 3
 PYTEST = $(BIN)/python -m pytest $(if $(WORKERS),-n $(WORKERS) --dist loadfile \
 	--no-loadscope-reorder --max-worker-restart 0)

@@ -351,14 +351,14 @@ TARGETS: Mapping[Goal, Target] = {
         what="an export to a mirror: a table of 12 columns, from CSV, against Spark's copy of it "
         "into a Delta table",
         figure=Figure.CPU_RATIO,
-        bound=2.5,
+        bound=2.2,
         unit="x the CPU",
         at_most=True,
     ),
     Goal.SEED_SQL: Target(
         what="the same from SQL, against the copy from CSV",
         figure=Figure.CPU_RATIO,
-        bound=4,
+        bound=2.2,
         unit="x the CPU",
         at_most=True,
     ),
