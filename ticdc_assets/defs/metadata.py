@@ -33,6 +33,8 @@ from ticdc_assets.tso import lag_seconds, to_datetime
 
 Metadata: TypeAlias = dict[str, dg.MetadataValue]
 
+_FILES_TOLD = 100
+
 LOOKED_AT_BATCH = "change_log_batch"
 """Name of the newest batch of the change log that an apply looked at; the sensor reads it."""
 
@@ -167,6 +169,7 @@ def seeding_metadata(seeding: Seeding, paths: LakePaths) -> Metadata:
         "excluded_tables": dg.MetadataValue.int(seeding.excluded),
         "refused_tables": dg.MetadataValue.json(refused),
         "skipped_files": dg.MetadataValue.json(dict(seeding.skipped)),
+        "unterminated_files": dg.MetadataValue.json(list(seeding.unterminated[:_FILES_TOLD])),
     }
 
 

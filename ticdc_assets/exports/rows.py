@@ -130,6 +130,28 @@ def read_rows(
         yield _problem(part.file, line, f"the file cannot be read further: {shorten(str(error))}")
 
 
+def ends_with_a_row(
+    filesystem: fs.FileSystem, root: str, file: ExportFile, dialect: CsvDialect
+) -> bool:
+    """Tell whether the end of a file is that of a row, as far as its last bytes can tell.
+
+    A CSV file whose last row has no line terminator may have been cut within the last value of that
+    row. In other formats, and in compressed files, `read_rows` tells what was cut off.
+    """
+    if file.format != "csv" or file.compression is not None or not file.size:
+        return True
+    terminator = dialect.terminator.encode()
+    # As in `csv_rows`, a row that ends by "\n" may end so whatever is before it.
+    wanted = b"\n" if terminator.endswith(b"\n") else terminator
+    try:
+        with filesystem.open_input_file(f"{root}/{file.path}") as opened:
+            size = opened.size()
+            opened.seek(max(0, size - len(wanted)))
+            return bytes(opened.read(len(wanted))) in (wanted, b"")
+    except (OSError, pa.ArrowException):
+        return True  # `read_rows` tells it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
     rows: "pa.Array[Any]"

@@ -9,7 +9,6 @@ Why running it again is safe: the append carries the number of the seed as trans
 Files of a killed run have no effect (`files`).
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.engine.appending import TableLayout, append_files
 from ticdc_assets.engine.cluster import require_before_landing
 from ticdc_assets.engine.control import LOG_RETENTION
@@ -79,21 +77,8 @@ class ExportPart:
 @dataclass(slots=True, kw_only=True)
 class _Landed:
     files: list[WrittenFile] = field(default_factory=list[WrittenFile])
-    rows: Counter[int] = field(default_factory=Counter[int])
-    problems: Counter[int] = field(default_factory=Counter[int])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LandedRows:
-    """What was landed of a seed.
-
-    Attributes:
-        rows: rows by table.
-        problems: files that could not be read to their end, by table.
-    """
-
-    rows: Counter[TableName]
-    problems: Counter[TableName]
+    rows: int = 0
+    unterminated: list[str] = field(default_factory=list[str])
 
 
 def land_seed(
@@ -101,7 +86,7 @@ def land_seed(
     paths: LakePaths,
     seeds: Sequence[Seed],
     files: Sequence[Sequence[ExportFile]],
-) -> LandedRows:
+) -> tuple[str, ...]:
     """Land the rows of tables that are seeded together.
 
     Args:
@@ -109,6 +94,9 @@ def land_seed(
         paths: tables of the changefeed.
         seeds: the tables; they share number, TSO and folder.
         files: the files of each.
+
+    Returns:
+        CSV files whose last row has no line terminator, so that they may have been cut in it.
     """
     first = seeds[0]
     size = sum(file.size * (_EXPANSION if file.compression else 1) for own in files for file in own)
@@ -122,9 +110,9 @@ def land_seed(
         for landed in runs_on.run(_landing(paths, seeds), some, tasks=runs_on.workers):
             found.files += landed.files
             found.rows += landed.rows
-            found.problems += landed.problems
+            found.unterminated += landed.unterminated
         done += len(some)
-        tell(f"landed {found.rows.total():,} rows from {done} of {len(parts)} parts of files")
+        tell(f"landed {found.rows:,} rows from {done} of {len(parts)} parts of files")
     append_files(
         spark,
         paths.snapshot_rows,
@@ -135,10 +123,7 @@ def land_seed(
         metadata={"seed": first.seed},
         layout=TableLayout(configuration={"delta.logRetentionDuration": LOG_RETENTION}),
     )
-    return LandedRows(
-        rows=Counter({seeds[number].name: count for number, count in found.rows.items()}),
-        problems=Counter({seeds[number].name: count for number, count in found.problems.items()}),
-    )
+    return tuple(sorted(found.unterminated))
 
 
 def _parts(
@@ -171,7 +156,7 @@ def _waves(parts: Sequence[ExportPart], workers: int) -> Iterator[Sequence[Expor
 def _landing(
     paths: LakePaths, seeds: Sequence[Seed]
 ) -> Callable[[Iterable[ExportPart]], Iterator[_Landed]]:
-    from ticdc_assets.exports.rows import read_rows
+    from ticdc_assets.exports.rows import ends_with_a_row, read_rows
 
     table, folder = paths.snapshot_rows, seeds[0].folder
     known = [(seed.database, seed.table, seed.dialect) for seed in seeds]
@@ -184,13 +169,14 @@ def _landing(
         for part in parts:
             database, name, dialect = known[part.number]
             for rows in _groups(read_rows(filesystem, root, part.part, dialect)):
-                problems = rows.num_rows - rows["problem"].null_count
-                landed.problems[part.number] += problems
-                landed.rows[part.number] += rows.num_rows - problems
+                landed.rows += rows["problem"].null_count
                 writer = writer or FileWriter(
                     table, SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=("row", "line")
                 )
                 writer.write(_placed(rows, number, landed_at, database, name, tso))
+            is_last = part.part.end is None
+            if is_last and not ends_with_a_row(filesystem, root, part.part.file, dialect):
+                landed.unterminated.append(part.part.file.path)
         if writer is not None:
             landed.files.append(writer.close())
         yield landed

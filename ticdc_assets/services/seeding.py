@@ -75,6 +75,8 @@ class Seeding:
         refused: why others were not seeded, by (database, table).
         excluded: tables that the configuration leaves out.
         skipped: what else the export has, by kind.
+        unterminated: CSV files that this run landed, and whose last row has no line terminator. If
+            one was cut there, the last value of that row is too short.
     """
 
     tso: int
@@ -82,6 +84,7 @@ class Seeding:
     refused: Mapping[TableName, str]
     excluded: int
     skipped: Mapping[str, int]
+    unterminated: tuple[str, ...]
 
     @property
     def rows(self) -> int:
@@ -157,10 +160,11 @@ def seed(
             again.append(before)
         else:
             new.append((item, table))
+    unterminated: tuple[str, ...] = ()
     if new:
         seeds = [item for item, _ in new]
         write_seeds(paths, seeds)
-        land_seed(spark, paths, seeds, [table.files for _, table in new])
+        unterminated = land_seed(spark, paths, seeds, [table.files for _, table in new])
         decode_new(spark, paths, changefeed)
     seeded = [*((item, True) for item, _ in new), *((item, False) for item in again)]
     return Seeding(
@@ -169,6 +173,7 @@ def seed(
         refused=refused,
         excluded=excluded,
         skipped=export.skipped,
+        unterminated=unterminated,
     )
 
 

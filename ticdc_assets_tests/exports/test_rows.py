@@ -19,7 +19,7 @@ from ticdc_assets.exports import rows as rows_module
 from ticdc_assets.exports.dialect import BinaryText, CsvDialect
 from ticdc_assets.exports.folder import opened_folder, read_export
 from ticdc_assets.exports.images import ImageMaker
-from ticdc_assets.exports.rows import read_rows, split_file
+from ticdc_assets.exports.rows import ends_with_a_row, read_rows, split_file
 from ticdc_assets.exports.tables import exported_schema
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets_tests.exports.writing import Value, csv_row, sql_row
@@ -283,6 +283,35 @@ def test_more_rows_than_there_are_places_for(
     found, lines = read(tmp_path, "d.t.000.csv", content, dialect)
     assert found == images(rows)
     assert lines == list(range(1, count + 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "terminator", "ends"),
+    [
+        ("d.t.000.csv", b"1,2\r\n3,4\r\n", "\r\n", True),
+        ("d.t.000.csv", b"1,2\r\n3,4", "\r\n", False),
+        ("d.t.000.csv", b"1,2\r\n3,4\r", "\r\n", False),
+        # A row may end by a line feed alone where the terminator does.
+        ("d.t.000.csv", b"1,2\n3,4\n", "\r\n", True),
+        ("d.t.000.csv", b"1,2|\n3,4|\n", "|\n", True),
+        ("d.t.000.csv", b"1,2||3,4||", "||", True),
+        ("d.t.000.csv", b"1,2||3,4|", "||", False),
+        ("d.t.000.csv", b"1", "||", False),
+        ("d.t.000.csv", b"", "\r\n", True),
+        ("d.t.000.sql", b"INSERT INTO t VALUES (1,2)", "\r\n", True),
+        ("d.t.000.csv.gz", b"cut", "\r\n", True),
+    ],
+)
+def test_a_file_of_csv_says_whether_its_last_row_ends(
+    tmp_path: Path, name: str, content: bytes, terminator: str, ends: bool
+) -> None:
+    (tmp_path / "d.t-schema.sql").write_text(CREATE + ";\n")
+    (tmp_path / name).write_bytes(content)
+    (table,) = read_export(str(tmp_path), tso=1).tables
+    dialect = CsvDialect(terminator=terminator)
+    filesystem, root = opened_folder(str(tmp_path))
+    (file,) = table.files
+    assert ends_with_a_row(filesystem, root, file, dialect) is ends
 
 
 @pytest.mark.parametrize("end", ["", " \n", ";", ";\n", "; \r\n\n"])

@@ -37,6 +37,7 @@ from ticdc_assets.simulator.shop import ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.tso import from_datetime
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.simulator.builders import churn, fill
 
@@ -327,6 +328,19 @@ def test_what_is_no_row_is_quarantined_and_redriven(spark: SparkSession, tmp_pat
     scene.sync()
     scene.require_truth()
     assert read_quarantine(scene.feed.paths) == []
+
+
+def test_a_file_that_may_have_been_cut_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    scene = Scene(spark, tmp_path)
+    scene.feed.write(scene.changefeed.tick())
+    commands = Commands(tmp_path)
+    commands.add_capture("feed", scene.feed.changefeed.source.path, timezone=TIMEZONE)
+    path = tmp_path / "export" / "d.keyed.000000000.csv"
+    path.write_bytes(path.read_bytes().rstrip(b'"\r\n'))
+    told = commands.done("seed", "feed", tmp_path / "export")
+    assert f"feed: {path.name} does not end with a line terminator" in told
+    assert told.count("line terminator") == 1
+    assert "line terminator" not in commands.done("seed", "feed", tmp_path / "export")
 
 
 def test_seeded_rows_are_there_again_after_a_rebuild(spark: SparkSession, tmp_path: Path) -> None:
