@@ -212,6 +212,7 @@ class _CutOff:
         self._registered = commit_metadata(paths.schema_registry).get("batch", 0)
         self._newest_schemas = statistics.newest_batch(SCHEMA_KINDS)
         self._compared = _compared(paths, statistics)
+        self._has_unapplied = cuts[-1].batch < statistics.batch
         self._tsos = {item.tso for item in read_seeds(paths)}
         self._faults = [
             row for row in read_quarantine(paths, open_only=False) if row["stage"] == "apply"
@@ -324,8 +325,9 @@ class _CutOff:
     def _came_late(self, cut: Cut) -> bool:
         """Whether rows landed after the cut that are at or below it and may be no replays."""
         later = [item for item in self._cuts if item.number > cut.number]
-        told = [item for item in later if item.late]
-        if not told and not cut.es_only:
+        is_told = any(item.late for item in later)
+        # Of a batch that no cut has yet, after a killed sync or a rewind, no cut tells anything.
+        if not is_told and not self._has_unapplied and not cut.es_only:
             return False
         if cut.number < self._truncation_point.number:
             return True  # the rows that would tell are gone

@@ -20,6 +20,7 @@ from ticdc_assets.engine.fencing import guarded
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import LeaseLostError, NotFoundError
 from ticdc_assets.pipeline.cuts import Cut, read_cuts
+from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.positions import read_position
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.quarantine import (
@@ -41,6 +42,7 @@ from ticdc_assets.services import redriving, retention
 from ticdc_assets.services.kept_cuts import kept_cuts
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.retention import retain
+from ticdc_assets.services.rewinding import rewind
 from ticdc_assets.services.verifying import verify
 from ticdc_assets.simulator.alterations import AddColumn, AddPrimaryKey
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -441,6 +443,36 @@ def test_a_base_is_chosen_before_the_rows_that_tell_against_it_are_removed(
     assert done.notes == (
         "raw_messages is not truncated further: cut 1 cannot be a base cut: rows came late to it",
     )
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("how", ["a sync that was killed", "a rewind"])
+def test_no_cut_is_a_base_below_rows_that_no_cut_has(
+    how: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A row came late, and the cut that would tell it is not made yet, or is void."""
+    _, changefeed = keyed_upstream()
+    records = list(changefeed.tick())
+    late = an_insert(records)
+    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY, raw_messages=DAY))
+    feed.write([without(item) if item is late else item for item in records])
+    feed.sync()
+    older = feed.cut
+    feed.write(sent_later(changefeed, [late]))
+    if how == "a rewind":
+        feed.sync()
+        assert feed.cut.late == 1
+        rewind(spark, feed.paths, feed.changefeed, by="test", number=older.number)
+    else:
+        feed.land()
+        decode_new(spark, feed.paths, feed.changefeed)
+    done = truncated(feed, feed.cut)
+    assert (done.changes, done.records) == (0, 0)
+    for table, note in zip(("change_log", "raw_messages"), done.notes, strict=True):
+        assert note.startswith(f"{table} is not truncated further: ")
+        assert note.endswith("cannot be a base cut: rows came late to it")
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
 
 
 @pytest.mark.spark
