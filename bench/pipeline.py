@@ -25,7 +25,7 @@ from bench.results import SLOWER, Result
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
 from ticdc_assets.engine.control import keeping, read_rows, write_table
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.pipeline.cuts import newest_cut
+from ticdc_assets.pipeline.cuts import newest_cut, require_cut
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.mirrors import apply_changes
@@ -280,7 +280,7 @@ def _plain_merge(
         .option("delta.columnMapping.mode", "name")
         .save(copied)
     )
-    every = max(1, require_mirror(feed.paths, *name).rows // changes)
+    every = max(1, require_mirror(require_cut(feed.paths), *name).rows // changes)
     source: DataFrame = spark.createDataFrame(
         rows.where(f"id % {every} = 0").limit(changes).toArrow()
     )
