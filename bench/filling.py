@@ -65,7 +65,7 @@ class Filled:
     def path(self) -> Path:
         """Where the mirror's table is."""
         (mirror,) = require_cut(self.feed.paths).mirrors
-        return mirror.path(self.feed.paths)
+        return Path(str(mirror.path(self.feed.paths)))
 
 
 @contextmanager

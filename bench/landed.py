@@ -53,10 +53,8 @@ def measure_landed(
         produce(source, traffic.opening)
         produce(source, traffic.changes(once))
         feed.sync()
-        tables = [
-            (feed.paths.raw_messages, RAW_SCHEMA, _files(feed.paths.raw_messages)),
-            (feed.paths.change_log, CHANGE_LOG_SCHEMA, _files(feed.paths.change_log)),
-        ]
+        raw, log = (Path(str(table)) for table in (feed.paths.raw_messages, feed.paths.change_log))
+        tables = [(raw, RAW_SCHEMA, _files(raw)), (log, CHANGE_LOG_SCHEMA, _files(log))]
 
         def more() -> None:
             produce(source, traffic.changes(changes))

@@ -100,9 +100,7 @@ class Feed:
 
     def read(self, name: TableName) -> DataFrame:
         """Return the rows of a mirror at the newest cut."""
-        settings = Settings(
-            changefeeds=(self.changefeed,), lake=self.paths.root, path=self.paths.root / "none"
-        )
+        settings = Settings(changefeeds=(self.changefeed,), lake=self.paths.root, path=Path("none"))
         return read_mirror(self.spark, self.changefeed.name, *name, settings=settings)
 
 

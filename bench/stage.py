@@ -80,7 +80,7 @@ def _one_format(
 
     def forget() -> None:
         for path in (feed.paths.change_log, feed.paths.change_groups, feed.paths.quarantine):
-            shutil.rmtree(path, ignore_errors=True)
+            shutil.rmtree(str(path), ignore_errors=True)
 
     floor, decoding = measure_in_turn(
         [copy, lambda: decode_new(spark, feed.paths, feed.changefeed)],
