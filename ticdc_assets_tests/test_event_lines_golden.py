@@ -460,6 +460,7 @@ COMPARED = {
 """For each variant, its options among them, the rows and values that were compared."""
 
 
+@pytest.mark.thorough
 def test_how_much_was_compared() -> None:
     total: dict[str, tuple[int, int]] = {}
     for folder in FOLDERS:
