@@ -11,13 +11,12 @@ from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
 from ticdc_assets.exports.dialect import OUTPUT_DIALECTS, dialect_of
+from ticdc_assets.observe.wording import listed
 from ticdc_assets.report.texts import visible
 
 if TYPE_CHECKING:
     from ticdc_assets.services.diffing import SourceDifference
 
-
-_FILES_TOLD = 20
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -127,13 +126,14 @@ def seed(
         click.echo(f"{changefeed}: {database}.{table}: not seeded: {reason}")
     for kind, count in sorted(seeding.skipped.items()):
         click.echo(f"{changefeed}: skipped {count} files: {kind}")
-    for path in seeding.unterminated[:_FILES_TOLD]:
+    if seeding.unterminated:
+        findings = [
+            f"{visible(path)} does not end with a line terminator" for path in seeding.unterminated
+        ]
         click.echo(
-            f"{changefeed}: {visible(path)} does not end with a line terminator: if it was cut "
-            "there, its last value is too short"
+            f"{changefeed}: {listed(findings)}: "
+            "if a file was cut there, its last value is too short"
         )
-    if len(seeding.unterminated) > _FILES_TOLD:
-        click.echo(f"{changefeed}: and {len(seeding.unterminated) - _FILES_TOLD} files more")
     if seeding.excluded:
         click.echo(
             f"{changefeed}: {seeding.excluded} tables of the export are left out by `tables`"

@@ -16,6 +16,7 @@ from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.defs.table_schemas import mirror_columns, table_of
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.status import ACCOUNT_COUNTS
+from ticdc_assets.observe.wording import listed
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut
 from ticdc_assets.pipeline.decoding import Decoding
@@ -32,8 +33,6 @@ from ticdc_assets.services.seeding import SeededRows, Seeding
 from ticdc_assets.tso import lag_seconds, to_datetime
 
 Metadata: TypeAlias = dict[str, dg.MetadataValue]
-
-_FILES_TOLD = 100
 
 LOOKED_AT_BATCH = "change_log_batch"
 """Name of the newest batch of the change log that an apply looked at; the sensor reads it."""
@@ -169,7 +168,7 @@ def seeding_metadata(seeding: Seeding, paths: LakePaths) -> Metadata:
         "excluded_tables": dg.MetadataValue.int(seeding.excluded),
         "refused_tables": dg.MetadataValue.json(refused),
         "skipped_files": dg.MetadataValue.json(dict(seeding.skipped)),
-        "unterminated_files": dg.MetadataValue.json(list(seeding.unterminated[:_FILES_TOLD])),
+        "unterminated_files": dg.MetadataValue.text(listed(seeding.unterminated)),
     }
 
 

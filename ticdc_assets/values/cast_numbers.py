@@ -76,7 +76,7 @@ def rounded_decimal(number: Decimal, places: int = 0) -> Decimal | None:
     """Return `number` with `places` digits behind the point, halves away from zero."""
     if number.adjusted() > MAX_DECIMAL_DIGITS:
         return None
-    return number.quantize(shifted_decimal(Decimal(1), -places), context=_WIDE)
+    return number.quantize(Decimal(1).scaleb(-places), context=_WIDE)
 
 
 def shifted_decimal(number: Decimal, places: int) -> Decimal:

@@ -138,21 +138,21 @@ def whole_prefix(text: str) -> int:
 def to_decimal(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is DECIMAL."""
     size = decimal_size(new)
+    if size is None:
+        return _through_number(old, new, lambda _: None)
+    precision, scale = size
     unsigned = is_unsigned(new)
+    most = shifted_decimal(Decimal(10**precision - 1), -scale)
+    least, zero = most.copy_negate(), Decimal(0)
 
     def make(datum: Datum) -> str | None:
-        if size is None:
-            return None
-        precision, scale = size
         number = _exact(datum)
-        zero = Decimal(0)
         if unsigned and number < 0:
             number = zero
-        most = shifted_decimal(Decimal(10**precision - 1), -scale)
         if number.adjusted() <= MAX_DECIMAL_DIGITS:
             number = rounded_decimal(number, scale) or zero
-        clipped = min(max(number, most.copy_negate()), most)
-        return format(clipped if clipped else shifted_decimal(zero, -scale), "f")
+        clipped = min(max(number, least), most)
+        return format(clipped if clipped else zero.scaleb(-scale), "f")
 
     return _through_number(old, new, make)
 
