@@ -12,7 +12,8 @@ warms it up. Not measured: the Dagster run around it, and files that are not on 
 import itertools
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,25 +127,17 @@ def seed_apart(folder: Path, rows: int, format: Format, repetitions: int) -> See
     Raises:
         ValueError: a mirror or a copy does not have the rows that it has to have.
     """
-    spark = get_spark({"spark.master": "local[2]"})
-    try:
+    with _session(folder) as spark:
         few = _Turns(spark, folder / "few", min(rows, WARM_UP_ROWS), format)
         few.measure(repetitions=1)
         return _Turns(spark, folder / "all", rows, format).measure(repetitions=repetitions)
-    finally:
-        spark.stop()
-        shutil.rmtree(folder)
 
 
 def memory_apart(folder: Path, rows: int, times: int) -> tuple[Memory, Sample]:
     """Seed mirrors from CSV, one after the other; return the most memory, and the time of each."""
-    spark = get_spark({"spark.master": "local[2]"})
-    try:
+    with _session(folder) as spark:
         _seeded(spark, folder / "warm-up", min(rows, WARM_UP_ROWS), 1)
         return _seeded(spark, folder / "measured", rows, times)
-    finally:
-        spark.stop()
-        shutil.rmtree(folder)
 
 
 def _seeded(spark: SparkSession, folder: Path, rows: int, times: int) -> tuple[Memory, Sample]:
@@ -163,8 +156,7 @@ def diff_apart(folder: Path, rows: int) -> Sample:
     Raises:
         ValueError: other than these three are found.
     """
-    spark = get_spark({"spark.master": "local[2]"})
-    try:
+    with _session(folder) as spark:
         feed, tso = _feed(spark, folder / "feed")
         write_export(folder / "same", rows, tso=tso, format="csv")
         slip = Slip(changed=rows // 2, missing=rows // 3, added=rows)
@@ -174,9 +166,6 @@ def diff_apart(folder: Path, rows: int) -> Sample:
         found = diff(spark, feed.paths, feed.changefeed, str(folder / "other"))
         seconds = time.perf_counter() - began
         cpu = cpu_seconds() - cpu_began
-    finally:
-        spark.stop()
-        shutil.rmtree(folder)
     _require(found)
     return Sample(seconds=(seconds,), cpu_seconds=cpu)
 
@@ -186,6 +175,17 @@ def _require(found: SourceDifference) -> None:
     counts = table.counts
     if table.findings or (counts.changed, counts.missing, counts.too_many) != (1, 1, 1):
         raise ValueError(f"expected three rows that differ, found: {table.sentence}")
+
+
+@contextmanager
+def _session(folder: Path) -> Iterator[SparkSession]:
+    """Give a session that ends with the block, and remove what was written into the folder."""
+    spark = get_spark({"spark.master": "local[2]"})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        shutil.rmtree(folder)
 
 
 def _feed(spark: SparkSession, folder: Path) -> tuple[Feed, int]:
@@ -226,11 +226,9 @@ class _Turns:
         self._spark, self._folder, self._rows = spark, folder, rows
         self._lakes = itertools.count()
         self._prepare()  # a new changefeed has the same TSOs as the last, so one export serves all
-        self._export, self._csv = folder / "export", folder / "csv"
+        self._csv, self._export = folder / "csv", folder / format
         write_export(self._csv, rows, tso=self._tso, format="csv")
-        if format == "csv":
-            self._export = self._csv
-        else:
+        if format != "csv":
             write_export(self._export, rows, tso=self._tso, format=format)
         self._steps: list[dict[str, float]] = []
         self._copy_path = folder / "copy"
