@@ -27,6 +27,7 @@ from pyspark import RDD
 from pyspark.sql import SparkSession
 
 from ticdc_assets.engine.cluster import require_cluster
+from ticdc_assets.engine.worker_costs import settle
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.storage.paths import AnyPath
 
@@ -144,6 +145,7 @@ class OnSpark:
             except TicdcError as error:
                 # Out of Spark it would come as an error of Spark.
                 yield _Raised(error)
+            settle()
 
         return _results(self._tasks(parts, tasks).mapPartitions(guarded).collect())
 
@@ -162,6 +164,7 @@ class OnSpark:
             for bucket, batch in step(some):
                 for blob in _blobs(batch):
                     yield bucket, blob
+            settle()
 
         def reduced(blobs: Iterable[tuple[int, bytes]]) -> Iterator[R | _Raised]:
             # There are as many partitions as buckets, so these are of one.
@@ -170,6 +173,7 @@ class OnSpark:
                     yield from function(bucket, (row for _, blob in own for row in _rows(blob)))
                 except TicdcError as error:
                     yield _Raised(error)
+            settle()
 
         shuffled = (
             self._tasks(parts, tasks)
