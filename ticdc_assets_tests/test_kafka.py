@@ -127,7 +127,13 @@ def test_a_question_without_an_answer_leaves_no_client(
         gc.enable()
 
 
-@pytest.mark.parametrize("call", [partial(end_offsets, timeout_seconds=0.5), list_twice])
+@pytest.mark.parametrize(
+    "call",
+    [
+        partial(end_offsets, timeout_seconds=0.5),
+        pytest.param(list_twice, marks=pytest.mark.thorough),
+    ],
+)
 def test_dead_broker_is_a_clear_error_in_time(call: object) -> None:
     assert callable(call)
     dead = KafkaSource(bootstrap_servers=f"{HOST}:{free_port()}", topics=("t",))
