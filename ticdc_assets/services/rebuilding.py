@@ -15,7 +15,8 @@ named.
 If `raw_messages` was truncated (`retention`), the rebuild starts from the mirrors of the kept base
 cut, and from the schemas and rows known there; it proves the changes after it. Of records that
 stayed it leaves out the rows that the base has (`rows_in_base`). It does not prove
-tables with changes of re-driven records from before that cut.
+tables with changes of re-driven records from before that cut, nor tables whose rows of then the
+base lacks, for example because the configuration left them out.
 
 Why running it again is safe: only the side place is written, and no writer's lock is held; records,
 change log and mirrors are read at versions that syncs do not change. Only one rebuild at a time
@@ -33,7 +34,7 @@ the side's change log.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from uuid import uuid4
@@ -73,7 +74,11 @@ from ticdc_assets.pipeline.schema_tables import read_history, register_new, writ
 from ticdc_assets.pipeline.seed_decoding import decoded_files
 from ticdc_assets.pipeline.seeds import APPLICATION
 from ticdc_assets.pipeline.totals import IMAGES, Totals
-from ticdc_assets.pipeline.truncation_points import TruncationPoint, read_raw_truncation_point
+from ticdc_assets.pipeline.truncation_points import (
+    BELOW,
+    TruncationPoint,
+    read_raw_truncation_point,
+)
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.registry.history import SchemaHistory
@@ -113,8 +118,7 @@ class Rebuilding:
         proof_from: TSO of the base cut that the rebuild starts from; None if from nothing.
         refused: records that were decoded once and are refused now.
         decodable: events of records that are in quarantine and can be decoded by now.
-        unproven: tables whose rows the rebuild cannot tell: with changes of re-driven records at or
-            below that TSO, whose later fate is in the removed records.
+        unproven: tables whose rows the rebuild cannot tell, each with the reason, in one clause.
     """
 
     paths: LakePaths
@@ -124,7 +128,7 @@ class Rebuilding:
     proof_from: int | None
     refused: tuple[RefusedRecords, ...]
     decodable: int
-    unproven: frozenset[TableName]
+    unproven: Mapping[TableName, str]
 
 
 @contextmanager
@@ -241,9 +245,10 @@ class _Rebuild:
             truncation_point=self._side_truncation_point(),
             complete_ts=self._cut.tso,
         )
+        made = newest_cut(side)
         return Rebuilding(
             paths=side,
-            cut=newest_cut(side),
+            cut=made,
             reason=applying.reason,
             records=found.records,
             proof_from=self._truncation_point.tso
@@ -251,7 +256,7 @@ class _Rebuild:
             else None,
             refused=self._refused(side, found) if found.errors else (),
             decodable=found.left_out,
-            unproven=self._unproven(side),
+            unproven=self._unproven(side, made),
         )
 
     def _is_truncated_meanwhile(self) -> bool:
@@ -405,7 +410,22 @@ class _Rebuild:
         rows = asked(_REFUSED, errors=errors, log=log, waiting=waiting)
         return tuple(RefusedRecords(**row) for row in rows.to_pylist())
 
-    def _unproven(self, side: LakePaths) -> frozenset[TableName]:
+    def _unproven(self, side: LakePaths, cut: Cut | None) -> dict[TableName, str]:
+        """Return the tables whose rows cannot be told, each with the reason."""
+        # The change log of the mirrors may have what is gone from the records.
+        lacking = {
+            (item.database, item.table): "records that it was made from are gone, and the base cut "
+            "lacks their rows"
+            for item in (cut.mirrors if cut is not None else ())
+            if any(caveat.startswith(BELOW) for caveat in item.caveats)
+        }
+        redriven = dict.fromkeys(
+            self._redriven_below(side),
+            "it has changes of re-driven records from before the base cut",
+        )
+        return lacking | redriven
+
+    def _redriven_below(self, side: LakePaths) -> list[TableName]:
         """Return the tables with changes of re-driven records at or below the base.
 
         Retention kept such a record because it was refused, but not the later changes of its row:
@@ -413,7 +433,7 @@ class _Rebuild:
         """
         faults = self._faults().filter(ds.field("redriven_at").is_valid())
         if self._truncation_point.cut is None or not faults.num_rows:
-            return frozenset()
+            return []
         below = read_table(
             side.change_log,
             (ds.field("kind") == ROW)
@@ -425,11 +445,11 @@ class _Rebuild:
         records = {place[:-1] for place in places_in(faults)}
         rows = [row for row in below.to_pylist() if place_of(row)[:-1] in records]
         plan = Knowledge.of(side, self._changefeed.timezone).plan(self._cut.tso)
-        return frozenset(
+        return [
             mirror.name
             for mirror in plan.mirrors
             if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
-        )
+        ]
 
     def _faults(self) -> pa.Table:
         """Return the faults of decoding, open or not."""

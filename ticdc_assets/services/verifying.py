@@ -87,6 +87,7 @@ class VerifiedMirror:
         examples: some of them.
         foreign: commits on its Delta table behind the cut's version that no run of ours made.
         error: why the mirror or its rebuild cannot be read, None if both can.
+        not_proven: why its rebuild cannot tell its rows, in one clause, if that is what was found.
     """
 
     database: str
@@ -99,6 +100,7 @@ class VerifiedMirror:
     examples: tuple[RowDifference, ...] = ()
     foreign: tuple[str, ...] = ()
     error: str | None = None
+    not_proven: str | None = None
 
     @property
     def is_sound(self) -> bool:
@@ -181,8 +183,8 @@ class Verification:
                 "rebuild starts from the mirrors of that base cut."
             )
         notes += (
-            f"{item.database}.{item.table} cannot be proven: it has changes of re-driven records "
-            "from before the base cut; it can when retention takes a later one."
+            f"{item.database}.{item.table} cannot be proven: {item.not_proven}; it can when "
+            "retention takes a later base cut."
             for item in self.mirrors
             if item.finding is Finding.NOT_PROVEN
         )
@@ -373,6 +375,7 @@ class _Comparing:
                 finding = Finding.EQUAL
             elif name in self._rebuilding.unproven:
                 finding = Finding.NOT_PROVEN
+                told = replace(told, not_proven=self._rebuilding.unproven[name])
             told = replace(
                 told,
                 finding=finding,

@@ -13,7 +13,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import ClaimCheck, Retention, Writer
+from ticdc_assets.config import ClaimCheck, Retention, TableChoice, TableFilter, Writer
 from ticdc_assets.engine.control import latest_version
 from ticdc_assets.engine.lock import side_lock, writer_lock
 from ticdc_assets.errors import BusyError, NotFoundError, StoreUnavailableError
@@ -478,6 +478,30 @@ def test_what_was_redriven_below_the_base_is_not_called_different(
     assert found.notes()[1].startswith("d.keyed cannot be proven")
     assert truncated(feed, feed.cut).records == 1
     assert assert_clean(feed).notes()[1:] == []
+
+
+def test_a_table_that_was_left_out_of_the_base_is_not_called_different(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The change log is whole, so the mirror is too; its first records are gone."""
+    upstream, changefeed = keyed_upstream()
+    whole = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
+    left_out = TableFilter(exclude=TableChoice(("d.keyed",)))
+    feed = replace(whole, changefeed=replace(whole.changefeed, tables=left_out))
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert truncated(feed, feed.cut).records > 0
+    churn(upstream, steps=5)
+    whole.write(changefeed.tick())
+    whole.sync()
+    assert whole.rows() == truth_rows(changefeed.truth())
+    found = verified(whole)
+    (item,) = found.mirrors
+    assert (item.finding, found.equal) == (Finding.NOT_PROVEN, True)
+    assert item.counts.too_many > 0
+    assert found.notes()[1].startswith("d.keyed cannot be proven: records that it was made from")
+    truncated(whole, whole.cut)
+    assert assert_clean(whole).notes()[1:] == []
 
 
 class Straddling(StandInChangefeed):
