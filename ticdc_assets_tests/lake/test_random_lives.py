@@ -1,10 +1,11 @@
 """Random lives of a lake: whatever is done to it, in any order, its mirrors are the truth at last.
 
-In: a seed. Out: a life of data, DDL, records that come late or that no decoder understands yet,
-maintenance, re-drives, rewinds and days decoded again, many of them killed once. At its end all
-records have come and can be decoded. Then each mirror has the rows of its table, or says that it
-may lack what came too late; a fold from the change log changes nothing; a rebuild is equal; and
-each moment that is kept can be read.
+In: a number. Out: a life of data, DDL, records that come late or that no decoder understands yet,
+exports, maintenance, re-drives, rewinds, days decoded again and tables set aside, with and without
+a lease; many of them are killed once, and so are syncs. At its end all records have come and can be
+decoded, and what came before the changefeed is in an export. Then each mirror has the rows of its
+table, or says that it may lack what came too late; a fold from the change log changes nothing; a
+rebuild is equal; and each moment that is kept can be read.
 
 Not handled: two equal rows of one transaction in a table without a key, of which one comes late or
 is refused. Nothing tells it from a replay (decision 0012), so such rows are sent as they are.
@@ -13,6 +14,7 @@ is refused. Nothing tells it from a replay (decision 0012), so such rows are sen
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,26 +25,39 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.config import Retention, TableChoice
+from ticdc_assets.config import Retention, TableChoice, TableFilter, Writer
+from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import NotFoundError
-from ticdc_assets.pipeline import decoding
+from ticdc_assets.pipeline import decoding, seed_decoding
 from ticdc_assets.pipeline.cuts import read_cuts
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.truncation_points import BELOW, read_truncation_point
-from ticdc_assets.services import redriving, retention, rewinding
+from ticdc_assets.services import redecoded_days, redriving, retention, rewinding, seeding
 from ticdc_assets.services.redecoding import first_whole_day, redecode
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.retention import retain
 from ticdc_assets.services.rewinding import rewind
+from ticdc_assets.services.seeding import seed as seed_from
+from ticdc_assets.services.setting_aside import set_aside
 from ticdc_assets.services.verifying import verify
-from ticdc_assets.simulator.alterations import AddColumn
+from ticdc_assets.simulator.alterations import (
+    AddColumn,
+    AddPrimaryKey,
+    AlterAction,
+    DropColumn,
+    DropPrimaryKey,
+    ModifyColumn,
+    RenameColumn,
+)
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
-from ticdc_assets_tests.lake.test_killed_runs import Killed, before
+from ticdc_assets_tests.lake.test_killed_runs import DEATHS as DEATHS_OF_SYNCS
+from ticdc_assets_tests.lake.test_killed_runs import MERGING, Killed, before
 from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
@@ -62,6 +77,16 @@ DEATHS = {
         (redriving, "close_rows"),
     ),
     "rewind": ((rewinding, "publish"), (rewinding, "redecode_ahead")),
+    "redecode": (
+        (redecoded_days, "append_files"),
+        (redecoded_days.LandingDay, "_correct"),
+        (redecoded_days, "close_rows"),
+    ),
+    "seed": (
+        (seeding, "land_seed"),
+        (seed_decoding, "append_files"),
+        (seed_decoding, "add_to_statistics"),
+    ),
 }
 """Where an upkeep dies, by its name. One that does not come there lives."""
 
@@ -102,14 +127,23 @@ def is_row(record: CaptureRecord) -> bool:
 
 @dataclass
 class Life:
-    """A lake and what became of it."""
+    """A lake and what became of it.
+
+    Attributes:
+        whole_since: the TSO from which on each table is known whole: None if none is known, 0 if
+            the changefeed has all there was.
+        exported: the folder of an export that a killed run was seeding.
+    """
 
     feed: Feed
+    folder: Path
     upstream: Upstream
     changefeed: StandInChangefeed
     decoder: Decoder
     rng: random.Random
     patch: pytest.MonkeyPatch
+    whole_since: int | None
+    exported: str | None = None
     offsets: Counter[int] = field(default_factory=Counter[int])
     late: list[CaptureRecord] = field(default_factory=list[CaptureRecord])
     moments: list[int] = field(default_factory=list[int])
@@ -125,7 +159,10 @@ class Life:
         for name in (KEYED, BAG, OTHER):
             upstream.create_table(name, COLUMNS, primary_key=() if name == BAG else ("id",))
             fill(upstream, name, rows=4, seed=seed)
-        options = FeedOptions(force_replicate=True, bootstraps=rng.random() < 0.7)
+        first_ts = upstream.clock.next() if rng.random() < 0.3 else 0
+        options = FeedOptions(
+            force_replicate=True, bootstraps=rng.random() < 0.7 or first_ts > 0, first_ts=first_ts
+        )
         changefeed = StandInChangefeed(
             upstream, "d", partitions=rng.choice((1, 2)), options=options
         )
@@ -134,16 +171,26 @@ class Life:
             change_log=rng.choice((None, DAY, 2 * DAY)),
             cuts=9 * DAY,
         )
-        history = TableChoice(("d.*",) if rng.random() < 0.5 else ())
         feed = Feed.of(spark, folder)
-        feed = replace(feed, changefeed=replace(feed.changefeed, retention=ages, history=history))
-        return cls(feed, upstream, changefeed, decoder, rng, patch)
+        feed = replace(
+            feed,
+            changefeed=replace(
+                feed.changefeed,
+                start_ts=first_ts or None,
+                retention=ages,
+                history=TableChoice(("d.*",) if rng.random() < 0.5 else ()),
+                writer=Writer(lease=timedelta(minutes=10) if rng.random() < 0.3 else None),
+            ),
+        )
+        whole_since = None if first_ts else 0
+        return cls(feed, folder, upstream, changefeed, decoder, rng, patch, whole_since)
 
     # Acts -------------------------------------------------------------------------------------
 
     def data(self) -> None:
         """Change rows upstream; some records come later, some cannot be decoded yet."""
-        churn(self.upstream, steps=6, seed=self.rng.randrange(1 << 30))
+        if self.upstream.tables:
+            churn(self.upstream, steps=6, seed=self.rng.randrange(1 << 30))
         sent: list[CaptureRecord] = []
         records = list(self.changefeed.tick())
         alike = Counter(record.value for record in records)
@@ -158,20 +205,52 @@ class Life:
 
     def ddl(self) -> None:
         """Change a table, and rows of it."""
-        number = len(self.told)
-        name: TableName = self.rng.choice(tuple(self.upstream.tables))
-        added = AddColumn(column=column(f"c{number}", "int", nullable=False, default="7"))
-        self.rng.choice(
-            (
-                lambda: self.upstream.alter_table(name, added),
-                lambda: self.upstream.rename_table(name, ("d", f"t{number}")),
-                lambda: self.upstream.truncate_table(name),
-                lambda: self.upstream.create_table(
-                    ("d", f"n{number}"), COLUMNS[:1], primary_key=("id",)
-                ),
+        number, upstream = len(self.told), self.upstream
+        acts: list[Callable[[], object]] = [
+            lambda: upstream.create_table(
+                ("d", f"n{number}"),
+                COLUMNS[:1],
+                primary_key=("id",),
+                clustered=self.rng.random() < 0.5,
             )
-        )()
+        ]
+        if upstream.tables:
+            name: TableName = self.rng.choice(upstream.tables)
+            acts += (
+                lambda: upstream.rename_table(name, ("d", f"t{number}")),
+                lambda: upstream.truncate_table(name),
+                lambda: self.recreate(name),
+                *(lambda: upstream.alter_table(name, self.alteration(name, number)),) * 3,
+            )
+        self.rng.choice(acts)()
         self.data()
+
+    def recreate(self, name: TableName) -> None:
+        """Drop a table and maybe make one of its name, with or without a key."""
+        self.upstream.drop_table(name)
+        if self.rng.random() < 0.7:
+            key = ("id",) if self.rng.random() < 0.7 else ()
+            self.upstream.create_table(name, COLUMNS, primary_key=key)
+
+    def alteration(self, name: TableName, number: int) -> AlterAction:
+        """Return a change of a table that its rows allow."""
+        schema, key = self.upstream.schema(name), self.upstream.schema(name).handle_key
+        others = [item.name for item in schema.columns if item.name not in key]
+        found: list[AlterAction] = [
+            AddColumn(column=column(f"c{number}", "int", nullable=False, default="7"))
+        ]
+        if others:
+            one = self.rng.choice(others)
+            found.append(RenameColumn(name=one, new_name=f"r{number}"))
+            found.append(ModifyColumn(name=one, column=column(one, "varchar(40)")))
+        if len(others) > 1:
+            found.append(DropColumn(name=others[-1]))
+        ids = [row.get("id") for row in self.upstream.rows(name).values()]
+        if not key and None not in ids and len(set(ids)) == len(ids):
+            found.append(AddPrimaryKey(columns=("id",)))
+        if key and not self.upstream.stored(name).clustered:
+            found.append(DropPrimaryKey())
+        return self.rng.choice(found)
 
     def come_late(self) -> None:
         """Send what was held back."""
@@ -179,17 +258,81 @@ class Life:
         self.late.clear()
 
     def send(self, records: Iterable[CaptureRecord]) -> None:
-        """Send records in this order, whenever they were made."""
+        """Send records in this order, whenever they were made; maybe a part of them is landed."""
         for record in records:
             self.feed.write([replace(record, offset=self.offsets[record.partition])])
             self.offsets[record.partition] += 1
-        self.feed.sync()
+        self.sync(self.rng.choice((None, None, None, 5)))
+
+    def sync(self, max_records: int | None = None) -> None:
+        """Sync; a sync that dies is done again later."""
+        if self.rng.random() < 0.85:
+            self.feed.sync(max_records=max_records)
+            return
+        death = self.rng.choice([name for name in DEATHS_OF_SYNCS if name not in MERGING])
+        with self.patch.context() as patch:
+            DEATHS_OF_SYNCS[death](patch)
+            try:
+                self.feed.sync(max_records=max_records)
+            except Killed:
+                self.told.append(f"a sync killed: {death}")
+
+    def seed(self) -> None:
+        """Seed some tables from an export of this moment, or of that of a run that was killed."""
+        again, self.exported = self.exported, None
+        if again is not None and self.rng.random() < 0.5:
+            seed_from(self.feed.spark, self.feed.paths, self.feed.changefeed, again)
+        elif self.upstream.tables:
+            known = self.upstream.tables
+            some = self.rng.sample(known, self.rng.randint(1, len(known)))
+            self.seed_tables(some)
+        self.sync()
+
+    def seed_tables(self, names: Iterable[TableName]) -> None:
+        """Export all tables now, and seed these."""
+        folder = self.folder / f"export{len(self.told)}"
+        kind = self.rng.choice(("csv", "sql"))
+        tso, self.exported = export_upstream(self.upstream, folder, file_type=kind), str(folder)
+        found = seed_from(
+            self.feed.spark,
+            self.feed.paths,
+            self.feed.changefeed,
+            self.exported,
+            tables=tuple(names),
+        )
+        self.exported = None
+        self.told.append([(item.table, item.rows) for item in found.tables])
+        seeded = {(item.database, item.table) for item in found.tables}
+        if self.whole_since is None and seeded == set(self.upstream.tables):
+            self.whole_since = tso
+
+    def choose(self) -> None:
+        """Keep histories of all tables or of none, or leave a table out for a while."""
+        changefeed = self.feed.changefeed
+        if self.rng.random() < 0.5:
+            history = TableChoice(() if changefeed.history else ("d.*",))
+            changefeed = replace(changefeed, history=history)
+        else:
+            left_out = () if changefeed.tables.exclude else ("d.other",)
+            tables = TableFilter(exclude=TableChoice(left_out))
+            changefeed = replace(changefeed, tables=tables)
+        self.feed = replace(self.feed, changefeed=changefeed)
+        self.sync()
+
+    def set_aside(self) -> None:
+        """Make every table again from what landed, if all of it is there."""
+        try:
+            set_aside(self.feed.paths, self.feed.changefeed.writer)
+        except NotFoundError as error:
+            self.told.append(str(error))
+        self.sync()
 
     def maintain(self) -> None:
         """Truncate a day later: that nothing comes late any more is the operator's promise."""
         if self.late:
             self.come_late()
-        grow_cuts_older(self.feed.paths, 24)
+        if read_cuts(self.feed.paths):
+            grow_cuts_older(self.feed.paths, 24)
         self.told.append(retain(self.feed.spark, self.feed.paths, self.feed.changefeed).notes)
 
     def redrive(self) -> None:
@@ -200,13 +343,14 @@ class Life:
         self.feed.sync(refold=found.refold)
 
     def rewind(self) -> None:
-        number = self.rng.choice(read_cuts(self.feed.paths)[-3:]).number
+        cuts = read_cuts(self.feed.paths)
+        number = self.rng.choice(cuts[-3:]).number if cuts else 1
         try:
             rewind(self.feed.spark, self.feed.paths, self.feed.changefeed, by="test", number=number)
         except NotFoundError as error:
             self.told.append(str(error))
         if self.rng.random() < 0.7:
-            self.feed.sync()
+            self.sync()
 
     def redecode(self) -> None:
         """Decode today's records again with a newer program, if none of them is gone."""
@@ -214,13 +358,14 @@ class Life:
             self.decoder.generation += 1
             today = datetime.now(UTC).date()
             redecode(self.feed.spark, self.feed.paths, self.feed.changefeed, [today])
-            self.feed.sync()
+            self.sync()
 
     def step(self) -> None:
         """Do one thing; an upkeep that dies is done again, maybe behind a sync."""
         acts = (
-            *((self.data, 8), (self.come_late, 3), (self.ddl, 2), (self.maintain, 6)),
-            *((self.redrive, 3), (self.rewind, 2), (self.redecode, 2)),
+            *((self.data, 8), (self.come_late, 3), (self.ddl, 3), (self.maintain, 6)),
+            *((self.redrive, 3), (self.rewind, 2), (self.redecode, 2), (self.seed, 3)),
+            *((self.choose, 1), (self.set_aside, 1)),
         )
         (act,) = self.rng.choices([act for act, _ in acts], [weight for _, weight in acts])
         self.told.append(act.__name__)
@@ -230,21 +375,37 @@ class Life:
             with self.patch.context() as patch:
                 before(*death)(patch)
                 try:
-                    act()
+                    self.alone(act)
                 except Killed:
                     self.told.append(f"killed before {death[1]}")
             if self.rng.random() < 0.5:
-                self.feed.sync()
-        act()
+                self.alone(self.sync)
+        self.alone(act)
+
+    def alone(self, act: Callable[[], object]) -> None:
+        """Do something as the one writer."""
+        # It takes the lock by itself.
+        itself = act == self.set_aside
+        with nullcontext() if itself else writer_lock(self.feed.paths, self.feed.changefeed.writer):
+            act()
 
     def live(self) -> None:
         """Live, until all records have come and can be decoded."""
-        self.data()
+        self.alone(self.data)
         for _ in range(self.rng.randint(5, 10)):
             self.step()
+        self.alone(self.end)
+
+    def end(self) -> None:
+        """Let all that there is be in the lake."""
+        everything = replace(self.feed.changefeed, tables=TableFilter())
+        self.feed = replace(self.feed, changefeed=everything)
+        if self.whole_since is None and self.upstream.tables:
+            self.seed_tables(self.upstream.tables)
         self.come_late()
         self.redrive()
         self.send(self.changefeed.tick())
+        self.feed.sync()
 
     # What is found ----------------------------------------------------------------------------
 
@@ -272,6 +433,7 @@ class Life:
         feed.sync(refold=set(rows))
         assert feed.rows() == rows
         oldest = read_truncation_point(feed.paths).tso
+        oldest = max(oldest, self.whole_since or 0)
         kept = [tso for tso in self.moments if tso >= oldest]
         for tso in self.rng.sample(kept, min(2, len(kept))):
             was = feed.rows_as_of(tso)
