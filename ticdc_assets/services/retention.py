@@ -77,7 +77,7 @@ from ticdc_assets.pipeline.quarantine import (
     read_quarantine,
 )
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
-from ticdc_assets.pipeline.seeds import read_seeds
+from ticdc_assets.pipeline.seeds import decoded_seed, landed_seed, read_seeds
 from ticdc_assets.pipeline.truncation_points import (
     APPLICATION,
     TruncationPoint,
@@ -150,7 +150,7 @@ def retain(
     retention = changefeed.retention
     notes: list[str] = []
     changes = records = 0
-    if statistics.batch != decoded_position(paths)[0]:
+    if not _is_decoded(paths, statistics):
         notes.append("nothing is truncated: a sync must first finish a killed run")
     else:
         run = _CutOff(spark, paths, changefeed, statistics, cuts, truncation_point, dry_run)
@@ -178,6 +178,13 @@ def retain(
         cuts=removed,
         notes=tuple(notes),
     )
+
+
+def _is_decoded(paths: LakePaths, statistics: ChangeStatistics) -> bool:
+    """Whether all that landed is decoded and counted: some of it may have come late."""
+    landed = commit_metadata(paths.raw_messages).get("batch", 0)
+    there = (statistics.batch, landed, landed_seed(paths))
+    return there == (*decoded_position(paths), decoded_seed(paths))
 
 
 def _moved(base: Cut, before: TruncationPoint, removed: int) -> TruncationPoint:

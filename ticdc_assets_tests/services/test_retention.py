@@ -476,6 +476,26 @@ def test_no_cut_is_a_base_below_rows_that_no_cut_has(
 
 
 @pytest.mark.spark
+def test_nothing_is_truncated_while_what_landed_waits_to_be_decoded(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Some of it may have come late, and nothing tells that before it is decoded."""
+    _, changefeed = keyed_upstream()
+    records = list(changefeed.tick())
+    late = an_insert(records)
+    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY, raw_messages=DAY))
+    feed.write([without(item) if item is late else item for item in records])
+    feed.sync()
+    feed.write(sent_later(changefeed, [late]))
+    feed.land()
+    done = truncated(feed, feed.cut)
+    assert (done.changes, done.records) == (0, 0)
+    assert done.notes == ("nothing is truncated: a sync must first finish a killed run",)
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+@pytest.mark.spark
 def test_a_killed_redrive_behind_a_truncation_loses_no_row(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
