@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import Changefeed, TableFilter
-from ticdc_assets.engine.control import commit_metadata, read_rows, read_table
+from ticdc_assets.engine.control import read_rows, read_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.judging import judge
 from ticdc_assets.observe.lag import split_lag, waiting_since
@@ -27,6 +27,7 @@ from ticdc_assets.pipeline.faults import Faults, is_mirrored_fault
 from ticdc_assets.pipeline.positions import (
     PartitionOffsets,
     decoded_position,
+    landed_batch,
     newest_landing,
     partitions_of,
 )
@@ -62,11 +63,11 @@ def read_status(
     progress = statistics.progress()
     watermark = read_watermark(paths, statistics=statistics, cut=cut)
     faults = read_faults(paths, changefeed.tables)
-    landed_batch = commit_metadata(paths.raw_messages).get("batch", 0)
+    landed = landed_batch(paths)
     decoded_batch = decoded_position(paths)[1]
     now_ms = round(now.timestamp() * 1000)
     ending = None
-    if changefeed.has_ended and cut is not None and landed_batch <= decoded_batch:
+    if changefeed.has_ended and cut is not None and landed <= decoded_batch:
         ending = _ending(cut, watermark, statistics, partitions, now_ms)
     # What is finished does not get later: its lags are those at its end.
     measured_ms = now_ms if ending is None else physical_ms(ending.tso)
@@ -76,7 +77,7 @@ def read_status(
             measured_ms,
             physical_ms(cut.tso),
             landed_ms=_landed_ms(
-                cut, watermark, statistics, known if landed_batch > decoded_batch else ()
+                cut, watermark, statistics, known if landed > decoded_batch else ()
             ),
             waiting_since_ms=waiting_since(partitions, landed_at),
         )
@@ -95,7 +96,7 @@ def read_status(
         partitions=tuple(partitions),
         source_seen_at=landed_at if source is None else now,
         landed_at=landed_at,
-        landed_batch=landed_batch,
+        landed_batch=landed,
         decoded_batch=decoded_batch,
         log_batch=statistics.batch,
         log_rows=_log_rows(statistics),

@@ -24,6 +24,7 @@ from ticdc_assets.engine.repairs import changefeed_of, damaged
 from ticdc_assets.engine.session import SPARK_ERRORS
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut
+from ticdc_assets.pipeline.positions import landed_batch
 from ticdc_assets.pipeline.publishing import named_cut
 from ticdc_assets.pipeline.seeds import decoded_seed, landed_seed
 from ticdc_assets.storage.paths import AnyPath, RemotePath, at
@@ -174,7 +175,7 @@ def require_in_step(paths: LakePaths) -> None:
     Raises:
         LakeDamagedError: one is behind.
     """
-    landed = commit_metadata(paths.raw_messages).get("batch", 0)
+    landed = landed_batch(paths)
     log = commit_metadata(paths.change_log)
     grouped = commit_metadata(paths.change_groups).get("batch", 0)
     if log.get("landed", 0) > landed:

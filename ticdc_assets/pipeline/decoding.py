@@ -53,7 +53,7 @@ from ticdc_assets.pipeline.change_files import (
 )
 from ticdc_assets.pipeline.change_statistics import add_to_statistics
 from ticdc_assets.pipeline.damage import require_in_step
-from ticdc_assets.pipeline.positions import decoded_position
+from ticdc_assets.pipeline.positions import decoded_position, landed_batch
 from ticdc_assets.pipeline.quarantine import append_fault_files
 from ticdc_assets.pipeline.regrouping import regroup
 from ticdc_assets.pipeline.seed_decoding import decode_seeds
@@ -84,7 +84,7 @@ class Decoding:
 def decode_new(spark: Session, paths: LakePaths, changefeed: Changefeed) -> Decoding:
     """Decode every landed batch, and every landed seed, that is not in the change log yet."""
     require_in_step(paths)
-    landed = commit_metadata(paths.raw_messages).get("batch", 0)
+    landed = landed_batch(paths)
     batch, done = decoded_position(paths)
     changes, days = Counter[str](), Counter[date]()
     quarantined = batches = 0

@@ -99,6 +99,11 @@ def read_position(paths: LakePaths) -> Position:
     )
 
 
+def landed_batch(paths: LakePaths) -> int:
+    """Return the newest landed batch, 0 if there is none; needs no Spark."""
+    return commit_metadata(paths.raw_messages).get("batch", 0)
+
+
 def decoded_position(paths: LakePaths) -> tuple[int, int]:
     """Return (newest batch of the change log, landed batch it came from); needs no Spark."""
     metadata = commit_metadata(paths.change_log)

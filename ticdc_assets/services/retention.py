@@ -65,10 +65,10 @@ from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_stati
 from ticdc_assets.pipeline.cuts import CUT_SCHEMA, Cut, read_cuts
 from ticdc_assets.pipeline.decoding import (
     accepted_clocks,
-    decoded_position,
     landed_up_to,
     record_decoder,
 )
+from ticdc_assets.pipeline.positions import decoded_position, landed_batch
 from ticdc_assets.pipeline.quarantine import (
     CLOSED_BY,
     Closing,
@@ -182,8 +182,7 @@ def retain(
 
 def _is_decoded(paths: LakePaths, statistics: ChangeStatistics) -> bool:
     """Whether all that landed is decoded and counted: some of it may have come late."""
-    landed = commit_metadata(paths.raw_messages).get("batch", 0)
-    there = (statistics.batch, landed, landed_seed(paths))
+    there = (statistics.batch, landed_batch(paths), landed_seed(paths))
     return there == (*decoded_position(paths), decoded_seed(paths))
 
 

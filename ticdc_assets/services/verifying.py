@@ -370,15 +370,15 @@ class _Comparing:
                     new_folder(self._rebuilding.paths),
                     examples=self._examples,
                 )
-            finding = Finding.DIFFERENT
+            finding, not_proven = Finding.DIFFERENT, None
             if found == made and not differences:
                 finding = Finding.EQUAL
             elif name in self._rebuilding.unproven:
-                finding = Finding.NOT_PROVEN
-                told = replace(told, not_proven=self._rebuilding.unproven[name])
+                finding, not_proven = Finding.NOT_PROVEN, self._rebuilding.unproven[name]
             told = replace(
                 told,
                 finding=finding,
+                not_proven=not_proven,
                 mirror=found,
                 differences=differences,
                 counts=rows.counts,

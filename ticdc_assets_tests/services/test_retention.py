@@ -191,6 +191,15 @@ def an_insert(records: Sequence[CaptureRecord], table: str = "keyed") -> Capture
     )
 
 
+def synced_without_an_insert(feed: Feed, changefeed: StandInChangefeed) -> CaptureRecord:
+    """Sync what a changefeed sends, but for one inserted row; return its record, which is late."""
+    records = list(changefeed.tick())
+    late = an_insert(records)
+    feed.write([without(item) if item is late else item for item in records])
+    feed.sync()
+    return late
+
+
 def in_lz4(record: CaptureRecord) -> CaptureRecord:
     """Return a record that a changefeed without compression refuses."""
     return replace(record, value=pa.compress(record.value, codec="lz4", asbytes=True))
@@ -424,11 +433,8 @@ def test_a_base_is_chosen_before_the_rows_that_tell_against_it_are_removed(
 ) -> None:
     """Both tables are truncated, the change log further; a row came late to the older cut."""
     upstream, changefeed = keyed_upstream()
-    records = list(changefeed.tick())
-    late = an_insert(records)
     feed = keeping(Feed.of(spark, tmp_path), Retention())
-    feed.write([without(item) if item is late else item for item in records])
-    feed.sync()
+    late = synced_without_an_insert(feed, changefeed)
     older = feed.cut
     feed.write(sent_later(changefeed, [late]))
     fill(upstream, KEYED, rows=2, seed=5)
@@ -452,11 +458,8 @@ def test_no_cut_is_a_base_below_rows_that_no_cut_has(
 ) -> None:
     """A row came late, and the cut that would tell it is not made yet, or is void."""
     _, changefeed = keyed_upstream()
-    records = list(changefeed.tick())
-    late = an_insert(records)
     feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY, raw_messages=DAY))
-    feed.write([without(item) if item is late else item for item in records])
-    feed.sync()
+    late = synced_without_an_insert(feed, changefeed)
     older = feed.cut
     feed.write(sent_later(changefeed, [late]))
     if how == "a rewind":
@@ -481,11 +484,8 @@ def test_nothing_is_truncated_while_what_landed_waits_to_be_decoded(
 ) -> None:
     """Some of it may have come late, and nothing tells that before it is decoded."""
     _, changefeed = keyed_upstream()
-    records = list(changefeed.tick())
-    late = an_insert(records)
     feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY, raw_messages=DAY))
-    feed.write([without(item) if item is late else item for item in records])
-    feed.sync()
+    late = synced_without_an_insert(feed, changefeed)
     feed.write(sent_later(changefeed, [late]))
     feed.land()
     done = truncated(feed, feed.cut)
