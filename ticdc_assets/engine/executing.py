@@ -145,9 +145,8 @@ class OnSpark:
             except TicdcError as error:
                 # Out of Spark it would come as an error of Spark.
                 yield _Raised(error)
-            settle()
 
-        return _results(self._tasks(parts, tasks).mapPartitions(guarded).collect())
+        return _results(_mapped(self._tasks(parts, tasks), guarded).collect())
 
     def reduce(
         self,
@@ -164,7 +163,6 @@ class OnSpark:
             for bucket, batch in step(some):
                 for blob in _blobs(batch):
                     yield bucket, blob
-            settle()
 
         def reduced(blobs: Iterable[tuple[int, bytes]]) -> Iterator[R | _Raised]:
             # There are as many partitions as buckets, so these are of one.
@@ -173,17 +171,23 @@ class OnSpark:
                     yield from function(bucket, (row for _, blob in own for row in _rows(blob)))
                 except TicdcError as error:
                     yield _Raised(error)
-            settle()
 
-        shuffled = (
-            self._tasks(parts, tasks)
-            .mapPartitions(sorted_out)
-            .partitionBy(buckets, lambda bucket: bucket)
-        )
-        return _results(shuffled.mapPartitions(reduced).collect())
+        sorted_rows = _mapped(self._tasks(parts, tasks), sorted_out)
+        shuffled = sorted_rows.partitionBy(buckets, lambda bucket: bucket)
+        return _results(_mapped(shuffled, reduced).collect())
 
     def _tasks(self, parts: Sequence[P], tasks: int) -> RDD[P]:
         return self._context.parallelize(parts, max(1, min(tasks, len(parts))))
+
+
+def _mapped(parts: RDD[P], function: Callable[[Iterable[P]], Iterator[R]]) -> RDD[R]:
+    """Return the results of a function from each task's parts, after which its worker settles."""
+
+    def task(some: Iterable[P]) -> Iterator[R]:
+        yield from function(some)
+        settle()
+
+    return parts.mapPartitions(task)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics
 from ticdc_assets.pipeline.cuts import Cut
-from ticdc_assets.pipeline.truncation_points import BELOW, marks_below
+from ticdc_assets.pipeline.truncation_points import caveat_below, marks_below, tso_below
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
 from ticdc_assets.rows.rows_of_work import RowPart, Rows, buckets_for, in_buckets
 from ticdc_assets.tso import MAX_TSO, from_physical_ms, physical_ms
@@ -213,13 +213,13 @@ class LateChanges:
         for mirror in plan.mirrors:
             before = self._before.get(mirror.mirror_id)
             for caveat in before.caveats if before is not None else ():
-                since = caveat.removeprefix(f"{BELOW}, since ")
-                if since != caveat and mirror.floor_ts <= int(since):
+                since = tso_below(caveat)
+                if since is not None and mirror.floor_ts <= since:
                     caveats[mirror.mirror_id] = caveat
         there = self._known.plan(truncation_point.tso)
         found = marks_below(truncation_point, there, plan.mirrors, self._known.row_groups)
         for mirror in self._redriven_below(plan):
-            found.setdefault(mirror.mirror_id, f"{BELOW}, since {truncation_point.tso}")
+            found.setdefault(mirror.mirror_id, caveat_below(truncation_point.tso))
         return found | caveats
 
     def _redriven_below(self, plan: Plan) -> list[MirrorPlan]:

@@ -120,8 +120,18 @@ def is_cut_unsaid(table: AnyPath) -> bool:
         )
 
 
-BELOW = "what came late lies below what is kept"
-"""Begin of the caveat of a mirror that may lack what was learnt too late."""
+_BELOW = "what came late lies below what is kept, since "
+
+
+def caveat_below(tso: int) -> str:
+    """Return the caveat of a mirror that may lack what was learnt too late, up to a TSO."""
+    return f"{_BELOW}{tso}"
+
+
+def tso_below(caveat: str) -> int | None:
+    """Return the TSO of a caveat of `caveat_below`, or None if it is another caveat."""
+    text = caveat.removeprefix(_BELOW)
+    return None if text == caveat else int(text)
 
 
 def marks_below(
@@ -177,9 +187,7 @@ def marks_below(
             is_told = not is_gone(mirror)
         if not is_told:
             # The caveat is kept until the rows of then count no more.
-            caveats[mirror.mirror_id] = (
-                f"{BELOW}, since {max(truncation_point.tso, mirror.floor_ts)}"
-            )
+            caveats[mirror.mirror_id] = caveat_below(max(truncation_point.tso, mirror.floor_ts))
     return caveats
 
 

@@ -33,7 +33,7 @@ from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_caveats, read_cuts, require_cut
 from ticdc_assets.pipeline.export_gaps import export_gap
-from ticdc_assets.pipeline.truncation_points import BELOW
+from ticdc_assets.pipeline.truncation_points import tso_below
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
 from ticdc_assets.pipeline.versions import mirror_as_stored, mirror_in_spark
 from ticdc_assets.rows.rows_of_work import Rows
@@ -147,7 +147,7 @@ class AsOf:
         self._batch = newest.batch
         self._tables = newest.table_filter
         self._marks_below = {
-            item.mirror_id: [caveat for caveat in item.caveats if caveat.startswith(BELOW)]
+            item.mirror_id: [caveat for caveat in item.caveats if tso_below(caveat) is not None]
             for item in newest.mirrors
         }
         self._known = Knowledge.of(paths, changefeed.timezone, self._statistics)

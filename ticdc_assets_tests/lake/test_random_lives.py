@@ -31,7 +31,7 @@ from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline import decoding, seed_decoding
 from ticdc_assets.pipeline.cuts import read_cuts
 from ticdc_assets.pipeline.quarantine import read_quarantine
-from ticdc_assets.pipeline.truncation_points import BELOW, read_truncation_point
+from ticdc_assets.pipeline.truncation_points import read_truncation_point, tso_below
 from ticdc_assets.services import redecoded_days, redriving, retention, rewinding, seeding
 from ticdc_assets.services.redecoding import first_whole_day, redecode
 from ticdc_assets.services.redriving import redrive
@@ -416,7 +416,7 @@ class Life:
         marked = {
             (item.database, item.table)
             for item in feed.cut.mirrors
-            if any(caveat.startswith(BELOW) for caveat in item.caveats)
+            if any(tso_below(caveat) is not None for caveat in item.caveats)
         }
 
         def unmarked(rows: Rows) -> Rows:

@@ -32,11 +32,12 @@ from ticdc_assets.pipeline.quarantine import (
     read_quarantine,
 )
 from ticdc_assets.pipeline.truncation_points import (
-    BELOW,
     TruncationPoint,
+    caveat_below,
     has_lost_records,
     read_raw_truncation_point,
     read_truncation_point,
+    tso_below,
 )
 from ticdc_assets.services import redriving, retention
 from ticdc_assets.services.kept_cuts import kept_cuts
@@ -280,7 +281,9 @@ def test_truncating_changes_nothing_that_is_kept(
     feed.sync(refold={KEYED, BAG})
     assert feed.rows() == truth
     assert [mirror.mode for mirror in feed.cut.mirrors] == ["fold", "fold"]
-    assert not any(caveat.startswith(BELOW) for item in feed.cut.mirrors for caveat in item.caveats)
+    assert not any(
+        tso_below(caveat) is not None for item in feed.cut.mirrors for caveat in item.caveats
+    )
 
     # What is sent again from below is not applied but counted; what is new is applied.
     changefeed.restart(first.tso)
@@ -344,7 +347,9 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
     assert feed.rows()[waiting] == wanted[waiting]
     assert not feed.cut.held
     assert verify(spark, feed.paths, feed.changefeed).equal
-    assert not any(caveat.startswith(BELOW) for item in feed.cut.mirrors for caveat in item.caveats)
+    assert not any(
+        tso_below(caveat) is not None for item in feed.cut.mirrors for caveat in item.caveats
+    )
 
     # A fix comes, too: what became of the row since is in the base alone, so its mirror says so.
     fixed = replace(feed.changefeed, compression=Compression.LZ4)
@@ -354,7 +359,7 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
     assert feed.rows() == wanted
     marked = {item.table: item.caveats for item in feed.cut.mirrors}
     assert marked["waiting"] == []
-    assert marked["keyed"] == [f"{BELOW}, since {base.tso}"]
+    assert marked["keyed"] == [caveat_below(base.tso)]
     fill(upstream, KEYED, rows=1, seed=9)
     feed.write(changefeed.tick())
     feed.sync()
@@ -608,7 +613,7 @@ def test_a_new_key_that_comes_late_marks_the_mirror_if_rows_of_before_it_wait(
     assert truncated(feed, base).changes > 0
     feed.write(sent_later(changefeed, late))
     feed.sync()
-    assert feed.cut.mirrors[0].caveats == [f"{BELOW}, since {base.tso}"]
+    assert feed.cut.mirrors[0].caveats == [caveat_below(base.tso)]
 
 
 @pytest.mark.spark
@@ -628,7 +633,7 @@ def test_a_row_of_before_a_new_key_that_is_redriven_behind_a_truncation_marks_th
     redriving = redrive(spark, feed.paths, fixed)
     feed.sync(refold=redriving.refold)
     assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
-    assert feed.cut.mirrors[0].caveats == [f"{BELOW}, since {base.tso}"]
+    assert feed.cut.mirrors[0].caveats == [caveat_below(base.tso)]
 
 
 @pytest.mark.spark
