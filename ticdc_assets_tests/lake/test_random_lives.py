@@ -1,6 +1,7 @@
 """Random lives of a lake: whatever is done to it, in any order, its mirrors are the truth at last.
 
-In: a number. Out: a life of data, DDL, records that come late or that no decoder understands yet,
+In: a number. Out: a life of data in any format, in one topic or a topic for each table; DDL, new
+partitions, restarts of the changefeed, records that come late or that no decoder understands yet,
 exports, maintenance, re-drives, rewinds, days decoded again and tables set aside, with and without
 a lease; many of them are killed once, and so are syncs. At its end all records have come and can be
 decoded, and what came before the changefeed is in an export. Then each mirror has the rows of its
@@ -24,10 +25,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from ticdc_assets import wire
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import Retention, TableChoice, TableFilter, Writer
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import NotFoundError
+from ticdc_assets.events import RowChange
 from ticdc_assets.pipeline import decoding, seed_decoding
 from ticdc_assets.pipeline.cuts import read_cuts
 from ticdc_assets.pipeline.quarantine import read_quarantine
@@ -49,11 +52,14 @@ from ticdc_assets.simulator.alterations import (
     ModifyColumn,
     RenameColumn,
 )
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.dialects import DialectOptions
 from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
 from ticdc_assets_tests.lake.test_killed_runs import DEATHS as DEATHS_OF_SYNCS
@@ -120,9 +126,13 @@ class Decoder:
         return value[2:]
 
 
-def is_row(record: CaptureRecord) -> bool:
-    value = record.value or b""
-    return any(b'"type":"%s"' % op in value for op in (b"INSERT", b"UPDATE", b"DELETE"))
+FORMATS = (WireFormat.SIMPLE_JSON, *WireFormat)
+"""What a changefeed may write; twice as often the format that tells most."""
+
+
+def is_row(wire_format: WireFormat, record: CaptureRecord) -> bool:
+    found = wire.decode(wire_format, Record(key=record.key, value=record.value))
+    return any(isinstance(event, RowChange) for event in found)
 
 
 @dataclass
@@ -144,7 +154,7 @@ class Life:
     patch: pytest.MonkeyPatch
     whole_since: int | None
     exported: str | None = None
-    offsets: Counter[int] = field(default_factory=Counter[int])
+    offsets: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
     late: list[CaptureRecord] = field(default_factory=list[CaptureRecord])
     moments: list[int] = field(default_factory=list[int])
     told: list[object] = field(default_factory=list[object])
@@ -160,18 +170,30 @@ class Life:
             upstream.create_table(name, COLUMNS, primary_key=() if name == BAG else ("id",))
             fill(upstream, name, rows=4, seed=seed)
         first_ts = upstream.clock.next() if rng.random() < 0.3 else 0
+        wire_format = rng.choice(FORMATS)
         options = FeedOptions(
-            force_replicate=True, bootstraps=rng.random() < 0.7 or first_ts > 0, first_ts=first_ts
+            dispatcher=rng.choice(tuple(Dispatcher)),
+            rows_per_flush=rng.choice((3, 40)),
+            ddl_watermarks=rng.random() < 0.5,
+            force_replicate=True,
+            bootstraps=rng.random() < 0.7 or first_ts > 0,
+            first_ts=first_ts,
+            dialect=DialectOptions(delete_only_handle_key=rng.random() < 0.3),
         )
         changefeed = StandInChangefeed(
-            upstream, "d", partitions=rng.choice((1, 2)), options=options
+            upstream,
+            rng.choice(("d", "d_{table}")),
+            partitions=rng.choice((1, 2)),
+            wire_format=wire_format,
+            options=options,
+            seed=seed,
         )
         ages = Retention(
             raw_messages=rng.choice((None, DAY, 2 * DAY)),
             change_log=rng.choice((None, DAY, 2 * DAY)),
             cuts=9 * DAY,
         )
-        feed = Feed.of(spark, folder)
+        feed = Feed.of(spark, folder, wire_format=wire_format)
         feed = replace(
             feed,
             changefeed=replace(
@@ -183,7 +205,9 @@ class Life:
             ),
         )
         whole_since = None if first_ts else 0
-        return cls(feed, folder, upstream, changefeed, decoder, rng, patch, whole_since)
+        life = cls(feed, folder, upstream, changefeed, decoder, rng, patch, whole_since)
+        life.told.append((str(wire_format), changefeed.topic, options))
+        return life
 
     # Acts -------------------------------------------------------------------------------------
 
@@ -193,9 +217,11 @@ class Life:
             churn(self.upstream, steps=6, seed=self.rng.randrange(1 << 30))
         sent: list[CaptureRecord] = []
         records = list(self.changefeed.tick())
-        alike = Counter(record.value for record in records)
+        alike = Counter((record.key, record.value) for record in records)
         for record in records:
-            chance = self.rng.random() if is_row(record) and alike[record.value] == 1 else 1
+            is_sole = alike[record.key, record.value] == 1
+            is_row_alone = is_sole and is_row(self.feed.changefeed.wire_format, record)
+            chance = self.rng.random() if is_row_alone else 1
             if chance < 0.06:
                 self.late.append(record)
             else:
@@ -260,9 +286,18 @@ class Life:
     def send(self, records: Iterable[CaptureRecord]) -> None:
         """Send records in this order, whenever they were made; maybe a part of them is landed."""
         for record in records:
-            self.feed.write([replace(record, offset=self.offsets[record.partition])])
-            self.offsets[record.partition] += 1
+            place = (record.topic, record.partition)
+            self.feed.write([replace(record, offset=self.offsets[place])])
+            self.offsets[place] += 1
         self.sync(self.rng.choice((None, None, None, 5)))
+
+    def restart(self) -> None:
+        """Let the changefeed begin again at an older checkpoint, or go on in more partitions."""
+        if self.rng.random() < 0.6:
+            self.changefeed.restart(self.rng.choice(self.moments[-3:]))
+        else:
+            self.changefeed.set_partitions(self.changefeed.partitions + 1)
+        self.data()
 
     def sync(self, max_records: int | None = None) -> None:
         """Sync; a sync that dies is done again later."""
@@ -365,7 +400,7 @@ class Life:
         acts = (
             *((self.data, 8), (self.come_late, 3), (self.ddl, 3), (self.maintain, 6)),
             *((self.redrive, 3), (self.rewind, 2), (self.redecode, 2), (self.seed, 3)),
-            *((self.choose, 1), (self.set_aside, 1)),
+            *((self.choose, 1), (self.set_aside, 1), (self.restart, 2)),
         )
         (act,) = self.rng.choices([act for act, _ in acts], [weight for _, weight in acts])
         self.told.append(act.__name__)
