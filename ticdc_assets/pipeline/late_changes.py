@@ -86,7 +86,6 @@ class LateChanges:
         paths: tables of the changefeed.
         changes: where changes are read.
         statistics: the statistics of the change log.
-        known: what is known of schemas and changes.
         last: the last cut, None before the first.
     """
 
@@ -96,16 +95,13 @@ class LateChanges:
         paths: LakePaths,
         changes: ChangeFolding,
         statistics: ChangeStatistics,
-        known: Knowledge,
         last: Cut | None,
     ) -> None:
         self._spark = spark
         self._paths = paths
         self._changes = changes
         self._statistics = statistics
-        self._known = known
         self._last = last
-        self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
 
     def rows(self) -> tuple[int, int, list[LateRows]]:
         """Tell replays from late rows among what landed since the last cut at or below it.
@@ -201,47 +197,58 @@ class LateChanges:
             return 0
         return self._changes.count_unplaced(batch=self._last.batch)
 
-    def caveats(self, plan: Plan) -> dict[str, str]:
-        """Return the caveats of mirrors that lack what was learnt after a truncation.
 
-        A mirror keeps its caveat for as long as the rows of then count.
-        """
-        truncation_point = self._changes.truncation_point
-        if truncation_point.cut is None:
-            return {}
-        caveats: dict[str, str] = {}
-        for mirror in plan.mirrors:
-            before = self._before.get(mirror.mirror_id)
-            for caveat in before.caveats if before is not None else ():
-                since = tso_below(caveat)
-                if since is not None and mirror.floor_ts <= since:
-                    caveats[mirror.mirror_id] = caveat
-        there = self._known.plan(truncation_point.tso)
-        found = marks_below(truncation_point, there, plan.mirrors, self._known.row_groups)
-        for mirror in self._redriven_below(plan):
-            found.setdefault(mirror.mirror_id, caveat_below(truncation_point.tso))
-        return found | caveats
+def caveats_below(
+    changes: ChangeFolding, known: Knowledge, plan: Plan, cuts: Iterable[Cut]
+) -> dict[str, str]:
+    """Return the caveats of mirrors that lack what was learnt after a truncation, by mirror id.
 
-    def _redriven_below(self, plan: Plan) -> list[MirrorPlan]:
-        """Return the mirrors of re-driven changes whose later fate is in the base cut alone.
+    Args:
+        changes: where changes are read.
+        known: what is known of schemas and changes.
+        plan: the mirrors.
+        cuts: cuts whose mirrors may have such caveats. A mirror has the caveat too as long as it
+            has the rows of then.
+    """
+    truncation_point = changes.truncation_point
+    if truncation_point.cut is None:
+        return {}
+    there = known.plan(truncation_point.tso)
+    found = marks_below(truncation_point, there, plan.mirrors, known.row_groups)
+    for mirror in _redriven_below(changes, plan):
+        found.setdefault(mirror.mirror_id, caveat_below(truncation_point.tso))
+    floors = {mirror.mirror_id: mirror.floor_ts for mirror in plan.mirrors}
+    for item in (item for cut in cuts for item in cut.mirrors):
+        for caveat in item.caveats:
+            since = tso_below(caveat)
+            floor_ts = floors.get(item.mirror_id)
+            if since is None or floor_ts is None:
+                continue
+            if floor_ts <= since <= plan.cut_ts:
+                found[item.mirror_id] = caveat
+    return found
 
-        Those of rows that were handed over to a mirror are its changes too.
-        """
-        truncation_point, batches = self._changes.truncation_point, self._changes.redriven
-        if not batches:
-            return []
-        rows = [
-            row
-            for found in self._changes.rows_since(
-                ["database", "table", "commit_ts", "batch"],
-                batch=min(batches) - 1,
-                above=truncation_point.tso,
-                until=truncation_point.tso,
-            )
-            for row in found.filter(pc.is_in(found["batch"], pa.array(batches))).to_pylist()
-        ]
-        return [
-            mirror
-            for mirror in plan.mirrors
-            if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
-        ]
+
+def _redriven_below(changes: ChangeFolding, plan: Plan) -> list[MirrorPlan]:
+    """Return the mirrors of re-driven changes whose later fate is in the base cut alone.
+
+    Those of rows that were handed over to a mirror are its changes too.
+    """
+    truncation_point, batches = changes.truncation_point, changes.redriven
+    if not batches:
+        return []
+    rows = [
+        row
+        for found in changes.rows_since(
+            ["database", "table", "commit_ts", "batch"],
+            batch=min(batches) - 1,
+            above=truncation_point.tso,
+            until=truncation_point.tso,
+        )
+        for row in found.filter(pc.is_in(found["batch"], pa.array(batches))).to_pylist()
+    ]
+    return [
+        mirror
+        for mirror in plan.mirrors
+        if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
+    ]

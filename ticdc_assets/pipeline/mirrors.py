@@ -78,7 +78,7 @@ from ticdc_assets.pipeline.cuts import (
 )
 from ticdc_assets.pipeline.damage import table_damage
 from ticdc_assets.pipeline.export_gaps import export_gap
-from ticdc_assets.pipeline.late_changes import LateChanges
+from ticdc_assets.pipeline.late_changes import LateChanges, caveats_below
 from ticdc_assets.pipeline.mirror_making import Made, MirrorMaker, Mode
 from ticdc_assets.pipeline.misfits import Misfits
 from ticdc_assets.pipeline.publishing import publish
@@ -220,7 +220,7 @@ class _Run:
         self._tso = tso
         self._known = Knowledge.of(paths, changefeed.timezone, statistics)
         self._changes = changes
-        self._late = LateChanges(spark, paths, changes, statistics, self._known, last)
+        self._late = LateChanges(spark, paths, changes, statistics, last)
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
         self._failed_before = {item.mirror_id: item for item in last.failed} if last else {}
         self._damages = damages
@@ -243,7 +243,9 @@ class _Run:
                 failed=tuple(item for item in plan.failed if (item.database, item.table) == only),
             )
         replays, late_rows, late = self._late.rows()
-        below = self._late.caveats(plan)
+        below = caveats_below(
+            self._changes, self._known, plan, () if self._last is None else (self._last,)
+        )
         lost = gap_caveats(self._paths, self._gaps, plan.mirrors, self._statistics.rows, self._tso)
         # A mirror that is broken is made again: the change log has all of it.
         then = None if self._last is None else self._known.plan(self._last.tso)

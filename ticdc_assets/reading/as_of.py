@@ -33,7 +33,7 @@ from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_caveats, read_cuts, require_cut
 from ticdc_assets.pipeline.export_gaps import export_gap
-from ticdc_assets.pipeline.truncation_points import tso_below
+from ticdc_assets.pipeline.late_changes import caveats_below
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
 from ticdc_assets.pipeline.versions import mirror_as_stored, mirror_in_spark
 from ticdc_assets.rows.rows_of_work import Rows
@@ -146,13 +146,10 @@ class AsOf:
             )
         self._batch = newest.batch
         self._tables = newest.table_filter
-        self._marks_below = {
-            item.mirror_id: [caveat for caveat in item.caveats if tso_below(caveat) is not None]
-            for item in newest.mirrors
-        }
         self._known = Knowledge.of(paths, changefeed.timezone, self._statistics)
+        self._cuts = read_cuts(paths)
         self._base: Cut | None = max(
-            (cut for cut in read_cuts(paths) if cut.tso <= tso),
+            (cut for cut in self._cuts if cut.tso <= tso),
             key=lambda cut: (cut.tso, cut.number),
             default=None,
         )
@@ -161,6 +158,14 @@ class AsOf:
     def plan(self) -> Plan:
         """Which tables there were, and how each comes from the change log."""
         return self._known.plan(self._tso).of_tables(self._tables.includes)
+
+    @cached_property
+    def _below(self) -> dict[str, str]:
+        """The caveats of tables that may lack what was learnt after a truncation.
+
+        A later cut may have told it, and the newest may not have the rows any more that lack it.
+        """
+        return caveats_below(self._folding, self._known, self.plan, self._cuts)
 
     @cached_property
     def _lost(self) -> dict[str, list[str]]:
@@ -239,7 +244,8 @@ class AsOf:
     ) -> TableRows:
         damage = damage_caveats(mirror, self._wire_format)
         warnings = [str(caveat) for caveat in (*mirror.caveats, *damage)]
-        warnings += self._marks_below.get(mirror.mirror_id, [])
+        if mirror.mirror_id in self._below:
+            warnings.append(self._below[mirror.mirror_id])
         warnings += self._lost.get(mirror.mirror_id, [])
         gap = export_gap(mirror, self._statistics, self._start_ts)
         if gap is not None:

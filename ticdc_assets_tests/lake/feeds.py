@@ -180,16 +180,21 @@ class Feed:
 
     def rows_as_of(self, tso: int) -> Rows:
         """Return the rows of every table as of a TSO."""
+        return self.rows_of(self.tables_as_of(tso))
+
+    def tables_as_of(self, tso: int) -> list[TableRows]:
+        """Return every table as of a TSO."""
         moment = AsOf(self.spark, self.paths, self.changefeed, tso)
-        return self._rows_of(moment.rows(mirror) for mirror in moment.plan.mirrors)
+        return [moment.rows(mirror) for mirror in moment.plan.mirrors]
 
     def rows(self) -> Rows:
         """Return the rows of every mirror at the newest cut."""
-        return self._rows_of(
+        return self.rows_of(
             published_table(self.spark, self.paths, mirror) for mirror in self.cut.mirrors
         )
 
-    def _rows_of(self, tables: Iterable[TableRows]) -> Rows:
+    def rows_of(self, tables: Iterable[TableRows]) -> Rows:
+        """Return the rows of tables; each has to have as many as it says."""
         rows: Rows = {}
         for item in tables:
             texts = iterate_rows([item], self.changefeed.timezone)

@@ -39,6 +39,7 @@ from ticdc_assets.pipeline.truncation_points import (
     read_truncation_point,
     tso_below,
 )
+from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.services import redriving, retention
 from ticdc_assets.services.kept_cuts import kept_cuts
 from ticdc_assets.services.redriving import redrive
@@ -634,6 +635,16 @@ def test_a_row_of_before_a_new_key_that_is_redriven_behind_a_truncation_marks_th
     feed.sync(refold=redriving.refold)
     assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
     assert feed.cut.mirrors[0].caveats == [caveat_below(base.tso)]
+
+    # The rows that lack it count no more, but they can still be read.
+    upstream.truncate_table(BAG)
+    fill(upstream, BAG, rows=2, seed=7)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.cut.mirrors[0].caveats == []
+    for tso, warnings in ((base.tso, (caveat_below(base.tso),)), (feed.cut.tso, ())):
+        moment = AsOf(spark, feed.paths, feed.changefeed, tso)
+        assert moment.table(*BAG).warnings == warnings
 
 
 @pytest.mark.spark
