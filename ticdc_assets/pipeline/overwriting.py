@@ -175,7 +175,7 @@ def _overwritten(
         with own.on(there) as carried:
             write_deltalake(
                 str(table) if there is None else there,
-                rows,
+                rows if there is None else rows.cast(_ordered(rows.schema, there)),
                 mode="overwrite",
                 schema_mode="overwrite",
                 configuration=properties,
@@ -232,13 +232,14 @@ def overwrite_by_files(
         there = open_table(table)
         if there is not None:
             _allow(schema, table, there)
+        columns = schema if there is None else _ordered(schema, there)
         found = [_renamed(table, item) if item.path in named else item for item in files()]
         named.update(item.path for item in found)
         own = OwnCommit(table, metadata)
         commit_written(
             table,
             found,
-            schema,
+            columns,
             table=open_table(table),
             commit=own,
             configuration=properties,
@@ -249,6 +250,23 @@ def overwrite_by_files(
     if open_table(table) is None:
         return write().version
     return _alone(table, write)
+
+
+def _ordered(schema: pa.Schema, there: Table) -> pa.Schema:
+    """Return the columns of an overwrite, so that it brings them into their order.
+
+    delta-rs changes the columns of a table only if one of them is new, or has another type or other
+    metadata; a new order alone is no change to it. So each column gets its place as metadata.
+    """
+    names = [field.name for field in there.schema().fields]
+    if schema.names == names or sorted(schema.names) != sorted(names):
+        return schema
+    return pa.schema(
+        [field.with_metadata({_PLACE: str(place)}) for place, field in enumerate(schema)]
+    )
+
+
+_PLACE = "ticdc_assets.place"
 
 
 def _renamed(table: AnyPath, file: WrittenFile) -> WrittenFile:

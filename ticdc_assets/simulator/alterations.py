@@ -52,11 +52,13 @@ class RenameColumn:
 class ModifyColumn:
     """MODIFY COLUMN, or CHANGE COLUMN where `name` is not the column's new name.
 
-    What does not fit the new type is clipped, as in a lenient SQL mode.
+    What does not fit the new type is clipped, as in a lenient SQL mode. `place` is as in
+    `AddColumn`.
     """
 
     name: str
     column: ColumnSchema
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +199,7 @@ def _modify_column(table: StoredTable, action: ModifyColumn, session: Session) -
     if rewrites_rows(old, new):
         others = tuple(c for c in table.schema.columns if c.name != new.name)
         table.schema = replace(table.schema, columns=(*others, new))
-    definition = column_sql(new, session.timezone)
+    definition = f"{column_sql(new, session.timezone)} {action.place}".rstrip()
     if new.name == old.name:
         return f"MODIFY COLUMN {definition}"
     return f"CHANGE COLUMN {quoted(old.name)} {definition}"

@@ -33,6 +33,7 @@ from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import RowChange
 from ticdc_assets.pipeline import decoding, seed_decoding
 from ticdc_assets.pipeline.cuts import read_cuts
+from ticdc_assets.pipeline.positions import read_position
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.truncation_points import read_truncation_point, tso_below
 from ticdc_assets.services import redecoded_days, redriving, retention, rewinding, seeding
@@ -268,7 +269,8 @@ class Life:
         if others:
             one = self.rng.choice(others)
             found.append(RenameColumn(name=one, new_name=f"r{number}"))
-            found.append(ModifyColumn(name=one, column=column(one, "varchar(40)")))
+            place = self.rng.choice(("", "first"))
+            found.append(ModifyColumn(name=one, column=column(one, "varchar(40)"), place=place))
         if len(others) > 1:
             found.append(DropColumn(name=others[-1]))
         ids = [row.get("id") for row in self.upstream.rows(name).values()]
@@ -366,6 +368,8 @@ class Life:
         """Truncate a day later: that nothing comes late any more is the operator's promise."""
         if self.late:
             self.come_late()
+        while read_position(self.feed.paths).next_offsets != self.offsets:
+            self.sync()
         if read_cuts(self.feed.paths):
             grow_cuts_older(self.feed.paths, 24)
         self.told.append(retain(self.feed.spark, self.feed.paths, self.feed.changefeed).notes)

@@ -1,16 +1,19 @@
 """Schema changes of large mirrors: what needs no row to be written writes none."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from ticdc_assets.config import TableChoice
 from ticdc_assets.engine.control import open_table
 from ticdc_assets.pipeline import mirror_making
 from ticdc_assets.pipeline.cuts import read_cuts
 from ticdc_assets.pipeline.mirror_making import Mode
 from ticdc_assets.pipeline.versions import mirror_as_stored, mirror_in_spark
+from ticdc_assets.services.verifying import verify
 from ticdc_assets.simulator.alterations import (
     AddColumn,
     AlterAction,
@@ -36,6 +39,7 @@ IN_PLACE: dict[str, tuple[AlterAction, ...]] = {
     "drop": (DropColumn(name="v"),),
     "rename": (RenameColumn(name="v", new_name="w"),),
     "widen": (ModifyColumn(name="n", column=column("n", "bigint")),),
+    "move": (ModifyColumn(name="n", column=column("n", "int"), place="first"),),
     "several": (
         RenameColumn(name="v", new_name="w"),
         DropColumn(name="d"),
@@ -102,6 +106,26 @@ def assert_read_alike(feed: Feed) -> None:
 
 BY_DAY = ("add in the middle", "several")
 """Of these the second has what the others do one by one."""
+
+
+def test_small_mirrors_and_histories_have_the_columns_in_their_new_order(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feed, upstream, changefeed = started(spark, tmp_path)
+    feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(("d.*",))))
+    feed.sync()
+    for place, order in (("first", "nivd"), ("after v", "ivnd"), ("after d", "ivdn")):
+        upstream.alter_table(T, ModifyColumn(name="n", column=column("n", "int"), place=place))
+        feed.write(changefeed.tick())
+        feed.sync()
+        (mirror,) = feed.cut.mirrors
+        for path in (mirror.path(feed.paths), feed.paths.history(mirror.mirror_id)):
+            table = open_table(path)
+            assert table is not None
+            names = [field.name for field in table.schema().fields]
+            assert "".join(name[0] for name in names if len(name) <= 2) == order
+        assert feed.rows() == truth_rows(changefeed.truth())
+        assert verify(spark, feed.paths, feed.changefeed).equal
 
 
 @pytest.mark.usefixtures("large")
