@@ -169,7 +169,7 @@ class ChangeFolding(ChangeReader):
     ) -> Folded:
         """Fold the mirror's changes in (above, until] over the rows before."""
         changes = self.changes(mirror, above, until)
-        convert = self._conversion(mirror, above, until)
+        convert = self._conversion(mirror, above)
         rows = changes.count + sum(item.rows.count for item in before)
         size = changes.size + sum(item.rows.size for item in before)
         runs_on = executor(self._spark, self._paths.base, rows=rows, size=size)
@@ -218,18 +218,16 @@ class ChangeFolding(ChangeReader):
             for_merge=for_merge,
         )
 
-    def _conversion(self, mirror: MirrorPlan, above: int, until: int) -> ArrowMap:
-        """Return the function from the mirror's changes in (above, until] to operations."""
+    def _conversion(self, mirror: MirrorPlan, above: int) -> ArrowMap:
+        """Return the function from the mirror's changes above a commit ts to operations."""
         convert = change_operations(mirror, self._changefeed.timezone)
-        return self.with_origins(convert, mirror, above, until)
+        return self.with_origins(convert, mirror, above)
 
-    def with_origins(
-        self, convert: ArrowMap, mirror: MirrorPlan, above: int, until: int
-    ) -> ArrowMap:
+    def with_origins(self, convert: ArrowMap, mirror: MirrorPlan, above: int) -> ArrowMap:
         """Return a function to operations which tell replays, if the table has no key."""
         if mirror.schema.handle_key:
             return convert
-        return bag_operations(convert, self.watermarks(above, until))
+        return bag_operations(convert, self.watermarks(above))
 
     def _rows_of_start(
         self, mirror: MirrorPlan, start: MirrorCut
@@ -338,7 +336,7 @@ class ChangeFolding(ChangeReader):
             MirrorFold(
                 schema=mirror.schema,
                 condition=self.condition_of(mirror, 0, until),
-                convert=self._conversion(mirror, 0, until),
+                convert=self._conversion(mirror, 0),
                 ddl_stamps=_casting_stamps(mirror),
                 output=self._output(self._paths.mirror(mirror.mirror_id), for_merge=False),
                 rows=rows,

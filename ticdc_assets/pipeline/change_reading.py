@@ -288,8 +288,8 @@ class ChangeReader:
         """Copy rows that Spark alone can read into files."""
         return copied_by_spark(frame, schema, self.scratch.folder())
 
-    def watermarks(self, above: int, until: int) -> Watermarks:
-        """Return the watermarks that tell replays of changes in (above, until]."""
+    def watermarks(self, above: int) -> Watermarks:
+        """Return the watermarks that tell replays of changes above a commit ts."""
         columns = ["topic", "partition", "offset", "commit_ts"]
         condition = (
             (ds.field("kind") == "watermark")
@@ -298,7 +298,7 @@ class ChangeReader:
         )
         log = self.dataset()
         scanner = log.scanner(columns=columns, filter=condition, batch_readahead=2)
-        return watermarks_of(scanner.to_batches(), until)
+        return watermarks_of(scanner.to_batches())
 
     def condition_of(self, mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
         """Return the condition on the change log's rows that `change_rows` are of, for Arrow."""

@@ -243,7 +243,7 @@ class HistoryFolding:
             self._changes.scratch,
             HistoryFold(
                 schema=plan.schema,
-                convert=self._changes.with_origins(convert, plan, above, until),
+                convert=self._changes.with_origins(convert, plan, above),
                 before=[
                     (rows, passage.operations(only_key), passage.keeps_ended and only_key is None)
                     for rows, passage in sources

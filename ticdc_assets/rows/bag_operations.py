@@ -26,33 +26,57 @@ _IDENTITY = ("topic", "partition", "database", "table", "commit_ts", "op", "befo
 
 
 @dataclass(frozen=True, slots=True)
-class Watermarks:
-    """The greatest watermark before each offset, of every partition of a topic.
+class _OfPartition:
+    """The watermarks of a partition, by offset.
 
     Attributes:
-        rises: by topic and partition the offsets of watermarks above all before them, ascending,
-            and these watermarks.
+        offsets: their offsets, ascending.
+        stamps: the watermarks. They may step back.
+        highest: the highest up to each.
     """
 
-    rises: Mapping[tuple[str, int], tuple[Numbers, Numbers]]
-
-    def is_behind(self, topic: str, partition: int, offset: int, commit_ts: int) -> bool:
-        """Return whether a change comes behind a watermark at or above its commit ts."""
-        found = self.rises.get((topic, partition))
-        if found is None:
-            return False
-        offsets, stamps = found
-        place = int(np.searchsorted(offsets, offset))
-        return place > 0 and int(stamps[place - 1]) >= commit_ts
+    offsets: Numbers
+    stamps: Numbers
+    highest: Numbers
 
 
-def watermarks_of(batches: Iterable[pa.RecordBatch], until: int) -> Watermarks:
-    """Return watermarks as they rise.
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """The watermarks of partitions.
+
+    Attributes:
+        found: those of each topic and partition.
+    """
+
+    found: Mapping[tuple[str, int], _OfPartition]
+
+    def behind(self, topic: str, partition: int, offset: int, commit_ts: int) -> int:
+        """Return the offset of the last watermark at or above a commit ts before an offset.
+
+        None is before it: -1. Such a watermark promised that no change of this commit ts would
+        come behind it that had not come before.
+        """
+        known = self.found.get((topic, partition))
+        end = 0 if known is None else int(np.searchsorted(known.offsets, offset))
+        if known is None or not end or known.highest[end - 1] < commit_ts:
+            return -1
+        while True:
+            # After a step back, the last ones may be below it.
+            begin = max(0, end - _AT_ONCE)
+            places = np.flatnonzero(known.stamps[begin:end] >= commit_ts)
+            if len(places):
+                return int(known.offsets[begin + places[-1]])
+            end = begin
+
+
+_AT_ONCE = 1024
+
+
+def watermarks_of(batches: Iterable[pa.RecordBatch]) -> Watermarks:
+    """Return the watermarks of all partitions.
 
     Args:
         batches: watermarks: topic, partition, offset and commit ts, in any order.
-        until: no change above this commit ts is asked for, so the first watermark at or above it
-            says all that later ones would.
     """
     found: dict[tuple[str, int], list[tuple[Numbers, Numbers]]] = {}
     for batch in batches:
@@ -66,21 +90,19 @@ def watermarks_of(batches: Iterable[pa.RecordBatch], until: int) -> Watermarks:
             found.setdefault((place["topic"], place["partition"]), []).append(columns)
     return Watermarks(
         {
-            place: _rising(
+            place: _in_order(
                 np.concatenate([offsets for offsets, _ in parts]),
                 np.concatenate([stamps for _, stamps in parts]),
-                until,
             )
             for place, parts in found.items()
         }
     )
 
 
-def _rising(offsets: Numbers, stamps: Numbers, until: int) -> tuple[Numbers, Numbers]:
+def _in_order(offsets: Numbers, stamps: Numbers) -> _OfPartition:
     order = np.argsort(offsets, kind="stable")
-    offsets, stamps = offsets[order], np.minimum(np.maximum.accumulate(stamps[order]), until)
-    rises = np.flatnonzero(np.diff(stamps, prepend=-1))
-    return offsets[rises], stamps[rises]
+    stamps = stamps[order]
+    return _OfPartition(offsets[order], stamps, np.maximum.accumulate(stamps))
 
 
 def bag_operations(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:
@@ -104,13 +126,13 @@ def bag_operations(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:
 
 def of_no_change(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return operations of rows that were there before, which are of no change and no replay."""
-    return _with(batch, [None] * batch.num_rows, [False] * batch.num_rows)
+    return _with(batch, [None] * batch.num_rows, [-1] * batch.num_rows)
 
 
 def _with(
-    operations: pa.RecordBatch, identities: list[bytes | None], behind: list[bool]
+    operations: pa.RecordBatch, identities: list[bytes | None], behind: list[int]
 ) -> pa.RecordBatch:
-    columns = [pa.array(identities, pa.binary(16)), pa.array(behind, pa.bool_())]
+    columns = [pa.array(identities, pa.binary(16)), pa.array(behind, pa.int64())]
     return pa.RecordBatch.from_arrays(
         [*operations.columns, *columns], schema=with_origins(operations.schema)
     )
@@ -127,13 +149,11 @@ def _places(operations: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
 
 def _origins(
     batch: pa.RecordBatch, watermarks: Watermarks
-) -> dict[tuple[object, ...], tuple[bytes, bool]]:
-    """Return for the place of each change its identity, and whether it is behind a watermark."""
-    origins: dict[tuple[object, ...], tuple[bytes, bool]] = {}
+) -> dict[tuple[object, ...], tuple[bytes, int]]:
+    """Return for the place of each change its identity, and which watermark it is behind."""
+    origins: dict[tuple[object, ...], tuple[bytes, int]] = {}
     for row in batch.select([*PLACE, *(set(_IDENTITY) - set(PLACE))]).to_pylist():
         identity = blake2b(repr([row[name] for name in _IDENTITY]).encode(), digest_size=16)
-        is_behind = watermarks.is_behind(
-            row["topic"], row["partition"], row["offset"], row["commit_ts"]
-        )
-        origins[tuple(row[name] for name in PLACE)] = (identity.digest(), is_behind)
+        behind = watermarks.behind(row["topic"], row["partition"], row["offset"], row["commit_ts"])
+        origins[tuple(row[name] for name in PLACE)] = (identity.digest(), behind)
     return origins

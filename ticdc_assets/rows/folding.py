@@ -312,9 +312,10 @@ def with_origins(operations: pa.Schema) -> pa.Schema:
     Without a key a replay cannot be told from a second identical row, but by this: a change that
     comes behind a watermark at or above its commit ts, while the same change stands before that
     watermark, was sent again. So an operation says of which change it is (`identity`, a digest of
-    all of it but its offset; null if of none) and whether that `is_behind` such a watermark.
+    all of it but its offset; null if of none) and the offset of the last such watermark that it
+    comes `behind`, -1 if none.
     """
-    return pa.schema([*operations, ("identity", pa.binary(16)), ("is_behind", pa.bool_())])
+    return pa.schema([*operations, ("identity", pa.binary(16)), ("behind", pa.int64())])
 
 
 def without_replays(operations: pa.Table) -> pa.Table:
@@ -322,12 +323,13 @@ def without_replays(operations: pa.Table) -> pa.Table:
 
     None of another operation of the same change may be missing.
     """
-    behind = operations.column("is_behind")
-    if pc.any(behind).as_py():
-        in_front = operations.filter(pc.invert(behind)).column("identity").unique()
-        is_replay = pc.and_(behind, pc.is_in(operations.column("identity"), value_set=in_front))
+    behind = operations.column("behind")
+    if pc.any(pc.greater_equal(behind, 0)).as_py():
+        first = operations.group_by("identity").aggregate([("behind", "min")])
+        places = pc.index_in(operations.column("identity"), value_set=first.column("identity"))
+        is_replay = pc.greater(behind, first.column("behind_min").take(places))
         operations = operations.filter(pc.invert(is_replay))
-    return operations.drop_columns(["identity", "is_behind"])
+    return operations.drop_columns(["identity", "behind"])
 
 
 def _fold_bag(operations: pa.Table) -> FoldedRows:
@@ -410,7 +412,7 @@ def thinned(operations: pa.Table, *, keyed: bool, ddl_stamps: Sequence[int] = ()
     group = codes[order]
     if not keyed:
         # A replay may be left out yet, so it does not stand for what is no replay.
-        valued = operations.column("is_behind").to_numpy()[order]
+        valued = operations.column("behind").to_numpy()[order] >= 0
         numbers = np.flatnonzero(~valued)
         own = group[numbers]
         valued[numbers[np.append(own[1:] != own[:-1], True)[: len(numbers)]]] = True
@@ -460,7 +462,7 @@ def _without_values(operations: pa.Table, places: Numbers, valued: Flags) -> pa.
 
 
 _PLACING = frozenset(
-    {"key", "sequence", "is_delete", "is_new", "is_partial", "casts", "identity", "is_behind"}
+    {"key", "sequence", "is_delete", "is_new", "is_partial", "casts", "identity", "behind"}
     | {"reason", "position", "expected", "got"}
 )
 """Columns of an operation that count even where its values do not."""
