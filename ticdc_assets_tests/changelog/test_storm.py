@@ -96,6 +96,7 @@ def test_a_storm_over_many_topics_folds_to_the_truth(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 @every_format
 @settings(max_examples=100, phases=PHASES)
 @given(seed=st.integers(0, 2**32), keyless=st.booleans())
