@@ -256,7 +256,8 @@ def _ordered(schema: pa.Schema, there: Table) -> pa.Schema:
     """Return the columns of an overwrite, so that it brings them into their order.
 
     delta-rs changes the columns of a table only if one of them is new, or has another type or other
-    metadata; a new order alone is no change to it. So each column gets its place as metadata.
+    metadata; a new order alone is no change to it. So each column gets its place as metadata
+    (decision 0094).
     """
     names = [field.name for field in there.schema().fields]
     if schema.names == names or sorted(schema.names) != sorted(names):
