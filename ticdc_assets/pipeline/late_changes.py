@@ -219,12 +219,12 @@ def caveats_below(
         found.setdefault(mirror.mirror_id, caveat_below(truncation_point.tso))
     floors = {mirror.mirror_id: mirror.floor_ts for mirror in plan.mirrors}
     for item in (item for cut in cuts for item in cut.mirrors):
+        floor_ts = floors.get(item.mirror_id)
+        if floor_ts is None:
+            continue
         for caveat in item.caveats:
             since = tso_below(caveat)
-            floor_ts = floors.get(item.mirror_id)
-            if since is None or floor_ts is None:
-                continue
-            if floor_ts <= since <= plan.cut_ts:
+            if since is not None and floor_ts <= since <= plan.cut_ts:
                 found[item.mirror_id] = caveat
     return found
 

@@ -134,6 +134,11 @@ def tso_below(caveat: str) -> int | None:
     return None if text == caveat else int(text)
 
 
+def is_told_below(caveats: Iterable[str]) -> bool:
+    """Return whether a caveat of `caveat_below` is among some."""
+    return any(tso_below(caveat) is not None for caveat in caveats)
+
+
 def marks_below(
     truncation_point: TruncationPoint,
     plan_there: Plan,

@@ -76,8 +76,8 @@ from ticdc_assets.pipeline.seeds import APPLICATION
 from ticdc_assets.pipeline.totals import IMAGES, Totals
 from ticdc_assets.pipeline.truncation_points import (
     TruncationPoint,
+    is_told_below,
     read_raw_truncation_point,
-    tso_below,
 )
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
@@ -417,7 +417,7 @@ class _Rebuild:
             (item.database, item.table): "records that it was made from are gone, and the base cut "
             "lacks their rows"
             for item in (cut.mirrors if cut is not None else ())
-            if any(tso_below(caveat) is not None for caveat in item.caveats)
+            if is_told_below(item.caveats)
         }
         redriven = dict.fromkeys(
             self._redriven_below(side),

@@ -23,6 +23,7 @@ from ticdc_assets.simulator.shop import ShopWorkload
 from ticdc_assets.simulator.shop_tables import CUSTOMERS, INVENTORY, ORDERS
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables, treat_as_large, truth_rows
+from ticdc_assets_tests.services.test_retention import an_insert
 from ticdc_assets_tests.simulator.builders import (
     all_types_upstream,
     churn,
@@ -112,11 +113,6 @@ def test_tombstones_are_quarantined(spark: SparkSession, tmp_path: Path) -> None
     assert feed.rows() == truth_rows(changefeed.truth())
 
 
-def is_insert(record: CaptureRecord, table: str) -> bool:
-    value = record.value or b""
-    return b'"type":"INSERT"' in value and b'"table":"%s"' % table.encode() in value
-
-
 def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> None:
     upstream = keyless_upstream()
     changefeed = StandInChangefeed(
@@ -130,7 +126,7 @@ def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> 
     churn(upstream, steps=15, seed=9)
     records = list(changefeed.tick())
     alike = Counter(item.value for item in records)
-    late = next(item for item in records if is_insert(item, "lines") and alike[item.value] == 1)
+    late = an_insert([item for item in records if alike[item.value] == 1], "lines")
     feed.write(item for item in records if item is not late)
     feed.sync()
     # What comes late is behind a watermark too, and is no replay.

@@ -35,7 +35,7 @@ from ticdc_assets.pipeline import decoding, seed_decoding
 from ticdc_assets.pipeline.cuts import read_cuts
 from ticdc_assets.pipeline.positions import read_position
 from ticdc_assets.pipeline.quarantine import read_quarantine
-from ticdc_assets.pipeline.truncation_points import read_truncation_point, tso_below
+from ticdc_assets.pipeline.truncation_points import is_told_below, read_truncation_point
 from ticdc_assets.services import redecoded_days, redriving, retention, rewinding, seeding
 from ticdc_assets.services.redecoding import first_whole_day, redecode
 from ticdc_assets.services.redriving import redrive
@@ -477,11 +477,7 @@ class Life:
 
 def marked_tables(tables: Iterable[tuple[str, str, Iterable[str]]]) -> set[TableName]:
     """Return the tables that say that they may lack what came too late."""
-    return {
-        (database, table)
-        for database, table, caveats in tables
-        if any(tso_below(caveat) is not None for caveat in caveats)
-    }
+    return {(database, table) for database, table, caveats in tables if is_told_below(caveats)}
 
 
 def unmarked(rows: Rows, marked: set[TableName]) -> Rows:

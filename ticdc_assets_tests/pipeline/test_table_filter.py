@@ -16,7 +16,7 @@ from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.cuts import filter_text
 from ticdc_assets.pipeline.quarantine import count_open, read_quarantine
 from ticdc_assets.pipeline.standing import Outcome
-from ticdc_assets.pipeline.truncation_points import read_truncation_point, tso_below
+from ticdc_assets.pipeline.truncation_points import is_told_below, read_truncation_point
 from ticdc_assets.services.retention import retain
 from ticdc_assets.services.verifying import verify
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -180,9 +180,7 @@ def test_what_was_truncated_while_it_was_left_out_is_told(
     truth = truth_rows(changefeed.truth())
     assert feed.rows()[KEPT] == truth[KEPT]
     marked = {
-        (item.database, item.table)
-        for item in feed.cut.mirrors
-        if any(tso_below(caveat) is not None for caveat in item.caveats)
+        (item.database, item.table) for item in feed.cut.mirrors if is_told_below(item.caveats)
     }
     assert marked == {divided, DRAFT}
     assert feed.rows().get(divided) != truth[divided]
@@ -191,7 +189,5 @@ def test_what_was_truncated_while_it_was_left_out_is_told(
     feed.write(changefeed.tick())
     everything.sync()
     assert marked <= {
-        (item.database, item.table)
-        for item in feed.cut.mirrors
-        if any(tso_below(caveat) is not None for caveat in item.caveats)
+        (item.database, item.table) for item in feed.cut.mirrors if is_told_below(item.caveats)
     }

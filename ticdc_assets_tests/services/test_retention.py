@@ -35,9 +35,9 @@ from ticdc_assets.pipeline.truncation_points import (
     TruncationPoint,
     caveat_below,
     has_lost_records,
+    is_told_below,
     read_raw_truncation_point,
     read_truncation_point,
-    tso_below,
 )
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.services import redriving, retention
@@ -282,9 +282,7 @@ def test_truncating_changes_nothing_that_is_kept(
     feed.sync(refold={KEYED, BAG})
     assert feed.rows() == truth
     assert [mirror.mode for mirror in feed.cut.mirrors] == ["fold", "fold"]
-    assert not any(
-        tso_below(caveat) is not None for item in feed.cut.mirrors for caveat in item.caveats
-    )
+    assert not any(is_told_below(item.caveats) for item in feed.cut.mirrors)
 
     # What is sent again from below is not applied but counted; what is new is applied.
     changefeed.restart(first.tso)
@@ -348,9 +346,7 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
     assert feed.rows()[waiting] == wanted[waiting]
     assert not feed.cut.held
     assert verify(spark, feed.paths, feed.changefeed).equal
-    assert not any(
-        tso_below(caveat) is not None for item in feed.cut.mirrors for caveat in item.caveats
-    )
+    assert not any(is_told_below(item.caveats) for item in feed.cut.mirrors)
 
     # A fix comes, too: what became of the row since is in the base alone, so its mirror says so.
     fixed = replace(feed.changefeed, compression=Compression.LZ4)
