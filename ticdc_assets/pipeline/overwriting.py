@@ -267,7 +267,7 @@ def _ordered(schema: pa.Schema, there: Table) -> pa.Schema:
     )
 
 
-_PLACE = "ticdc_assets.place"
+_PLACE = "ticdc.place"
 
 
 def _renamed(table: AnyPath, file: WrittenFile) -> WrittenFile:
