@@ -27,10 +27,14 @@ from ticdc_assets.simulator.stored_table import StoredTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddColumn:
-    """ADD COLUMN; `place` is `""`, `"first"` or `"after x"` and changes nothing that travels."""
+    """ADD COLUMN, as the last one if neither `first` nor `after` says another place.
+
+    A place changes the order of the table, not the order in which TiCDC sends columns.
+    """
 
     column: ColumnSchema
-    place: str = ""
+    first: bool = False
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +56,14 @@ class RenameColumn:
 class ModifyColumn:
     """MODIFY COLUMN, or CHANGE COLUMN where `name` is not the column's new name.
 
-    What does not fit the new type is clipped, as in a lenient SQL mode. `place` is as in
-    `AddColumn`.
+    What does not fit the new type is clipped, as in a lenient SQL mode. The column moves if `first`
+    or `after` says so.
     """
 
     name: str
     column: ColumnSchema
-    place: str = ""
+    first: bool = False
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +132,21 @@ def _existing(table: StoredTable, name: str) -> ColumnSchema:
     return found
 
 
+def _place(table: StoredTable, column: ColumnSchema, action: AddColumn | ModifyColumn) -> str:
+    """Put a column into its place in the order of the table; return that place's clause."""
+    others = [name for name in table.order if name != column.name]
+    if action.after is not None:
+        place = others.index(_existing(table, action.after).name) + 1
+        clause = f" AFTER {quoted(action.after)}"
+    elif action.first:
+        place, clause = 0, " FIRST"
+    else:
+        place = (*table.order, column.name).index(column.name)
+        clause = ""
+    table.order = (*others[:place], column.name, *others[place:])
+    return clause
+
+
 def _add_column(table: StoredTable, action: AddColumn, session: Session) -> str:
     column = action.column
     if table.schema.column(column.name) is not None:
@@ -136,7 +156,7 @@ def _add_column(table: StoredTable, action: AddColumn, session: Session) -> str:
         value = zero_value(column)
     table.schema = replace(table.schema, columns=(*table.schema.columns, column))
     table.rows = {key: {**row, column.name: value} for key, row in table.rows.items()}
-    return f"ADD COLUMN {column_sql(column, session.timezone)} {action.place}".rstrip()
+    return f"ADD COLUMN {column_sql(column, session.timezone)}{_place(table, column, action)}"
 
 
 def _drop_column(table: StoredTable, action: DropColumn, session: Session) -> str:
@@ -150,6 +170,7 @@ def _drop_column(table: StoredTable, action: DropColumn, session: Session) -> st
     table.schema = replace(
         table.schema, columns=tuple(c for c in table.schema.columns if c.name != action.name)
     )
+    table.order = tuple(name for name in table.order if name != action.name)
     table.rows = {
         key: {name: value for name, value in row.items() if name != action.name}
         for key, row in table.rows.items()
@@ -164,6 +185,7 @@ def _replace_column(table: StoredTable, old: str, column: ColumnSchema) -> None:
     table.schema = replace(
         table.schema, columns=tuple(column if c.name == old else c for c in table.schema.columns)
     )
+    table.order = tuple(column.name if name == old else name for name in table.order)
     table.primary_key = tuple(column.name if c == old else c for c in table.primary_key)
     table.secondary = tuple(
         replace(index, columns=tuple(column.name if c == old else c for c in index.columns))
@@ -199,7 +221,7 @@ def _modify_column(table: StoredTable, action: ModifyColumn, session: Session) -
     if rewrites_rows(old, new):
         others = tuple(c for c in table.schema.columns if c.name != new.name)
         table.schema = replace(table.schema, columns=(*others, new))
-    definition = f"{column_sql(new, session.timezone)} {action.place}".rstrip()
+    definition = f"{column_sql(new, session.timezone)}{_place(table, new, action)}"
     if new.name == old.name:
         return f"MODIFY COLUMN {definition}"
     return f"CHANGE COLUMN {quoted(old.name)} {definition}"

@@ -76,7 +76,7 @@ def _file_name(name: str) -> str:
 
 
 def _create_sql(table: StoredTable, timezone: str) -> str:
-    parts = [column_sql(column, timezone) for column in table.schema.columns]
+    parts = [column_sql(column, timezone) for column in table.columns]
     if table.primary_key:
         kind = "CLUSTERED" if table.clustered else "NONCLUSTERED"
         key = names_sql(table.primary_key)
@@ -91,7 +91,7 @@ def _create_sql(table: StoredTable, timezone: str) -> str:
 
 def _columns(table: StoredTable) -> list[ColumnSchema]:
     """Return the columns whose values are exported: not those that are generated."""
-    return [column for column in table.schema.columns if not column.virtual]
+    return [column for column in table.columns if not column.virtual]
 
 
 def _csv_rows(table: StoredTable, rows: Iterable[Mapping[str, str | None]]) -> Iterator[bytes]:

@@ -31,9 +31,7 @@ def live(shop: ShopWriter) -> Iterator[None]:
         left, right = ("crm", f"left_{turn}"), ("crm", f"right_{turn}")
         aside = ("crm", f"aside_{turn}")
 
-        added = AddColumn(
-            column=column(phone, "varchar(20)", default="+49 ü"), place="after `name`"
-        )
+        added = AddColumn(column=column(phone, "varchar(20)", default="+49 ü"), after="name")
         upstream.alter_table(CUSTOMERS, added)
         yield
         shop.open_side_table(
@@ -47,9 +45,7 @@ def live(shop: ShopWriter) -> Iterator[None]:
         )
         yield
         # NOT NULL without a default: rows that are there get the type's zero.
-        added = AddColumn(
-            column=column(priority, "tinyint unsigned", nullable=False), place="first"
-        )
+        added = AddColumn(column=column(priority, "tinyint unsigned", nullable=False), first=True)
         upstream.alter_table(ORDERS, added)
         yield
         upstream.create_index(ORDERS, f"ix_state_{turn}", columns=("state",))

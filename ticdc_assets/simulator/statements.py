@@ -27,7 +27,6 @@ from ticdc_assets.simulator.columns import (
     CURRENT_TIMESTAMP,
     column,
     moment_text,
-    quoted,
     text_literal,
     type_sql,
 )
@@ -144,8 +143,8 @@ class _Target:
 
     @property
     def columns(self) -> dict[str, ColumnSchema]:
-        """Its columns, by their names in lower case."""
-        return {item.name.lower(): item for item in self.upstream.schema(self.name).columns}
+        """Its columns in the order of the table, by their names in lower case."""
+        return {item.name.lower(): item for item in self.upstream.stored(self.name).columns}
 
     def scope(self, row: Row | None = None) -> Scope:
         """Return what an expression sees."""
@@ -336,13 +335,13 @@ def _added(target: _Target, node: exp.ColumnDef) -> AddColumn:
     added = column(node.name, _type_text(node.args["kind"]), nullable=nullable)
     if default is not None:
         added = replace(added, default=_default(target, added, default))
-    place, position = "", node.args.get("position")
-    if position is not None:
-        place = str(position.args["position"]).lower()
-        if position.this is not None:
-            after = column_named(target.columns, position.this.name)
-            place = f"{place} {quoted(after.name)}"
-    return AddColumn(column=added, place=place)
+    position = node.args.get("position")
+    if position is None:
+        return AddColumn(column=added)
+    if position.this is None:
+        return AddColumn(column=added, first=True)
+    after = column_named(target.columns, position.this.name)
+    return AddColumn(column=added, after=after.name)
 
 
 def _type_text(kind: exp.DataType | None) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from ticdc_assets.schemas import IndexSchema, TableSchema
+from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.simulator.columns import default_value
 from ticdc_assets.simulator.partitions import Partitioning
 
@@ -26,15 +26,27 @@ ROW_ID: Final = "_tidb_rowid"
 
 @dataclass(slots=True)
 class StoredTable:
-    """A table as it is now; after a DDL a new object stands in its place."""
+    """A table as it is now; after a DDL a new object stands in its place.
+
+    Attributes:
+        schema: the schema as TiCDC sends it, its columns in the order in which they were made.
+        order: the names of the columns, in the order of the table.
+    """
 
     schema: TableSchema
+    order: tuple[str, ...]
     primary_key: tuple[str, ...]
     clustered: bool
     secondary: tuple[IndexSchema, ...]
     rows: dict[Key, Row]
     next_row_id: int = 1
     partitioning: Partitioning | None = None
+
+    @property
+    def columns(self) -> tuple[ColumnSchema, ...]:
+        """The columns in the order of the table, as SHOW CREATE TABLE lists them."""
+        columns = {column.name: column for column in self.schema.columns}
+        return tuple(columns[name] for name in self.order)
 
     def physical_id(self, row: Row) -> int:
         """Return the id of the physical table of a row: its partition's, or the table's own.

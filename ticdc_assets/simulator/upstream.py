@@ -225,6 +225,7 @@ class Upstream:
                 columns=own,
                 indexes=(),
             ),
+            order=tuple(column.name for column in own),
             primary_key=tuple(primary_key),
             clustered=clustered and bool(primary_key),
             secondary=tuple(indexes),

@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets import wire
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import Retention, TableChoice, TableFilter, Writer
+from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import RowChange
@@ -263,14 +264,16 @@ class Life:
         """Return a change of a table that its rows allow."""
         schema, key = self.upstream.schema(name), self.upstream.schema(name).handle_key
         others = [item.name for item in schema.columns if item.name not in key]
+        added = column(f"c{number}", "int", nullable=False, default="7")
+        after = self.rng.choice((None, *(item.name for item in schema.columns)))
         found: list[AlterAction] = [
-            AddColumn(column=column(f"c{number}", "int", nullable=False, default="7"))
+            AddColumn(column=added, first=self.rng.random() < 0.3, after=after)
         ]
         if others:
             one = self.rng.choice(others)
             found.append(RenameColumn(name=one, new_name=f"r{number}"))
-            place = self.rng.choice(("", "first"))
-            found.append(ModifyColumn(name=one, column=column(one, "varchar(40)"), place=place))
+            first = self.rng.random() < 0.5
+            found.append(ModifyColumn(name=one, column=column(one, "varchar(40)"), first=first))
         if len(others) > 1:
             found.append(DropColumn(name=others[-1]))
         ids = [row.get("id") for row in self.upstream.rows(name).values()]
@@ -463,6 +466,9 @@ class Life:
         unsound = [item for item in found.mirrors if not item.is_sound]
         assert [item for item in unsound if (item.database, item.table) not in marked] == []
         assert marked or found.differences == ()
+        assert self.orders() == {
+            name: self.upstream.stored(name).order for name in self.upstream.tables
+        }
         feed.sync(refold=set(rows))
         assert feed.rows() == rows
         oldest = read_truncation_point(feed.paths).tso
@@ -473,6 +479,16 @@ class Life:
             truth = truth_rows(self.changefeed.truth(tso))
             marked = marked_tables((item.database, item.table, item.warnings) for item in tables)
             assert unmarked(feed.rows_of(tables), marked) == unmarked(truth, marked), tso
+
+    def orders(self) -> dict[TableName, tuple[str, ...]]:
+        """Return the columns of each mirror's table, in the order of the mirror."""
+        found: dict[TableName, tuple[str, ...]] = {}
+        for mirror in self.feed.cut.mirrors:
+            name, table = (mirror.database, mirror.table), open_table(mirror.path(self.feed.paths))
+            assert table is not None
+            names = [item.name for item in table.schema().fields]
+            found[name] = tuple(item for item in names if not item.startswith("_"))
+        return found
 
 
 def marked_tables(tables: Iterable[tuple[str, str, Iterable[str]]]) -> set[TableName]:

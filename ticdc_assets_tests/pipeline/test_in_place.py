@@ -34,16 +34,16 @@ T = ("d", "t")
 
 IN_PLACE: dict[str, tuple[AlterAction, ...]] = {
     "add NULL": (AddColumn(column=column("more", "int")),),
-    "add first": (AddColumn(column=column("more", "varchar(9)"), place="first"),),
-    "add in the middle": (AddColumn(column=column("more", "datetime(3)"), place="after id"),),
+    "add first": (AddColumn(column=column("more", "varchar(9)"), first=True),),
+    "add in the middle": (AddColumn(column=column("more", "datetime(3)"), after="id"),),
     "drop": (DropColumn(name="v"),),
     "rename": (RenameColumn(name="v", new_name="w"),),
     "widen": (ModifyColumn(name="n", column=column("n", "bigint")),),
-    "move": (ModifyColumn(name="n", column=column("n", "int"), place="first"),),
+    "move": (ModifyColumn(name="n", column=column("n", "int"), first=True),),
     "several": (
         RenameColumn(name="v", new_name="w"),
         DropColumn(name="d"),
-        AddColumn(column=column("v", "bigint"), place="first"),
+        AddColumn(column=column("v", "bigint"), first=True),
         ModifyColumn(name="n", column=column("n", "bigint")),
     ),
 }
@@ -114,8 +114,10 @@ def test_small_mirrors_and_histories_have_the_columns_in_their_new_order(
     feed, upstream, changefeed = started(spark, tmp_path)
     feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(("d.*",))))
     feed.sync()
-    for place, order in (("first", "nivd"), ("after v", "ivnd"), ("after d", "ivdn")):
-        upstream.alter_table(T, ModifyColumn(name="n", column=column("n", "int"), place=place))
+    for behind, order in ((None, "nivd"), ("v", "ivnd"), ("d", "ivdn")):
+        n = column("n", "int")
+        moved = ModifyColumn(name="n", column=n, first=behind is None, after=behind)
+        upstream.alter_table(T, moved)
         feed.write(changefeed.tick())
         feed.sync()
         (mirror,) = feed.cut.mirrors

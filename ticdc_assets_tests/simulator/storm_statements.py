@@ -25,7 +25,6 @@ from ticdc_assets.simulator.columns import (
     column,
     fits,
     modified_value,
-    quoted,
     type_sql,
 )
 from ticdc_assets.simulator.partitions import LISTS, Method, Partition, Partitioning
@@ -208,7 +207,7 @@ def _added(state: StormState, table: StoredTable, *, now: bool = False) -> AddCo
         )
         schema = column(name, sql_type, nullable=rng.random() < 0.5, default=CURRENT_TIMESTAMP)
     after = rng.choice(table.schema.columns).name
-    return AddColumn(column=schema, place=rng.choice(("", "", "first", f"after {quoted(after)}")))
+    return AddColumn(column=schema, **rng.choice(({}, {}, {"first": True}, {"after": after})))
 
 
 def _add_column(state: StormState) -> bool:

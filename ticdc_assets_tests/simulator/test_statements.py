@@ -135,6 +135,15 @@ def test_columns_are_added_renamed_and_dropped(upstream: Upstream) -> None:
     assert not {"gift", "e"} & row(upstream).keys()
 
 
+def test_values_without_names_are_for_the_columns_in_their_order(upstream: Upstream) -> None:
+    upstream.create_table(("shop", "t"), (column("id", "int"), column("v", "int")))
+    execute(upstream, "ALTER TABLE shop.t ADD COLUMN first int FIRST")
+    execute(upstream, "ALTER TABLE shop.t ADD COLUMN mid int AFTER id")
+    execute(upstream, "INSERT INTO shop.t VALUES (1, 2, 3, 4)")
+    (stored,) = upstream.rows(("shop", "t")).values()
+    assert stored == {"first": "1", "id": "2", "mid": "3", "v": "4"}
+
+
 @pytest.mark.parametrize(
     ("sql", "said"),
     [

@@ -235,6 +235,22 @@ def test_a_rewritten_column_moves_to_the_end() -> None:
     assert [c.name for c in upstream.schema(T).columns] == ["id", "v", "u"]
     upstream.alter_table(T, ModifyColumn(name="v", column=column("v", "varchar(5)")))
     assert [c.name for c in upstream.schema(T).columns] == ["id", "u", "v"]
+    assert upstream.stored(T).order == ("id", "v", "u")
+
+
+def test_a_table_has_its_columns_where_statements_put_them() -> None:
+    upstream = upstream_with_table()
+    u = column("u", "varchar(20)")
+    for action, order in (
+        (AddColumn(column=column("a", "int"), first=True), "aidvu"),
+        (AddColumn(column=column("b", "int"), after="id"), "aidbvu"),
+        (AddColumn(column=column("c", "int")), "aidbvuc"),
+        (ModifyColumn(name="u", column=u, after="a"), "auidbvc"),
+        (RenameColumn(name="b", new_name="d"), "auiddvc"),
+        (DropColumn(name="a"), "uiddvc"),
+    ):
+        upstream.alter_table(T, action)
+        assert "".join(item.name for item in upstream.stored(T).columns) == order
 
 
 @pytest.mark.parametrize(
