@@ -2,11 +2,12 @@
 
 In: a number. Out: a life of data in any format, in one topic or a topic for each table; DDL, new
 partitions, restarts of the changefeed, records that come late or that no decoder understands yet,
-exports, maintenance, re-drives, rewinds, days decoded again and tables set aside, with and without
-a lease; many of them are killed once, and so are syncs. At its end all records have come and can be
-decoded, and what came before the changefeed is in an export. Then each mirror has the rows of its
-table, or says that it may lack what came too late; a fold from the change log changes nothing; a
-rebuild is equal; and each moment that is kept can be read.
+exports, maintenance, re-drives, rewinds, days decoded again and tables set aside; with and without
+a lease, with small mirrors and with large ones. Many of them are killed once, and so are syncs. At
+its end all records have come and can be decoded, and what came before the changefeed is in an
+export. Then each mirror has the rows of its table and its columns in their order, or says that it
+may lack what came too late; a fold from the change log changes nothing; a rebuild is equal; and
+each moment that is kept can be read.
 
 Not handled: two equal rows of one transaction in a table without a key, of which one comes late or
 is refused. Nothing tells it from a replay (decision 0012), so such rows are sent as they are.
@@ -27,12 +28,18 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets import wire
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.config import Retention, TableChoice, TableFilter, Writer
+from ticdc_assets.config import Readers, Retention, TableChoice, TableFilter, Writer
 from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import RowChange
-from ticdc_assets.pipeline import decoding, seed_decoding
+from ticdc_assets.pipeline import (
+    decoding,
+    history_writing,
+    mirror_making,
+    overwriting,
+    seed_decoding,
+)
 from ticdc_assets.pipeline.cuts import read_cuts
 from ticdc_assets.pipeline.positions import read_position
 from ticdc_assets.pipeline.quarantine import read_quarantine
@@ -63,7 +70,7 @@ from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.golden import Rows
-from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, treat_as_large, truth_rows
 from ticdc_assets_tests.lake.test_killed_runs import DEATHS as DEATHS_OF_SYNCS
 from ticdc_assets_tests.lake.test_killed_runs import MERGING, Killed, before
 from ticdc_assets_tests.simulator.builders import churn, fill
@@ -97,6 +104,13 @@ DEATHS = {
     ),
 }
 """Where an upkeep dies, by its name. One that does not come there lives."""
+
+SIZES = (
+    (mirror_making, "SMALL_MIRROR_ROWS"),
+    (history_writing, "SMALL_HISTORY_ROWS"),
+    (overwriting, "PORTABLE_ROWS"),
+)
+"""Up to how many rows something is small."""
 
 BY_DAY = (14, 16)
 SEEDS = [*BY_DAY, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 160))]
@@ -144,6 +158,7 @@ class Life:
     Attributes:
         whole_since: the TSO from which on each table is known whole: None if none is known, 0 if
             the changefeed has all there was.
+        merges: whether mirrors may be merged into.
         exported: the folder of an export that a killed run was seeding.
     """
 
@@ -155,6 +170,7 @@ class Life:
     rng: random.Random
     patch: pytest.MonkeyPatch
     whole_since: int | None
+    merges: bool = False
     exported: str | None = None
     offsets: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
     late: list[CaptureRecord] = field(default_factory=list[CaptureRecord])
@@ -209,7 +225,24 @@ class Life:
         whole_since = None if first_ts else 0
         life = cls(feed, folder, upstream, changefeed, decoder, rng, patch, whole_since)
         life.told.append((str(wire_format), changefeed.topic, options))
+        life.grow()
         return life
+
+    def grow(self) -> None:
+        """Let mirrors and histories, or those of more than a few rows, be large ones."""
+        rows = self.rng.choice((None, None, 0, 5))
+        if rows is None:
+            return
+        self.merges = True
+        for module, name in SIZES:
+            self.patch.setattr(module, name, rows)
+        if self.rng.random() < 0.3:
+            treat_as_large(self.patch)
+        if self.rng.random() < 0.3:
+            readers = Readers(portable=TableChoice(("d.keyed", "d.t*")))
+            changefeed = replace(self.feed.changefeed, readers=readers)
+            self.feed = replace(self.feed, changefeed=changefeed)
+        self.told.append(("large from", rows, self.feed.changefeed.readers))
 
     # Acts -------------------------------------------------------------------------------------
 
@@ -309,7 +342,8 @@ class Life:
         if self.rng.random() < 0.85:
             self.feed.sync(max_records=max_records)
             return
-        death = self.rng.choice([name for name in DEATHS_OF_SYNCS if name not in MERGING])
+        deaths = [name for name in DEATHS_OF_SYNCS if self.merges or name not in MERGING]
+        death = self.rng.choice(deaths)
         with self.patch.context() as patch:
             DEATHS_OF_SYNCS[death](patch)
             try:
