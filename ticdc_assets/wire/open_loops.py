@@ -57,6 +57,7 @@ _END: Final = expected(b"}")[0]
 _SHORTEST_COLUMN: Final = len(b'"n":{"t":1,"f":0,"v":')
 _SHORTEST_ROW: Final = len(b'{"u":{"n":{"t":1,"f":0,"v":1}}}')
 _MOST_FLAGS: Final = 2**16 - 1
+_FEW_COLUMNS: Final = 2**10
 
 OPEN_FIELDS: Final = 12
 """Number of the record, index in it, kind, commit ts, begin and end of the names of the database
@@ -132,6 +133,9 @@ def _open_column(
             return column
         slot = (slot + 1) & mask
     column = used[0]
+    if column == len(columns):
+        used[3] = 1
+        return 0
     used[0] += 1
     slots[slot] = column
     columns[column, 0], columns[column, 1], columns[column, 2] = before, at, behind
@@ -232,7 +236,7 @@ class OpenRoom(NamedTuple):
         columns: `COLUMN_FIELDS` of each column; that with the number 0 is none.
         slots: for finding columns.
         unsure: `UNSURE_FIELDS` of numbers that are written as sent, but have to be looked at again.
-        used: how many columns, unsure numbers and rows there are.
+        used: how many columns, unsure numbers and rows there are; 1 if there are more columns.
     """
 
     rows: Ints
@@ -243,16 +247,26 @@ class OpenRoom(NamedTuple):
 
 
 def open_room(size: int) -> OpenRoom:
-    """Return room for what is found in so many bytes of values."""
-    # One more column may be begun. Slots are a power of two of them and twice as many as columns.
-    most = size // _SHORTEST_COLUMN + 2
+    """Return room for what is found in so many bytes of values, with few columns."""
     return OpenRoom(
         rows=np.empty((size // _SHORTEST_ROW + 1, OPEN_FIELDS), np.int64),
-        columns=np.zeros((most, COLUMN_FIELDS), np.int64),
-        slots=np.zeros(1 << (2 * most).bit_length(), np.int64),
-        unsure=np.empty((most, UNSURE_FIELDS), np.int64),
-        used=np.array([1, 0, 0]),
+        unsure=np.empty((size // _SHORTEST_COLUMN + 1, UNSURE_FIELDS), np.int64),
+        used=np.empty(4, np.int64),
+        **_for_columns(_FEW_COLUMNS),
     )
+
+
+def with_more_columns(room: OpenRoom) -> OpenRoom:
+    """Return the same room for four times as many columns."""
+    return room._replace(**_for_columns(4 * len(room.columns)))
+
+
+def _for_columns(count: int) -> dict[str, Ints]:
+    # Slots are a power of two, and more than twice as many as columns.
+    return {
+        "columns": np.empty((count, COLUMN_FIELDS), np.int64),
+        "slots": np.empty(1 << (2 * count).bit_length(), np.int64),
+    }
 
 
 @compiled
@@ -268,7 +282,8 @@ def open_records(
 ) -> None:
     """Read records of Open Protocol that hold rows alone.
 
-    A record is regular if all of it is, and its key is not much longer than its value.
+    A record is regular if all of it is, and its key is not much longer than its value. If there are
+    more columns than the room has, not all records are read.
 
     Args:
         keys: the keys.
@@ -288,6 +303,8 @@ def open_records(
     before, before_words = before_paper
     after, after_words = after_paper
     scratch, scratch_words = scratch_paper
+    columns[:], slots[:] = 0, 0
+    used[0], used[1], used[2], used[3] = 1, 0, 0, 0
     count, before_place, after_place = np.int64(0), np.int64(0), np.int64(0)
     for number in range(len(starts)):
         at, end = starts[number], ends[number]
@@ -364,6 +381,8 @@ def open_records(
             at = part_end
         if good and at == end:
             count, before_place, after_place = row, old_place, place
+        elif used[3]:
+            return
         else:
             used[1] = unsure_before
     used[2] = count

@@ -47,7 +47,14 @@ from ticdc_assets.events import Op
 from ticdc_assets.schemas import ColumnFlag, SentColumn, sent_shape
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import open_protocol
-from ticdc_assets.wire.byte_columns import Buffer, Ints, Octets, gathered_texts, writing
+from ticdc_assets.wire.byte_columns import (
+    Buffer,
+    Ints,
+    Octets,
+    Writing,
+    gathered_texts,
+    writing,
+)
 from ticdc_assets.wire.column_rows import Part, PartRows, part_of, regular_rows, without
 from ticdc_assets.wire.column_types import mysql_type
 from ticdc_assets.wire.image_columns import double_texts, float_texts
@@ -123,30 +130,62 @@ def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     These hold rows alone, all fields in TiCDC's order and no white space between them, and nothing
     that says that columns were cut.
     """
+    workspace: _Workspace | None = None
 
     def read(first: int, part: Part) -> PartRows:
-        return _part_rows(part_of(batch.column("key").slice(first, len(part.starts))), part)
+        nonlocal workspace
+        if workspace is None or workspace.size < part.buffer.size:
+            workspace = _Workspace(part.buffer.size)
+        return _part_rows(
+            part_of(batch.column("key").slice(first, len(part.starts))), part, workspace
+        )
 
     return regular_rows(batch, read)
 
 
-def _part_rows(keys: Part, part: Part) -> PartRows:
-    from ticdc_assets.wire import json_loops, open_loops
+class _Workspace:
+    """What the parts of a batch are read with, one after the other.
+
+    New memory for each part would cost time: the machine fills it with zeros first.
+
+    Args:
+        size: bytes of the largest part.
+    """
+
+    def __init__(self, size: int) -> None:
+        from ticdc_assets.wire import open_loops
+
+        self.size = size
+        self.room = open_loops.open_room(size)
+        self.scratch = writing(size)
+
+    def read(self, keys: Part, part: Part, before: Writing, after: Writing) -> None:
+        """Read the records of a part; what is found is in the room until the next is read."""
+        from ticdc_assets.wire import json_loops, open_loops
+
+        while True:
+            open_loops.open_records(
+                open_loops.Texts(keys.buffer.octets, keys.buffer.words, keys.starts, keys.ends),
+                open_loops.Texts(part.buffer.octets, part.buffer.words, part.starts, part.ends),
+                _ways(),
+                int(ColumnFlag.BINARY),
+                self.room,
+                json_loops.Sheet(before.octets, before.words),
+                json_loops.Sheet(after.octets, after.words),
+                json_loops.Sheet(self.scratch.octets, self.scratch.words),
+            )
+            if not self.room.used[3]:
+                return
+            self.room = open_loops.with_more_columns(self.room)
+
+
+def _part_rows(keys: Part, part: Part, workspace: _Workspace) -> PartRows:
+    from ticdc_assets.wire import json_loops
 
     buffer, size = part.buffer, part.buffer.size
-    before, after, scratch = writing(5 * size), writing(5 * size), writing(size)
-    room = open_loops.open_room(len(buffer.octets))
-    open_loops.open_records(
-        open_loops.Texts(keys.buffer.octets, keys.buffer.words, keys.starts, keys.ends),
-        open_loops.Texts(buffer.octets, buffer.words, part.starts, part.ends),
-        _ways(),
-        int(ColumnFlag.BINARY),
-        room,
-        json_loops.Sheet(before.octets, before.words),
-        json_loops.Sheet(after.octets, after.words),
-        json_loops.Sheet(scratch.octets, scratch.words),
-    )
-    found, sent, _, unsure, (_, unsure_count, count) = room
+    before, after = writing(5 * size), writing(5 * size)
+    workspace.read(keys, part, before, after)
+    found, sent, _, unsure, (_, unsure_count, count, _) = workspace.room
     found, unsure = found[:count], unsure[:unsure_count]
     numbers, indexes, kinds, commit_ts = found.T[:4]
     lasts, which = np.unique(found[:, 9], return_inverse=True)

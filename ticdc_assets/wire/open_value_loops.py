@@ -14,7 +14,7 @@ import numpy as np
 
 from ticdc_assets.compiled import inlined
 from ticdc_assets.values.text_loops import from_base64
-from ticdc_assets.values.word_loops import Words, copied
+from ticdc_assets.values.word_loops import Words, copied, stop
 from ticdc_assets.wire.character_loops import (
     bytes_in_text,
     hex_digit,
@@ -209,11 +209,19 @@ def value_written(
                 used[1] += 1
     elif octets[at] == QUOTE and way != NULL_WAY:
         start = at + 1
-        closing = string_end(octets, words, start, end)
-        if closing < 0:
+        closing = stop(words, start, end)
+        escaped = octets[closing] == BACKSLASH
+        # Most texts have no escape; then the first stop is their end.
+        if escaped:
+            closing = string_end(octets, words, closing, end)
+        elif octets[closing] != QUOTE:
+            closing = -1
+        if closing < 0 or closing >= end:
             return -1, place
         behind = closing + 1
-        if way == TEXT_WAY:
+        if way == TEXT_WAY and not escaped:
+            place = copied(words, start, closing, written_words, place)
+        elif way == TEXT_WAY:
             place = text_written(
                 octets, words, start, closing, written, written_words, place, way == TEXT_WAY
             )

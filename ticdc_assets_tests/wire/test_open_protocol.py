@@ -22,14 +22,14 @@ from ticdc_assets.events import (
 )
 from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
 from ticdc_assets.values.floats import double_text, float_text, to_float32
-from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire import WireFormat, open_protocol_batch
 from ticdc_assets.wire.column_types import TYPE_NAMES
 from ticdc_assets.wire.go_quote import quote, unquote
 from ticdc_assets.wire.open_protocol import decode, encode, map_values
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.strategies import SENT_OPS
-from ticdc_assets_tests.wire.comparing import Outcome, assert_equal
+from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, batch_of
 
 OPEN = WireFormat.OPEN_PROTOCOL
 TS = 415508878783938562
@@ -765,6 +765,30 @@ NUMBERS = st.one_of(
 )
 def test_both_decoders_agree_on_numbers(columns: list[tuple[int, int, str]]) -> None:
     assert_equal([row(c=column(code, text, flags)) for code, flags, text in columns], OPEN)
+
+
+def test_as_many_columns_as_there_are_are_read_at_once() -> None:
+    records = [
+        row(**{f"c{table}_{place}": column(3, str(place)) for place in range(90)})
+        for table in range(60)
+    ]
+    assert_equal([*records, MIXED], OPEN)
+    regular = open_protocol_batch.decode_regular(batch_of(records))
+    assert regular is not None
+    assert regular.sources.tolist() == list(range(60))
+
+
+def test_texts_of_each_length_end_where_they_end() -> None:
+    texts = [
+        "x" * size + mark + "y" * behind
+        for size in range(18)
+        for behind in (0, 1, 9)
+        for mark in ("", r"\"", r"\\", r"\u00e9", "é", r"\x", "\t", r"\u12")
+    ]
+    for code in (15, 252, 245, 12):
+        assert_equal([row(c=column(code, f'"{text}"')) for text in texts], OPEN)
+        cut = [row(c=column(code, f'"{text}')) for text in texts]
+        assert_equal(cut, OPEN)
 
 
 # --- there and back ---
