@@ -14,7 +14,7 @@ import numpy as np
 
 from ticdc_assets.compiled import inlined
 from ticdc_assets.values.text_loops import from_base64
-from ticdc_assets.values.word_loops import Words, copied, stop
+from ticdc_assets.values.word_loops import Words, copied
 from ticdc_assets.wire.character_loops import (
     bytes_in_text,
     hex_digit,
@@ -34,6 +34,7 @@ from ticdc_assets.wire.json_loops import (
     is_utf8,
     string_end,
     table_of,
+    unescaped_end,
 )
 
 _POINT, _LETTER_X, _LINE_FEED = ord("."), ord("x"), ord("\n")
@@ -209,17 +210,14 @@ def value_written(
                 used[1] += 1
     elif octets[at] == QUOTE and way != NULL_WAY:
         start = at + 1
-        closing = stop(words, start, end)
-        escaped = octets[closing] == BACKSLASH
-        # Most texts have no escape; then the first stop is their end.
-        if escaped:
-            closing = string_end(octets, words, closing, end)
-        elif octets[closing] != QUOTE:
-            closing = -1
-        if closing < 0 or closing >= end:
+        closing = unescaped_end(octets, words, start, end)
+        unescaped = closing >= 0
+        if not unescaped:
+            closing = string_end(octets, words, start, end)
+        if closing < 0:
             return -1, place
         behind = closing + 1
-        if way == TEXT_WAY and not escaped:
+        if way == TEXT_WAY and unescaped:
             place = copied(words, start, closing, written_words, place)
         elif way == TEXT_WAY:
             place = text_written(
