@@ -132,18 +132,17 @@ def _existing(table: StoredTable, name: str) -> ColumnSchema:
     return found
 
 
-def _place(table: StoredTable, column: ColumnSchema, action: AddColumn | ModifyColumn) -> str:
-    """Put a column into its place in the order of the table; return that place's clause."""
-    others = [name for name in table.order if name != column.name]
+def _moved(table: StoredTable, name: str, action: AddColumn | ModifyColumn) -> str:
+    """Move a column in the order of the table if `action` says so; return the clause for it."""
+    others = [other for other in table.order if other != name]
     if action.after is not None:
         place = others.index(_existing(table, action.after).name) + 1
         clause = f" AFTER {quoted(action.after)}"
     elif action.first:
         place, clause = 0, " FIRST"
     else:
-        place = (*table.order, column.name).index(column.name)
-        clause = ""
-    table.order = (*others[:place], column.name, *others[place:])
+        return ""
+    table.order = (*others[:place], name, *others[place:])
     return clause
 
 
@@ -155,8 +154,9 @@ def _add_column(table: StoredTable, action: AddColumn, session: Session) -> str:
     if value is None and not column.nullable:
         value = zero_value(column)
     table.schema = replace(table.schema, columns=(*table.schema.columns, column))
+    table.order = (*table.order, column.name)
     table.rows = {key: {**row, column.name: value} for key, row in table.rows.items()}
-    return f"ADD COLUMN {column_sql(column, session.timezone)}{_place(table, column, action)}"
+    return f"ADD COLUMN {column_sql(column, session.timezone)}{_moved(table, column.name, action)}"
 
 
 def _drop_column(table: StoredTable, action: DropColumn, session: Session) -> str:
@@ -221,7 +221,7 @@ def _modify_column(table: StoredTable, action: ModifyColumn, session: Session) -
     if rewrites_rows(old, new):
         others = tuple(c for c in table.schema.columns if c.name != new.name)
         table.schema = replace(table.schema, columns=(*others, new))
-    definition = f"{column_sql(new, session.timezone)}{_place(table, new, action)}"
+    definition = f"{column_sql(new, session.timezone)}{_moved(table, new.name, action)}"
     if new.name == old.name:
         return f"MODIFY COLUMN {definition}"
     return f"CHANGE COLUMN {quoted(old.name)} {definition}"

@@ -25,7 +25,14 @@ from ticdc_assets.engine.control import commit_metadata, read_table, write_table
 from ticdc_assets.engine.executing import Executor, OnSpark
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.status_reading import read_status
-from ticdc_assets.pipeline import change_folding, change_reading, history, mirror_making
+from ticdc_assets.pipeline import (
+    change_folding,
+    change_reading,
+    history,
+    history_writing,
+    mirror_making,
+    overwriting,
+)
 from ticdc_assets.pipeline.cuts import CUT_SCHEMA, Cut, newest_cut
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import Landing, land
@@ -61,6 +68,13 @@ def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
     threshold = "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold"
     assert threshold in MERGING
     monkeypatch.setitem(MERGING, threshold, "0")
+
+
+def small_up_to(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Let mirrors and histories of more rows than these be large ones."""
+    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", rows)
+    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", rows)
+    monkeypatch.setattr(overwriting, "PORTABLE_ROWS", rows)
 
 
 @dataclass(frozen=True)

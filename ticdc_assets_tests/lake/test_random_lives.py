@@ -33,13 +33,7 @@ from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import RowChange
-from ticdc_assets.pipeline import (
-    decoding,
-    history_writing,
-    mirror_making,
-    overwriting,
-    seed_decoding,
-)
+from ticdc_assets.pipeline import decoding, seed_decoding
 from ticdc_assets.pipeline.cuts import read_cuts
 from ticdc_assets.pipeline.positions import read_position
 from ticdc_assets.pipeline.quarantine import read_quarantine
@@ -70,7 +64,13 @@ from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.golden import Rows
-from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import (
+    Feed,
+    grow_cuts_older,
+    small_up_to,
+    treat_as_large,
+    truth_rows,
+)
 from ticdc_assets_tests.lake.test_killed_runs import DEATHS as DEATHS_OF_SYNCS
 from ticdc_assets_tests.lake.test_killed_runs import MERGING, Killed, before
 from ticdc_assets_tests.simulator.builders import churn, fill
@@ -104,13 +104,6 @@ DEATHS = {
     ),
 }
 """Where an upkeep dies, by its name. One that does not come there lives."""
-
-SIZES = (
-    (mirror_making, "SMALL_MIRROR_ROWS"),
-    (history_writing, "SMALL_HISTORY_ROWS"),
-    (overwriting, "PORTABLE_ROWS"),
-)
-"""Up to how many rows something is small."""
 
 BY_DAY = (34, 36)
 SEEDS = [*BY_DAY, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 160))]
@@ -234,8 +227,7 @@ class Life:
         if rows is None:
             return
         self.merges = True
-        for module, name in SIZES:
-            self.patch.setattr(module, name, rows)
+        small_up_to(self.patch, rows)
         if self.rng.random() < 0.3:
             treat_as_large(self.patch)
         if self.rng.random() < 0.3:
@@ -300,7 +292,7 @@ class Life:
         added = column(f"c{number}", "int", nullable=False, default="7")
         after = self.rng.choice((None, *(item.name for item in schema.columns)))
         found: list[AlterAction] = [
-            AddColumn(column=added, first=self.rng.random() < 0.3, after=after)
+            AddColumn(column=added, first=self.rng.random() < 0.3 and after is None, after=after)
         ]
         if others:
             one = self.rng.choice(others)

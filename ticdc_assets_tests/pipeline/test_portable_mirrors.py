@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Readers, Retention, TableChoice
 from ticdc_assets.engine.control import is_portable, open_table
-from ticdc_assets.pipeline import history_writing, mirror_making, mirrors, overwriting
+from ticdc_assets.pipeline import mirror_making, mirrors, overwriting
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.mirror_making import Mode
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
@@ -22,7 +22,7 @@ from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, small_up_to, treat_as_large, truth_rows
 from ticdc_assets_tests.lake.test_killed_runs import Killed, before
 from ticdc_assets_tests.simulator.builders import churn, fill
 
@@ -114,10 +114,7 @@ def test_a_mirror_is_plain_until_it_is_large(
 def test_mirrors_and_histories_that_are_to_be_portable_stay_so(
     large: bool, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (mirror_making, overwriting):
-        name = "PORTABLE_ROWS" if module is overwriting else "SMALL_MIRROR_ROWS"
-        monkeypatch.setattr(module, name, 5)
-    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 5)
+    small_up_to(monkeypatch, 5)
     if large:
         treat_as_large(monkeypatch)
     upstream = upstream_of(("v",))
