@@ -131,15 +131,22 @@ def _kind(statement: DdlStatement) -> DdlKind | None:
 
 
 def _named(part: RegisteredDdl) -> RegisteredDdl:
-    """Return the only part of a DDL with its schema under the name that the text says."""
-    schema = part.event.schema
-    if schema is None:
+    """Return the only part of a DDL under the name of its table, as the text says it."""
+    event, statement = part.event, part.statement
+    schema = event.schema and named_by_text(event.schema, statement)
+    if schema is not None and schema is not event.schema:
+        named = replace(event, schema=schema, database=schema.database, table=schema.table)
+        return replace(part, event=named)
+    if event.table or statement.table is None or part.kind in _WITHOUT_TABLE:
         return part
-    named = named_by_text(schema, part.statement)
-    if named is schema:
-        return part
-    event = replace(part.event, schema=named, database=named.database, table=named.table)
-    return replace(part, event=event)
+    name = TableName(database=statement.database, table=statement.table)
+    if statement.renames:
+        name = statement.renames[0].new
+    database, table = name_in_text(name, event.database)
+    return replace(part, event=replace(event, database=database, table=table))
+
+
+_WITHOUT_TABLE: Final = frozenset({DdlKind.DROP_DATABASE, DdlKind.OTHER})
 
 
 def _about(ddl: RegisteredDdl, statement: DdlStatement, kind: DdlKind) -> RegisteredDdl:
