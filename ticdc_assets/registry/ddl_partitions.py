@@ -78,12 +78,13 @@ def _charset_option(cursor: Cursor, name: str, start: int) -> TableOption | None
 
 def _valued_option(cursor: Cursor, name: str, start: int) -> TableOption | None:
     cursor.take_char("=")
-    if name == "comment" and not cursor.is_string():
+    text = cursor.take_string()
+    if text is not None:
+        return TableOption(name=name, value=text)
+    if name == "comment":
         # `comment` is also an ordinary name; as an option only a string follows.
         cursor.at = start
         return None
-    if cursor.is_string():
-        return TableOption(name=name, value=cursor.take_string())
     group = cursor.take_group()
     if group is not None:
         return TableOption(name=name, value=group.text())
