@@ -151,7 +151,7 @@ def test_a_mirror_of_which_nothing_can_be_told_fails_alone(
             raise RecursionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(mirrors, "export_gap", told)
+        patch.setattr(mirrors, "export_caveats", told)
         assert feed.sync().outcome is Outcome.PUBLISHED
     assert [item.table for item in feed.cut.failed] == ["bad"]
     assert [item.table for item in feed.cut.mirrors] == ["good"]

@@ -11,7 +11,7 @@ from ticdc_assets.changelog.plan import ExportedRows, MirrorPlan, Plan, RowGroup
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, gap_caveats
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, Repair
-from ticdc_assets.pipeline.export_gaps import export_gap
+from ticdc_assets.pipeline.export_caveats import export_gap
 from ticdc_assets.pipeline.truncation_points import TruncationPoint, marks_below
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.registry.history import SchemaHistory
