@@ -106,6 +106,11 @@ def seed(
     again; changes above it are, in order. Run it before the first sync, between syncs, or again for
     one table. Text that is not a row goes to quarantine with file and line.
 
+    A stored generated column that the files do not have is worked out from its expression. Where
+    that is not possible it is unknown, and the mirror says so; export with Dumpling's
+    --include-generated-columns stored. The exit code is 1 if a table was not seeded, or if no row
+    of its files could be read.
+
     FOLDER is a folder, or a URI that Arrow's file systems reach. The CSV options are Dumpling's:
     give the same values as to Dumpling.
     """
@@ -143,8 +148,17 @@ def seed(
         f"{seeding.tso}"
     )
     click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")
-    if seeding.refused:
-        raise click.ClickException(f"{len(seeding.refused)} tables were not seeded")
+    unread = [item for item in seeding.tables if item.has_none]
+    for item in unread:
+        click.echo(
+            f"{changefeed}: {item.database}.{item.table}: no row could be read: {item.fault}; "
+            "give the CSV options as they were given to Dumpling (ticdc-assets seed --help), or "
+            f"look at: ticdc-assets quarantine {changefeed}"
+        )
+    failed = len(seeding.refused) + len(unread)
+    if failed:
+        tables = "1 table was" if failed == 1 else f"{failed} tables were"
+        raise click.ClickException(f"{tables} not seeded")
 
 
 @main.command()
@@ -165,7 +179,8 @@ def diff(
 ) -> None:
     """Compare the mirrors of CHANGEFEED with an export in FOLDER, at the TSO of the export.
 
-    It prints that they are equal, or the keys and columns that differ, with both values. It does
+    It prints that they are equal, or the keys and columns that differ, with both values, and the
+    columns that it could not compare because one side does not know them. It does
     not change the changefeed's tables, and syncs may run meanwhile. The exit code is 1 if anything
     differs. The options are those of `seed`.
     """

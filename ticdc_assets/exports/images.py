@@ -97,6 +97,9 @@ class ImageMaker:
         """
         if problem is not None:
             return _refused(len(rows), "unreadable_file", "the rows of a file", problem)
+        if format == "csv" and columns is not None and not columns:
+            got = "no name: the files may be written with another separator or delimiter"
+            return _refused(len(rows), "invalid_row", "a first row with names of columns", got)
         if columns is not None:
             return self._made(rows, format, list(columns))
         # A file without names has the columns that Dumpling writes, with its option or without.

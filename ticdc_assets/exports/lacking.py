@@ -24,7 +24,7 @@ from ticdc_assets.errors import ImageError, shorten
 from ticdc_assets.exports.dialect import DUMPLING_OPTION
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.generated_expressions import GeneratedColumns
+from ticdc_assets.registry.generated.columns import GeneratedColumns
 from ticdc_assets.schemas import ColumnSchema, RowShape, SentColumn, TableSchema
 from ticdc_assets.values import canonical_of, physical_of
 from ticdc_assets.wire.rows import image_from_json, image_to_json, shape_text

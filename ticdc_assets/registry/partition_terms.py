@@ -1,7 +1,7 @@
 """What the pieces of an expression are: terms with a type, each a function of a row.
 
 In: nothing; this module has the values that the readers of expressions (of partitions,
-`registry.partition_expressions`, and of generated columns, `registry.generated_expressions`) and
+`registry.partition_expressions`, and of generated columns, `registry.generated`) and
 their tables of functions share. Out: terms. A term knows its type when it is built, so that
 everything that can be refused is refused then. Evaluating a term of a partition on a row of the
 table cannot fail; one of a generated column raises `PartitionError` for a row whose value is not

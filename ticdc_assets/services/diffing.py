@@ -26,6 +26,7 @@ from ticdc_assets.engine.repairs import require_answer
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.exports.folder import read_export
 from ticdc_assets.isolation import Failure, attempted_alone
+from ticdc_assets.observe.wording import listed
 from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.pipeline.mirrors import apply_changes
@@ -133,9 +134,12 @@ class SourceDifference:
     def summary(self) -> str:
         """The result, in one sentence."""
         differing = sum(not item.equal for item in self.tables)
-        uncompared = sum(len(item.uncompared) for item in self.tables)
-        columns = "1 column was" if uncompared == 1 else f"{uncompared} columns were"
-        but = f"; {columns} not compared" if uncompared else ""
+        uncompared = [
+            f"{item.database}.{item.table}.{name}"
+            for item in self.tables
+            for name in item.uncompared
+        ]
+        but = f"; not compared: {listed(uncompared)}" if uncompared else ""
         if not differing:
             return f"{len(self.tables)} mirrors equal the export at TSO {self.tso}{but}"
         return (

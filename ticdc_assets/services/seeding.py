@@ -55,6 +55,7 @@ class SeededRows:
         rows: rows of the export that are in the change log.
         quarantined: what of its files is in quarantine.
         is_new: whether this run seeded it; else its newest seed has the same files.
+        fault: why the first row in quarantine could not be read, None without one.
     """
 
     database: str
@@ -63,6 +64,12 @@ class SeededRows:
     rows: int
     quarantined: int
     is_new: bool
+    fault: str | None = None
+
+    @property
+    def has_none(self) -> bool:
+        """Whether its files have rows, and none of them could be read."""
+        return self.quarantined > 0 and self.rows == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,10 +262,13 @@ def _schema(
 def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[SeededRows]:
     """Yield what the lake has of tables, each with whether it is new."""
     rows = read_statistics(paths).exported_rows()
-    faults = Counter(
-        (row["database"], row["table"], row["partition"], row["commit_ts"])
-        for row in read_quarantine(paths)
-    )
+    faults = Counter[tuple[object, ...]]()
+    first: dict[tuple[object, ...], str] = {}
+    for row in read_quarantine(paths):
+        place = (row["database"], row["table"], row["partition"])
+        faults[*place, row["commit_ts"]] += 1
+        at = "" if row["position"] is None else f"{row['position']}: "
+        first.setdefault(place, f"{at}expected {row['expected']}, got {row['got']}")
     for item, is_new in seeds:
         place = (*item.name, item.seed)
         yield SeededRows(
@@ -269,6 +279,7 @@ def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[S
             # What did not decode has no commit ts.
             quarantined=faults[*place, None] + faults[*place, item.tso],
             is_new=is_new,
+            fault=first.get(place),
         )
 
 

@@ -1,312 +1,72 @@
-"""Values of generated columns that no file has, from their expressions in a CREATE TABLE.
+"""Expressions of generated columns: text to terms.
 
-In: a CREATE TABLE, the table's schema, and a row in canonical text without some of its generated
-columns. Out: the canonical text of each of these, or nothing where it is not certain. Dumpling
-leaves generated columns out of its files, and TiCDC sends the stored ones: a stored column of an
-exported row is worked out here, or it is unknown.
+In: the text between the parentheses of AS, the table's schema, and the time zone of the session.
+Out: a term, or `PartitionError` where the text has anything that is not known. The grammar is that
+of partition expressions (`registry.partition_expressions`) with conditions, CASE, CAST, intervals
+of dates and the arrows of JSON. Depth and size are bounded, whatever the text.
 
-Reading decides what is refused by its type (`generated_functions`), evaluating what depends on a
-row. What a column stores of a value is what TiDB makes of it when it converts a column
-(`values.cast_of`), which is the same code there. Depth and size are bounded, whatever the text. It
-is a pure function: the same row gives the same values.
-
-Not read: LIKE and REGEXP, bits, functions of a TIMESTAMP (their value depends on the time zone of
-a session), functions that are not in the table.
+Not read: LIKE and REGEXP, bits, COLLATE, functions of a TIMESTAMP (their value depends on the time
+zone of a session), functions that are in no table.
 """
 
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from ticdc_assets.errors import CastError, PartitionError, shorten
-from ticdc_assets.mysql_types import Kind, fractional_digits, kind_of
-from ticdc_assets.registry.ddl_statement import DdlStatement, GeneratedKind
-from ticdc_assets.registry.ddl_tokens import Cursor, shown_sql
+from ticdc_assets.errors import PartitionError, shorten
+from ticdc_assets.mysql_types import Kind, kind_of
+from ticdc_assets.registry.ddl_tokens import Cursor
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.generated_functions import (
-    DEFAULT_COLLATION,
-    FUNCTIONS,
-    MAX_SCALE,
-    arithmetic,
+from ticdc_assets.registry.generated.conditions import (
+    CONDITION_FUNCTIONS,
     chosen,
     comparison,
     is_null,
-    json_extract,
-    json_unquote,
-    moment_text,
-    number_term,
-    number_text,
-    quotient,
-    refused,
-    rest,
-    rounded_quotient,
     same_or_null,
-    shifted,
-    text_term,
     truth_of,
+)
+from ticdc_assets.registry.generated.dates import DATE_FUNCTIONS, shifted
+from ticdc_assets.registry.generated.documents import JSON_FUNCTIONS, json_extract, json_unquote
+from ticdc_assets.registry.generated.numbers import (
+    NUMBER_FUNCTIONS,
+    arithmetic,
+    quotient,
+    rest,
     whole_quotient,
 )
-from ticdc_assets.registry.partition_expressions import (
-    Combine,
-    ExpressionReader,
-    column_term,
-    cursor_over,
-    read_by,
+from ticdc_assets.registry.generated.storing import stored, term_of_column
+from ticdc_assets.registry.generated.terms import (
+    Evaluate,
+    Functions,
+    mapped,
+    refused,
 )
-from ticdc_assets.registry.partition_functions import call
+from ticdc_assets.registry.generated.texts import DEFAULT_COLLATION, TEXT_FUNCTIONS, text_term
+from ticdc_assets.registry.partition_expressions import Combine, ExpressionReader
+from ticdc_assets.registry.partition_functions import (
+    call,
+)
 from ticdc_assets.registry.partition_terms import (
     DoubleTerm,
-    IntegerLiteral,
-    JsonTerm,
     MomentTerm,
     NullLiteral,
     NumberTerm,
-    SpanTerm,
     Term,
     TextLiteral,
     TextTerm,
 )
-from ticdc_assets.schemas import ColumnSchema, TableSchema
-from ticdc_assets.values import Cast, cast_of
-from ticdc_assets.values.floats import double_text
-from ticdc_assets.values.moments import span_text
+from ticdc_assets.schemas import ColumnSchema
 
-Evaluate = Callable[[CanonicalRow], Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GeneratedColumn:
-    """A generated column of a table.
-
-    Attributes:
-        column: the column.
-        expression: its expression, for people.
-        evaluate: its canonical text, from the columns before it; None if it is not read.
-        problem: why it is not read, None if it is.
-    """
-
-    column: ColumnSchema
-    expression: str
-    evaluate: Callable[[CanonicalRow], str | None] | None
-    problem: str | None
-
-
-class GeneratedColumns:
-    """The generated columns of one table.
-
-    Args:
-        statement: its CREATE TABLE.
-        schema: its schema.
-        timezone: zone of the session.
-    """
-
-    def __init__(self, statement: DdlStatement, schema: TableSchema, timezone: str) -> None:
-        by_name = {column.name.lower(): column for column in schema.columns}
-        self.columns: tuple[GeneratedColumn, ...] = tuple(
-            _column(by_name[item.name.lower()], item.expression or "", schema, timezone)
-            for item in statement.columns
-            if item.generated is not None and item.name.lower() in by_name
-        )
-        self.stored = frozenset(
-            item.name.lower()
-            for item in statement.columns
-            if item.generated is GeneratedKind.STORED
-        )
-        """Names of the stored ones, in lower case."""
-
-    def named(self, name: str) -> GeneratedColumn | None:
-        """Return the generated column called `name`, None if it is none."""
-        return next((item for item in self.columns if item.column.name == name), None)
-
-    def complete(self, row: CanonicalRow, lacking: Collection[str]) -> dict[str, str | None]:
-        """Return the values of those of the columns `lacking` that are certain.
-
-        Args:
-            row: the other columns.
-            lacking: names of generated columns.
-        """
-        whole = dict(row)
-        found: dict[str, str | None] = {}
-        # A generated column may refer to those before it.
-        for item in self.columns:
-            name = item.column.name
-            if name not in lacking or item.evaluate is None:
-                continue
-            try:
-                whole[name] = found[name] = item.evaluate(whole)
-            except (PartitionError, CastError, ArithmeticError):
-                continue
-        return found
-
-
-def _column(
-    column: ColumnSchema, expression: str, schema: TableSchema, timezone: str
-) -> GeneratedColumn:
-    evaluate, problem = None, None
-    try:
-        evaluate = stored(_term(expression, schema, timezone), column, timezone)
-    except PartitionError as error:
-        problem = error.reason
-    return GeneratedColumn(
-        column=column, expression=shown_sql(expression), evaluate=evaluate, problem=problem
-    )
-
-
-def _term(expression: str, schema: TableSchema, timezone: str) -> Term:
-    cursor = cursor_over(expression)
-    term = GeneratedReader(schema, timezone).read(cursor)
-    if not cursor.done or cursor.tokens.problem is not None:
-        raise PartitionError(f"{shown_sql(cursor.text())} in an expression is not understood")
-    return term
-
-
-# What a column stores ---------------------------------------------------------------------------
-
-
-def stored(term: Term, column: ColumnSchema, timezone: str) -> Callable[[CanonicalRow], str | None]:
-    """Return the function that gives the canonical text that `column` stores of a term.
-
-    Raises:
-        PartitionError: it is not certain for terms of this type.
-    """
-    kind = kind_of(column)
-    if isinstance(term, NullLiteral):
-        return lambda _row: None
-    kinds = next((kinds for types, kinds in _STORED if isinstance(term, types)), frozenset())
-    if kind not in kinds:
-        raise refused(f"what a column of kind {kind} stores of such a value")
-    if kind in (Kind.TEXT, Kind.BINARY, Kind.ENUM, Kind.SET) and not isinstance(term, JsonTerm):
-        text = text_term(term, "storing")
-        source = ColumnSchema(name=column.name, mysql_type="longtext", charset="utf8mb4")
-        return _cast(text.evaluate, cast_of(source, column, timezone))
-    match term:
-        case NumberTerm() | IntegerLiteral():
-            return _stored_number(number_term(term, "storing"), column, timezone)
-        case DoubleTerm():
-            value_of: Evaluate = _mapped(term.evaluate, double_text)
-            source = ColumnSchema(name=column.name, mysql_type="double", length=22)
-        case MomentTerm():
-            digits = term.digits
-            value_of = _mapped(term.evaluate, lambda value: moment_text(value, digits))
-            name = "date" if digits is None else "datetime"
-            source = ColumnSchema(name=column.name, mysql_type=name, decimal=digits or 0)
-        case SpanTerm():
-            digits = fractional_digits(column)
-            value_of = _mapped(term.evaluate, partial(_span_text, digits=digits))
-            source = column
-        case JsonTerm():
-            value_of = term.evaluate
-            source = ColumnSchema(name=column.name, mysql_type="json")
-        case TextTerm() | TextLiteral():
-            value_of = text_term(term, "storing").evaluate
-            source = ColumnSchema(name=column.name, mysql_type="longtext", charset="utf8mb4")
-        case _:
-            raise refused("storing such a value")
-    return _cast(value_of, cast_of(source, column, timezone))
-
-
-_NUMBERS: Final = frozenset(
-    {Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE, Kind.FLOAT, Kind.BIT, Kind.YEAR}
-)
-_TEXTS: Final = frozenset({Kind.TEXT, Kind.BINARY, Kind.ENUM, Kind.SET})
-_MOMENTS: Final = frozenset({Kind.DATE, Kind.DATETIME})
-_STORED: Final[Sequence[tuple[Any, frozenset[Kind]]]] = (
-    ((NumberTerm, IntegerLiteral), _NUMBERS | {Kind.TEXT, Kind.BINARY}),
-    (DoubleTerm, frozenset({Kind.DOUBLE, Kind.FLOAT, Kind.DECIMAL, Kind.INTEGER})),
-    (MomentTerm, _MOMENTS | {Kind.TEXT}),
-    (SpanTerm, frozenset({Kind.TIME})),
-    (JsonTerm, frozenset({Kind.JSON, Kind.TEXT, Kind.INTEGER, Kind.DOUBLE, Kind.DECIMAL})),
-    ((TextTerm, TextLiteral), _TEXTS | _NUMBERS - {Kind.BIT, Kind.YEAR} | _MOMENTS),
-)
-"""By the type of a term the kinds of columns that store it as a conversion of columns does."""
-
-
-def _stored_number(
-    number: NumberTerm, column: ColumnSchema, timezone: str
-) -> Callable[[CanonicalRow], str | None]:
-    digits = {Kind.INTEGER: 0, Kind.BIT: 0, Kind.YEAR: 0, Kind.DECIMAL: max(column.decimal, 0)}
-    places = digits.get(kind_of(column))
-    of_quotient = None if places is None else rounded_quotient(number, places)
-    casts: dict[int, Cast] = {}
-
-    def text_of(value: int | Fraction) -> str | None:
-        scale = _scale_of(value)
-        if scale not in casts:
-            casts[scale] = cast_of(_decimal(column.name, scale), column, timezone)
-        return casts[scale](number_text(value, scale))
-
-    return _mapped(of_quotient or number.evaluate, text_of)
-
-
-def _scale_of(value: int | Fraction) -> int:
-    """Return how many digits after its point a number has."""
-    rest_of, scale = Fraction(value), 0
-    while rest_of.denominator != 1:
-        rest_of, scale = rest_of * 10, scale + 1
-        if scale > MAX_SCALE:
-            raise refused("a number with so many digits")
-    return scale
-
-
-def _decimal(name: str, scale: int) -> ColumnSchema:
-    if scale == 0:
-        return ColumnSchema(name=name, mysql_type="decimal", length=65)
-    return ColumnSchema(name=name, mysql_type="decimal", length=65, decimal=scale)
-
-
-def _span_text(span: int, *, digits: int) -> str:
-    unit = 10 ** (6 - digits)
-    if span % unit:
-        raise refused("a time with more digits than its column")
-    return span_text(span, digits)
-
-
-def _cast(value_of: Evaluate, cast: Cast) -> Callable[[CanonicalRow], str | None]:
-    return lambda row: cast(value_of(row))
-
-
-def _mapped(value_of: Evaluate, change: Callable[[Any], Any]) -> Evaluate:
-    def evaluate(row: CanonicalRow) -> Any:
-        value = value_of(row)
-        return None if value is None else change(value)
-
-    return evaluate
-
-
-# Columns ----------------------------------------------------------------------------------------
-
-_UNICODE: Final = frozenset({"utf8mb4", "utf8", "utf8mb3", "ascii"})
-
-
-def term_of_column(column: ColumnSchema, timezone: str) -> Term:
-    """Return the term of a column's value."""
-    match kind_of(column):
-        case Kind.TEXT | Kind.ENUM | Kind.SET:
-            if column.charset.lower() not in _UNICODE:
-                raise refused(f"a text in charset {column.charset[:40]}")
-            if kind_of(column) is not Kind.TEXT and not column.elements:
-                raise refused("a label that is not known")
-            return TextTerm(read_by(column, str), column.collation.lower())
-        case Kind.JSON:
-            return JsonTerm(read_by(column, str))
-        case Kind.FLOAT | Kind.DOUBLE:
-            return DoubleTerm(read_by(column, float))
-        case Kind.DECIMAL:
-            return NumberTerm(
-                read_by(column, Fraction), fractional=True, scale=max(column.decimal, 0)
-            )
-        case Kind.YEAR:
-            return NumberTerm(read_by(column, int), scale=None)
-        case Kind.INTEGER if column.zerofill:
-            return NumberTerm(read_by(column, int), scale=None)
-        case _:
-            return column_term(column, timezone)
-
-
-# Reading ----------------------------------------------------------------------------------------
+FUNCTIONS: Final[Functions] = {
+    **NUMBER_FUNCTIONS,
+    **TEXT_FUNCTIONS,
+    **JSON_FUNCTIONS,
+    **CONDITION_FUNCTIONS,
+    **DATE_FUNCTIONS,
+}
+"""The functions of generated columns; others are looked for among those of partitions."""
 
 
 class GeneratedReader(ExpressionReader):
@@ -481,7 +241,7 @@ class GeneratedReader(ExpressionReader):
         if kind_of(column) is Kind.TEXT:
             text_of = text_term(term, name).evaluate
             return TextTerm(
-                text_of if cut is None else _mapped(text_of, lambda text: text[:cut]),
+                text_of if cut is None else mapped(text_of, lambda text: text[:cut]),
                 DEFAULT_COLLATION,
             )
         if isinstance(term, DoubleTerm):
@@ -562,7 +322,7 @@ def _exclusive_or(
 
 
 def _not(term: Term) -> NumberTerm:
-    return NumberTerm(_mapped(truth_of(term, "NOT"), lambda value: int(not value)))
+    return NumberTerm(mapped(truth_of(term, "NOT"), lambda value: int(not value)))
 
 
 def _is(term: Term, cursor: Cursor) -> NumberTerm:
