@@ -157,8 +157,8 @@ def seed(
         )
     failed = len(seeding.refused) + len(unread)
     if failed:
-        tables = "1 table was" if failed == 1 else f"{failed} tables were"
-        raise click.ClickException(f"{tables} not seeded")
+        count = "1 table was" if failed == 1 else f"{failed} tables were"
+        raise click.ClickException(f"{count} not seeded")
 
 
 @main.command()

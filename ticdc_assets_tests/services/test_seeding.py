@@ -256,7 +256,7 @@ def test_a_gap_behind_an_export_is_told(
         scene.feed = scene.with_start(start_ts)
         scene.sync()
         caveats = {item.table: " ".join(item.caveats) for item in scene.feed.cut.mirrors}
-        assert all("a gap behind the export" in text for text in caveats.values()), caveats
+        assert all("a gap after the export" in text for text in caveats.values()), caveats
         churn(scene.upstream, steps=2, seed=6)
 
 

@@ -126,7 +126,8 @@ def is_null(term: Term) -> NumberTerm:
     if is_constant(term):
         value = int(isinstance(term, NullLiteral))
         return NumberTerm(lambda _row: value)
-    value_of: Evaluate = term.evaluate  # pyright: ignore[reportAttributeAccessIssue]  # no literal
+    assert not isinstance(term, TextLiteral | IntegerLiteral | NullLiteral)
+    value_of: Evaluate = term.evaluate
     return NumberTerm(lambda row: int(value_of(row) is None))
 
 
@@ -198,7 +199,8 @@ def _coalesce(name: str, arguments: Sequence[Term]) -> Term:
 
 
 def _null_if(name: str, arguments: Sequence[Term]) -> Term:
-    equal = comparison(*arguments, lambda order: order == 0, name).evaluate
+    left, right = arguments
+    equal = comparison(left, right, lambda order: order == 0, name).evaluate
     values, make = unified(arguments[:1], name)
     return make(lambda row: None if equal(row) else values[0](row))
 

@@ -5,7 +5,7 @@ In: terms of JSON documents, and paths without wildcards. Out: terms of what is 
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ticdc_assets.errors import shorten
 from ticdc_assets.registry.generated.numbers import exact
@@ -51,9 +51,14 @@ _NOTHING: Final = object()
 
 def _step(value: Any, step: str | int) -> Any:
     if isinstance(step, str):
-        return value.get(step, _NOTHING) if isinstance(value, dict) else _NOTHING
+        return (
+            cast("dict[str, Any]", value).get(step, _NOTHING)
+            if isinstance(value, dict)
+            else _NOTHING
+        )
     if isinstance(value, list):
-        return value[step] if step < len(value) else _NOTHING
+        items = cast("list[Any]", value)
+        return items[step] if step < len(items) else _NOTHING
     # What is no array is one of itself.
     return value if step == 0 else _NOTHING
 
@@ -107,7 +112,7 @@ def _json_length(name: str, arguments: Sequence[Term]) -> Term:
 
     def length(text: str) -> int:
         value = _read(text)
-        return len(value) if isinstance(value, dict | list) else 1
+        return len(cast("list[Any]", value)) if isinstance(value, dict | list) else 1
 
     return exact(mapped(document, length), 0)
 

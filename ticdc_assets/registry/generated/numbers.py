@@ -191,12 +191,12 @@ def _rounding(name: str, arguments: Sequence[Term]) -> Term:
     digits = literal_integer(arguments[1], name) if len(arguments) == 2 else 0
     if not -MAX_SCALE <= digits <= MAX_SCALE:
         raise refused(f"{name} to {digits} digits")
-    cuts = name == "TRUNCATE"
+    cuts, ten = name == "TRUNCATE", Fraction(10) ** digits
 
     def change(value: Number) -> Number:
         if not cuts:
             return half_up(value, digits)
-        return _whole_quotient(value * Fraction(10) ** digits, 1) / Fraction(10) ** digits  # pyright: ignore[reportOptionalOperand]  # not by zero
+        return Fraction(_whole_quotient(value * ten, 1) or 0) / ten
 
     scale = number.scale
     if scale is not None:

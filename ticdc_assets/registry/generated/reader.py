@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from ticdc_assets.errors import PartitionError, shorten
 from ticdc_assets.mysql_types import Kind, kind_of
@@ -36,9 +36,8 @@ from ticdc_assets.registry.generated.numbers import (
     rest,
     whole_quotient,
 )
-from ticdc_assets.registry.generated.storing import stored, term_of_column
+from ticdc_assets.registry.generated.storing import converted, term_of_column
 from ticdc_assets.registry.generated.terms import (
-    Evaluate,
     Functions,
     mapped,
     refused,
@@ -49,8 +48,6 @@ from ticdc_assets.registry.partition_functions import (
     call,
 )
 from ticdc_assets.registry.partition_terms import (
-    DoubleTerm,
-    MomentTerm,
     NullLiteral,
     NumberTerm,
     Term,
@@ -244,15 +241,7 @@ class GeneratedReader(ExpressionReader):
                 text_of if cut is None else mapped(text_of, lambda text: text[:cut]),
                 DEFAULT_COLLATION,
             )
-        if isinstance(term, DoubleTerm):
-            raise refused(f"{name} of floating point")
-        convert = stored(term, column, self._timezone)
-        of_column = term_of_column(column, self._timezone)
-        read: Evaluate = of_column.evaluate  # pyright: ignore[reportAttributeAccessIssue]
-        return type(of_column)(  # pyright: ignore[reportCallIssue]
-            lambda row: read({column.name: convert(row)}),  # pyright: ignore[reportCallIssue]
-            **_rest_of(of_column),
-        )
+        return converted(term, column, self._timezone)
 
     def number(self, cursor: Cursor) -> Term:
         """Take a whole number or a decimal one; those with an exponent are refused."""
@@ -376,14 +365,3 @@ def _cast_type(cursor: Cursor) -> tuple[ColumnSchema, int | None]:
             return ColumnSchema(name=name, mysql_type="datetime", decimal=digits), None
         case _:
             raise refused(f"CAST to {word[:40] or 'such a type'}")
-
-
-def _rest_of(term: Term) -> dict[str, Any]:
-    """Return what a term of a column says besides its value."""
-    match term:
-        case NumberTerm():
-            return {"fractional": term.fractional, "scale": term.scale}
-        case MomentTerm():
-            return {"digits": term.digits}
-        case _:
-            return {}

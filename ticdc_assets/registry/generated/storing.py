@@ -5,6 +5,7 @@ column, by the same conversions as those of columns (`values.cast_of`): TiDB con
 conversion that is not certain for the type of the term is refused.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
@@ -19,7 +20,7 @@ from ticdc_assets.registry.generated.terms import (
     refused,
 )
 from ticdc_assets.registry.generated.texts import moment_text, number_text, text_term
-from ticdc_assets.registry.partition_expressions import column_term, read_by
+from ticdc_assets.registry.partition_expressions import column_term, parse_moment, read_by
 from ticdc_assets.registry.partition_terms import (
     DoubleTerm,
     IntegerLiteral,
@@ -47,7 +48,8 @@ def stored(term: Term, column: ColumnSchema, timezone: str) -> Callable[[Canonic
     kind = kind_of(column)
     if isinstance(term, NullLiteral):
         return lambda _row: None
-    kinds = next((kinds for types, kinds in _STORED if isinstance(term, types)), frozenset())
+    nothing: frozenset[Kind] = frozenset()
+    kinds = next((kinds for types, kinds in _STORED if isinstance(term, types)), nothing)
     if kind not in kinds:
         raise refused(f"what a column of kind {kind} stores of such a value")
     if kind in (Kind.TEXT, Kind.BINARY, Kind.ENUM, Kind.SET) and not isinstance(term, JsonTerm):
@@ -94,6 +96,48 @@ _STORED: Final[Sequence[tuple[Any, frozenset[Kind]]]] = (
     ((TextTerm, TextLiteral), _TEXTS | _NUMBERS - {Kind.BIT, Kind.YEAR} | _MOMENTS),
 )
 """By the type of a term the kinds of columns that store it as a conversion of columns does."""
+
+
+def converted(term: Term, column: ColumnSchema, timezone: str) -> Term:
+    """Return the term of a CAST to the type of `column`, which is none of text.
+
+    A CAST and a column differ for texts that are not written as values of the type; these are
+    refused.
+    """
+    if isinstance(term, DoubleTerm):
+        raise refused("CAST of floating point")
+    kind = kind_of(column)
+    if isinstance(term, TextTerm | TextLiteral | JsonTerm):
+        pattern = _WRITTEN[kind]
+        written = term.evaluate if isinstance(term, JsonTerm) else text_term(term, "CAST").evaluate
+
+        def checked(text: str) -> str:
+            if pattern.fullmatch(text) is None:
+                raise refused("CAST of such a text")
+            return text
+
+        term = TextTerm(mapped(written, checked))
+    text_of = stored(term, column, timezone)
+    match kind:
+        case Kind.INTEGER:
+            return NumberTerm(mapped(text_of, int))
+        case Kind.DECIMAL:
+            scale = max(column.decimal, 0)
+            return NumberTerm(mapped(text_of, Fraction), fractional=scale > 0, scale=scale)
+        case Kind.DATE:
+            return MomentTerm(mapped(text_of, parse_moment))
+        case _:
+            return MomentTerm(mapped(text_of, parse_moment), fractional_digits(column))
+
+
+_DAY: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_WRITTEN: Final = {
+    Kind.INTEGER: re.compile(r"-?[0-9]{1,20}"),
+    Kind.DECIMAL: re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,30})?"),
+    Kind.DATE: re.compile(_DAY),
+    Kind.DATETIME: re.compile(_DAY + r"(?: [0-9]{2}:[0-9]{2}:[0-9]{2})?"),
+}
+"""Texts that a CAST and a column of a kind read alike."""
 
 
 def _stored_number(

@@ -127,6 +127,26 @@ def _cased(change: Callable[[str], str]) -> Callable[[str], str]:
     return cased
 
 
+def _trimmed(text: str) -> str:
+    return text.strip(" ")
+
+
+def _trimmed_before(text: str) -> str:
+    return text.lstrip(" ")
+
+
+def _trimmed_after(text: str) -> str:
+    return text.rstrip(" ")
+
+
+def _reversed(text: str) -> str:
+    return text[::-1]
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    return text.replace(old, new) if old else text
+
+
 def _counted(count: Callable[[str], int]) -> Build:
     def build(name: str, arguments: Sequence[Term]) -> Term:
         return exact(mapped(text_term(arguments[0], name).evaluate, count), 0)
@@ -247,15 +267,11 @@ TEXT_FUNCTIONS: Final[Functions] = {
     "UCASE": (1, 1, _of_texts(_cased(str.upper))),
     "LOWER": (1, 1, _of_texts(_cased(str.lower))),
     "LCASE": (1, 1, _of_texts(_cased(str.lower))),
-    "TRIM": (1, 1, _of_texts(lambda text: text.strip(" "))),
-    "LTRIM": (1, 1, _of_texts(lambda text: text.lstrip(" "))),
-    "RTRIM": (1, 1, _of_texts(lambda text: text.rstrip(" "))),
-    "REVERSE": (1, 1, _of_texts(lambda text: text[::-1])),
-    "REPLACE": (
-        3,
-        3,
-        _of_texts(lambda text, old, new: text.replace(old, new) if old else text),
-    ),
+    "TRIM": (1, 1, _of_texts(_trimmed)),
+    "LTRIM": (1, 1, _of_texts(_trimmed_before)),
+    "RTRIM": (1, 1, _of_texts(_trimmed_after)),
+    "REVERSE": (1, 1, _of_texts(_reversed)),
+    "REPLACE": (3, 3, _of_texts(_replaced)),
     "LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
     "OCTET_LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
     "CHAR_LENGTH": (1, 1, _counted(len)),
