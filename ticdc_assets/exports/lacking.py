@@ -128,7 +128,7 @@ class LackingColumns:
             if added:
                 more = image_to_json(added)
                 text = text[:-1] + ("," if len(image) else "") + more[1:]
-            return text, every - added.keys()
+            return text, every.difference(added)
 
         return complete
 
