@@ -188,7 +188,8 @@ class ChangeStatistics:
         """Return the columns of the rows of exports that lack some, by table and seed."""
         found: dict[SeededTable, set[frozenset[str]]] = {}
         for row in self.rows:
-            if row["kind"] == SNAPSHOT and row["shape"] is not None and row["rows"]:
+            # Also of those that retention removed: mirrors have them.
+            if row["kind"] == SNAPSHOT and row["shape"] is not None:
                 shape = shape_from_text(row["shape"])
                 place = (row["database"], row["table"], row["partition"])
                 names = frozenset(column.name for column in shape.columns)

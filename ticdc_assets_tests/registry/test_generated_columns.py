@@ -193,7 +193,9 @@ def test_columns_follow_those_before_them() -> None:
     assert columns.complete(ROW, ["x", "w", "q", "r"]) == {"x": "8", "w": "16"}
     # A value that a file has is used.
     assert columns.complete(ROW | {"q": "1"}, ["x", "w", "r"]) == {"x": "8", "w": "16", "r": "2"}
-    assert columns.named("q").problem == "function SOUNDEX in an expression is not known"
+    refused = columns.named("q")
+    assert refused is not None
+    assert refused.problem == "function SOUNDEX in an expression is not known"
 
 
 @given(st.decimals(-1000, 1000, places=2), st.integers(-99, 99).filter(bool))

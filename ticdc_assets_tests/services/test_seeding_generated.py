@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,11 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from ticdc_assets.config import Retention
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.services.diffing import SourceDifference, diff
 from ticdc_assets.services.redriving import redrive
+from ticdc_assets.services.retention import retain
 from ticdc_assets.services.seeding import Seeding, seed
 from ticdc_assets.services.verifying import verify
 from ticdc_assets.simulator.alterations import DropColumn
@@ -27,7 +30,7 @@ from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import comparable
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, treat_as_large, truth_rows
 
 pytestmark = pytest.mark.spark
 
@@ -150,8 +153,8 @@ class Scene:
         finish(place, self.at)
         return str(place)
 
-    def seed(self, export: str, **options: CsvDialect) -> Seeding:
-        return seed(self.spark, self.feed.paths, self.feed.changefeed, export, **options)
+    def seed(self, export: str, dialect: CsvDialect | None = None) -> Seeding:
+        return seed(self.spark, self.feed.paths, self.feed.changefeed, export, dialect=dialect)
 
     def sync(self) -> None:
         self.feed.write(self.changefeed.tick())
@@ -207,7 +210,7 @@ def test_csv_files_with_and_without_them(
     spark: SparkSession, tmp_path: Path, *, whole: bool, header: bool
 ) -> None:
     scene = Scene(spark, tmp_path, ROWS, PLAIN, STORED)
-    scene.seed(scene.export(whole=whole, header=header), dialect=CsvDialect(header=header))
+    scene.seed(scene.export(whole=whole, header=header), CsvDialect(header=header))
     scene.sync()
     scene.require_truth()
 
@@ -403,3 +406,52 @@ def test_a_row_from_below_the_export_proves_the_start(spark: SparkSession, tmp_p
     scene.insert(stored_row(4, "new", 777, 2010, "d"))
     scene.sync()
     scene.require_truth()
+
+
+def test_it_stays_unknown_when_the_rows_of_the_export_are_removed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scene = Scene(spark, tmp_path, SOUNDS, SOUND_COLUMNS, UNKNOWN)
+    day = timedelta(days=1)
+    ages = Retention(change_log=day, raw_messages=day, cuts=day)
+    feed = scene.feed
+    scene.feed = replace(feed, changefeed=replace(feed.changefeed, retention=ages))
+    scene.seed(scene.export())
+    scene.sync()
+    caveats = scene.caveats
+    assert len(caveats) == 1
+    scene.update("1", v="z", s="Z000")
+    scene.sync()
+    paths = scene.feed.paths
+    grow_cuts_older(paths, hours=72)
+    retained = retain(spark, paths, scene.feed.changefeed, now=datetime.now(UTC) + 3 * day)
+    assert retained.changes > 0, retained.notes
+    scene.insert({"id": "3", "v": "c", "s": "C000"})
+    scene.sync()
+    assert scene.caveats == caveats
+    scene.update("2", v="y", s="Y000")
+    scene.sync()
+    scene.require_truth()
+
+
+def test_the_case_of_a_stored_column(
+    spark: SparkSession, golden_dir: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = golden_dir().parent / "cases" / "seed-stored-column"
+    if not folder.is_dir():
+        pytest.skip(f"no case at {folder}")
+    case = json.loads((folder / "case.json").read_text())
+    commands = Commands(tmp_path)
+    commands.add_capture(
+        "feed", folder / "messages.jsonl", timezone=case["timezone"], format=case["format"]
+    )
+    for command in (("seed", "feed", folder / "export"), ("sync", "feed")):
+        commands.done(*command)
+    lines = [json.loads(line) for line in commands.done("dump", "feed").splitlines()]
+    found = {f"{line['database']}.{line['table']}": [] for line in lines}
+    for line in lines:
+        found[f"{line['database']}.{line['table']}"].append(line["row"])
+    rows = {name: sorted(own, key=lambda row: row["id"]) for name, own in found.items()}
+    assert rows == case["expected"]
+    assert "1 mirrors equal" in commands.done("diff", "feed", folder / "export")
+    assert "nothing is quarantined" in commands.done("quarantine", "feed")
