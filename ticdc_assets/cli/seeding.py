@@ -10,7 +10,7 @@ from ticdc_assets.cli.base import feed_of, main, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
-from ticdc_assets.exports.dialect import OUTPUT_DIALECTS, dialect_of
+from ticdc_assets.exports.dialect import DUMPLING_OPTION, OUTPUT_DIALECTS, dialect_of
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.report.texts import visible
 
@@ -127,6 +127,12 @@ def seed(
         state = f"{item.rows} rows" if item.is_new else "already seeded, nothing changed"
         refused = f", {item.quarantined} in quarantine" if item.quarantined else ""
         click.echo(f"{changefeed}: {name}: {state}{refused}")
+        if item.unknown:
+            click.echo(
+                f"{changefeed}: {name}: not known: {', '.join(map(visible, item.unknown))}: the "
+                f"files have no value, and none can be worked out; export with Dumpling's "
+                f"{DUMPLING_OPTION}"
+            )
     for (database, table), reason in sorted(seeding.refused.items()):
         click.echo(f"{changefeed}: {database}.{table}: not seeded: {reason}")
     for kind, count in sorted(seeding.skipped.items()):

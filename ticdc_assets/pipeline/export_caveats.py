@@ -29,6 +29,7 @@ from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.versions import mirror_stamps
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.schemas import TableSchema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,21 +39,24 @@ class UnknownColumns:
     Attributes:
         ts: TSO of the export: rows whose last change is at it are those of the export.
         names: their names in the mirror.
+        keyed: whether the table has a key; without one a row is found by all of its columns.
     """
 
     ts: int
     names: tuple[str, ...]
+    keyed: bool = True
 
     @property
     def caveat(self) -> str:
         """What the mirror says of it."""
         plural = len(self.names) > 1
+        keyless = "" if self.keyed else "; without a key, no delete finds these rows"
         return str(
             Caveat(
                 reason=f"column{'s' if plural else ''} {', '.join(map(repr, self.names))} "
                 f"{'are' if plural else 'is'} not known in rows that did not change since their "
                 f"export: it has no value of {'them' if plural else 'it'} (export again with "
-                f"Dumpling's {DUMPLING_OPTION}, and seed)",
+                f"Dumpling's {DUMPLING_OPTION}, and seed){keyless}",
                 since_ts=self.ts,
             )
         )
@@ -121,8 +125,24 @@ def unknown_columns(mirror: MirrorPlan, statistics: ChangeStatistics) -> list[Un
         known = {column.name for column in mirror.schema.columns}
         left = tuple(name for name in names if name in known)
         if left:
-            found.append(UnknownColumns(ts=exported.ts, names=left))
+            keyed = bool(mirror.schema.handle_key)
+            found.append(UnknownColumns(ts=exported.ts, names=left, keyed=keyed))
     return found
+
+
+def lacking_columns(schema: TableSchema, shapes: Iterable[Collection[str]]) -> list[str]:
+    """Return the columns of a table that some rows lack.
+
+    Args:
+        schema: the schema of the rows.
+        shapes: the columns that the rows have that lack some (`exported_columns`).
+    """
+    known = list(shapes)
+    return [
+        column.name
+        for column in schema.columns
+        if not column.virtual and any(column.name not in shape for shape in known)
+    ]
 
 
 def _names_now(plan: MirrorPlan, shapes: Iterable[Collection[str]] | None) -> list[str]:
@@ -133,11 +153,7 @@ def _names_now(plan: MirrorPlan, shapes: Iterable[Collection[str]] | None) -> li
     first = next((item for item in plan.versions if item.version == plan.exported.ts), None)
     if first is None:
         return []
-    names = [
-        column.name
-        for column in first.columns
-        if not column.virtual and any(column.name not in shape for shape in shapes)
-    ]
+    names = lacking_columns(first, shapes)
     for step in plan.steps_since(first.version):
         renamed = step.renamed
         names = [renamed[name] for name in names if name in renamed]

@@ -27,7 +27,6 @@ from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.exports.folder import read_export
 from ticdc_assets.isolation import Failure, attempted_alone
 from ticdc_assets.observe.wording import listed
-from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.schema_tables import register_new
@@ -246,14 +245,7 @@ def _compared_table(
     timezone: str,
 ) -> DiffedTable:
     layout = MirrorLayout(schema=mirror.schema)
-    # The schema of an export has its columns; rows of its files may lack some.
-    lacking = read_statistics(side).exported_columns()
-    shapes = lacking.get((seeded.database, seeded.table, seeded.seed), ())
-    unknown = {
-        column.name
-        for column in exported.table_schema.columns
-        if not column.virtual and any(column.name not in shape for shape in shapes)
-    }.union(mirror.unknown)
+    unknown = {*seeded.unknown, *mirror.unknown}
     names = tuple(name for name in layout.names if name not in unknown)
     ours = Compared(rows=_rows(mirror, side), layout=layout, names=names, stamps=False)
     theirs = Compared(

@@ -33,6 +33,7 @@ from ticdc_assets.exports.tables import ExportedSchema, exported_schema
 from ticdc_assets.pipeline.ahead import is_ahead
 from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.export_caveats import lacking_columns
 from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.seed_landing import land_seed
@@ -56,6 +57,7 @@ class SeededRows:
         quarantined: what of its files is in quarantine.
         is_new: whether this run seeded it; else its newest seed has the same files.
         fault: why the first row in quarantine could not be read, None without one.
+        unknown: columns that some of its rows have no value of.
     """
 
     database: str
@@ -65,6 +67,7 @@ class SeededRows:
     quarantined: int
     is_new: bool
     fault: str | None = None
+    unknown: tuple[str, ...] = ()
 
     @property
     def has_none(self) -> bool:
@@ -261,7 +264,8 @@ def _schema(
 
 def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[SeededRows]:
     """Yield what the lake has of tables, each with whether it is new."""
-    rows = read_statistics(paths).exported_rows()
+    statistics = read_statistics(paths)
+    rows, lacking = statistics.exported_rows(), statistics.exported_columns()
     faults = Counter[tuple[object, ...]]()
     first: dict[tuple[object, ...], str] = {}
     for row in read_quarantine(paths):
@@ -280,6 +284,7 @@ def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[S
             quarantined=faults[*place, None] + faults[*place, item.tso],
             is_new=is_new,
             fault=first.get(place),
+            unknown=tuple(lacking_columns(item.schema, lacking.get(place, ()))),
         )
 
 

@@ -14,7 +14,7 @@ from ticdc_assets_tests.examples import examples
 
 COLUMNS = (
     "`id` bigint NOT NULL, `u` int unsigned, `z` int zerofill, `y` year, `p` decimal(10,2), "
-    "`f` double, `v` varchar(40), `ci` varchar(40) COLLATE utf8mb4_general_ci, "
+    "`f` double, `f4` float, `v` varchar(40), `ci` varchar(40) COLLATE utf8mb4_general_ci, "
     "`g` varchar(40) CHARACTER SET gbk, `e` enum('new','paid'), `d` date, `dt` datetime(3), "
     "`ts` timestamp, `j` json, `b` varbinary(20)"
 )
@@ -25,6 +25,7 @@ ROW: dict[str, str | None] = {
     "y": "2024",
     "p": "10.05",
     "f": "1.5",
+    "f4": "1.1",
     "v": "Ab c",
     "ci": "Straße",
     "g": "x",
@@ -77,6 +78,8 @@ def value(kind: str, expression: str, **row: str | None) -> str | None:
         ("int", "ceil(`p`)", "11"),
         ("double", "`f` * `u`", "4.5"),
         ("double", "`p` * 2", "20.1"),
+        ("double", "`f4` * 1", "1.100000023841858"),
+        ("float", "`f4`", "1.1"),
         ("int", "greatest(`id`, `u`, 9)", "9"),
         ("year", "year(`d`)", "2024"),
         ("bit(4)", "`id`", "7"),
@@ -141,6 +144,7 @@ def test_a_value_is_that_of_tidb(kind: str, expression: str, expected: str | Non
         ("bigint", "unix_timestamp(`ts`)"),
         ("date", "date(`ts`)"),
         ("int", "`id` | 1"),
+        ("int", "`id` || `u`"),
         ("double", "1e3 * `id`"),
         ("varchar(9)", "`v` collate utf8mb4_general_ci"),
         ("int", "cast('12abc' as signed)"),

@@ -250,7 +250,7 @@ def test_what_cannot_be_worked_out_is_not_known(
         treat_as_large(monkeypatch)
     scene = Scene(spark, tmp_path, SOUNDS, SOUND_COLUMNS, UNKNOWN)
     export = scene.export()
-    scene.seed(export)
+    assert [item.unknown for item in scene.seed(export).tables] == [("s",)]
     scene.insert({"id": "3", "v": "c", "s": "C000"})
     scene.sync()
     (caveat,) = scene.caveats

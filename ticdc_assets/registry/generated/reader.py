@@ -84,7 +84,8 @@ class GeneratedReader(ExpressionReader):
     def expression(self, cursor: Cursor) -> Term:
         """Take what OR combines."""
         left = self._exclusive(cursor)
-        while cursor.take("OR") or _take_signs(cursor, "||"):
+        # `||` joins texts in one SQL mode; TiDB writes OR or CONCAT in its place.
+        while cursor.take("OR"):
             left = _either(left, self._exclusive(cursor))
         return left
 

@@ -35,7 +35,7 @@ from ticdc_assets.registry.partition_terms import (
 )
 from ticdc_assets.schemas import ColumnSchema
 from ticdc_assets.values import Cast, cast_of
-from ticdc_assets.values.floats import double_text
+from ticdc_assets.values.floats import double_text, to_float32
 from ticdc_assets.values.moments import span_text
 
 
@@ -198,7 +198,10 @@ def term_of_column(column: ColumnSchema, timezone: str) -> Term:
             return TextTerm(read_by(column, str), column.collation.lower())
         case Kind.JSON:
             return JsonTerm(read_by(column, str))
-        case Kind.FLOAT | Kind.DOUBLE:
+        case Kind.FLOAT:
+            # An expression has the 32 bits of the column, not the digits that are printed of them.
+            return DoubleTerm(read_by(column, lambda text: to_float32(float(text))))
+        case Kind.DOUBLE:
             return DoubleTerm(read_by(column, float))
         case Kind.DECIMAL:
             return NumberTerm(
