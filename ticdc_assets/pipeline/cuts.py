@@ -296,6 +296,7 @@ class Cut:
         unplaced: row changes that came after the change log was truncated above them: replays or
             late ones, which nobody can tell any more. They are not applied.
         tables: JSON text of the filter by which tables were mirrored; None for all tables.
+        start_ts: TSO that the changefeed was created with, as the configuration had it.
         failed: mirrors that could not be made.
         accounts: what became of the row changes that this cut was the first to have, by table.
         rewind: which older cut it takes up, None if it is one of its own.
@@ -324,6 +325,7 @@ class Cut:
     rewind: Rewind | None = None
     layout: int = LAYOUT
     repeats_at: datetime | None = None
+    start_ts: int | None = None
 
     @property
     def made_at(self) -> datetime:
@@ -492,7 +494,8 @@ def same_content(cut: Cut, last: Cut) -> bool:
             )
             for item in of.mirrors
         ]
-        return (mirrors, of.held, of.quarantined, of.tables, of.failed, of.unaccounted)
+        configured = (of.tables, of.start_ts)
+        return (mirrors, of.held, of.quarantined, configured, of.failed, of.unaccounted)
 
     return content(cut) == content(last)
 
