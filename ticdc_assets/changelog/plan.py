@@ -120,8 +120,9 @@ class HeldGroup:
     Attributes:
         database: database cited.
         table: table cited.
-        schema_version: schema version cited. Either it is not known, or it is one that the table
-            did not have when the rows were committed (`MirrorPlan.wrong_version`).
+        schema_version: schema version cited; None if the format has none. It is not known, or the
+            table did not have it when the rows were committed (`MirrorPlan.wrong_version`), or no
+            table had the name then (`Plan.held`, `Plan.strays`).
         min_ts: lowest commit ts.
         max_ts: highest commit ts.
         rows: how many there are between them, at most.
@@ -129,7 +130,7 @@ class HeldGroup:
 
     database: str
     table: str
-    schema_version: int
+    schema_version: int | None
     min_ts: int
     max_ts: int
     rows: int
@@ -374,11 +375,13 @@ class Plan:
     Attributes:
         cut_ts: the TSO.
         mirrors: by (database, table).
-        held: held groups that belong to no mirror: tables known only from held rows.
+        held: groups of rows that cite a name while no table has it: tables that no message created.
         ignored: DDL that has no effect on mirrors, by action (views, databases, unknown text).
         failed: tables that exist and whose plan could not be made, by (database, table).
         gone: names of tables that do not exist any more, through time.
         exported_above: names that exports above the cut have rows of, with the lowest TSO of these.
+        strays: groups like `held` some of whose rows may lie in the time of a table: how many are
+            held, if any, a count of the rows says.
     """
 
     cut_ts: int
@@ -388,6 +391,7 @@ class Plan:
     failed: tuple[FailedPlan, ...] = ()
     gone: tuple[Binding, ...] = ()
     exported_above: tuple[tuple[TableName, int], ...] = ()
+    strays: tuple[HeldGroup, ...] = ()
 
     def of_tables(self, wanted: Callable[[str, str], bool]) -> "Plan":
         """Return the plan of some tables: those whose database and name at the cut are wanted.
@@ -398,6 +402,7 @@ class Plan:
             self,
             mirrors=tuple(item for item in self.mirrors if wanted(item.database, item.table)),
             held=tuple(item for item in self.held if wanted(item.database, item.table)),
+            strays=tuple(item for item in self.strays if wanted(item.database, item.table)),
             failed=tuple(item for item in self.failed if wanted(item.database, item.table)),
         )
 

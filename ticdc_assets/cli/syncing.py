@@ -12,6 +12,7 @@ from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import KafkaSource, Settings, load_settings
 from ticdc_assets.garbage import pass_over_all
+from ticdc_assets.names import joined_name
 from ticdc_assets.tso import cut_of
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def _cut_lines(name: str, cut: Any) -> Iterable[str]:
     for account in cut.unaccounted:
         yield f"{name}: not accounted for: {account.sentence}"
     incomplete = [
-        f"{item.database}.{item.table}"
+        joined_name(item.database, item.table)
         for item in cut.mirrors
         if item.incomplete and not item.failed
     ]

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from ticdc_assets.config import Changefeed
+from ticdc_assets.names import joined_name
 from ticdc_assets.observe.lag import Lag, LagPart
 from ticdc_assets.observe.status import Ending, Status
 from ticdc_assets.observe.table_status import TableState, TableStatus
@@ -153,7 +154,7 @@ def _worst_text(status: Status, lag: Lag) -> str:
 
 
 def _name(table: TableStatus) -> str:
-    return f"{table.database}.{table.table}"
+    return joined_name(table.database, table.table)
 
 
 def _why_no_cut(status: Status) -> str:
@@ -251,7 +252,7 @@ def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
     if not status.held:
         return Verdict(sentence="No row waits for its schema.")
     told = listed(
-        f"{item.database}.{item.table} ({item.rows} rows of schema version {item.schema_version}, "
+        f"{joined_name(item.database, item.table)} ({item.rows} rows of schema version {item.schema_version}, "
         f"for {duration(status.age_seconds(item.since))})"
         for item in status.held
     )

@@ -33,6 +33,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.engine.row_schema import fields_of
 from ticdc_assets.errors import NotFoundError
+from ticdc_assets.names import joined_name
 from ticdc_assets.schemas import TableSchema, schema_from_text
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.tso import cut_of, moment_text
@@ -176,7 +177,7 @@ class FailedMirror:
         """What people are told."""
         keeps = "it has no rows yet" if self.tso is None else f"its rows are those at {self.tso}"
         return (
-            f"{self.database}.{self.table} could not be made since "
+            f"{joined_name(self.database, self.table)} could not be made since "
             f"{self.since:%Y-%m-%d %H:%M:%S} UTC ({self.reason}); {keeps}, {self.waiting} row "
             "changes wait, and each sync tries again"
         )
@@ -220,8 +221,8 @@ class ChangeAccount:
     def sentence(self) -> str:
         """What people are told where it does not add up."""
         return (
-            f"{self.database}.{self.table}: {self.unaccounted} of {self.read} row changes are "
-            f"neither applied nor held nor in quarantine (topic/partition/offset/index "
+            f"{joined_name(self.database, self.table)}: {self.unaccounted} of {self.read} row "
+            "changes are neither applied nor held nor in quarantine (topic/partition/offset/index "
             f"{', '.join(self.examples)})"
         )
 
@@ -254,13 +255,13 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRows:
-    """Row changes at or below a cut whose schema has not arrived.
+    """Row changes at or below a cut whose schema has not arrived, or whose table nobody created.
 
     Attributes:
         database: database they cite.
         table: table they cite.
-        schema_version: schema version they cite.
-        mirror_id: mirror they will change, None if the table is known only from held rows.
+        schema_version: schema version they cite; None if the format has none.
+        mirror_id: mirror they will change, None if no table had the name at their time.
         rows: how many.
         min_ts: lowest commit ts.
         since: when the first of them landed.
@@ -268,11 +269,25 @@ class HeldRows:
 
     database: str
     table: str
-    schema_version: int
+    schema_version: int | None
     mirror_id: str | None
     rows: int
     min_ts: int
     since: datetime
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Place in a list: by table, then by schema version."""
+        return (self.database, self.table, self.schema_version or 0, self.mirror_id or "")
+
+    @property
+    def awaited(self) -> str:
+        """What they wait for, in words."""
+        if self.mirror_id is not None:
+            return f"schema version {self.schema_version}"
+        if self.schema_version is None:
+            return "a table of this name"
+        return f"a table of this name, or schema version {self.schema_version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

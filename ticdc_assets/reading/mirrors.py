@@ -21,6 +21,7 @@ from ticdc_assets.engine.frames import map_batches, quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import LakeDamagedError, NotFoundError
+from ticdc_assets.names import joined_name
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableStatus
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut, tso_as_of
@@ -88,7 +89,7 @@ def require_mirror(cut: Cut, database: str, table: str) -> MirrorCut:
         held = sum(
             item.rows for item in cut.held if (item.database, item.table) == (database, table)
         )
-        known = ", ".join(f"{item.database}.{item.table}" for item in cut.mirrors) or "none"
+        known = ", ".join(joined_name(item.database, item.table) for item in cut.mirrors) or "none"
         waiting = f"; {held} of its rows are held until its schema arrives" if held else ""
         raise NotFoundError(
             f"no mirror of database {database!r}, table {table!r} at {cut.moment}{waiting}; "

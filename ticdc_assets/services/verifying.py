@@ -32,6 +32,7 @@ from ticdc_assets.engine.commits import commits_after, foreign_changes
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.repairs import require_answer
 from ticdc_assets.isolation import Failure, attempted_alone
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut, require_cut
 from ticdc_assets.pipeline.damage import check_files
 from ticdc_assets.pipeline.mirrors import PARALLEL_MIRRORS
@@ -183,13 +184,13 @@ class Verification:
                 "rebuild starts from the mirrors of that base cut."
             )
         notes += (
-            f"{item.database}.{item.table} cannot be proven: {item.not_proven}; it can when "
-            "retention takes a later base cut."
+            f"{joined_name(item.database, item.table)} cannot be proven: {item.not_proven}; it can "
+            "when retention takes a later base cut."
             for item in self.mirrors
             if item.finding is Finding.NOT_PROVEN
         )
         for item in self.refused:
-            of = "" if item.table is None else f" of {item.database}.{item.table}"
+            of = "" if item.table is None else f" of {joined_name(item.database, item.table)}"
             notes.append(
                 f"{item.records} landed records{of} were decoded before and are refused now "
                 f"({item.reason}): their changes are not in the rebuild."
@@ -277,7 +278,7 @@ def _cut_differences(
         held = (ours.get((name, schema_version), 0), theirs.get((name, schema_version), 0))
         if held[0] != held[1]:
             yield (
-                f"{'.'.join(name)}: {held[0]} rows wait for schema version {schema_version}, "
+                f"{joined_name(*name)}: {held[0]} rows wait for schema version {schema_version}, "
                 f"rebuilt {held[1]}"
             )
 
@@ -327,7 +328,7 @@ class _Comparing:
         counted = Counted("comparing", len(names))
 
         def compared(name: tuple[str, str]) -> VerifiedMirror:
-            counted.begin(".".join(name))
+            counted.begin(joined_name(*name))
             if name in failed:
                 return VerifiedMirror(
                     database=name[0], table=name[1], finding=Finding.FAILED, error=failed[name]
@@ -385,7 +386,7 @@ class _Comparing:
                 examples=rows.examples,
             )
 
-        done = attempted_alone(compare, f"comparing {'.'.join(name)}")
+        done = attempted_alone(compare, f"comparing {joined_name(*name)}")
         if not isinstance(done, Failure):
             return told
         # Libraries have words of their own for a store that is away.
