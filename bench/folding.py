@@ -16,10 +16,9 @@ from bench.goals import Goal
 from bench.measuring import measure_in_turn
 from bench.messages import Messages
 from bench.results import FASTER, Result
-from ticdc_assets.changelog.plan import MirrorPlan, seen_shapes
+from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.events import RowChange
-from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.rows.mirror_rows import change_operations
 from ticdc_assets.tso import MAX_TSO
@@ -111,8 +110,7 @@ def mirror_plans(messages: Messages) -> list[MirrorPlan]:
         )
     ]
     groups = group_rows(entry for entry in events if isinstance(entry[1], RowChange))
-    # Formats whose messages bring no schemas say of each column what it is.
-    history = complete(collect_history(events, "UTC"), seen_shapes(groups), "UTC")
+    history = collect_history(events, "UTC")
     return list(build_plan(history, groups, MAX_TSO, "UTC").mirrors)
 
 

@@ -16,12 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntFlag
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import orjson
 
 from ticdc_assets.errors import WireError, shorten
 from ticdc_assets.tso import MAX_TSO
+
+NO_TABLE_ID: Final = -1
+"""A table id that means none: TiCDC sends it for the name in the middle of a cyclic RENAME."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,7 @@ class TableSchema:
     Attributes:
         database: database the table is in.
         table: table name.
-        table_id: logical table id upstream.
+        table_id: logical table id upstream; `NO_TABLE_ID` where a message has none.
         version: schema version, a TSO (TiDB's UpdateTS). RENAME and TRUNCATE keep it.
         columns: columns in the order sent (column-id order in the Simple protocol).
         indexes: indexes in the order sent.
@@ -326,7 +329,7 @@ def schema_from_json(value: Any, position: str) -> TableSchema:
     return TableSchema(
         database=reader.text("schema"),
         table=reader.text("table"),
-        table_id=reader.integer("tableID"),
+        table_id=reader.integer("tableID", minimum=NO_TABLE_ID),
         version=reader.integer("version"),
         columns=columns,
         indexes=indexes,

@@ -168,18 +168,35 @@ def root() -> Path:
     return ROOT
 
 
-@pytest.fixture(scope="session")
-def golden_dir() -> Callable[..., Path]:
-    """Return the function that finds a folder of golden messages, or skips and says why."""
-    base = Path(os.environ.get("TICDC_GOLDEN") or ROOT.parent / "shared" / "golden")
+def _finding(name: str, variable: str) -> Callable[..., Path]:
+    """Return the function that finds a folder of messages, or skips and says why."""
+    base = Path(os.environ.get(variable) or ROOT.parent / "shared" / name)
 
     def find(*parts: str) -> Path:
         folder = base.joinpath(*parts)
         if not folder.is_dir():
-            pytest.skip(f"no golden messages at {folder} (TICDC_GOLDEN names another place)")
+            pytest.skip(f"no messages at {folder} ({variable} names another place)")
         return folder
 
     return find
+
+
+@pytest.fixture(scope="session")
+def golden_dir() -> Callable[..., Path]:
+    """Return the function that finds a folder of golden messages, or skips and says why."""
+    return _finding("golden", "TICDC_GOLDEN")
+
+
+@pytest.fixture(scope="session")
+def golden_new_dir() -> Callable[..., Path]:
+    """Return the function that finds golden messages in the dialect of pingcap/ticdc."""
+    return _finding("golden-new", "TICDC_GOLDEN_NEW")
+
+
+@pytest.fixture(scope="session")
+def cases_dir() -> Callable[..., Path]:
+    """Return the function that finds a small capture with the rows that are right."""
+    return _finding("cases", "TICDC_CASES")
 
 
 @pytest.fixture(scope="session")

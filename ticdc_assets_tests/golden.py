@@ -45,6 +45,16 @@ SCENARIOS = [
 ]
 """(variant, scenario) of all messages from the beginning without damage."""
 
+NEW_SCENARIOS = [
+    *(
+        (variant, name)
+        for variant in FULL_VARIANTS[:4]
+        for name in ("types", "shop", "shop-replay")
+    ),
+    *((v, name) for v in ("open-updated", "canal-json-compat") for name in ("types", "shop")),
+]
+"""(variant, scenario) of the messages in the dialect of pingcap/ticdc, from the beginning."""
+
 _OF_BOTH_SIMPLE = (
     *("checksum", "claim-check", "claim-check-raw", "delete-only-handle-key", "force-replicate"),
     *("handle-key-only", "lz4", "snappy"),
@@ -184,6 +194,53 @@ class Scenario:
         name = "state.jsonl.gz" if at is None else f"state@{at}.jsonl.gz"
         with gzip.open(self.folder / name, "rt", encoding="utf-8") as lines:
             return rows_of(json.loads(line) for line in lines)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One folder of a small capture: messages, and the rows that are right."""
+
+    folder: Path
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        return json.loads((self.folder / "case.json").read_text(encoding="utf-8"))
+
+    @property
+    def wire_format(self) -> WireFormat:
+        return WireFormat(self.meta["format"])
+
+    @property
+    def timezone(self) -> str:
+        return self.meta["timezone"]
+
+    @property
+    def capture(self) -> Path:
+        return self.folder / "messages.jsonl"
+
+    @property
+    def export(self) -> Path | None:
+        """The export that its tables begin with, if there is one."""
+        folder = self.folder / "export"
+        return folder if folder.is_dir() else None
+
+    @property
+    def wanted(self) -> Rows:
+        """The rows that are right."""
+        return rows_of(
+            {"database": database, "table": table, "row": row}
+            for name, rows in self.meta["expected"].items()
+            for database, _, table in (name.partition("."),)
+            for row in rows
+        )
+
+
+CASES = (
+    *("batch-create-canal", "default-bytes-canal", "empty-ddl-canal", "exchange-canal"),
+    *("exchange-simple-json", "open-flags-zero", "open-updated-null"),
+    *("rename-cycle-simple-json", "rename-simple-json", "seed-stored-column", "swap-simple-json"),
+)
+"""The small captures."""
 
 
 def rows_of(lines: Iterable[dict[str, Any]]) -> Rows:

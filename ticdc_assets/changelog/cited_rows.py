@@ -91,7 +91,11 @@ def attach_groups(
             owner = owners.get(schema.table_id)
             makers = {owner} if owner in near else near
         for lineage in lying_in:
-            if lineage.mirror_id in makers:
+            if lineage.mirror_id not in makers:
+                continue
+            if lineage.received is not None and max_ts <= lineage.received.ts:
+                lineage.past_versions.add(schema.version)
+            else:
                 lineage.versions.setdefault(schema.version, schema)
         # Rows of the others' time, if there are some, are nobody's: they are held, not lost.
         for lineage in lying_in:
@@ -99,6 +103,7 @@ def attach_groups(
                 lineage.alive
                 and lineage not in past
                 and schema.version not in lineage.versions
+                and schema.version not in lineage.past_versions
                 and max_ts > lineage.held_above
             ):
                 lineage.wrong_version.append(_held_group(group, schema.version))

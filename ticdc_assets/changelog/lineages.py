@@ -42,6 +42,7 @@ class Lineage:
     has_id: bool = True
     floor_ts: int = 0
     versions: dict[int, TableSchema] = field(default_factory=dict[int, TableSchema])
+    past_versions: set[int] = field(default_factory=set[int])
     ddls: list[tuple[DdlEvent, DdlStatement]] = field(
         default_factory=list[tuple[DdlEvent, DdlStatement]]
     )
@@ -84,6 +85,17 @@ class Lineage:
         self.exported = None
         self.removals.clear()
         self.caveats.clear()
+
+    def forget_versions(self, before: int) -> None:
+        """Let the schema versions below `before` be of rows that were before a handover alone.
+
+        TiDB gives versions to all tables together: after EXCHANGE PARTITION rows may cite one that
+        is older than those that the table had.
+        """
+        self.past_versions |= {version for version in self.versions if version < before}
+        self.versions = {
+            version: schema for version, schema in self.versions.items() if version >= before
+        }
 
     def known_partitions(self) -> TablePartitions:
         """Return how the rows are spread, or raise PartitionError."""
@@ -153,13 +165,3 @@ def keeps_version(event: DdlEvent) -> bool:
     """Whether the table's schema is the same after a DDL, as after TRUNCATE and RENAME."""
     before, after = event.pre_schema, event.schema
     return before is not None and after is not None and before.version == after.version
-
-
-def is_rename(event: DdlEvent) -> bool:
-    """Whether a DDL gives a table another name."""
-    return (
-        event.ddl_type not in {"CREATE", "ERASE", "QUERY"}
-        and event.schema is not None
-        and event.pre_schema is not None
-        and name_of(event.schema) != name_of(event.pre_schema)
-    )

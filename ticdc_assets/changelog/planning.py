@@ -1,8 +1,9 @@
 """Planning a cut: from the schema history and the rows that cite it to the plan.
 
-In: the schema history (schemas and DDL; completed by `registry.catalog` where messages carry no
-schemas) and, for each (database, table, table id, schema version or shape) that row changes cite,
-between which commit ts they lie. All of it is derived from the change log.
+In: the schema history, completed by `registry.catalog`: each DDL is a part that concerns one
+table, with its kind and the schemas before and after. And, for each (database, table, table id,
+schema version or shape) that row changes cite, between which commit ts they lie. All of it is
+derived from the change log.
 Out: a `Plan` at W, as `plan` describes it.
 
 The plan is a pure function of what is known, recomputed for each cut and kept nowhere: an earlier
@@ -35,7 +36,6 @@ from ticdc_assets.changelog.lineages import (
     LineagePart,
     ReceivedRows,
     changes_key,
-    is_rename,
     keeps_version,
     name_of,
 )
@@ -52,16 +52,15 @@ from ticdc_assets.events import DdlEvent
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.names import joined_name
 from ticdc_assets.registry.column_order import ColumnOrders
-from ticdc_assets.registry.ddl_statement import DdlAction, PartitionAction, PartitionChange
+from ticdc_assets.registry.ddl_parts import name_in_text
+from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind
 from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets.registry.history import (
     RegisteredDdl,
     SchemaHistory,
+    exchange_of,
     folded_name,
-    is_snapshot,
-    of_one_partition,
 )
-from ticdc_assets.registry.renames import Rename, settle
 from ticdc_assets.schemas import TableSchema
 
 
@@ -106,6 +105,8 @@ class _Builder:
         self._plans = LineagePlans(self._groups, cut_ts, ColumnOrders(history))
         self._names: dict[TableName, Lineage] = {}
         self._freed: dict[TableName, int] = {}
+        # Tables that were empty at a DDL and whose schema no message says, by name without case.
+        self._empty: dict[TableName, RegisteredDdl] = {}
         self._used_ids: set[str] = set()
         self._ignored: dict[str, int] = {}
         self._exported = ExportedTables(history, cut_ts, exported)
@@ -179,7 +180,11 @@ class _Builder:
                 continue
             present = self._names.get(group.name)
             if present is None:
-                self._begin(group.name, schema, after_ts=self._freed.get(group.name, 0))
+                lineage = self._begin(group.name, schema, after_ts=self._freed.get(group.name, 0))
+                emptied = self._empty.pop(folded_name(*group.name), None)
+                if emptied is not None:
+                    lineage.is_whole = True
+                    self._note(lineage, emptied)
             elif group.schema_version is None:
                 # Only rows tell of this version: it belongs to the table they were met in.
                 present.versions[schema.version] = schema
@@ -194,19 +199,8 @@ class _Builder:
     # DDL --------------------------------------------------------------------------------------
 
     def _apply_ddls(self, ddls: Sequence[RegisteredDdl]) -> None:
-        """Apply the DDL of one commit ts; the renames of one statement take effect at once.
-
-        Messages without a commit ts may bring several statements of one millisecond; their order is
-        kept.
-        """
-        renames = [ddl for ddl in ddls if is_rename(ddl.event)]
-        if not any(ddl.event.es_only for ddl in renames):
-            self._rename(renames)
-            for ddl in ddls:
-                if not is_rename(ddl.event):
-                    self._apply_ddl(ddl)
-            return
-        for renaming, together in groupby(ddls, key=lambda ddl: is_rename(ddl.event)):
+        """Apply the DDL of one commit ts; the renames of one statement take effect at once."""
+        for renaming, together in groupby(ddls, key=lambda ddl: ddl.kind is DdlKind.RENAME):
             if renaming:
                 self._rename(list(together))
                 continue
@@ -215,23 +209,38 @@ class _Builder:
 
     def _apply_ddl(self, ddl: RegisteredDdl) -> None:
         event = ddl.event
-        match event.ddl_type:
-            case "CREATE" if event.schema is not None:
+        match ddl.kind:
+            case DdlKind.CREATE if event.schema is not None:
                 self._create(ddl, event.schema)
-            case "CREATE" | "ERASE":
+            case DdlKind.CREATE | DdlKind.DROP:
                 self._erase(ddl)
-            case "TRUNCATE":
+            case DdlKind.TRUNCATE:
                 self._truncate(ddl)
-            case "QUERY":
-                self._query(ddl)
-            case _ if is_snapshot(event):
+            case DdlKind.SNAPSHOT:
                 schema = self._exported.schema(event)
                 if schema is not None:
                     self._seed(ddl, schema)
-            case _ if event.schema is not None or event.pre_schema is not None:
+            case DdlKind.EXCHANGE:
+                self._exchange(ddl)
+            case DdlKind.ALTER:
                 self._alter(ddl)
+            case DdlKind.RECOVER:
+                self._recover(ddl)
+            case DdlKind.DROP_DATABASE if ddl.beyond_schemas.database is not None:
+                database = ddl.beyond_schemas.database.lower()
+                for lineage in list(self._names.values()):
+                    if lineage.name[0].lower() == database:
+                        self._unbind(lineage, event.commit_ts)
             case _:
-                self._ignore(f"{event.ddl_type} without schema")
+                self._other(ddl)
+
+    def _other(self, ddl: RegisteredDdl) -> None:
+        """Count what concerns no table; mark the table that a text names that is not understood."""
+        event, action = ddl.event, ddl.beyond_schemas.action
+        self._ignore(str(action))
+        lineage = self._named((event.database, event.table))
+        if action is DdlAction.UNKNOWN and lineage is not None:
+            lineage.add_caveat(f"DDL text not understood: {shown_sql(event.sql)}", event)
 
     def _create(self, ddl: RegisteredDdl, schema: TableSchema) -> None:
         name = name_of(schema)
@@ -261,12 +270,16 @@ class _Builder:
         elif name[1]:
             self._freed[name] = event.commit_ts
         else:
-            self._ignore(f"{event.ddl_type} without schema")
+            self._ignore(f"{ddl.kind} without schema")
+        self._empty.pop(folded_name(*name), None)
+        if ddl.kind is DdlKind.CREATE:
+            self._empty[folded_name(*name)] = ddl
 
     def _truncate(self, ddl: RegisteredDdl) -> None:
         lineage = self._find_or_begin(ddl.event)
         if lineage is None:
-            self._ignore("TRUNCATE without schema")
+            self._ignore("truncate without schema")
+            self._empty[folded_name(ddl.event.database, ddl.event.table)] = ddl
             return
         if ddl.event.pre_schema is not None:
             lineage.take_id(ddl.event.pre_schema)
@@ -288,32 +301,37 @@ class _Builder:
         spread_by_create(lineage, ddl.beyond_schemas, self._named)
 
     def _alter(self, ddl: RegisteredDdl) -> None:
-        event, statement = ddl.event, ddl.beyond_schemas
-        changes = [change.partition for change in statement.changes if change.partition is not None]
-        for change in changes:
-            if change.action is PartitionAction.EXCHANGE:
-                self._exchange(ddl, change)
-                return
+        event = ddl.event
         lineage = self._find_or_begin(event)
         if lineage is None:
+            self._ignore(f"{ddl.kind} without schema")
             return
         before = self._snapshot(lineage, event.commit_ts) if changes_key(ddl) else None
         self._note(lineage, ddl)
         if before is not None:
             # Which changes are of one row is a matter of the key they were made under.
             self._hand_over(lineage, event.commit_ts, [LineagePart(lineage=before)], before.schema)
-        for change in changes:
-            repartition(lineage, change, event, timezone=self._timezone)
+        for change in ddl.beyond_schemas.changes:
+            if change.partition is not None:
+                repartition(lineage, change.partition, event, timezone=self._timezone)
 
-    def _exchange(self, ddl: RegisteredDdl, change: PartitionChange) -> None:
+    def _exchange(self, ddl: RegisteredDdl) -> None:
         """Swap the rows of a partition with those of a table.
 
         TiCDC names both tables in the text. Of the schemas the Simple protocol sends, the one
         after is the partitioned table's and the one before is the other's.
         """
-        event = ddl.event
-        if event.schema is None or change.other is None:
-            self._ignore(f"{event.ddl_type} without schema")
+        event, change = ddl.event, exchange_of(ddl.beyond_schemas)
+        if change is None or change.other is None:
+            self._ignore(f"{ddl.kind} without schema")
+            return
+        if event.schema is None:
+            # Rows of a table that is not known went to the other one.
+            other = self._named(name_in_text(change.other, event.database))
+            if other is not None:
+                reason = f"{PARTITION_REASON} ({change.action}): the other table is not known"
+                other.add_caveat(reason, event)
+            self._ignore(f"{ddl.kind} without schema")
             return
         lineage = self._find(event.schema)
         if lineage is None:
@@ -354,6 +372,7 @@ class _Builder:
             ids=set(lineage.ids),
             bindings=bindings,
             versions=dict(lineage.versions),
+            past_versions=set(lineage.past_versions),
             ddls=list(lineage.ddls),
             held=[],
             wrong_version=[],
@@ -373,23 +392,9 @@ class _Builder:
             ts=ts, parts=tuple(parts), schema=schema, held_above=lineage.held_above
         )
         lineage.begins_anew(ts)  # the caveats of the parts are its own
+        lineage.forget_versions(schema.version)
         lineage.received = received
         lineage.is_whole = all(part.lineage.is_whole for part in parts)
-
-    def _query(self, ddl: RegisteredDdl) -> None:
-        event, statement = ddl.event, ddl.beyond_schemas
-        match statement.action:
-            case DdlAction.DROP_DATABASE if statement.database is not None:
-                database = statement.database.lower()
-                for lineage in list(self._names.values()):
-                    if lineage.name[0].lower() == database:
-                        self._unbind(lineage, event.commit_ts)
-            case DdlAction.RECOVER_TABLE | DdlAction.FLASHBACK_TABLE:
-                self._recover(ddl)
-            case DdlAction.ALTER_TABLE if event.schema is not None:
-                self._alter(ddl)
-            case _:
-                self._ignore(str(statement.action))
 
     def _recover(self, ddl: RegisteredDdl) -> None:
         event = ddl.event
@@ -424,37 +429,25 @@ class _Builder:
         self._note(lineage, ddl)
 
     def _rename(self, ddls: Sequence[RegisteredDdl]) -> None:
-        """Rename tables, all of one commit ts at once, so that swaps do not collide.
+        """Rename tables, all of one statement at once, so that swaps do not collide.
 
-        TiCDC sends one event per pair, with the schemas as they were before the whole statement;
-        the table id tells which table is meant, and `registry.renames` which name it got last.
+        `registry.catalog` has put the steps in the order of their effect; the table id of the
+        schema before says which table each of them is of.
         """
-        if not ddls:
-            return  # as of most moments: what follows looks at every table
-        pairs: list[tuple[TableSchema, TableSchema]] = []
-        for ddl in ddls:
-            before, after = ddl.event.pre_schema, ddl.event.schema
-            assert before is not None
-            assert after is not None
-            pairs.append((before, after))
+        known = [ddl for ddl in ddls if ddl.event.schema is not None and ddl.event.pre_schema]
+        for _ in range(len(ddls) - len(known)):
+            self._ignore("rename without schema")
         tables = {_identity(item): item for item in reversed(self._names.values())}
-        present = {folded_name(*name): _identity(item) for name, item in self._names.items()}
-        meant = self._tables_meant([before for before, _ in pairs], tables)
-        settled = settle(
-            [Rename(_folded_name(before), _folded_name(after)) for before, after in pairs],
-            present,
-            [meant[before.table_id] for before, _ in pairs],
-            in_order=of_one_partition(ddls),
-        )
+        before = [ddl.event.pre_schema for ddl in known if ddl.event.pre_schema is not None]
+        meant = self._tables_meant(before, tables)
         moves: dict[Lineage, RegisteredDdl] = {}
-        for number in settled.order:
-            ddl, before = ddls[number], pairs[number][0]
-            lineage = tables.get(settled.tables[number])
+        for ddl, schema in zip(known, before, strict=True):
+            lineage = tables.get(meant[schema.table_id])
             if lineage is None:
-                name = name_of(before)
+                name = name_of(schema)
                 occupant = self._names.get(name)
-                lineage = self._begin(name, before, after_ts=self._freed.get(name, 0))
-                tables[settled.tables[number]] = lineage
+                lineage = self._begin(name, schema, after_ts=self._freed.get(name, 0))
+                tables[schema.table_id] = lineage
                 if occupant is not None:
                     self._names[name] = occupant
             was = self._snapshot(lineage, ddl.event.commit_ts) if changes_key(ddl) else None
@@ -463,8 +456,6 @@ class _Builder:
                 self._hand_over(
                     lineage, ddl.event.commit_ts, [LineagePart(lineage=was)], was.schema
                 )
-            if not settled.certain:
-                lineage.add_caveat("which table took which name cannot be told", ddl.event)
             moves[lineage] = ddl
         for lineage, ddl in moves.items():
             self._unbind(lineage, ddl.event.commit_ts)
@@ -549,7 +540,7 @@ class _Builder:
             lineage.take_id(event.schema)
         if statement.changes or not keeps_version(event):
             lineage.ddls.append((event, statement))
-        if statement.unparsed is not None and event.ddl_type == "ALTER":
+        if statement.unparsed is not None and ddl.kind in _ALTERING:
             piece = shown_sql(statement.unparsed)
             lineage.add_caveat(f"DDL text not understood: {piece}", event)
             if lineage.partitions is not None and "PARTITION" in event.sql.upper():
@@ -577,6 +568,10 @@ class _Builder:
         self._ignored[what] = self._ignored.get(what, 0) + 1
 
 
+_ALTERING = frozenset({DdlKind.ALTER, DdlKind.RENAME, DdlKind.EXCHANGE})
+"""Kinds of DDL whose whole text has to be understood."""
+
+
 def _same_name(left: TableName, right: TableName) -> bool:
     return [name.lower() for name in left] == [name.lower() for name in right]
 
@@ -584,7 +579,3 @@ def _same_name(left: TableName, right: TableName) -> bool:
 def _identity(lineage: Lineage) -> Hashable:
     """Return by what the renames of one moment tell a table: its id, if it is known."""
     return lineage.table_id if lineage.has_id else lineage.mirror_id
-
-
-def _folded_name(schema: TableSchema) -> TableName:
-    return folded_name(schema.database, schema.table)

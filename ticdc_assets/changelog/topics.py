@@ -19,7 +19,8 @@ from itertools import groupby
 from typing import TypeAlias
 
 from ticdc_assets.events import DdlEvent
-from ticdc_assets.registry.ddl_statement import DdlAction, PartitionAction
+from ticdc_assets.registry.ddl_parts import all_parts
+from ticdc_assets.registry.ddl_statement import DdlKind
 from ticdc_assets.registry.history import RegisteredDdl, folded_name, of_one_partition
 from ticdc_assets.registry.renames import Rename, settle
 from ticdc_assets.schemas import TableSchema
@@ -70,7 +71,7 @@ def topic_tables(
     ddls: Iterable[RegisteredDdl], rows: Iterable[TopicRows]
 ) -> Mapping[str, TopicTables]:
     """Return what each topic carries of which a row, a bootstrap or a DDL was seen."""
-    history = list(ddls)
+    history = [part for parts in all_parts(sorted(ddls, key=_order)) for part in parts]
     seen: dict[str, _Seen] = {}
     oldest_row: dict[_Name, int] = {}
     newest_row: dict[_Name, int] = {}
@@ -107,8 +108,7 @@ def _ended(
     """Return the tables that are no more, with the commit ts at which they ended."""
     ended: dict[_Name, int] = {}
     exists: dict[_Name, bool] = {}
-    ordered = sorted(history, key=lambda ddl: ddl.order)
-    for commit_ts, together in groupby(ordered, key=lambda ddl: ddl.event.commit_ts):
+    for commit_ts, together in groupby(history, key=lambda ddl: ddl.event.commit_ts):
         # All DDL of one commit ts is one moment, in an order that several topics do not tell.
         ddls = list(together)
         after = dict.fromkeys((name for ddl in ddls for name in _gone(ddl, known)), False)
@@ -133,100 +133,63 @@ def _ended(
     return ended
 
 
-_WITHOUT_TABLES = frozenset(
-    {
-        DdlAction.ALTER_DATABASE,
-        DdlAction.CREATE_DATABASE,
-        DdlAction.DROP_DATABASE,
-        DdlAction.FLASHBACK_CLUSTER,
-        DdlAction.FLASHBACK_DATABASE,
-        DdlAction.ALTER_SEQUENCE,
-        DdlAction.CREATE_SEQUENCE,
-        DdlAction.DROP_SEQUENCE,
-        DdlAction.ALTER_VIEW,
-        DdlAction.CREATE_VIEW,
-        DdlAction.DROP_VIEW,
-    }
-)
-_RENAMING = frozenset({DdlAction.RENAME_TABLE, DdlAction.ALTER_TABLE})
-_MAKING = frozenset(
-    {
-        DdlAction.CREATE_TABLE,
-        DdlAction.CREATE_TABLE_LIKE,
-        DdlAction.RECOVER_TABLE,
-        DdlAction.FLASHBACK_TABLE,
-    }
-)
+def _order(ddl: RegisteredDdl) -> tuple[object, ...]:
+    return ddl.order
+
+
+_WITHOUT_TABLES = frozenset({DdlKind.OTHER, DdlKind.DROP_DATABASE, DdlKind.EXCHANGE})
+"""Kinds of DDL that name no table by which they found their topic.
+
+An EXCHANGE PARTITION is of two tables, both of which stay: which of them found the topic is open.
+"""
+_MAKING = frozenset({DdlKind.CREATE, DdlKind.RECOVER})
 
 
 def _concerned(ddl: RegisteredDdl) -> set[_Name]:
     """Return the tables by whose names a DDL found its topic: as they were before it."""
-    event, statement = ddl.event, ddl.beyond_schemas
-    if statement.action in _WITHOUT_TABLES or _exchanges(ddl):
+    event = ddl.event
+    if ddl.kind in _WITHOUT_TABLES:
         return set()
     if event.pre_schema is not None:
         return {_of_schema(event.pre_schema)}
-    if statement.renames and statement.action in _RENAMING:
-        return _old_names(ddl)
+    if ddl.kind is DdlKind.RENAME and ddl.beyond_schemas.renames:
+        return {old for old, _ in _renames(ddl)}
     if event.schema is not None:
         return {_of_schema(event.schema)}
     return {folded_name(event.database, event.table)} if event.table else set()
 
 
-def _old_names(ddl: RegisteredDdl) -> set[_Name]:
-    """Return the old name of the table that a rename's event is of, of all if that is not told.
-
-    Of a statement with several pairs there may be one event for each with the text of all of them.
-    """
-    event = ddl.event
-    pairs = _renames(ddl)
-    own = {pair[0] for pair in pairs if folded_name(event.database, event.table) in pair}
-    return own or {old for old, _ in pairs}
-
-
-def _exchanges(ddl: RegisteredDdl) -> bool:
-    """Whether a DDL is of two tables, both of which stay: which of them found the topic is open."""
-    return any(
-        change.partition is not None and change.partition.action is PartitionAction.EXCHANGE
-        for change in ddl.beyond_schemas.changes
-    )
-
-
 def _renames(ddl: RegisteredDdl) -> set[tuple[_Name, _Name]]:
     """Return the (old, new) names that a DDL tells of."""
-    event, statement = ddl.event, ddl.beyond_schemas
-    if event.pre_schema is not None and event.schema is not None:
-        names = (_of_schema(event.pre_schema), _of_schema(event.schema))
-        return set() if names[0] == names[1] or _exchanges(ddl) else {names}
-    if statement.action not in _RENAMING:
+    event = ddl.event
+    if ddl.kind is not DdlKind.RENAME:
         return set()
+    if event.pre_schema is not None and event.schema is not None:
+        return {(_of_schema(event.pre_schema), _of_schema(event.schema))}
     return {
         (
             _qualified(event, rename.old.database, rename.old.table),
             _qualified(event, rename.new.database, rename.new.table),
         )
-        for rename in statement.renames
+        for rename in ddl.beyond_schemas.renames
     }
 
 
 def _gone(ddl: RegisteredDdl, known: set[_Name]) -> set[_Name]:
-    event, statement = ddl.event, ddl.beyond_schemas
-    if statement.action is DdlAction.DROP_DATABASE and statement.database is not None:
+    statement = ddl.beyond_schemas
+    if ddl.kind is DdlKind.DROP_DATABASE and statement.database is not None:
         database = statement.database.lower()
         return {name for name in known if name[0] == database}
-    if statement.action is DdlAction.DROP_TABLE:
-        written = {_qualified(event, item.database, item.table) for item in statement.tables}
-        return written | _concerned(ddl)
-    return _concerned(ddl) if event.ddl_type == "ERASE" else set()
+    return _concerned(ddl) if ddl.kind is DdlKind.DROP else set()
 
 
 def _made(ddl: RegisteredDdl) -> set[_Name]:
     event, statement = ddl.event, ddl.beyond_schemas
-    if statement.action in _WITHOUT_TABLES or event.ddl_type == "ERASE":
+    if ddl.kind in _WITHOUT_TABLES or ddl.kind is DdlKind.DROP:
         return set()
     if event.schema is not None:
         return {_of_schema(event.schema)}
-    if statement.action not in _MAKING:
+    if ddl.kind not in _MAKING:
         return set()
     # FLASHBACK TABLE ... TO brings a table back under another name.
     brought = {_qualified(event, item.new.database, item.new.table) for item in statement.renames}

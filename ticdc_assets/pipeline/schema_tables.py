@@ -31,7 +31,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.registry.catalog import complete
-from ticdc_assets.registry.ddl_statement import DdlAction
+from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind
 from ticdc_assets.registry.history import (
     INFERRED_SOURCES,
     Coordinates,
@@ -433,7 +433,7 @@ def _name_ends(history: SchemaHistory) -> dict[tuple[str, str], list[int]]:
                 if name[0].lower() == database:
                     ends.setdefault(name, []).append(ddl.event.commit_ts)
         elif before is not None and (
-            ddl.event.ddl_type == "ERASE"
+            ddl.kind is DdlKind.DROP
             or (
                 after is not None
                 and (before.database, before.table) != (after.database, after.table)

@@ -1,32 +1,38 @@
-"""Schemas that no message sent: from DDL text, and from what rows say of their columns.
+"""Which table each DDL concerns, and its schemas before and after, whatever the messages carry.
 
-In: a `SchemaHistory` whose DDL carry no schemas (every format but Simple), and the shapes of the
-rows that were seen, each with its lowest commit ts. Out: a new history in which each DDL carries
-the schema before and after it, and each table that no CREATE tells of has the schema that its rows
-show; all of them are marked by their source.
+In: a `SchemaHistory` as it was sent, and the shapes of the rows that were seen, each with its
+lowest commit ts. Out: a new history whose DDL are parts (`registry.ddl_parts`), each of one table,
+with the schema before and after it; and each table that no CREATE defines has the schema that its
+rows show. Schemas that no message sent are marked by their source.
 
-A row of these formats cites no schema version. It is read with the version in force at its commit
-ts: the highest version below it. So a schema's version here is the commit ts of the DDL it came
-from (TRUNCATE and RENAME keep it, as in TiDB), and a schema that only rows prove has a version just
-below the first of them.
+The table of a DDL is decided by the table id, the text and the history together, by none of them
+alone. Newer TiCDC sends no schema before a RENAME and, for a name in the middle of a cyclic one, a
+table id that means none; other formats send no ids and no schemas at all; a text may leave out the
+database. So each table has an id here: the one that was sent, else one made from its beginning.
+
+A row of the formats without schemas cites no version. It is read with the version in force at its
+commit ts: the highest version below it. So a schema's version there is the commit ts of the DDL it
+came from (TRUNCATE and RENAME keep it, as in TiDB), and a schema that only rows prove has a version
+just below the first of them.
 
 How it goes: DDL and first rows are walked in the order of time, with the tables as they are at each
 moment. Text says more than rows do (labels, precisions, defaults), so a row's shape changes a
 schema only where it contradicts it: then something was missed, and what the row proves is added.
 
-Completing is a pure function of history and shapes, made anew whenever either grows; nothing of it
-is kept, so late DDL and late rows need no correction afterwards.
+Completing is a pure function of history and shapes, done again whenever either grows; nothing of it
+is stored, so late DDL and late rows need no correction afterwards.
 
 Not handled: FLASHBACK DATABASE and FLASHBACK CLUSTER (their tables begin anew where rows are met).
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from ticdc_assets.registry.ddl_statement import DdlAction, DdlStatement
+from ticdc_assets.registry.ddl_parts import name_in_text, parts_of
+from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind, DdlStatement, TableName
 from ticdc_assets.registry.history import (
     Coordinates,
     RegisteredDdl,
@@ -34,7 +40,8 @@ from ticdc_assets.registry.history import (
     SchemaSource,
     SchemaVersion,
     Timeline,
-    is_snapshot,
+    exchange_of,
+    folded_name,
     of_one_partition,
     schema_in_force,
 )
@@ -45,14 +52,13 @@ from ticdc_assets.registry.inferred_columns import (
     table_defaults,
 )
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
+from ticdc_assets.registry.known_tables import KnownTables, Name, folded
+from ticdc_assets.registry.rename_steps import Move, moves_of
 from ticdc_assets.registry.renames import Rename, settle
 from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape
 from ticdc_assets.registry.virtual_columns import with_virtual_columns
-from ticdc_assets.schemas import RowShape, TableSchema
+from ticdc_assets.schemas import NO_TABLE_ID, RowShape, TableSchema
 from ticdc_assets.tso import MAX_TSO
-
-Name: TypeAlias = tuple[str, str]
-"""(database, table)."""
 
 _ROWS = Coordinates(topic="", partition=-1, offset=-1, index=-1)
 """Where a schema is said to be from that no single record holds."""
@@ -74,58 +80,18 @@ class SeenShape:
 
 
 def complete(history: SchemaHistory, seen: Iterable[SeenShape], timezone: str) -> SchemaHistory:
-    """Return `history` with what its messages lack: schemas, and which columns are virtual.
+    """Return `history` with its DDL as parts, the schemas it lacks, and which columns are virtual.
 
     Args:
         history: as registered; it is not changed.
         seen: shapes of rows, one for each (database, table, shape).
         timezone: the changefeed's time zone, for defaults of TIMESTAMP columns.
     """
-    history = with_virtual_columns(history)
-    shapes = list(seen)
-    if not shapes and all(map(_needs_nothing, history.ddls)):
-        return history
-    return Catalog(timezone).walk(history, shapes)
-
-
-@dataclass
-class _Tables:
-    """The tables of one moment, found by name without regard to case."""
-
-    by_name: dict[Name, TableSchema] = field(default_factory=dict[Name, TableSchema])
-    exact: dict[Name, Name] = field(default_factory=dict[Name, Name])
-
-    def find(self, name: Name) -> TableSchema | None:
-        exact = self.exact.get(_folded(name))
-        return None if exact is None else self.by_name[exact]
-
-    def put(self, schema: TableSchema) -> None:
-        name = (schema.database, schema.table)
-        self.take(name)
-        self.by_name[name] = schema
-        self.exact[_folded(name)] = name
-
-    def take(self, name: Name) -> TableSchema | None:
-        exact = self.exact.pop(_folded(name), None)
-        return None if exact is None else self.by_name.pop(exact)
+    return with_virtual_columns(Catalog(timezone).walk(history, list(seen)))
 
 
 def _has_schemas(ddl: RegisteredDdl) -> bool:
     return ddl.event.schema is not None or ddl.event.pre_schema is not None
-
-
-def _needs_nothing(ddl: RegisteredDdl) -> bool:
-    """Return whether a DDL says all by itself; those of databases matter to texts alone."""
-    return _has_schemas(ddl) or ddl.statement.action in _OF_DATABASES
-
-
-_OF_DATABASES = frozenset(
-    {DdlAction.CREATE_DATABASE, DdlAction.ALTER_DATABASE, DdlAction.DROP_DATABASE}
-)
-
-
-def _folded(name: Name) -> Name:
-    return (name[0].lower(), name[1].lower())
 
 
 _Action: TypeAlias = Callable[[RegisteredDdl, DdlStatement], "_Change"]
@@ -144,7 +110,7 @@ class Catalog:
 
     def __init__(self, timezone: str) -> None:
         self._timezone = timezone
-        self._tables = _Tables()
+        self._tables = KnownTables()
         self._dropped: list[TableSchema] = []
         self._freed: dict[Name, int] = {}
         # Character sets by database, in lower case, and by table id.
@@ -154,31 +120,24 @@ class Catalog:
         self._observed: dict[tuple[str, str, int], TableSchema] = {}
         self._versions: list[SchemaVersion] = []
         self._timeline: Timeline = {}
-        self._actions: Mapping[DdlAction, _Action] = {
-            DdlAction.CREATE_TABLE: self._create,
-            DdlAction.CREATE_TABLE_LIKE: self._create_like,
-            DdlAction.DROP_TABLE: self._drop,
-            DdlAction.TRUNCATE_TABLE: self._truncate,
-            DdlAction.RENAME_TABLE: self._rename,
-            DdlAction.ALTER_TABLE: self._alter,
-            DdlAction.CREATE_INDEX: self._alter,
-            DdlAction.DROP_INDEX: self._alter,
-            DdlAction.RECOVER_TABLE: self._recover,
-            DdlAction.FLASHBACK_TABLE: self._recover,
-            DdlAction.CREATE_DATABASE: self._database,
-            DdlAction.ALTER_DATABASE: self._database,
-            DdlAction.DROP_DATABASE: self._drop_database,
-        }
-        # For a text that is not understood at all, what the message calls it.
-        self._by_type: Mapping[str, _Action] = {
-            "ERASE": self._drop,
-            "TRUNCATE": self._truncate,
-            "CREATE": self._create,
-            "ALTER": self._alter,
+        # Schemas as they were sent, by name, in the order of their versions.
+        self._sent: dict[Name, list[TableSchema]] = {}
+        self._inferring: Mapping[DdlKind, _Action] = {
+            DdlKind.CREATE: self._create,
+            DdlKind.DROP: self._drop,
+            DdlKind.TRUNCATE: self._truncate,
+            DdlKind.ALTER: self._alter,
+            DdlKind.EXCHANGE: self._alter,
+            DdlKind.RECOVER: self._recover,
+            DdlKind.DROP_DATABASE: self._drop_database,
+            DdlKind.OTHER: self._database,
         }
 
     def walk(self, history: SchemaHistory, seen: Iterable[SeenShape]) -> SchemaHistory:
         """Take in all of a history and the shapes of rows; return the completed history."""
+        for version in history.versions:
+            name = folded_name(version.schema.database, version.schema.table)
+            self._sent.setdefault(name, []).append(version.schema)
         shapes = sorted(seen, key=lambda item: (item.min_ts, item.name, repr(item.shape)))
         completed: list[RegisteredDdl] = []
         met = 0
@@ -219,14 +178,12 @@ class Catalog:
                 self._observe(merged(present, item.shape, version=version), item.min_ts)
 
     def _begin(self, item: SeenShape, min_ts: int) -> None:
-        freed = self._freed.get(_folded(item.name), 0)
-        text = f"{item.database}\0{item.table}\0{freed}".encode()
-        table_id = int.from_bytes(hashlib.sha256(text).digest()[:8]) & MAX_TSO
+        freed = self._freed.get(folded(item.name), 0)
         schema = schema_of_shape(
             item.shape,
             database=item.database,
             table=item.table,
-            table_id=self._free_id(table_id),
+            table_id=self._made_id(item.name),
             version=freed,
         )
         self._observe(schema, min_ts)
@@ -252,34 +209,32 @@ class Catalog:
     # DDL --------------------------------------------------------------------------------------
 
     def apply(self, ddls: Sequence[RegisteredDdl]) -> list[RegisteredDdl]:
-        """Take in the DDL of the next commit ts; return them with the schemas around them."""
-        moved: list[tuple[RegisteredDdl, Name, Name]] = []
-        for ddl in ddls:
-            is_rename = ddl.statement.action is DdlAction.RENAME_TABLE and not _has_schemas(ddl)
-            pair = _renamed_pair(ddl) if is_rename else None
-            if pair is not None:
-                moved.append((ddl, *pair))
-        changes = dict(
-            zip((ddl.identity for ddl, _, _ in moved), self._renamed(moved), strict=True)
-            if moved
-            else ()
-        )
-        return [self._applied(ddl, changes.get(ddl.identity)) for ddl in ddls]
+        """Take in the DDL of the next commit ts; return their parts with the schemas around them.
 
-    def _applied(self, ddl: RegisteredDdl, change: "_Change | None") -> RegisteredDdl:
-        event = ddl.event
-        if is_snapshot(event):
-            return self._seed(ddl)
-        if _has_schemas(ddl):
-            self._take_over(ddl)
-            return ddl
-        statement = ddl.statement
-        if change is None:
-            action = self._actions.get(statement.action)
-            if action is None and statement.action is DdlAction.UNKNOWN:
-                action = self._by_type.get(event.ddl_type)
-            change = _NOTHING if action is None else action(ddl, statement)
+        The renames of one statement take effect at once.
+        """
+        done: list[RegisteredDdl] = []
+        parts = parts_of(ddls)
+        for renaming, together in groupby(parts, key=lambda part: part.kind is DdlKind.RENAME):
+            run = list(together)
+            done += self._renamed(run) if renaming else map(self._applied, run)
+        return [replace(part, step=step) for step, part in enumerate(done)]
+
+    def _applied(self, part: RegisteredDdl) -> RegisteredDdl:
+        if part.kind is DdlKind.SNAPSHOT:
+            return self._seed(part)
+        if _has_schemas(part):
+            return self._taken_over(part)
+        kind = part.kind or DdlKind.OTHER
+        if kind not in (DdlKind.DROP_DATABASE, DdlKind.OTHER):
+            database, table = self._name_of(part)
+            part = replace(part, event=replace(part.event, database=database, table=table))
+        return self._inferred(part, self._inferring[kind](part, part.statement))
+
+    def _inferred(self, part: RegisteredDdl, change: "_Change") -> RegisteredDdl:
+        """Return a part with the schemas that its text implies."""
         before, after, notes = change
+        event = part.event
         if after is not None:
             self._versions.append(
                 SchemaVersion(
@@ -287,19 +242,83 @@ class Catalog:
                     source=SchemaSource.TEXT,
                     sql=event.sql,
                     commit_ts=event.commit_ts,
-                    coordinates=ddl.coordinates,
+                    coordinates=part.coordinates,
                 )
             )
-        return replace(ddl, event=replace(event, schema=after, pre_schema=before), notes=notes)
+        return replace(part, event=replace(event, schema=after, pre_schema=before), notes=notes)
 
-    def _take_over(self, ddl: RegisteredDdl) -> None:
-        """Keep step with a DDL that carries its schemas."""
-        event = ddl.event
-        if event.pre_schema is not None:
-            self._tables.take((event.pre_schema.database, event.pre_schema.table))
-        if event.schema is not None and event.ddl_type != "ERASE":
-            self._put(event.schema, event.commit_ts)
-            self._ids.add(event.schema.table_id)
+    def _taken_over(self, part: RegisteredDdl) -> RegisteredDdl:
+        """Keep step with a part that carries schemas, and add what it lacks."""
+        event, kind = part.event, part.kind
+        sent = event.schema or event.pre_schema
+        assert sent is not None
+        sent = self._with_id(sent)
+        name = (sent.database, sent.table)
+        if kind is DdlKind.OTHER:
+            return part
+        if kind is DdlKind.DROP:
+            gone = self._with_id(event.pre_schema or sent)
+            self._take(self._known(gone) or gone, event.commit_ts)
+            return replace(part, event=replace(event, schema=None, pre_schema=gone))
+        before = event.pre_schema and self._with_id(event.pre_schema)
+        if kind is DdlKind.EXCHANGE:
+            # The schema before is that of the other table, whose id the partition takes.
+            exchange = exchange_of(part.statement)
+            if exchange is not None and exchange.other is not None:
+                other = self._tables.find(name_in_text(exchange.other, name[0]))
+                if other is not None:
+                    made = self._made_id((other.database, other.table))
+                    self._tables.put(replace(other, table_id=made))
+        elif kind is DdlKind.CREATE:
+            self._take(self._tables.find(name), event.commit_ts)
+        elif kind is not DdlKind.RECOVER and before is None:
+            before = self._known(sent)
+            if before is None and kind is DdlKind.ALTER:
+                before = self._sent_before(sent)
+            elif before is not None and folded((before.database, before.table)) != folded(name):
+                note = "the table was renamed, and no message says when"
+                part = replace(part, kind=DdlKind.RENAME, notes=(*part.notes, note))
+        if event.schema is None:
+            return replace(part, event=replace(event, pre_schema=before))
+        self._put(sent, event.commit_ts)
+        self._ids.add(sent.table_id)
+        return replace(part, event=replace(event, schema=sent, pre_schema=before))
+
+    def _known(self, schema: TableSchema) -> TableSchema | None:
+        """Return the table that a schema is of: by its id, else by its name."""
+        found = self._tables.identified(schema.table_id)
+        return found or self._tables.find((schema.database, schema.table))
+
+    def _sent_before(self, schema: TableSchema) -> TableSchema | None:
+        """Return the newest schema that was sent of a table before this one of its versions."""
+        name = folded_name(schema.database, schema.table)
+        since = self._freed.get(name, -1)
+        return next(
+            (
+                other
+                for other in reversed(self._sent.get(name, ()))
+                if since < other.version < schema.version
+            ),
+            None,
+        )
+
+    def _with_id(self, schema: TableSchema) -> TableSchema:
+        """Return a schema with an id, if it was sent without one."""
+        if schema.table_id != NO_TABLE_ID:
+            return schema
+        name = (schema.database, schema.table)
+        known = self._tables.find(name)
+        return replace(schema, table_id=self._made_id(name) if known is None else known.table_id)
+
+    def _take(self, table: TableSchema | None, ts: int) -> None:
+        """Let a table end at `ts`."""
+        if table is None:
+            return
+        name = (table.database, table.table)
+        gone = self._tables.take(name)
+        self._freed[folded(name)] = ts
+        if gone is not None:
+            self._dropped.append(gone)
 
     def _seed(self, ddl: RegisteredDdl) -> RegisteredDdl:
         """Take over the schema of an export: the table that goes by its name has it from now on."""
@@ -316,9 +335,11 @@ class Catalog:
         return replace(ddl, event=replace(ddl.event, schema=schema))
 
     def _create(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
-        name = _name_of(ddl)
+        if statement.like is not None:
+            return self._create_like(ddl, statement.like)
+        name = (ddl.event.database, ddl.event.table)
         self._tables.take(name)
-        self._freed[_folded(name)] = ddl.event.commit_ts
+        self._freed[folded(name)] = ddl.event.commit_ts
         if not statement.columns:
             return None, None, ("the columns of CREATE TABLE are not understood",)
         schema = created_schema(
@@ -335,12 +356,11 @@ class Catalog:
         self._table_defaults[schema.schema.table_id] = defaults
         return None, schema.schema, schema.notes
 
-    def _create_like(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
-        name = _name_of(ddl)
-        other = statement.like
-        source = other and self._tables.find((other.database or name[0], other.table))
+    def _create_like(self, ddl: RegisteredDdl, like: TableName) -> _Change:
+        name = (ddl.event.database, ddl.event.table)
+        source = self._tables.find(name_in_text(like, name[0]))
         self._tables.take(name)
-        self._freed[_folded(name)] = ddl.event.commit_ts
+        self._freed[folded(name)] = ddl.event.commit_ts
         if source is None:
             return None, None, ("CREATE TABLE LIKE a table that is not known",)
         schema = replace(
@@ -355,8 +375,8 @@ class Catalog:
         return None, schema, ()
 
     def _drop(self, ddl: RegisteredDdl, _statement: DdlStatement) -> _Change:
-        name = _name_of(ddl)
-        self._freed[_folded(name)] = ddl.event.commit_ts
+        name = (ddl.event.database, ddl.event.table)
+        self._freed[folded(name)] = ddl.event.commit_ts
         gone = self._tables.take(name)
         if gone is None:
             return _NOTHING
@@ -364,10 +384,10 @@ class Catalog:
         return gone, None, ()
 
     def _truncate(self, ddl: RegisteredDdl, _statement: DdlStatement) -> _Change:
-        name = _name_of(ddl)
+        name = (ddl.event.database, ddl.event.table)
         before = self._tables.find(name)
         if before is None:
-            self._freed[_folded(name)] = ddl.event.commit_ts
+            self._freed[folded(name)] = ddl.event.commit_ts
             return _NOTHING
         after = replace(before, table_id=self._free_id(ddl.event.commit_ts))
         self._dropped.append(before)
@@ -375,49 +395,85 @@ class Catalog:
         self._table_defaults[after.table_id] = self._charset_of(before)
         return before, after, ()
 
-    def _rename(self, ddl: RegisteredDdl, _statement: DdlStatement) -> _Change:
-        pair = _renamed_pair(ddl)
-        if pair is None:
-            return None, None, ("RENAME does not say which table became this one",)
-        (change,) = self._renamed([(ddl, *pair)])
-        return change
+    # Renames ----------------------------------------------------------------------------------
 
-    def _renamed(self, ddls: Sequence[tuple[RegisteredDdl, Name, Name]]) -> list[_Change]:
-        """Rename the tables of one commit ts, each from an old name to a new one."""
-        held: dict[object, TableSchema | None] = {}
-        for _, old, _ in ddls:
-            held.setdefault(_folded(old), self._tables.take(old))
+    def _renamed(self, parts: Sequence[RegisteredDdl]) -> list[RegisteredDdl]:
+        """Rename the tables of one statement at once; return the parts in their order of effect."""
+        moves = moves_of(parts, self._tables)
+        note = "RENAME does not say which table became this one"
+        unknown = [
+            replace(part, notes=(*part.notes, note))
+            for part in parts
+            if not any(move.part is part for move in moves)
+        ]
+        names = {name for move in moves for name in (move.old, move.new)}
+        there = {folded(name): self._tables.find(name) for name in names}
         settled = settle(
-            [Rename(_folded(old), _folded(new)) for _, old, new in ddls],
-            {name: name for name in map(_folded, (old for _, old, _ in ddls)) if held[name]}
-            | {name: name for _, _, new in ddls if self._tables.find(name := _folded(new))},
-            in_order=of_one_partition(ddl for ddl, _, _ in ddls),
+            [Rename(folded(move.old), folded(move.new)) for move in moves],
+            {name: schema.table_id for name, schema in there.items() if schema is not None},
+            [move.table_id for move in moves],
+            in_order=of_one_partition(move.part for move in moves),
         )
         notes = () if settled.certain else ("which table took which name cannot be told",)
-        changes = dict.fromkeys(range(len(ddls)), _NOTHING)
+        now: dict[Hashable, TableSchema] = {}
+        for table in settled.tables:
+            known = self._tables.identified(table) if isinstance(table, int) else None
+            if known is not None:
+                now[table] = known
+        for schema in now.values():
+            self._tables.take((schema.database, schema.table))
+        done: list[RegisteredDdl] = []
         for number in settled.order:
-            ddl, old, new = ddls[number]
-            self._freed[_folded(old)] = ddl.event.commit_ts
-            table = settled.tables[number]
-            before = held.get(table)
+            move, table = moves[number], settled.tables[number]
+            self._freed[folded(move.old)] = move.part.event.commit_ts
+            moved = self._moved(move, now.get(table), table, notes)
+            after = moved.event.schema
+            if after is not None:
+                now[table] = after
+            done.append(moved)
+        for schema in now.values():
+            self._put(schema, parts[0].event.commit_ts)
+            self._ids.add(schema.table_id)
+        return done + unknown
+
+    def _moved(
+        self, move: Move, before: TableSchema | None, table: Hashable, notes: tuple[str, ...]
+    ) -> RegisteredDdl:
+        """Return the part of one step of a rename, with the schemas around it.
+
+        Args:
+            move: the step.
+            before: the table before it, None for one that is not known.
+            table: which table it is: its id, or a name for one without.
+            notes: what is not certain of the renames of the statement.
+        """
+        part, event = move.part, move.part.event
+        notes = (*part.notes, *move.notes, *notes)
+        new = replace(event, database=move.new[0], table=move.new[1])
+        sent = event.schema or event.pre_schema
+        if sent is None:
             if before is None:
-                continue
-            after = replace(before, database=new[0], table=new[1])
-            changes[number] = (before, after, notes)
-            if ddl.statement.action is DdlAction.ALTER_TABLE:
-                _, changed, found = self._changed(after, ddl, ddl.statement)
-                changes[number] = (before, changed, (*notes, *found))
-                after = changed or after
-            held[table] = after
-        for schema in held.values():
-            if schema is not None:
-                self._put(schema, ddls[0][0].event.commit_ts)
-        return [changes[number] for number in range(len(ddls))]
+                return replace(part, event=new)
+            after = replace(before, database=move.new[0], table=move.new[1])
+            if part.statement.changes:
+                _, changed, found = self._changed(after, part, part.statement)
+                after, notes = changed or after, (*notes, *found)
+            return self._inferred(replace(part, event=new), (before, after, notes))
+        # All steps of one table have one id before them, whatever its schemas say after each.
+        if isinstance(table, int):
+            table_id = table
+        else:
+            table_id = self._with_id(sent).table_id if before is None else before.table_id
+        name = move.old if before is None else (before.database, before.table)
+        before = event.pre_schema or before or sent
+        before = replace(before, database=name[0], table=name[1], table_id=table_id)
+        after = replace(sent, database=move.new[0], table=move.new[1])
+        if after.table_id == NO_TABLE_ID:
+            after = replace(after, table_id=table_id)
+        return replace(part, event=replace(new, schema=after, pre_schema=before), notes=notes)
 
     def _alter(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
-        if statement.renames:
-            return self._rename(ddl, statement)
-        before = self._tables.find(_name_of(ddl))
+        before = self._tables.find((ddl.event.database, ddl.event.table))
         if before is None:
             return _NOTHING
         change = self._changed(before, ddl, statement)
@@ -439,7 +495,7 @@ class Catalog:
 
     def _recover(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
         """Bring a dropped or truncated table back: RECOVER, or FLASHBACK, maybe to a new name."""
-        target = _name_of(ddl)
+        target = (ddl.event.database, ddl.event.table)
         old = target
         if statement.renames:
             old = (statement.renames[0].old.database or target[0], statement.renames[0].old.table)
@@ -449,12 +505,12 @@ class Catalog:
             (
                 item
                 for item in reversed(self._dropped)
-                if _folded((item.database, item.table)) == _folded(old)
+                if folded((item.database, item.table)) == folded(old)
             ),
             None,
         )
         if gone is None:
-            self._freed[_folded(target)] = ddl.event.commit_ts
+            self._freed[folded(target)] = ddl.event.commit_ts
             return _NOTHING
         self._dropped.remove(gone)
         after = replace(gone, database=target[0], table=target[1])
@@ -462,16 +518,18 @@ class Catalog:
         return None, after, ()
 
     def _database(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
-        database = (statement.database or ddl.event.database).lower()
-        before = self._defaults.get(database, DATABASE_DEFAULTS)
-        self._defaults[database] = database_defaults(statement, before)
+        """Keep the character set of a database; other statements concern no table."""
+        if statement.action in (DdlAction.CREATE_DATABASE, DdlAction.ALTER_DATABASE):
+            database = (statement.database or ddl.event.database).lower()
+            before = self._defaults.get(database, DATABASE_DEFAULTS)
+            self._defaults[database] = database_defaults(statement, before)
         return _NOTHING
 
     def _drop_database(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
         database = (statement.database or ddl.event.database).lower()
         for name in [name for name in self._tables.by_name if name[0].lower() == database]:
             gone = self._tables.take(name)
-            self._freed[_folded(name)] = ddl.event.commit_ts
+            self._freed[folded(name)] = ddl.event.commit_ts
             if gone is not None:
                 self._dropped.append(gone)
         self._defaults.pop(database, None)
@@ -483,33 +541,35 @@ class Catalog:
     def _charset_of(self, schema: TableSchema) -> Defaults:
         return self._table_defaults.get(schema.table_id, self._defaults_of(schema.database))
 
+    def _name_of(self, ddl: RegisteredDdl) -> Name:
+        """Return the name of the table that a statement without schemas is about.
+
+        The text names it, and the message too, with its database. Where they differ, one of both
+        may be known: TiCDC names an EXCHANGE PARTITION by the other table.
+        """
+        event, statement = ddl.event, ddl.statement
+        sent = (event.database, event.table)
+        if statement.table is None:
+            return sent
+        written = (statement.database or event.database, statement.table)
+        if not event.table or ddl.kind is DdlKind.EXCHANGE:
+            return written
+        if folded(written) == folded(sent):
+            return sent
+        if ddl.kind is DdlKind.CREATE:
+            return written if self._tables.find(sent) is not None else sent
+        if ddl.kind is DdlKind.RECOVER:
+            return sent
+        is_sent = self._tables.find(written) is None and self._tables.find(sent) is not None
+        return sent if is_sent else written
+
+    def _made_id(self, name: Name) -> int:
+        """Return an id for a table that no message has one of, from its name and its beginning."""
+        text = f"{name[0]}\0{name[1]}\0{self._freed.get(folded(name), 0)}".encode()
+        return self._free_id(int.from_bytes(hashlib.sha256(text).digest()[:8]) & MAX_TSO)
+
     def _free_id(self, table_id: int) -> int:
         while table_id in self._ids:
             table_id = (table_id + 1) & MAX_TSO
         self._ids.add(table_id)
         return table_id
-
-
-def _renamed_pair(ddl: RegisteredDdl) -> tuple[Name, Name] | None:
-    """Return the old and new name of a rename's table, None if the text does not tell.
-
-    TiCDC sends one event for each pair, named after the new table. An unqualified old name was in
-    the session's database, which only the new one can tell.
-    """
-    target, renames = _name_of(ddl), ddl.statement.renames
-    pair = next(
-        (
-            item
-            for item in renames
-            if _folded((item.new.database or target[0], item.new.table)) == _folded(target)
-        ),
-        renames[0] if len(renames) == 1 else None,
-    )
-    return pair and ((pair.old.database or target[0], pair.old.table), target)
-
-
-def _name_of(ddl: RegisteredDdl) -> Name:
-    """Return the name of the table that a DDL is about, as the message says it, else its text."""
-    event, statement = ddl.event, ddl.statement
-    database = event.database or statement.database or ""
-    return (database, event.table or statement.table or "")

@@ -37,6 +37,25 @@ class DdlAction(StrEnum):
     UNKNOWN = "unknown"
 
 
+class DdlKind(StrEnum):
+    """What a statement means for the rows and the name of one table."""
+
+    CREATE = "create"
+    DROP = "drop"
+    TRUNCATE = "truncate"
+    RENAME = "rename"
+    """It gives the table another name; ALTER TABLE may change columns as well."""
+    ALTER = "alter"
+    EXCHANGE = "exchange"
+    """It swaps the rows of a partition with those of another table."""
+    RECOVER = "recover"
+    DROP_DATABASE = "drop database"
+    SNAPSHOT = "snapshot"
+    """No statement: from here on the table has the rows of an export."""
+    OTHER = "other"
+    """It concerns no rows of a table (views, sequences, databases), or is not understood."""
+
+
 class ChangeKind(StrEnum):
     """What one change of an ALTER TABLE, or a CREATE/DROP INDEX, does."""
 

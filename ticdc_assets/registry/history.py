@@ -18,8 +18,14 @@ from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from ticdc_assets.events import SNAPSHOT_DDL, DdlEvent
-from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.ddl_statement import DdlAction, DdlStatement
+from ticdc_assets.registry.ddl import parse_ddl_script
+from ticdc_assets.registry.ddl_statement import (
+    DdlAction,
+    DdlKind,
+    DdlStatement,
+    PartitionAction,
+    PartitionChange,
+)
 from ticdc_assets.schemas import TableSchema
 
 SchemaKey: TypeAlias = tuple[str, str, int]
@@ -103,56 +109,74 @@ class SchemaConflict:
 class RegisteredDdl:
     """One DDL, however many copies of it came.
 
+    A DDL is kept as it was sent. `registry.catalog` makes parts of it: one for each table that its
+    text concerns, with the schemas of that table before and after.
+
     Attributes:
-        event: the event as sent.
+        event: the event as sent; of a part, the schemas and the name of its table.
         coordinates: of its copy in the lowest (topic, partition, offset).
         copies: on how many (topic, partition) it was seen.
         notes: what of its text could not be understood, where the text is all there is.
+        kind: of a part, what it means for its table.
+        of_table: of a part, what the text says of its table.
+        step: of a part, its place among the parts of its commit ts, in the order of their effect.
     """
 
     event: DdlEvent
     coordinates: Coordinates
     copies: frozenset[tuple[str, int]]
     notes: tuple[str, ...] = ()
+    kind: DdlKind | None = None
+    of_table: DdlStatement | None = None
+    step: int = 0
 
     @property
-    def identity(self) -> tuple[int, str, str, str]:
-        """(commit ts, SQL, database, table): what makes two copies one DDL."""
-        return ddl_identity(self.event)
+    def identity(self) -> tuple[int, str, str, str, int]:
+        """(commit ts, SQL, database, table, step): what makes two copies one DDL."""
+        return (*ddl_identity(self.event), self.step)
 
     @cached_property
     def statement(self) -> DdlStatement:
-        """What the text says."""
-        return _parse(self.event.sql)
+        """What the text says, of a part what it says of its table."""
+        if self.of_table is not None:
+            return self.of_table
+        return next(iter(_parse(self.event.sql)), _WITHOUT_TEXT)
+
+    @property
+    def statements_beyond_schemas(self) -> tuple[DdlStatement, ...]:
+        """What each statement of the text says, less what the schemas sent with it say.
+
+        Nearly every CREATE TABLE says nothing more, which shows without reading it through: reading
+        the history of thousands of tables reads as many of these.
+        """
+        event = self.event
+        if self.of_table is not None:
+            return (self.of_table,)
+        if event.schema is not None and event.pre_schema is None and _is_told_by_schema(event.sql):
+            return (DdlStatement(action=DdlAction.CREATE_TABLE),)
+        return _parse(event.sql) or (_WITHOUT_TEXT,)
 
     @cached_property
     def beyond_schemas(self) -> DdlStatement:
-        """What the text says, less what the schemas that were sent with it say.
-
-        Nearly every CREATE TABLE says nothing more, which is told without reading it through: a
-        look at the history of thousands of tables is a look at as many of these.
-        """
-        event = self.event
-        creates = event.ddl_type == "CREATE" and event.pre_schema is None
-        if creates and event.schema is not None and _is_told_by_schema(event.sql):
-            return DdlStatement(action=DdlAction.CREATE_TABLE)
-        return self.statement
+        """What the first statement says, less what the schemas sent with it say."""
+        return self.statements_beyond_schemas[0]
 
     @property
-    def order(self) -> tuple[int, bool, Coordinates]:
-        """Place in time: commit ts, then the offset in the lowest partition.
+    def order(self) -> tuple[int, bool, int, Coordinates]:
+        """Place in time: commit ts, the order of effect, the offset in the lowest partition.
 
         An export has what the DDL at its TSO did.
         """
-        return (self.event.commit_ts, is_snapshot(self.event), self.coordinates)
+        return (self.event.commit_ts, is_snapshot(self.event), self.step, self.coordinates)
 
 
-_parse = lru_cache(maxsize=4096)(parse_ddl)
+_parse = lru_cache(maxsize=4096)(parse_ddl_script)
+_WITHOUT_TEXT = DdlStatement(action=DdlAction.UNKNOWN, unparsed="")
 
 _CREATES_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
 # A digit may stand before a word: that of the version in an executable comment.
-_SAYS_MORE = re.compile(r"(?<![A-Za-z_$])(?:PARTITION|LIKE|AS)(?![\w$])", re.IGNORECASE)
-"""A word before partitions, the table to be like, or a generated column's expression."""
+_SAYS_MORE = re.compile(r"(?<![A-Za-z_$])(?:PARTITION|LIKE|AS)(?![\w$])|;\s*[^\s;]", re.IGNORECASE)
+"""A word before partitions, the table to be like, a generated column's expression; a statement."""
 
 
 def _is_told_by_schema(sql: str) -> bool:
@@ -168,6 +192,31 @@ def ddl_identity(event: DdlEvent) -> tuple[int, str, str, str]:
 def is_snapshot(event: DdlEvent) -> bool:
     """Return whether `event` says that a table's rows are those of an export from then on."""
     return event.ddl_type == SNAPSHOT_DDL
+
+
+def named_by_text(schema: TableSchema, statement: DdlStatement) -> TableSchema:
+    """Return the schema that was sent with a statement under the name that its text says.
+
+    pingcap/ticdc sends the partitioned table of an EXCHANGE PARTITION under the database of the
+    other table (`buildDDLEventForExchangeTablePartition` in
+    logservice/schemastore/persist_storage_ddl_handlers.go).
+    """
+    if statement.database is None or statement.table is None:
+        return schema
+    if exchange_of(statement) is None or schema.table.lower() != statement.table.lower():
+        return schema
+    if schema.database.lower() == statement.database.lower():
+        return schema
+    return replace(schema, database=statement.database)
+
+
+def exchange_of(statement: DdlStatement) -> PartitionChange | None:
+    """Return the EXCHANGE PARTITION of a statement, None if there is none."""
+    parts = (change.partition for change in statement.changes)
+    return next(
+        (item for item in parts if item is not None and item.action is PartitionAction.EXCHANGE),
+        None,
+    )
 
 
 _VIEW_ACTIONS = frozenset({DdlAction.CREATE_VIEW, DdlAction.DROP_VIEW})
@@ -206,7 +255,7 @@ class SchemaHistory:
     def __init__(self) -> None:
         self._versions: dict[SchemaKey, SchemaVersion] = {}
         self._conflicts: dict[tuple[SchemaKey, str], SchemaConflict] = {}
-        self._ddls: dict[tuple[int, str, str, str], RegisteredDdl] = {}
+        self._ddls: dict[tuple[int, str, str, str, int], RegisteredDdl] = {}
         self._in_order: list[RegisteredDdl] = []
         self._observed: Mapping[tuple[str, str, int], TableSchema] = {}
         self._timeline: Timeline = {}
@@ -232,7 +281,7 @@ class SchemaHistory:
 
     def add_ddl(self, event: DdlEvent, coordinates: Coordinates) -> bool:
         """Add one copy of a DDL and the schemas it carries; return whether anything changed."""
-        identity = ddl_identity(event)
+        identity = (*ddl_identity(event), 0)
         place = (coordinates.topic, coordinates.partition)
         present = self._ddls.get(identity)
         if present is None:
@@ -252,7 +301,7 @@ class SchemaHistory:
             return changed
         own = SchemaSource.SNAPSHOT if is_snapshot(event) else SchemaSource.DDL
         for schema, source in (
-            (event.schema, own),
+            (event.schema and named_by_text(event.schema, entry.beyond_schemas), own),
             (event.pre_schema, SchemaSource.PRE_DDL),
         ):
             if schema is not None:
@@ -300,6 +349,16 @@ class SchemaHistory:
         result._timeline = timeline
         return result
 
+    def with_schemas(
+        self, versions: Iterable[SchemaVersion], ddls: Iterable[RegisteredDdl]
+    ) -> "SchemaHistory":
+        """Return this history with other columns in its schemas and in those of its DDL."""
+        result = SchemaHistory()
+        result.restore(versions, ddls, self.conflicts)
+        result._observed = self._observed
+        result._timeline = self._timeline
+        return result
+
     def in_force(self, database: str, table: str, commit_ts: int) -> TableSchema | None:
         """Return the schema that a row of `commit_ts` which cites none is read with, or None.
 
@@ -309,7 +368,7 @@ class SchemaHistory:
 
     def ddl(self, event: DdlEvent) -> RegisteredDdl | None:
         """Return what is registered of the DDL that `event` is a copy of."""
-        return self._ddls.get(ddl_identity(event))
+        return self._ddls.get((*ddl_identity(event), 0))
 
     @property
     def versions(self) -> list[SchemaVersion]:
@@ -325,8 +384,8 @@ class SchemaHistory:
     def ddls(self) -> list[RegisteredDdl]:
         """All DDL in their order in time.
 
-        Those of one commit ts stand by their coordinates, which says nothing across topics: see
-        `registry.renames`.
+        Those of one commit ts are ordered by their coordinates, which says nothing across topics;
+        their parts in a completed history are in the order of their effect.
         """
         if len(self._in_order) != len(self._ddls):
             self._in_order = sorted(self._ddls.values(), key=lambda ddl: ddl.order)

@@ -33,7 +33,7 @@ _Names: TypeAlias = frozenset[str]
 
 def with_virtual_columns(history: SchemaHistory) -> SchemaHistory:
     """Return `history` with its virtual columns marked, or itself if there is nothing to mark."""
-    told = _Told()
+    told = _Told(history)
     ddls = [told.follow(ddl) for ddl in history.ddls]
     versions = [
         version
@@ -43,21 +43,25 @@ def with_virtual_columns(history: SchemaHistory) -> SchemaHistory:
     ]
     if versions == history.versions and ddls == history.ddls:
         return history
-    result = SchemaHistory()
-    result.restore(versions, ddls, history.conflicts)
-    return result
+    return history.with_schemas(versions, ddls)
 
 
 class _Told:
     """What the DDL up to some moment say."""
 
-    def __init__(self) -> None:
+    def __init__(self, history: SchemaHistory) -> None:
         self._names = CarriedFacts[_Names](frozenset())
+        # Schemas that were inferred from texts have their virtual columns from there.
+        self._inferred = {
+            version.key for version in history.versions if version.source in INFERRED_SOURCES
+        }
 
     def follow(self, ddl: RegisteredDdl) -> RegisteredDdl:
         """Take in the next DDL; return it with its schemas marked."""
         before, after = ddl.event.pre_schema, ddl.event.schema
         if before is None and after is None:
+            return ddl
+        if any(self._is_inferred(schema) for schema in (before, after)):
             return ddl
         marked_before = None if before is None else self.marked(before)
         marked_after = None
@@ -70,6 +74,11 @@ class _Told:
             return ddl
         event = replace(ddl.event, pre_schema=marked_before, schema=marked_after)
         return replace(ddl, event=event)
+
+    def _is_inferred(self, schema: TableSchema | None) -> bool:
+        return schema is not None and (
+            (schema.database, schema.table, schema.version) in self._inferred
+        )
 
     def marked(self, schema: TableSchema) -> TableSchema:
         """Return `schema` with its virtual columns marked."""

@@ -12,6 +12,7 @@ from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets_tests.golden import (
     FORMATS,
+    NEW_SCENARIOS,
     OPTIONS,
     SCENARIOS,
     Rows,
@@ -33,6 +34,21 @@ def test_every_state_of_the_source_is_met(
         found = folded(events, at, scenario.timezone)
         assert_same_rows(found, scenario.state(at), variant=variant)
     found = folded(events, scenario.end, scenario.timezone)
+    assert_same_rows(found, scenario.state(), variant=variant)
+
+
+@pytest.mark.parametrize(("variant", "name"), NEW_SCENARIOS)
+@pytest.mark.thorough
+def test_every_state_is_met_in_the_new_dialect(
+    variant: str, name: str, golden_new_dir: Callable[..., Path]
+) -> None:
+    scenario = Scenario(golden_new_dir(variant, name))
+    events = scenario.events
+    shuffled = random.Random(1).sample(events, len(events))
+    for at in scenario.earlier:
+        found = folded(events, at, scenario.timezone)
+        assert_same_rows(found, scenario.state(at), variant=variant)
+    found = folded(shuffled, scenario.end, scenario.timezone)
     assert_same_rows(found, scenario.state(), variant=variant)
 
 

@@ -16,6 +16,7 @@ from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.errors import ImageError
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange
 from ticdc_assets.registry import partition_rules
+from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
@@ -204,7 +205,7 @@ def test_what_is_compiled_grows_with_the_days_alone(
     )
     monkeypatch.setattr(carrying, "partition_test", counting(tests, carrying.partition_test))
     end = max(ddl.event.commit_ts for ddl in history.ddls) + 1
-    (plan,) = build_plan(history, groups, end, "UTC").mirrors
+    (plan,) = build_plan(complete(history, [], "UTC"), groups, end, "UTC").mirrors
     assert len(plan.removals) == days
     assert plan.caveats == ()
     assert 0 < bounds.total() <= days + kept

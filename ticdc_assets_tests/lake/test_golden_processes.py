@@ -20,8 +20,11 @@ from ticdc_assets_tests.changelog.test_fold_golden import (
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import (
     ALL_FOLDERS,
+    CASES,
     CORRUPT,
     MIDDLES,
+    NEW_SCENARIOS,
+    Case,
     Rows,
     Scenario,
     assert_same_rows,
@@ -37,6 +40,9 @@ OFTEN = {
     ("craft", "shop"),
 }
 """The first has a table without a key."""
+
+NEW_OFTEN = {("simple-json", "shop"), ("canal-json", "shop-replay")}
+"""The first has renames without the schema before, the second has empty bootstraps."""
 
 
 def test_those_that_run_often_are_there() -> None:
@@ -54,6 +60,38 @@ def test_the_mirrors_equal_the_truth(
     folder: tuple[str, str], tmp_path: Path, golden_dir: Callable[..., Path]
 ) -> None:
     assert_truth(folder, Scenario(golden_dir(*folder)), Commands(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("variant", "name"),
+    [
+        pytest.param(*scenario, marks=[] if scenario in NEW_OFTEN else pytest.mark.slow)
+        for scenario in NEW_SCENARIOS
+    ],
+)
+def test_the_mirrors_of_the_new_dialect_equal_the_truth(
+    variant: str, name: str, tmp_path: Path, golden_new_dir: Callable[..., Path]
+) -> None:
+    scenario = Scenario(golden_new_dir(variant, name))
+    assert_truth((variant, name), scenario, Commands(tmp_path))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("as_programs", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_small_captures_come_out_right(
+    name: str, tmp_path: Path, cases_dir: Callable[..., Path], *, as_programs: bool
+) -> None:
+    case, commands = Case(cases_dir(name)), Commands(tmp_path)
+    run = commands.ran if as_programs else commands.done
+    commands.add_capture("feed", case.capture, case.timezone, format=str(case.wire_format))
+    if case.export is not None:
+        run("seed", "feed", case.export)
+    for command in ("sync", "status", "tables", "verify"):
+        run(command, "feed")
+    assert json.loads(run("quarantine", "feed", "--json")) == []
+    assert_same_rows(commands.rows("feed"), case.wanted)
+    cut = require_cut(commands.paths("feed"))
+    assert (cut.failed, cut.held, cut.unaccounted) == ((), (), ())
 
 
 def assert_truth(folder: tuple[str, str], scenario: Scenario, commands: Commands) -> None:
@@ -90,3 +128,7 @@ def assert_same_but_for_cut_rows(scenario: Scenario, found: Rows) -> None:
         other_rows(scenario, wanted, cut),
         variant=scenario.variant,
     )
+
+
+def test_all_small_captures_are_here(cases_dir: Callable[..., Path]) -> None:
+    assert {path.parent.name for path in cases_dir().glob("*/case.json")} == set(CASES)

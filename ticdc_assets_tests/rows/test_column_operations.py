@@ -3,11 +3,10 @@
 import pyarrow as pa
 import pytest
 
-from ticdc_assets.changelog.plan import MirrorPlan, seen_shapes
+from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.events import RowChange
-from ticdc_assets.registry.catalog import complete
 from ticdc_assets.rows import mirror_rows
 from ticdc_assets.rows.column_operations import ColumnOperations
 from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, change_operations
@@ -29,9 +28,7 @@ SCENARIOS = [
 def plans_of(scenario: Scenario) -> tuple[MirrorPlan, ...]:
     events = scenario.events
     groups = group_rows(entry for entry in events if isinstance(entry[1], RowChange))
-    history = complete(
-        collect_history(events, scenario.timezone), seen_shapes(groups), scenario.timezone
-    )
+    history = collect_history(events, scenario.timezone)
     return build_plan(history, groups, scenario.end, scenario.timezone).mirrors
 
 

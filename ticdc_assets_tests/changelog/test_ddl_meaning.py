@@ -1,0 +1,341 @@
+"""Which table a DDL concerns, and what it does: by table id, text and history together."""
+
+import itertools
+
+import pytest
+
+from ticdc_assets.schemas import NO_TABLE_ID
+from ticdc_assets_tests.changelog.lives import Life, of, table
+
+WITH_AND_WITHOUT_SCHEMAS = pytest.mark.parametrize("schemas", [True, False])
+
+A, B = table("d.a", 130, 100), table("d.b", 131, 100)
+
+
+def created(*, schemas: bool) -> Life:
+    life = Life(schemas=schemas)
+    life.ddl("CREATE TABLE `a` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", A, word="CREATE")
+    life.ddl("CREATE TABLE `d`.`b` LIKE `d`.`a`", B, word="CREATE")
+    life.row(A, id="1", v="was a")
+    life.row(B, id="2", v="was b")
+    return life
+
+
+# Renames without the schema before ------------------------------------------------------------
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize(
+    ("sql", "word"),
+    [
+        ("RENAME TABLE `d`.`a` TO `d`.`c`", "RENAME"),
+        ("RENAME TABLE `d`.`a` TO `d`.`c`;", "QUERY"),
+        ("ALTER TABLE `a` RENAME TO `c`", "ALTER"),
+        ("alter table A rename as c", "RENAME"),
+    ],
+)
+def test_a_rename_keeps_the_rows(sql: str, word: str, *, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    after = table("d.c", 130, 100)
+    life.ddl(sql, after, word=word)
+    life.row(after, id="3", v="c")
+    assert life.rows() == {"d.c": of(("1", "was a"), ("3", "c")), "d.b": of(("2", "was b"))}
+    assert life.caveats() == {}
+
+
+def test_an_id_tells_the_table_of_a_rename_whose_text_is_not_understood() -> None:
+    life = created(schemas=True)
+    life.ddl("?? rename", table("d.c", 130, 100), word="RENAME")
+    assert life.rows() == {"d.c": of(("1", "was a")), "d.b": of(("2", "was b"))}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_a_text_without_the_database_of_the_old_name(*, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    after = table("other.a", 130, 100)
+    life.ddl("ALTER TABLE a RENAME TO other.a", after, word="RENAME")
+    life.row(after, id="3", v="c")
+    assert life.rows() == {"other.a": of(("1", "was a"), ("3", "c")), "d.b": of(("2", "was b"))}
+    # An id is proof, the only table of that name is none.
+    assert bool(life.caveats()) is not schemas
+
+
+def test_the_rows_of_an_equal_name_elsewhere_are_not_taken() -> None:
+    """Both names are of the session's database, whose table no message has shown."""
+    life = created(schemas=False)
+    life.ddl("RENAME TABLE a TO c", "e.c", word="RENAME")
+    assert life.rows()["d.a"] == of(("1", "was a"))
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_an_online_schema_change_swaps_the_tables(*, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    old, new = table("d.a_old", 130, 100), table("d.a", 131, 100)
+    life.ddl("RENAME TABLE `d`.`a` TO `d`.`a_old`;", old, word="RENAME")
+    life.ddl("RENAME TABLE `d`.`b` TO `d`.`a`;", new, word="RENAME", same_ts=True)
+    life.row(new, id="3", v="new")
+    life.row(old, id="4", v="old")
+    assert life.rows() == {
+        "d.a": of(("2", "was b"), ("3", "new")),
+        "d.a_old": of(("1", "was a"), ("4", "old")),
+    }
+    assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_a_cyclic_rename_in_any_order_of_its_messages(
+    order: tuple[int, ...], *, schemas: bool
+) -> None:
+    life = created(schemas=schemas)
+    steps = [
+        ("RENAME TABLE `d`.`a` TO `d`.`tmp`;", table("d.tmp", NO_TABLE_ID, 100)),
+        ("RENAME TABLE `d`.`b` TO `d`.`a`;", table("d.a", 131, 100)),
+        ("RENAME TABLE `d`.`tmp` TO `d`.`b`;", table("d.b", 130, 100)),
+    ]
+    for number, index in enumerate(order):
+        sql, after = steps[index]
+        life.ddl(sql, after, word="RENAME", same_ts=number > 0, partition=number)
+    life.row(table("d.b", 130, 100), id="11", v="a2")
+    life.row(table("d.a", 131, 100), id="12", v="b2")
+    assert life.rows() == {
+        "d.a": of(("2", "was b"), ("12", "b2")),
+        "d.b": of(("1", "was a"), ("11", "a2")),
+    }
+    assert life.caveats() == {}
+
+
+def test_a_cyclic_rename_of_tables_that_were_not_seen_before() -> None:
+    life = Life(schemas=True)
+    for number, (sql, name, table_id) in enumerate(
+        [
+            ("RENAME TABLE `d`.`a` TO `d`.`tmp`;", "d.tmp", NO_TABLE_ID),
+            ("RENAME TABLE `d`.`b` TO `d`.`a`;", "d.a", 131),
+            ("RENAME TABLE `d`.`tmp` TO `d`.`b`;", "d.b", 130),
+        ]
+    ):
+        life.ddl(sql, table(name, table_id, 100), word="RENAME", same_ts=number > 0)
+    life.row(table("d.b", 130, 100), id="11", v="a2")
+    life.row(table("d.a", 131, 100), id="12", v="b2")
+    assert life.rows() == {"d.a": of(("12", "b2")), "d.b": of(("11", "a2"))}
+    assert {name: plan.mirror_id for name, plan in life.plans().items()} == {
+        "d.a": "131",
+        "d.b": "130",
+    }
+
+
+def test_an_id_under_another_name_is_marked() -> None:
+    life = created(schemas=True)
+    after = table("d.c", 130, 200, "id v w")
+    life.ddl("ALTER TABLE `c` ADD COLUMN `w` VARCHAR(40)", after, word="ALTER")
+    life.row(after, id="3", v="c", w="x")
+    assert [row["id"] for row in life.rows()["d.c"]] == ["1", "3"]
+    assert life.caveats() == {"d.c": ["the table was renamed, and no message says when"]}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+def test_rename_and_change_in_one_statement(*, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    after = table("d.c", 130, 1_050, "id v w")
+    life.ddl(
+        "ALTER TABLE `a` ADD COLUMN `w` VARCHAR(40) DEFAULT 'x', RENAME TO `c`",
+        after,
+        word="ALTER",
+    )
+    life.row(after, id="3", v="c", w="y")
+    assert life.rows()["d.c"] == [
+        {"id": "1", "v": "was a", "w": None if schemas else "x"},
+        {"id": "3", "v": "c", "w": "y"},
+    ]
+
+
+# The other kinds, without the schema before ---------------------------------------------------
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("word", ["TRUNCATE", "QUERY", "ALTER", "ERASE"])
+def test_a_truncate_under_any_word(word: str, *, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    after = table("d.a", 150, 100)
+    life.ddl("TRUNCATE TABLE `d`.`a`", after, word=word)
+    life.row(after, id="3", v="new")
+    assert life.rows() == {"d.a": of(("3", "new")), "d.b": of(("2", "was b"))}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("word", ["ERASE", "QUERY", "ALTER"])
+def test_a_drop_under_any_word(word: str, *, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    life.ddl("DROP TABLE `d`.`a`", A, word=word)
+    assert set(life.rows()) == {"d.b"}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("word", ["QUERY", "ALTER", "RENAME", "TRUNCATE", "ERASE"])
+def test_a_create_under_any_word(word: str, *, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    new = table("d.n", 140, 100)
+    life.ddl("CREATE TABLE `d`.`n` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", new, word=word)
+    life.row(new, id="3", v="n")
+    assert life.rows()["d.n"] == of(("3", "n"))
+    assert life.plans()["d.n"].floor_ts > 0
+    assert life.caveats() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("word", ["TRUNCATE", "ERASE", "QUERY", "ALTER"])
+def test_partitions_that_are_emptied_under_any_word(word: str, *, schemas: bool) -> None:
+    life = Life(schemas=schemas)
+    parts = table("d.p", 140, 100)
+    life.ddl(
+        "CREATE TABLE p (id INT PRIMARY KEY, v VARCHAR(40)) PARTITION BY RANGE (id) "
+        "(PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))",
+        parts,
+        word="CREATE",
+    )
+    life.row(parts, id="1", v="p0")
+    life.row(parts, id="11", v="p1")
+    after = table("d.p", 140, 1_025)
+    life.ddl("ALTER TABLE `p` TRUNCATE PARTITION `p1`", after, word=word)
+    assert life.rows() == {"d.p": of(("1", "p0"))}
+    assert life.caveats() == {}
+
+
+# Several tables and several statements of one text --------------------------------------------
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("messages", [["d.a"], ["d.b"], ["d.a", "d.b"], ["d.x"]])
+def test_all_tables_of_a_drop_are_dropped(messages: list[str], *, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    known = {"d.a": A, "d.b": B}
+    for number, name in enumerate(messages):
+        life.ddl("DROP TABLE a, `d`.b", known.get(name, name), word="ERASE", same_ts=number > 0)
+    assert life.rows() == {}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("messages", [["d.c"], ["d.b"], ["d.c", "d.a"], ["d.a", "d.c"]])
+def test_all_pairs_of_a_rename_are_renamed(messages: list[str], *, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    known = {"d.c": table("d.c", 130, 100), "d.a": table("d.a", 131, 100)}
+    for number, name in enumerate(messages):
+        life.ddl(
+            "RENAME TABLE a TO c, b TO a", known.get(name, name), word="RENAME",
+            same_ts=number > 0, partition=number,
+        )  # fmt: skip
+    life.row(table("d.a", 131, 100), id="3", v="new")
+    assert life.rows() == {
+        "d.c": of(("1", "was a")),
+        "d.a": of(("2", "was b"), ("3", "new")),
+    }
+
+
+def test_all_statements_of_a_text_are_applied_in_their_order() -> None:
+    life = created(schemas=False)
+    life.ddl(
+        "USE d; CREATE TABLE a2 LIKE a; RENAME TABLE a TO a_old, a2 TO a; DROP TABLE b; "
+        "ALTER TABLE a ADD COLUMN w VARCHAR(40)",
+        "d.a",
+        word="QUERY",
+    )
+    life.row(table("d.a", 0, 0, "id v w"), id="3", v="new", w="x")
+    assert life.rows() == {
+        "d.a": [{"id": "3", "v": "new", "w": "x"}],
+        "d.a_old": of(("1", "was a")),
+    }
+
+
+# Texts that are not understood ----------------------------------------------------------------
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("word", ["ALTER", "QUERY"])
+def test_a_text_that_is_not_understood_marks_its_table(word: str, *, schemas: bool) -> None:
+    life = created(schemas=schemas)
+    life.ddl("FROBNICATE TABLE `a`", A, word=word)
+    assert life.rows() == {"d.a": of(("1", "was a")), "d.b": of(("2", "was b"))}
+    assert set(life.caveats()) == {"d.a"}
+    assert "not understood" in life.caveats()["d.a"][0]
+
+
+@pytest.mark.parametrize(("word", "left"), [("ERASE", {"d.b"}), ("TRUNCATE", {"d.a", "d.b"})])
+def test_the_word_counts_where_there_is_no_text(word: str, left: set[str]) -> None:
+    life = created(schemas=False)
+    life.ddl("", A, word=word)
+    assert set(life.rows()) == left
+    assert life.rows().get("d.a", []) == []
+
+
+# EXCHANGE PARTITION ---------------------------------------------------------------------------
+
+
+def exchanging(*, schemas: bool, database: str = "d") -> tuple[Life, dict[str, object]]:
+    """Return a partitioned table and another one, whose structure was once another."""
+    life = Life(schemas=schemas)
+    parts = table("d.p", 140, 1_005)
+    plain = table(f"{database}.n", 150, 1_015, "id")
+    same = table(f"{database}.n", 150, 1_035)
+    life.ddl(
+        "CREATE TABLE p (id INT PRIMARY KEY, v VARCHAR(40)) PARTITION BY RANGE (id) "
+        "(PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))",
+        parts,
+        word="CREATE",
+    )
+    life.ddl(f"CREATE TABLE `{database}`.`n` (`id` INT PRIMARY KEY)", plain, word="CREATE")
+    life.row(plain, id="1")
+    life.ddl(f"ALTER TABLE `{database}`.`n` ADD COLUMN `v` VARCHAR(40)", same, word="ALTER")
+    life.row(same, id="2", v="n2")
+    life.row(parts, id="3", v="p0")
+    life.row(parts, id="13", v="p1")
+    return life, {"parts": parts, "same": same}
+
+
+@WITH_AND_WITHOUT_SCHEMAS
+@pytest.mark.parametrize("database", ["d", "e"])
+@pytest.mark.parametrize("word", ["ALTER", "QUERY"])
+def test_exchanges_of_newer_ticdc(word: str, database: str, *, schemas: bool) -> None:
+    life, _ = exchanging(schemas=schemas, database=database)
+    before = table(f"{database}.n", 150, 1_035)
+    # The partitioned table comes under the database of the other one; without schemas the message
+    # names the other one.
+    after = table(f"{database}.p", 140, 1_005) if schemas else f"{database}.n"
+    sql = f"ALTER TABLE `d`.`p` EXCHANGE PARTITION `p0` WITH TABLE `{database}`.`n`"
+    life.ddl(sql, after, before=before, word=word)
+    # Its rows cite the version of the partitioned table, which is older than all of its own.
+    now = table(f"{database}.n", 141, 1_005)
+    life.bootstrap(now)
+    life.row(now, id="4", v="new n")
+    parts = table("d.p", 140, 1_005)
+    life.row(parts, id="5", v="new p0")
+    assert life.rows() == {
+        "d.p": of(("1", None), ("2", "n2"), ("5", "new p0"), ("13", "p1")),
+        f"{database}.n": of(("3", "p0"), ("4", "new n")),
+    }
+    assert life.caveats() == {}
+    # Back again, and on.
+    before = table(f"{database}.n", 141, 1_005)
+    life.ddl(sql, after, before=before, word=word)
+    again = table(f"{database}.n", 150, 1_005)
+    life.bootstrap(again)
+    life.row(again, id="6", v="6")
+    wider = table(f"{database}.n", 150, life.ts + 5, "id v w")
+    life.ddl(f"ALTER TABLE `{database}`.`n` ADD COLUMN `w` VARCHAR(40)", wider, word="ALTER")
+    life.row(wider, id="7", v="7", w="w")
+    assert life.rows() == {
+        "d.p": of(("3", "p0"), ("4", "new n"), ("13", "p1")),
+        f"{database}.n": [
+            {"id": "1", "v": None, "w": None},
+            {"id": "2", "v": "n2", "w": None},
+            {"id": "5", "v": "new p0", "w": None},
+            {"id": "6", "v": "6", "w": None},
+            {"id": "7", "v": "7", "w": "w"},
+        ],
+    }
+    assert life.caveats() == {}
+
+
+def test_an_exchange_with_a_table_that_is_not_known_is_marked() -> None:
+    life = created(schemas=False)
+    life.ddl("ALTER TABLE `d`.`p` EXCHANGE PARTITION `p0` WITH TABLE `d`.`a`", "d.a")
+    assert set(life.caveats()) == {"d.a"}
