@@ -198,6 +198,15 @@ class Handover:
 LACKS_EXPORT = "incomplete: rows that did not change since are in an export only, at TSO"
 """Begin of the caveat of a mirror that lacks the rows of an export above the cut."""
 
+LACKS_EARLIER = "rows from before "
+"""Begin of the caveat of a mirror that may lack rows of before the changefeed."""
+
+
+def lacks_rows(caveats: Iterable[str]) -> bool:
+    """Return whether a caveat says that whole rows of a table are missing, or may be."""
+    return any(caveat.startswith((LACKS_EXPORT, LACKS_EARLIER)) for caveat in caveats)
+
+
 SeededTable: TypeAlias = tuple[str, str, int]
 """(database, table, number of the seed): what the rows of an export cite."""
 
@@ -249,6 +258,8 @@ class MirrorPlan:
         exported: the rows of an export that it has at `floor_ts`, None for none.
         incomplete_until: TSO of an export above the cut without which rows are missing, None if
             none is known.
+        is_whole: whether all of its rows are known: a message created or emptied the table, or it
+            begins with an export. Else rows of before the changefeed may be missing.
         digest: hash over everything above that decides how rows become the mirror.
         earlier: the table before `floor_ts`, None if it began then; of no account to the mirror.
         past_digest: hash over this digest and those of all that came before.
@@ -271,6 +282,7 @@ class MirrorPlan:
     handover: Handover | None = None
     exported: ExportedRows | None = None
     incomplete_until: int | None = field(default=None, compare=False)
+    is_whole: bool = field(default=True, compare=False)
     digest: str
     earlier: "MirrorPlan | None" = field(default=None, compare=False, repr=False)
     past_digest: str = ""

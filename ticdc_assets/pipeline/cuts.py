@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ticdc_assets.changelog.plan import LACKS_EXPORT
+from ticdc_assets.changelog.plan import lacks_rows
 from ticdc_assets.config import TableChoice, TableFilter
 from ticdc_assets.engine.control import (
     commit_metadata,
@@ -124,13 +124,8 @@ class MirrorCut:
 
     @property
     def incomplete(self) -> bool:
-        """Whether changes at or below the cut are missing."""
-        return self.held > 0 or self.quarantined > 0 or self.failed or self.lacks_export
-
-    @property
-    def lacks_export(self) -> bool:
-        """Whether rows of an export above the cut are missing."""
-        return any(caveat.startswith(LACKS_EXPORT) for caveat in self.caveats)
+        """Whether changes at or below the cut are missing, or rows are missing or may be."""
+        return self.held > 0 or self.quarantined > 0 or self.failed or lacks_rows(self.caveats)
 
     def path(self, paths: LakePaths) -> AnyPath:
         """Where its Delta table is."""
@@ -311,6 +306,8 @@ class Cut:
         unplaced: row changes that came after the change log was truncated above them: replays or
             late ones, which nobody can tell any more. They are not applied.
         tables: JSON text of the filter by which tables were mirrored; None for all tables.
+        complete_tables: JSON text of the tables all of whose rows are in the source, as the
+            configuration had them; None for none.
         failed: mirrors that could not be made.
         accounts: what became of the row changes that this cut was the first to have, by table.
         rewind: which older cut it takes up, None if it is one of its own.
@@ -339,6 +336,7 @@ class Cut:
     rewind: Rewind | None = None
     layout: int = LAYOUT
     repeats_at: datetime | None = None
+    complete_tables: str | None = None
 
     @property
     def made_at(self) -> datetime:
@@ -432,6 +430,11 @@ def filter_text(tables: TableFilter) -> str | None:
     )
 
 
+def choice_text(tables: TableChoice) -> str | None:
+    """Return what a cut keeps of a choice of tables; None for none."""
+    return json.dumps(tables.patterns, ensure_ascii=False) if tables else None
+
+
 def newest_cut(paths: LakePaths) -> Cut | None:
     """Return the newest published cut, or None; needs no Spark."""
     return kept(paths.cuts, "newest cut", lambda: _read_newest(paths))
@@ -507,7 +510,8 @@ def same_content(cut: Cut, last: Cut) -> bool:
             )
             for item in of.mirrors
         ]
-        return (mirrors, of.held, of.quarantined, of.tables, of.failed, of.unaccounted)
+        configured = (of.tables, of.complete_tables)
+        return (mirrors, of.held, of.quarantined, configured, of.failed, of.unaccounted)
 
     return content(cut) == content(last)
 

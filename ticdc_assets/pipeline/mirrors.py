@@ -71,10 +71,12 @@ from ticdc_assets.pipeline.cuts import (
     MirrorCut,
     cast_caveats,
     casts_listed,
+    choice_text,
     filter_text,
     same_content,
 )
 from ticdc_assets.pipeline.damage import table_damage
+from ticdc_assets.pipeline.earlier_rows import earlier_rows
 from ticdc_assets.pipeline.export_gaps import export_gap
 from ticdc_assets.pipeline.held_rows import count_held
 from ticdc_assets.pipeline.late_changes import LateChanges, caveats_below
@@ -316,6 +318,7 @@ class _Run:
             es_only=self._statistics.es_only,
             unplaced=self._late.unplaced(),
             tables=filter_text(tables),
+            complete_tables=choice_text(self._changefeed.complete_tables),
             failed=tuple(failed),
             accounts=() if only is not None else self._accounts(all_tables, failed, faults),
         )
@@ -491,6 +494,8 @@ class _Run:
     ) -> MirrorCut:
         damage = damage_caveats(mirror, self._changefeed.wire_format)
         caveats = [str(caveat) for caveat in (*mirror.caveats, *damage)]
+        earlier = earlier_rows(mirror, self._statistics, self._changefeed)
+        caveats += [] if earlier is None else [earlier]
         if mirror.mirror_id in below:
             caveats.append(below[mirror.mirror_id])
         caveats += lost.get(mirror.mirror_id, ())

@@ -33,6 +33,7 @@ from ticdc_assets.pipeline.accepted_gaps import gap_caveats, read_accepted
 from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_caveats, read_cuts, require_cut
+from ticdc_assets.pipeline.earlier_rows import earlier_rows
 from ticdc_assets.pipeline.export_gaps import export_gap
 from ticdc_assets.pipeline.late_changes import caveats_below
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
@@ -125,6 +126,7 @@ class AsOf:
         self._timezone = changefeed.timezone
         self._wire_format = changefeed.wire_format
         self._start_ts = changefeed.start_ts
+        self._changefeed = changefeed
         # First: what is counted later may be more than the cut has, but is never less.
         newest = require_cut(paths)
         self._statistics = read_statistics(paths)
@@ -246,6 +248,8 @@ class AsOf:
     ) -> TableRows:
         damage = damage_caveats(mirror, self._wire_format)
         warnings = [str(caveat) for caveat in (*mirror.caveats, *damage)]
+        earlier = earlier_rows(mirror, self._statistics, self._changefeed)
+        warnings += [] if earlier is None else [earlier]
         if mirror.mirror_id in self._below:
             warnings.append(self._below[mirror.mirror_id])
         warnings += self._lost.get(mirror.mirror_id, [])
