@@ -159,3 +159,22 @@ def test_a_broken_account_is_an_error_everywhere(
     assert not found.equal
     assert found.summary.startswith("not proven: 9 row changes")
     assert "not proven" in commands.refused("verify", "feed")
+
+
+@each_format
+def test_a_landing_that_cannot_be_decoded_at_all(
+    spark: SparkSession, tmp_path: Path, variant: Variant
+) -> None:
+    life = Life(variant)
+    Feed.of(spark, tmp_path).write([*life.before, *life.created])
+    commands = Commands(tmp_path)
+    wrong = "open-protocol" if variant.sends_schemas else "simple-json"
+    commands.add_capture("feed", tmp_path / "capture.jsonl", format=wrong)
+    done = commands.run("sync", "feed")
+    assert done.exit_code == 1
+    assert "records that landed went to quarantine" in done.stderr
+    assert "doctor" in done.stderr
+    # The sentence is true: the settings are corrected, and the records are tried again.
+    commands.set("feed", format=str(variant.wire_format))
+    commands.done("redrive", "feed")
+    assert commands.rows("feed") == life.wanted()
