@@ -389,10 +389,10 @@ def _judge_accounts(changefeed: Changefeed, status: Status) -> Verdict:
             f"Row changes are missing at {cut.moment}: "
             f"{listed([item.sentence for item in cut.unaccounted])}. They are in change_log and in "
             f"no mirror. Fold the table again with `ticdc-assets backfill {changefeed.name} "
-            "--table DATABASE.TABLE`; if it has no mirror, export it with Dumpling and run `ticdc-assets "
-            f"seed {changefeed.name} EXPORT`. If they are still missing, it is a bug of this "
-            "package or of the messages: report it with the output of `ticdc-assets decode` for "
-            "these records."
+            "--table DATABASE.TABLE`; if it has no mirror, export it with Dumpling and run "
+            f"`ticdc-assets seed {changefeed.name} EXPORT`. If they are still missing, it is "
+            "a bug of this package or of the messages: report it with the output of `ticdc-assets "
+            "decode` for these records."
         ),
     )
 

@@ -166,7 +166,7 @@ def test_a_landing_that_cannot_be_decoded_at_all(
     spark: SparkSession, tmp_path: Path, variant: Variant
 ) -> None:
     life = Life(variant)
-    Feed.of(spark, tmp_path).write([*life.before, *life.created])
+    Feed.of(spark, tmp_path).write([*life.before, *life.after, *life.created])
     commands = Commands(tmp_path)
     wrong = "open-protocol" if variant.sends_schemas else "simple-json"
     commands.add_capture("feed", tmp_path / "capture.jsonl", format=wrong)
