@@ -146,6 +146,7 @@ class LineagePlans:
             removals=tuple(lineage.removals),
             handover=handover,
             exported=lineage.exported,
+            is_whole=lineage.is_whole,
             digest=digest,
             earlier=earlier,
             past_digest=hashlib.sha256(json.dumps(pasts).encode()).hexdigest(),

@@ -29,10 +29,12 @@ from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.errors import NotFoundError
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.accepted_gaps import gap_caveats, read_accepted
 from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_caveats, read_cuts, require_cut
+from ticdc_assets.pipeline.earlier_rows import earlier_rows
 from ticdc_assets.pipeline.export_caveats import (
     export_caveats,
     quarantined_by_seed,
@@ -106,8 +108,8 @@ def require_changes(paths: LakePaths, cut: Cut, statistics: ChangeStatistics, ts
 def incomplete(database: str, table: str, tso: int, exported: int) -> NotFoundError:
     """Return the error of a read as of a TSO below the export that brought a table's rows."""
     return NotFoundError(
-        f"{database}.{table} is not known as of {tso}: it was seeded from an export, so its rows "
-        f"are only known from TSO {exported} on"
+        f"{joined_name(database, table)} is not known as of {tso}: it was seeded from an "
+        f"export, so its rows are only known from TSO {exported} on"
     )
 
 
@@ -200,12 +202,13 @@ class AsOf:
         for failure in self.plan.failed:
             if (failure.database, failure.table) == (database, table):
                 raise NotFoundError(
-                    f"{database}.{table} cannot be read as of {self._tso}: {failure.reason}"
+                    f"{joined_name(database, table)} cannot be read as of {self._tso}: "
+                    f"{failure.reason}"
                 )
         exported = dict(self.plan.exported_above).get((database, table))
         if exported is not None:
             raise incomplete(database, table, self._tso, exported)
-        known = ", ".join(".".join(mirror.name) for mirror in self.plan.mirrors) or "none"
+        known = ", ".join(joined_name(*mirror.name) for mirror in self.plan.mirrors) or "none"
         raise NotFoundError(
             f"no database {database!r}, table {table!r} as of {self._tso}; there were: {known}"
         )
@@ -259,6 +262,8 @@ class AsOf:
     ) -> TableRows:
         damage = damage_caveats(mirror, self._wire_format)
         warnings = [str(caveat) for caveat in (*mirror.caveats, *damage)]
+        earlier = earlier_rows(mirror, self._statistics, self._changefeed)
+        warnings += [] if earlier is None else [earlier]
         if mirror.mirror_id in self._below:
             warnings.append(self._below[mirror.mirror_id])
         warnings += self._lost.get(mirror.mirror_id, [])

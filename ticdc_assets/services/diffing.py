@@ -26,6 +26,7 @@ from ticdc_assets.engine.repairs import require_answer
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.exports.folder import read_export
 from ticdc_assets.isolation import Failure, attempted_alone
+from ticdc_assets.names import joined_name
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.pipeline.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.pipeline.mirrors import apply_changes
@@ -215,12 +216,12 @@ def _compared(
     counted = Counted("comparing", len(seeding.tables))
     for item in seeding.tables:
         name = (item.database, item.table)
-        counted.begin(".".join(name))
+        counted.begin(joined_name(*name))
         made = attempted_alone(
             lambda name=name, item=item: _compared_table(
                 spark, side, item, exported[name], moment.table(*name), timezone
             ),
-            f"comparing {'.'.join(name)}",
+            f"comparing {joined_name(*name)}",
         )
         if isinstance(made, Failure):
             # Libraries have words of their own for a store that is away.
