@@ -28,7 +28,9 @@ All numbers are big-endian. Of a key (`t`: 1 row, 2 DDL, 3 watermark):
 
 Of the value of a row: `u` alone is an INSERT, `u` and `p` an UPDATE, `d` a DELETE; each an object
 of column name to column. Of the value of a DDL: `q` (text) and `t` (action code, 0 to 255), both
-required; the code may be decimal text. Of a column:
+required; the code may be decimal text. A DDL with a `ts` of 0 or none, without database, table and
+text is the bootstrap of a table without its content (`send-all-bootstrap-at-start`): the format has
+no place for a schema. Of a column:
 
     t      integer   type code, see `column_types`; one that is not known refuses the record
     h      boolean   o; handle key, deprecated
@@ -342,10 +344,14 @@ def _read_watermark(part: Part, key: Mapping[str, Any], position: str) -> Event:
 
 
 def _read_ddl(part: Part, key: Mapping[str, Any], position: str) -> Event:
-    commit_ts = _required(key, "ts", _natural, position)
+    commit_ts = optional(key, "ts", _natural, position)
     database = optional(key, "scm", read_text, position) or ""
     table = optional(key, "tbl", read_text, position) or ""
+    key_position = position
     value, position = _value(part)
+    if not (commit_ts or database or table or value.get("q")):
+        return Bootstrap(build_ts_ms=None, schema=None)
+    commit_ts = _required(key, "ts", _natural, key_position)
     code = _action_code(value, position)
     return DdlEvent(
         ddl_type=ddl_word(code),
@@ -540,8 +546,10 @@ def _without_empty(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _write_bootstrap(_event: Event) -> tuple[bytes, bytes]:
-    raise ValueError("Open Protocol has no bootstrap")
+def _write_bootstrap(event: Event) -> tuple[bytes, bytes]:
+    if cast(Bootstrap, event).schema is not None:
+        raise ValueError("Open Protocol has no place for the schema of a bootstrap")
+    return go_json.dumps({"ts": 0, "scm": "", "tbl": "", "t": DDL}), go_json.dumps({"q": "", "t": 0})
 
 
 _IMAGES: Final[Mapping[Op, Mapping[str, str]]] = {

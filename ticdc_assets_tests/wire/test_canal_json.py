@@ -538,7 +538,7 @@ def test_what_is_not_looked_at() -> None:
 
 TABLE = TableSchema(database="d", table="t", table_id=1, version=1, columns=(), indexes=())
 UNWRITABLE: dict[str, Event] = {
-    "no Bootstrap": Bootstrap(build_ts_ms=1, schema=TABLE),
+    "no place for the schema": Bootstrap(build_ts_ms=1, schema=TABLE),
     "without shape": replace(INSERTED, shape=None),
     "names of its database": replace(INSERTED, database=""),
     "names of its database and table": replace(INSERTED, table=""),
