@@ -13,7 +13,7 @@ fields it does not know, so that a newer TiCDC may add some.
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntFlag
 from functools import lru_cache
 from typing import Any, cast
@@ -185,8 +185,10 @@ class SentColumn:
 
     Attributes:
         name: column name.
-        mysql_type: type in lower case: the base type (`varchar`, or `varbinary` where the flags say
-            so), or the spelled type where it is sent (`decimal(20,6)`, `int unsigned`).
+        mysql_type: type in lower case: the base type, or the spelled type where it is sent
+            (`decimal(20,6)`, `int unsigned`). Of text and bytes it is the one whose values are
+            spelled as this row's are (`varchar` for text, `varbinary` for base64): that of the
+            flags, unless a value contradicts them.
         flags: the flags as sent, None where the format has none (Canal-JSON).
     """
 
@@ -205,11 +207,17 @@ class RowShape:
             none, None if the format does not name them.
         partial: True if the table may have more columns: the image was cut to the handle key, or
             is that of a DELETE, which may be cut.
+        damaged: True if columns of the image before are missing that did change, since the encoder
+            wrote them without their names (Open Protocol with only-output-updated-columns).
+        raw: True if the text of a value is its bytes (Craft); else text that stands for bytes is
+            written as Go quotes them (Open Protocol). All rows of a changefeed are alike in it.
     """
 
     columns: tuple[SentColumn, ...]
     primary_key: tuple[str, ...] | None = None
     partial: bool = False
+    damaged: bool = False
+    raw: bool = field(default=False, compare=False)
 
 
 def check_names(names: Iterable[str], position: str) -> None:
@@ -245,6 +253,8 @@ def sent_shape(
     *,
     primary_key: tuple[str, ...] | None = None,
     partial: bool = False,
+    damaged: bool = False,
+    raw: bool = False,
 ) -> RowShape:
     """Return the shape of a row that a message holds.
 
@@ -252,7 +262,9 @@ def sent_shape(
         WireError: no table can have such columns.
     """
     check_names((column.name for column in columns), position)
-    return RowShape(columns=columns, primary_key=primary_key, partial=partial)
+    return RowShape(
+        columns=columns, primary_key=primary_key, partial=partial, damaged=damaged, raw=raw
+    )
 
 
 def sent_schema(value: Any, position: str) -> TableSchema:
@@ -275,6 +287,9 @@ def shape_to_json(shape: RowShape) -> dict[str, Any]:
         ],
         "key": None if shape.primary_key is None else list(shape.primary_key),
         "partial": shape.partial,
+        # Few shapes are so: those of older lakes do not say.
+        **({"damaged": True} if shape.damaged else {}),
+        **({"raw": True} if shape.raw else {}),
     }
 
 
@@ -287,6 +302,8 @@ def shape_from_json(value: Any) -> RowShape:
         ),
         primary_key=None if value["key"] is None else tuple(value["key"]),
         partial=value["partial"],
+        damaged=value.get("damaged", False),
+        raw=value.get("raw", False),
     )
 
 
