@@ -49,6 +49,7 @@ from ticdc_assets.registry.history import (
     SchemaSource,
     SchemaVersion,
 )
+from ticdc_assets.registry.respelling import respellings
 from ticdc_assets.registry.row_shapes import schema_of_shape
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values import canonical_of
@@ -246,6 +247,7 @@ class _Printer:
             if image is None:
                 continue
             converters = self._converters_of(schema, self._format.timezone or _zone_of(image))
+            respelled = {} if row.shape is None else respellings(row.shape, schema)
             values: dict[str, str | None] = {}
             for name, value in image.items():
                 convert = converters.get(name)
@@ -254,7 +256,7 @@ class _Printer:
                         "unknown_column", f"{side}.{name}", "a column of the schema", shorten(name)
                     )
                 try:
-                    values[name] = convert(value)
+                    values[name] = convert(respelled[name](value) if name in respelled else value)
                 except ImageError as error:
                     raise ImageError(
                         error.reason, f"{side}.{name}", error.expected, error.got

@@ -52,10 +52,10 @@ _ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)
 
 
 _WRITTEN: Final = re.compile(
-    rf"""(?: [^"\\\x00-\x1f\x7f] | \\ (?: [abfnrtv\\"]
+    r"""(?: [^"\\\x00-\x1f\x7f] | \\ (?: [abfnrtv\\"]
     | x(?: 0[0-6ef] | 1[0-9a-f] | 7f | [89a-f][0-9a-f] )
-    | u(?: 00[89a-f][0-9a-f] | 0[1-9a-f][0-9a-f]{{2}} | [1-9a-f][0-9a-f]{{3}} )
-    | U00(?: 0[1-9a-f] | 10 )[0-9a-f]{{4}} ) )*+""",
+    | u(?: 00[89a-f][0-9a-f] | 0[1-9a-f][0-9a-f]{2} | [1-9a-f][0-9a-f]{3} )
+    | U00(?: 0[1-9a-f] | 10 )[0-9a-f]{4} ) )*+""",
     re.VERBOSE,
 )
 _UNQUOTED: Final = re.compile(r'["\\\x00-\x1f\x7f\udc80-\udcff]')

@@ -190,7 +190,8 @@ def _bootstrap(row: Mapping[str, Any]) -> Event:
     schema = _schema(row["schema"])
     assert row["commit_ts"] is None
     if schema is None:
-        assert all(row[name] is None for name in ("database", "table", "table_id", "schema_version"))
+        cited = ("database", "table", "table_id", "schema_version")
+        assert all(row[name] is None for name in cited)
         return Bootstrap(build_ts_ms=row["build_ts_ms"], schema=None)
     assert (row["database"], row["table"]) == (schema.database, schema.table)
     assert (row["table_id"], row["schema_version"]) == (schema.table_id, schema.version)
