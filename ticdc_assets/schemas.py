@@ -11,6 +11,7 @@ fields it does not know, so that a newer TiCDC may add some.
 """
 
 import json
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,13 +35,14 @@ class ColumnSchema:
         charset: character set; `binary` for everything that is not text.
         collation: collation name.
         length: declared or display length, bits of BIT, dimensions of VECTOR; 0 if unknown.
-        decimal: scale of DECIMAL, fractional seconds of the time types; 0 if none, -1 beside a
-            length of 0 where no message told the fraction of a time type.
+        decimal: scale of DECIMAL, fractional seconds of the time types; 0 if none, -1 with a
+            length of 0 where no message says the fraction of a time type, or the sign of an integer.
         elements: labels of ENUM and SET, in order; () where no message told them.
         unsigned: True for UNSIGNED.
         zerofill: True for ZEROFILL.
         nullable: whether the column may be NULL.
-        default: default as sent: text, an integer (BIT), or None (no default, or NULL).
+        default: default as sent: text, an integer (BIT), bytes (of a binary column, that are no
+            UTF-8), or None (no default, or NULL).
         virtual: True for a virtual generated column: no row has it, and no key of TiCDC's is over
             it. No message says so; DDL text does (`registry.virtual_columns`).
     """
@@ -55,8 +57,15 @@ class ColumnSchema:
     unsigned: bool = False
     zerofill: bool = False
     nullable: bool = True
-    default: str | int | None = None
+    default: str | int | bytes | None = None
     virtual: bool = False
+
+    @property
+    def default_text(self) -> str | None:
+        """The default as people read it, None for none: bytes that are no text as `0x` and hex."""
+        if isinstance(self.default, bytes):
+            return f"0x{self.default.hex()}"
+        return None if self.default is None else str(self.default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,9 +420,7 @@ def _known_column(text: bytes) -> ColumnSchema:
 def _column_from_json(value: Any, position: str) -> ColumnSchema:
     reader = _Reader(value, position)
     data_type = _Reader(reader.fields.get("dataType"), f"{position}.dataType")
-    default = reader.fields.get("default")
-    if isinstance(default, bool) or not isinstance(default, str | int | None):
-        raise WireError("wrong_type", f"{position}.default", "text or null", shorten(default))
+    default = _default_from_json(reader.fields.get("default"), f"{position}.default")
     elements = data_type.array("elements", optional=True)
     for number, label in enumerate(elements):
         if not isinstance(label, str):
@@ -436,6 +443,28 @@ def _column_from_json(value: Any, position: str) -> ColumnSchema:
     )
 
 
+def _default_from_json(value: Any, position: str) -> str | int | bytes | None:
+    if isinstance(value, dict):
+        # Of our own; TiCDC writes no object.
+        members = cast("dict[str, Any]", value)
+        text = members.get(_BASE64) if len(members) == 1 else None
+        with suppress(ValueError, TypeError):
+            return a2b_base64(cast(str, text), strict_mode=True)
+    if isinstance(value, bool) or not isinstance(value, str | int | None):
+        raise WireError("wrong_type", position, "text or null", shorten(value))
+    return value
+
+
+def default_to_json(default: str | int | bytes | None) -> Any:
+    """Return the JSON value of the `default` of a column, for `schema_from_json`."""
+    if isinstance(default, bytes):
+        return {_BASE64: b2a_base64(default, newline=False).decode()}
+    return default
+
+
+_BASE64 = "base64"
+
+
 def _column_to_json(column: ColumnSchema) -> dict[str, Any]:
     data_type: dict[str, Any] = {
         "mysqlType": column.mysql_type,
@@ -455,7 +484,7 @@ def _column_to_json(column: ColumnSchema) -> dict[str, Any]:
         "name": column.name,
         "dataType": data_type,
         "nullable": column.nullable,
-        "default": column.default,
+        "default": default_to_json(column.default),
     }
     # Of our own; TiCDC has no such field.
     return fields | {"virtual": True} if column.virtual else fields
