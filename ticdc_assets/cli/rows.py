@@ -26,6 +26,7 @@ from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.names import joined_name
 
 if TYPE_CHECKING:
+    from ticdc_assets.pipeline.cuts import Cut
     from ticdc_assets.reading.as_of import TableRows
 
 
@@ -117,7 +118,9 @@ def _show_versions(
     from ticdc_assets.pipeline.cuts import require_cut
     from ticdc_assets.reading.histories import row_versions
 
-    found = row_versions(LazySession(), paths, feed, require_cut(paths), name, key)
+    cut = require_cut(paths)
+    found = row_versions(LazySession(), paths, feed, cut, name, key)
+    _note_lacking(cut, name)
     versions = [item.described() for item in found]
     if output == "jsonl":
         for version in versions:
@@ -146,6 +149,16 @@ def _show_versions(
     print_rows(f"{joined_name(*name)}: {key}", columns, rows, len(rows))
 
 
+def _note_lacking(cut: "Cut", name: tuple[str, str]) -> None:
+    """Say why a history may lack rows: it has those that its mirror had."""
+    from ticdc_assets.changelog.plan import lacks_rows
+
+    mirror = cut.mirror(*name)
+    for caveat in mirror.caveats if mirror is not None else ():
+        if lacks_rows([caveat]):
+            note(f"{joined_name(*name)}: {caveat}")
+
+
 def _show_deleted(
     feed: Changefeed,
     paths: LakePaths,
@@ -162,6 +175,7 @@ def _show_deleted(
 
     cut = require_cut(paths)
     tso = None if as_of is None else tso_as_of(paths, as_of)
+    _note_lacking(cut, name)
     if limit is None and output == "table":
         limit = 20
     lines = deleted_lines(LazySession(), paths, feed, cut, name, as_of=tso, limit=limit)
