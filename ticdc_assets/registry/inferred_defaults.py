@@ -1,8 +1,9 @@
 """The DEFAULT clause of a column, as TiDB keeps it and the Simple protocol sends it.
 
 In: a `DefaultValue` and the column it belongs to. Out: text, an integer (BIT), bytes (of a binary
-column, that are no UTF-8), or None for no default and for NULL: what `values.defaults` reads. The same clause always gives the same value, and
-no clause raises: a literal that is no value of the column stays the text it was written as.
+column, that are no UTF-8), or None for no default and for NULL: what `values.defaults` reads. The
+same clause always gives the same value, and no clause raises: a literal that is no value of the
+column stays the text it was written as.
 
     integers        rounded to a whole number                    1.25 -> '1'
     float, double   as Go prints it                              1.50 -> '1.5'
