@@ -172,7 +172,7 @@ def _handle_key(shape: RowShape) -> set[str] | None:
 
 
 def _says_nothing(sent: SentColumn) -> bool:
-    """Return whether the flags of a column say nothing of its type; NOT NULL text has such too."""
+    """Return whether a column has flags, and they say nothing of its type (so of NOT NULL text)."""
     return sent.flags is not None and not sent.flags & ~ColumnFlag.HANDLE_KEY
 
 
