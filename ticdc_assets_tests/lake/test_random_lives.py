@@ -57,7 +57,7 @@ from ticdc_assets.simulator.alterations import (
 )
 from ticdc_assets.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.dialects import DialectOptions
+from ticdc_assets.simulator.dialects import MessageOptions
 from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets.simulator.upstream import Upstream
@@ -189,7 +189,7 @@ class Life:
             force_replicate=True,
             bootstraps=rng.random() < 0.7 or first_ts > 0,
             first_ts=first_ts,
-            dialect=DialectOptions(delete_only_handle_key=rng.random() < 0.3),
+            messages=MessageOptions(delete_only_handle_key=rng.random() < 0.3),
         )
         changefeed = StandInChangefeed(
             upstream,

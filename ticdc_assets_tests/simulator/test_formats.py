@@ -141,7 +141,7 @@ def test_messages_are_where_ticdc_puts_them(variant: Variant) -> None:
 def test_rows_say_what_their_format_says(variant: Variant) -> None:
     changefeed = variant.changefeed(shop(1, steps=160))
     rows = [row for _, row in variant.events(changefeed.tick()) if isinstance(row, RowChange)]
-    options = variant.dialect
+    options = variant.messages
     shapes = not variant.sends_schemas
     for row in rows:
         assert (row.shape is not None, row.schema_version is None) == (shapes, shapes)
@@ -302,7 +302,7 @@ def test_from_the_middle_the_rows_that_were_sent_are_there(variant: Variant, par
     lost = set[tuple[TableName, str, str]]()
     if not variant.tells_labels:
         lost.add((("shop", "customers"), "invalid_cast", "level"))
-    deletes_are_cut = variant.dialect.delete_only_handle_key
+    deletes_are_cut = variant.messages.delete_only_handle_key
     if variant.wire_format is WireFormat.CANAL_JSON and deletes_are_cut:
         lost.add((("shop", "inventory"), "partial_image", "qty"))
     assert quarantined == lost
