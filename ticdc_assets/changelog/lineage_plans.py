@@ -72,7 +72,7 @@ class LineagePlans:
                 ddl_ts=between[0][0].commit_ts if between else None,
                 inferred=not between,
             )
-            if step.inferred and step.changes_rows:
+            if step.lacks_ddl:
                 caveats.append(
                     Caveat(reason="schema changed without a DDL message", since_ts=new.version)
                 )

@@ -267,7 +267,8 @@ class Catalog:
             if exchange is not None and exchange.other is not None:
                 other = self._tables.find(name_in_text(exchange.other, name[0]))
                 if other is not None:
-                    self._tables.names.pop(other.table_id, None)
+                    made = self._made_id((other.database, other.table))
+                    self._tables.put(replace(other, table_id=made))
         elif kind is DdlKind.CREATE:
             self._take(self._tables.find(name), event.commit_ts)
         elif kind is not DdlKind.RECOVER and before is None:
@@ -458,10 +459,11 @@ class Catalog:
                 _, changed, found = self._changed(after, part, part.statement)
                 after, notes = changed or after, (*notes, *found)
             return self._inferred(replace(part, event=new), (before, after, notes))
-        if before is not None:
-            table_id = before.table_id
+        # All steps of one table have one id before them, whatever its schemas say after each.
+        if isinstance(table, int):
+            table_id = table
         else:
-            table_id = table if isinstance(table, int) else self._with_id(sent).table_id
+            table_id = self._with_id(sent).table_id if before is None else before.table_id
         name = move.old if before is None else (before.database, before.table)
         before = event.pre_schema or before or sent
         before = replace(before, database=name[0], table=name[1], table_id=table_id)

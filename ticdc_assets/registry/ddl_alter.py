@@ -1,11 +1,11 @@
 """The changes of an ALTER TABLE.
 
-In: a `Cursor` that stands on a change. Out: `AlterChange` values. What no
-rule takes is noted as a whole and skipped up to the next comma.
+In: a `Cursor` at the start of a change. Out: `AlterChange` values. What no rule takes is noted as a
+whole and skipped up to the next comma. Reading the same text again gives the same.
 
-A change that touches neither rows nor columns (ALGORITHM, FORCE, CACHE, TTL ...) is `other`:
-understood, and nothing to do. Words that this module does not know are never
-taken for such a change.
+A change that touches neither rows nor columns (ALGORITHM, FORCE, CACHE, TTL, SOFTDELETE ...) is
+`other`: understood, and nothing to do. Words that this module does not know are never taken for
+such a change.
 """
 
 from collections.abc import Callable
@@ -450,7 +450,10 @@ def _bounded(action: PartitionAction) -> Callable[[Cursor], _Changes]:
         bound = take_less_than(cursor) if cursor.take("PARTITION") else None
         if bound is None:
             return ()
-        return _partition_change(PartitionChange(action=action, bound=bound))
+        _skip_binlog(cursor)
+        conditional = take_if_exists(cursor)
+        change = PartitionChange(action=action, bound=bound)
+        return (replace(_partition_change(change)[0], conditional=conditional),)
 
     return changes
 

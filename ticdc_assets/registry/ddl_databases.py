@@ -71,4 +71,12 @@ def alter_database(cursor: Cursor) -> DdlStatement:
     )
 
 
-_DATABASE_OPTION_WORDS: Final = ("CHARSET", "ENCRYPTION", "PLACEMENT")
+_DATABASE_OPTION_WORDS: Final = (
+    "ACTIVE_ACTIVE",
+    "CHARSET",
+    "ENCRYPTION",
+    "PLACEMENT",
+    "SOFTDELETE",
+    "SOFTDELETE_JOB_ENABLE",
+    "SOFTDELETE_JOB_INTERVAL",
+)

@@ -155,7 +155,8 @@ def take_index_body(cursor: Cursor, name: str | None, kind: IndexKind) -> IndexD
             cursor.take_name()
         elif word not in _WORDS_ALONE:
             cursor.take_char("=")
-            cursor.skip_token()
+            if cursor.take_string() is None:
+                cursor.skip_token()
     return IndexDefinition(
         name=name,
         kind=kind,

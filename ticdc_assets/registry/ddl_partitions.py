@@ -1,7 +1,7 @@
 """Table options and partition clauses, as CREATE TABLE and ALTER TABLE write them.
 
-In: a `Cursor`. Out: `TableOption`, `Partitioning`, `PartitionDefinition`, or None where none
-stands. Bounds stay text: they are compared by the server alone.
+In: a `Cursor`. Out: `TableOption`, `Partitioning`, `PartitionDefinition`, or None if there is none
+here. Bounds stay text: only the server compares them. Reading the same text again gives the same.
 """
 
 from typing import Final
@@ -26,15 +26,16 @@ _LONG_OPTIONS: Final[tuple[tuple[str, ...], ...]] = (
     ("FORCE", "AUTO_RANDOM_BASE"),
 )
 _OPTION_LIST: Final = """
-AFFINITY ATTRIBUTES AUTOEXTEND_SIZE AUTO_ID_CACHE AUTO_INCREMENT AUTO_RANDOM_BASE AVG_ROW_LENGTH
-CHECKSUM COMMENT COMPRESSION CONNECTION CONSTRAINTS DELAY_KEY_WRITE ENCRYPTION ENGINE
+ACTIVE_ACTIVE AFFINITY ATTRIBUTES AUTOEXTEND_SIZE AUTO_ID_CACHE AUTO_INCREMENT AUTO_RANDOM_BASE
+AVG_ROW_LENGTH CHECKSUM COMMENT COMPRESSION CONNECTION CONSTRAINTS DELAY_KEY_WRITE ENCRYPTION ENGINE
 ENGINE_ATTRIBUTE FOLLOWERS FOLLOWER_CONSTRAINTS IETF_QUOTES INSERT_METHOD KEY_BLOCK_SIZE
 LEADER_CONSTRAINTS LEARNERS LEARNER_CONSTRAINTS MAX_ROWS MIN_ROWS NODEGROUP PACK_KEYS PAGE_CHECKSUM
 PAGE_COMPRESSED PAGE_COMPRESSION_LEVEL PASSWORD PRE_SPLIT_REGIONS PRIMARY_REGION REGIONS ROW_FORMAT
-SCHEDULE SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE SHARD_ROW_ID_BITS STATS_AUTO_RECALC
-STATS_BUCKETS STATS_COLS_CHOICE STATS_COL_CHOICE STATS_COL_LIST STATS_PERSISTENT STATS_SAMPLE_PAGES
-STATS_SAMPLE_RATE STATS_TOPN STORAGE TABLESPACE TABLE_CHECKSUM TRANSACTIONAL TTL_ENABLE
-TTL_JOB_INTERVAL TYPE UNION VOTERS VOTER_CONSTRAINTS
+SCHEDULE SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE SEQUENCE SHARD_ROW_ID_BITS
+SOFTDELETE_JOB_ENABLE SOFTDELETE_JOB_INTERVAL STATS_AUTO_RECALC STATS_BUCKETS STATS_COLS_CHOICE
+STATS_COL_CHOICE STATS_COL_LIST STATS_PERSISTENT STATS_SAMPLE_PAGES STATS_SAMPLE_RATE STATS_TOPN
+STORAGE TABLESPACE TABLE_CHECKSUM TRANSACTIONAL TTL_ENABLE TTL_JOB_INTERVAL TYPE UNION VOTERS
+VOTER_CONSTRAINTS
 """
 _OPTIONS: Final = frozenset(_OPTION_LIST.split())
 
@@ -55,6 +56,8 @@ def take_option(cursor: Cursor) -> TableOption | None:
         return TableOption(name="on_commit", value=value.lower())
     if cursor.take("TTL"):
         return _ttl_option(cursor)
+    if cursor.take("SOFTDELETE"):
+        return _soft_delete_option(cursor, start)
     for words in _LONG_OPTIONS:
         if cursor.take(*words):
             return _valued_option(cursor, "_".join(words).lower(), start)
@@ -75,12 +78,13 @@ def _charset_option(cursor: Cursor, name: str, start: int) -> TableOption | None
 
 def _valued_option(cursor: Cursor, name: str, start: int) -> TableOption | None:
     cursor.take_char("=")
-    if name == "comment" and not cursor.is_string():
+    text = cursor.take_string()
+    if text is not None:
+        return TableOption(name=name, value=text)
+    if name == "comment":
         # `comment` is also an ordinary name; as an option only a string follows.
         cursor.at = start
         return None
-    if cursor.is_string():
-        return TableOption(name=name, value=cursor.take_string())
     group = cursor.take_group()
     if group is not None:
         return TableOption(name=name, value=group.text())
@@ -111,8 +115,44 @@ def _ttl_option(cursor: Cursor) -> TableOption:
 
 
 _TTL_ENDS: Final = frozenset(
-    ("DEFAULT", "CHARSET", "CHARACTER", "COLLATE", "PARTITION", "PLACEMENT", "REMOVE", "AS")
+    (
+        "AS",
+        "CHARACTER",
+        "CHARSET",
+        "COLLATE",
+        "DEFAULT",
+        "PARTITION",
+        "PLACEMENT",
+        "REMOVE",
+        "SOFTDELETE",
+    )
 )
+
+
+def _soft_delete_option(cursor: Cursor, start: int) -> TableOption | None:
+    """Take `[=] RETENTION [=] n unit`, `[=] 'OFF'`, or JOB ENABLE and JOB INTERVAL as two words."""
+    if cursor.take("JOB"):
+        word = cursor.take_any(("ENABLE", "INTERVAL"))
+        option = _valued_option(cursor, f"softdelete_job_{word.lower()}", start) if word else None
+        if option is None:
+            cursor.at = start
+        return option
+    cursor.take_char("=")
+    if not cursor.take("RETENTION"):
+        return _valued_option(cursor, "softdelete", start)
+    cursor.take_char("=")
+    cursor.take("INTERVAL")
+    value_start = cursor.at
+    if cursor.take_integer() is None and cursor.take_string() is None:
+        cursor.at = start
+        return None
+    if not cursor.take_any(_UNITS):
+        cursor.at = start
+        return None
+    return TableOption(name="softdelete_retention", value=cursor.text(value_start))
+
+
+_UNITS: Final = frozenset(("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"))
 
 
 def take_options(cursor: Cursor, *, commas: bool = False) -> tuple[TableOption, ...]:

@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 from ticdc_assets.errors import CastError
 from ticdc_assets.registry.ddl_statement import ChangeKind, DdlStatement
+from ticdc_assets.registry.inferred_columns import HIDDEN_COLUMNS
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.tso import to_datetime
 from ticdc_assets.values import (
@@ -59,6 +60,11 @@ class ColumnStep:
         return self.source.name != self.column.name or not cast_is_identity(
             self.source, self.column
         )
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether TiDB added the column itself, without a DDL that names it."""
+        return self.source is None and self.column.name in HIDDEN_COLUMNS
 
     @property
     def may_cast_leniently(self) -> bool:
@@ -109,6 +115,14 @@ class SchemaStep:
     def changes_rows(self) -> bool:
         """Whether the rows that are there look different after this step."""
         return bool(self.dropped) or any(step.changes_rows for step in self.columns)
+
+    @property
+    def lacks_ddl(self) -> bool:
+        """Whether rows look different and a DDL message should have said so, but none did."""
+        return self.inferred and (
+            bool(self.dropped)
+            or any(step.changes_rows and not step.is_hidden for step in self.columns)
+        )
 
 
 def diff(

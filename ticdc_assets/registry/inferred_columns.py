@@ -250,6 +250,34 @@ def _length(definition: ColumnDefinition, mysql_type: str) -> int:
     return _DEFAULT_LENGTHS.get(mysql_type, 0)
 
 
+HIDDEN_COLUMNS: Final[Mapping[str, ColumnSchema]] = {
+    column.name: column
+    for column in (
+        ColumnSchema(
+            name="_tidb_softdelete_time",
+            mysql_type="timestamp",
+            charset=BINARY,
+            collation=BINARY,
+            length=26,
+            decimal=6,
+        ),
+        ColumnSchema(
+            name="_tidb_origin_ts",
+            mysql_type="bigint",
+            charset=BINARY,
+            collation=BINARY,
+            length=20,
+            unsigned=True,
+        ),
+    )
+}
+"""Columns that TiDB adds to tables with SOFTDELETE and ACTIVE_ACTIVE, also if only the database has
+the option: no DDL text names them, rows have them. They are NULL in older rows.
+
+Source: pkg/common/event/active_active.go and downstreamadapter/dispatcher/basic_dispatcher.go of
+pingcap/ticdc.
+"""
+
 PRIMARY: Final = "PRIMARY"
 ROW_ID: Final = "primary"
 """What TiCDC calls a primary key that is the row id: a clustered one of one integer column."""

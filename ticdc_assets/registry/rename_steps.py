@@ -38,7 +38,8 @@ class Move:
 def moves_of(parts: Iterable[RegisteredDdl], tables: KnownTables) -> list[Move]:
     """Return the steps of renames; a part that does not say its names has none."""
     moves = [move for part in parts if (move := _move(part, tables)) is not None]
-    return [_identified(move, moves, tables) for move in moves]
+    known = _tables_meant(moves, tables)
+    return [replace(move, table_id=known.get(move.table_id)) for move in _with_ids(moves)]
 
 
 def _move(part: RegisteredDdl, tables: KnownTables) -> Move | None:
@@ -80,23 +81,38 @@ def _move(part: RegisteredDdl, tables: KnownTables) -> Move | None:
     return Move(part=part, old=old, new=new, table_id=table_id, notes=notes)
 
 
-def _identified(move: Move, moves: Sequence[Move], tables: KnownTables) -> Move:
-    """Return a move with the id of its table, as far as ids and names tell it together."""
-    cited = {other.table_id for other in moves}
-    if move.table_id is not None:
-        if tables.identified(move.table_id) is None:
-            # An id that is new here is that of the table of its name, unless that one moves too.
-            named = tables.find(move.old)
-            if named is not None and named.table_id not in cited:
-                return replace(move, table_id=named.table_id)
-        return move
-    if move.part.event.schema is None:
-        return move
-    # The name in the middle of a cyclic rename was sent without an id: the step that leaves it
-    # has the id.
-    leaving = {
-        other.table_id
-        for other in moves
-        if folded(other.old) == folded(move.new) and other.table_id is not None
-    }
-    return replace(move, table_id=leaving.pop()) if len(leaving) == 1 else move
+def _with_ids(moves: Sequence[Move]) -> list[Move]:
+    """Return steps with the ids that other steps of the statement have of the same table.
+
+    The name in the middle of a cyclic rename was sent without an id: the step that leaves it has
+    the id.
+    """
+    result: list[Move] = []
+    for move in moves:
+        leaving = {
+            other.table_id
+            for other in moves
+            if folded(other.old) == folded(move.new) and other.table_id is not None
+        }
+        lacks_id = move.table_id is None and move.part.event.schema is not None
+        if lacks_id and len(leaving) == 1:
+            move = replace(move, table_id=leaving.pop())
+        result.append(move)
+    return result
+
+
+def _tables_meant(moves: Sequence[Move], tables: KnownTables) -> dict[int | None, int]:
+    """Return for each id that was sent the id by which the history knows the table.
+
+    An id that is new here is that of the table of its name, unless that one is renamed too: an
+    EXCHANGE PARTITION or a TRUNCATE that no message told gave it another one.
+    """
+    cited = {move.table_id for move in moves}
+    meant: dict[int | None, int] = {}
+    for move in moves:
+        if move.table_id is None or tables.identified(move.table_id) is not None:
+            continue
+        named = tables.find(move.old)
+        if named is not None and named.table_id not in cited:
+            meant.setdefault(move.table_id, named.table_id)
+    return {table_id: meant.get(table_id, table_id) for table_id in cited if table_id is not None}

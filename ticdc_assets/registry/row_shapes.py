@@ -47,6 +47,7 @@ from ticdc_assets.registry.inferred_columns import (
     BINARY_TWINS,
     CLOCK_LENGTHS,
     FIXED_LENGTHS,
+    HIDDEN_COLUMNS,
     LABELLED_TYPES,
     ROW_ID,
     TEXT_TYPES,
@@ -117,7 +118,7 @@ def merged(schema: TableSchema, shape: RowShape, *, version: int) -> TableSchema
         done.add(sent.name)
         old = sent.name if sent.name in places else free.pop(sent.name.lower(), None)
         if old is None:
-            after.setdefault(previous, []).append(_proven(sent, sized=sized))
+            after.setdefault(previous, []).append(_new_column(sent, sized=sized))
         else:
             if old != sent.name:
                 renamed[old] = sent.name
@@ -212,6 +213,13 @@ def _proven(sent: SentColumn, *, sized: bool) -> ColumnSchema:
         return column
     scale = numbers[1] if len(numbers) > 1 and mysql_type in _SCALED else 0
     return replace(column, length=numbers[0], decimal=scale)
+
+
+def _new_column(sent: SentColumn, *, sized: bool) -> ColumnSchema:
+    """Return the column that a table has if `sent` is the first that is known of it."""
+    column = _proven(sent, sized=sized)
+    hidden = HIDDEN_COLUMNS.get(sent.name)
+    return column if hidden is None or not _agrees(hidden, sent, sized=sized) else hidden
 
 
 _SCALED: Final = frozenset({"decimal", "float", "double"})

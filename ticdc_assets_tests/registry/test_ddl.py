@@ -81,6 +81,16 @@ STATEMENTS: list[tuple[str, DdlAction, str | None, list[str]]] = [
     ("alter database comment collate utf8mb4_bin", DdlAction.ALTER_DATABASE, "comment", []),
     ("alter database ttl character set gbk", DdlAction.ALTER_DATABASE, "ttl", []),
     ("alter database d read only = 1", DdlAction.ALTER_DATABASE, "d", []),
+    (
+        "CREATE DATABASE `d` ACTIVE_ACTIVE = 'ON' SOFTDELETE = RETENTION 7 DAY",
+        DdlAction.CREATE_DATABASE,
+        "d",
+        [],
+    ),
+    ("ALTER DATABASE `d` SOFTDELETE = 'OFF'", DdlAction.ALTER_DATABASE, "d", []),
+    ("alter database softdelete 'OFF'", DdlAction.ALTER_DATABASE, None, []),
+    ("alter database active_active='ON' softdelete='OFF'", DdlAction.ALTER_DATABASE, None, []),
+    ("alter database softdelete charset utf8mb4", DdlAction.ALTER_DATABASE, "softdelete", []),
     ("drop table t", DdlAction.DROP_TABLE, None, ["t"]),
     ("DROP TABLE IF EXISTS a, `b`.`c`, d RESTRICT", DdlAction.DROP_TABLE, None, ["a", "b.c", "d"]),
     ("drop temporary tables x.y cascade", DdlAction.DROP_TABLE, "x", ["x.y"]),
@@ -291,6 +301,29 @@ CHANGES: list[tuple[str, str]] = [
         "other ttl; other ttl_enable; other ttl_job_interval",
     ),
     ("remove ttl", "other"),
+    (
+        "ttl=c + interval 1 day softdelete=retention 7 day, add softdelete int",
+        "other ttl; other softdelete_retention; add_column softdelete",
+    ),
+    (
+        "SOFTDELETE_JOB_ENABLE = 'ON' SOFTDELETE_JOB_INTERVAL = '24h'",
+        "other softdelete_job_enable; other softdelete_job_interval",
+    ),
+    (
+        "softdelete job interval 0, softdelete='OFF'",
+        "other softdelete_job_interval; other softdelete",
+    ),
+    ("active_active='ON', drop active_active", "other active_active; drop_column active_active"),
+    ("AFFINITY = 'none', add affinity int", "other affinity; add_column affinity"),
+    ("secondary_engine = null, sequence = 1", "other secondary_engine; other sequence"),
+    ("COMMENT = _UTF8MB4'x', add comment int", "other comment; add_column comment"),
+    ("add unique u (a) /*T![global_index] GLOBAL */ COMMENT _UTF8MB4'x'", "add_index u"),
+    (
+        "add index i (a) pre_split_regions = (between (1) and (9) regions 4) invisible",
+        "add_index i",
+    ),
+    ("first partition less than (5) if exists, cache", "partition; other"),
+    ("last partition less than (5) no_write_to_binlog", "partition"),
     ("placement policy = set default", "other placement_policy"),
     ("convert to character set utf8mb4 collate utf8mb4_bin", "convert_charset"),
     ("convert to charset default", "convert_charset"),
@@ -727,6 +760,112 @@ DEFAULTS: list[tuple[str, DefaultKind, LiteralForm | None, str | None]] = [
 ]
 
 
+RESTORED: list[tuple[str, str]] = [
+    # Texts as TiDB's parser writes them.
+    ("`a` VARCHAR(9) DEFAULT _UTF8MB4'x' COMMENT 'y'", "x"),
+    ("`a` VARCHAR(9) CHARACTER SET UTF8MB4 COLLATE utf8mb4_bin DEFAULT _UTF8MB4'a''b'", "a'b"),
+    ("`a` SET('x','y') DEFAULT _UTF8MB4'x,y' COMMENT _UTF8MB4'z'", "x,y"),
+    ("`a` DOUBLE DEFAULT -1.5e-07", "-1.5e-07"),
+    ("`a` VECTOR(3) DEFAULT _UTF8MB4'[1,2,3]'", "[1,2,3]"),
+    ("`a` BIGINT DEFAULT NEXTVAL(`d`.`s`)", "NEXTVAL(`d`.`s`)"),
+    (
+        "`a` CHAR(7) DEFAULT DATE_FORMAT(CURRENT_TIMESTAMP(), _UTF8MB4'%Y-%m')",
+        "DATE_FORMAT(CURRENT_TIMESTAMP(), _UTF8MB4'%Y-%m')",
+    ),
+]
+
+
+@pytest.mark.parametrize(("sql", "default"), RESTORED, ids=[row[0][:40] for row in RESTORED])
+def test_defaults_of_restored_texts(sql: str, default: str) -> None:
+    (created,) = understood(f"CREATE TABLE `t` ({sql},`b` INT) COMMENT = _UTF8MB4'x'").columns[:1]
+    (added,) = understood(f"ALTER TABLE `t` ADD COLUMN {sql} AFTER `b`").changes
+    for definition in (created, added.column):
+        assert definition is not None
+        assert definition.default is not None
+        assert definition.default.value == default
+
+
+OPTIONS: list[tuple[str, dict[str, str]]] = [
+    (
+        "ACTIVE_ACTIVE = 'ON' SOFTDELETE = RETENTION 7 DAY",
+        {"active_active": "ON", "softdelete_retention": "7 DAY"},
+    ),
+    (
+        "softdelete retention 7 day softdelete_job_interval '24h' softdelete_job_enable 'ON'",
+        {
+            "softdelete_retention": "7 day",
+            "softdelete_job_interval": "24h",
+            "softdelete_job_enable": "ON",
+        },
+    ),
+    (
+        "engine=innodb /*T![active_active] ACTIVE_ACTIVE='ON' */ "
+        "/*T![softdelete] SOFTDELETE=RETENTION 30 MINUTE */ comment='x'",
+        {
+            "engine": "innodb",
+            "active_active": "ON",
+            "softdelete_retention": "30 MINUTE",
+            "comment": "x",
+        },
+    ),
+    (
+        "SOFTDELETE RETENTION = 7 DAY, ENGINE=InnoDB",
+        {"softdelete_retention": "7 DAY", "engine": "InnoDB"},
+    ),
+    ("softdelete='OFF' charset utf8mb4", {"softdelete": "OFF", "charset": "utf8mb4"}),
+    (
+        "TTL = `c` + INTERVAL 1 DAY ACTIVE_ACTIVE='ON' SOFTDELETE='ON'",
+        {"ttl": "`c` + INTERVAL 1 DAY", "active_active": "ON", "softdelete": "ON"},
+    ),
+    (
+        "/*T![ttl] TTL = `c` + INTERVAL '1:1' DAY_HOUR */ /*T![ttl] TTL_ENABLE = 'OFF' */",
+        {"ttl": "`c` + INTERVAL '1:1' DAY_HOUR", "ttl_enable": "OFF"},
+    ),
+    (
+        "/*T![affinity] AFFINITY = 'table' */ /*T![auto_id_cache] AUTO_ID_CACHE = 1 */ "
+        "/*T![placement] PLACEMENT POLICY = `p` */ /*T! SHARD_ROW_ID_BITS = 4 */",
+        {
+            "affinity": "table",
+            "auto_id_cache": "1",
+            "placement_policy": "p",
+            "shard_row_id_bits": "4",
+        },
+    ),
+    (
+        "STATS_BUCKETS=9 STATS_SAMPLE_RATE=0.5 STATS_COL_LIST='a,b' STATS_AUTO_RECALC=DEFAULT",
+        {
+            "stats_buckets": "9",
+            "stats_sample_rate": "0.5",
+            "stats_col_list": "a,b",
+            "stats_auto_recalc": "DEFAULT",
+        },
+    ),
+    (
+        "SEQUENCE = 0 TRANSACTIONAL = 1 ENGINE_ATTRIBUTE = '{}' SECONDARY_ENGINE = NULL",
+        {
+            "sequence": "0",
+            "transactional": "1",
+            "engine_attribute": "{}",
+            "secondary_engine": "NULL",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("sql", "expected"), OPTIONS, ids=[row[0][:40] for row in OPTIONS])
+@pytest.mark.parametrize("tail", ["", " PARTITION BY HASH (a) PARTITIONS 2", " AS SELECT 1"])
+def test_options_of_a_table(sql: str, expected: dict[str, str], tail: str) -> None:
+    columns = "softdelete int primary key, active_active int, affinity int"
+    statement = understood(f"create table softdelete ({columns}) {sql}{tail}")
+    assert {option.name: option.value for option in statement.options} == expected
+    assert [column.name for column in statement.columns] == [
+        "softdelete",
+        "active_active",
+        "affinity",
+    ]
+    assert (statement.partitioning is not None) == tail.startswith(" PARTITION")
+
+
 @pytest.mark.parametrize(
     ("sql", "kind", "form", "value"), DEFAULTS, ids=[row[0] for row in DEFAULTS]
 )
@@ -870,6 +1009,13 @@ UNPARSED: list[tuple[str, DdlAction, str]] = [
     ("create table t (a int comment 'x", DdlAction.CREATE_TABLE, "(a int comment 'x"),
     ("alter table t add column", DdlAction.ALTER_TABLE, "add column"),
     ("alter table t frobnicate 'x', drop a", DdlAction.ALTER_TABLE, "frobnicate 'x'"),
+    (
+        "alter table t softdelete retention 7, drop a",
+        DdlAction.ALTER_TABLE,
+        "softdelete retention 7",
+    ),
+    ("alter table t softdelete job, drop a", DdlAction.ALTER_TABLE, "softdelete job"),
+    ("create table t (a int) softdelete", DdlAction.CREATE_TABLE, "softdelete"),
     ("alter table t drop a, , drop b", DdlAction.ALTER_TABLE, ","),
     ("alter table t drop a,", DdlAction.ALTER_TABLE, ""),
     ("alter table t exchange partition p", DdlAction.ALTER_TABLE, "exchange partition p"),

@@ -261,6 +261,26 @@ def test_new_columns_stand_after_the_one_sent_before_them() -> None:
     assert [column.name for column in schema.columns] == ["a", "b", "x", "y", "c", "d"]
 
 
+def test_columns_that_tidb_adds_itself_have_their_types() -> None:
+    made = of(
+        flagged(
+            ("id", "int", HANDLE | PRIMARY),
+            ("_tidb_softdelete_time", "timestamp", NULLABLE | BINARY),
+            ("_tidb_origin_ts", "bigint", NULLABLE | BINARY | UNSIGNED),
+            ("at", "timestamp", NULLABLE | BINARY),
+        )
+    )
+    assert [(item.name, item.decimal, item.unsigned) for item in made.columns] == [
+        ("id", 0, False),
+        ("_tidb_softdelete_time", 6, False),
+        ("_tidb_origin_ts", 0, True),
+        ("at", -1, False),
+    ]
+    # A user's column of this name is of the type that rows have.
+    other = of(flagged(("_tidb_softdelete_time", "int", NULLABLE)))
+    assert other.columns[0].mysql_type == "int"
+
+
 def test_what_a_row_does_not_say_is_kept() -> None:
     shape = replace(shape_of(TABLE), partial=True)
     wider = RowShape(columns=(*shape.columns, SentColumn("new", "int", BINARY | NULLABLE)))
