@@ -146,7 +146,7 @@ class MessageForm:
             schema: the table's schema, as `schema` returned it.
         """
         if self._format in _WITH_CHECKSUMS and self._options.checksums:
-            row = replace(row, checksum=self._checksum(row, schema, is_split=committed.is_split))
+            row = replace(row, checksum=self._checksum(row, committed))
         if self._format is WireFormat.SIMPLE_JSON:
             return row
         row = replace(row, shape=self._shape(schema))
@@ -238,12 +238,13 @@ class MessageForm:
     def _sent_ts(self, commit_ts: int) -> int:
         return from_physical_ms(physical_ms(commit_ts)) if self._es_only else commit_ts
 
-    def _checksum(self, row: RowChange, schema: TableSchema, *, is_split: bool) -> Checksum:
+    def _checksum(self, row: RowChange, committed: CommittedRow) -> Checksum:
         def of(image: Image | None) -> int:
             # The halves of a split update share one checksum, and each of them zeroes its side.
-            if image is None or is_split:
+            if image is None or committed.is_split:
                 return 0
-            checksum = row_checksum(schema, image, self._timezone)
+            # It is over the columns by their ids, whatever the order of the schema that is sent.
+            checksum = row_checksum(committed.schema, image, self._timezone)
             if checksum is None:
                 raise ValueError(f"no checksum of a row of {row.database}.{row.table}")
             return checksum

@@ -10,6 +10,7 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from ticdc_assets.schemas import ColumnFlag, TableSchema
 from ticdc_assets.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock
 from ticdc_assets.simulator.commits import CommittedDdl, CommittedTransaction
+from ticdc_assets.simulator.dialects import Dialect
+from ticdc_assets.simulator.restoring import restored
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.stored_table import Key, TableName
 from ticdc_assets.simulator.upstream import Upstream
@@ -39,7 +42,7 @@ from ticdc_assets_tests.simulator.builders import (
 )
 from ticdc_assets_tests.simulator.large_messages import LargeMessages
 from ticdc_assets_tests.simulator.odd_changefeed import OddFeedOptions
-from ticdc_assets_tests.simulator.variants import PLAIN, VARIANTS, Variant, rows_of, shuffled
+from ticdc_assets_tests.simulator.variants import OLD, PLAIN, VARIANTS, Variant, rows_of, shuffled
 
 ZONE = "Asia/Shanghai"
 
@@ -164,16 +167,18 @@ def test_rows_say_what_their_format_says(variant: Variant) -> None:
     assert deletes
 
 
-@pytest.mark.parametrize("name", ["open-protocol", "craft"])
+@pytest.mark.parametrize("name", ["open-protocol", "open-protocol-snappy", "craft"])
 def test_statements_have_the_numbers_of_tidb(name: str) -> None:
-    upstream = shop(1, steps=120, steps_per_ddl=2)
+    upstream, variant = shop(1, steps=120, steps_per_ddl=2), VARIANTS[name]
     sent = [
         (event.sql, event.action_code)
-        for place, event in VARIANTS[name].events(VARIANTS[name].changefeed(upstream).tick())
+        for place, event in variant.events(variant.changefeed(upstream).tick())
         if isinstance(event, DdlEvent) and place.partition == 0
     ]
     ddl = [event for c in upstream.history if isinstance(c, CommittedDdl) for event in c.events]
-    assert sent == [(event.sql, event.action_code) for event in ddl]
+    is_new = variant.dialect is Dialect.TICDC
+    texts = [restored(event.sql) if is_new else event.sql for event in ddl]
+    assert sent == list(zip(texts, (event.action_code for event in ddl), strict=True))
     codes = {event.action_code for event in ddl}
     assert codes == {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 14, 15, 61}
 
@@ -460,24 +465,29 @@ def canal_layouts(records: Iterable[tuple[bytes | None, bytes | None]]) -> Itera
 
 
 @pytest.mark.parametrize(
-    ("name", "folder", "layouts", "scenarios"),
+    ("variant", "folder", "layouts"),
     [
-        ("open-protocol", "open", open_layouts, ("shop", "types")),
-        ("canal-json", "canal-json", canal_layouts, ("shop", "types")),
-        ("canal-json-plain", "canal-json-plain", canal_layouts, ("shop", "types")),
+        (PLAIN["open-protocol"], "open", open_layouts),
+        (OLD["open-protocol"], "open", open_layouts),
+        (PLAIN["canal-json"], "canal-json", canal_layouts),
+        (OLD["canal-json"], "canal-json", canal_layouts),
+        (OLD["canal-json-plain"], "canal-json-plain", canal_layouts),
+        (VARIANTS["canal-json-compatible"], "canal-json-compat", canal_layouts),
     ],
 )
 @pytest.mark.thorough
 def test_messages_look_like_those_of_the_real_encoders(
     golden_dir: Callable[..., Path],
-    name: str,
+    golden_new_dir: Callable[..., Path],
+    variant: Variant,
     folder: str,
     layouts: Callable[[Iterable[tuple[bytes | None, bytes | None]]], Iterator[str]],
-    scenarios: tuple[str, ...],
 ) -> None:
+    find = golden_new_dir if variant.dialect is Dialect.TICDC else golden_dir
+
     def golden() -> Iterator[tuple[bytes | None, bytes | None]]:
-        for scenario in scenarios:
-            with gzip.open(golden_dir(folder, scenario) / "messages.jsonl.gz", "rt") as lines:
+        for scenario in ("shop", "types"):
+            with gzip.open(find(folder, scenario) / "messages.jsonl.gz", "rt") as lines:
                 for line in map(json.loads, lines):
                     key, value = (
                         None if line[part] is None else base64.b64decode(line[part])
@@ -485,6 +495,7 @@ def test_messages_look_like_those_of_the_real_encoders(
                     )
                     yield key or None, value
 
-    changefeed: StandInChangefeed = PLAIN[name].changefeed(shop(1, steps=300, steps_per_ddl=3))
+    plain = replace(variant, compression=Compression.NONE)
+    changefeed: StandInChangefeed = plain.changefeed(shop(1, steps=300, steps_per_ddl=3))
     ours = set(layouts((record.key, record.value) for record in changefeed.tick()))
     assert ours - set(layouts(golden())) == set()

@@ -9,7 +9,7 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.events import Event, Watermark
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.dialects import MessageOptions
+from ticdc_assets.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.tso import es_cut, from_physical_ms, physical_ms
@@ -27,6 +27,11 @@ class Variant:
     wire_format: WireFormat
     messages: MessageOptions = field(default_factory=MessageOptions)
     compression: Compression = Compression.NONE
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of its messages."""
+        return dialect_of(self.wire_format, self.messages.dialect)
 
     @property
     def es_only(self) -> bool:
@@ -112,7 +117,13 @@ PLAIN = {
     **{str(wire_format): Variant(wire_format) for wire_format in WireFormat},
     "canal-json-plain": Variant(WireFormat.CANAL_JSON, MessageOptions(tidb_extension=False)),
 }
-"""One of each kind of message."""
+"""One of each kind of message, of the new TiCDC where it has the format."""
+
+OLD = {
+    name: replace(variant, messages=replace(variant.messages, dialect=Dialect.TIFLOW))
+    for name, variant in PLAIN.items()
+}
+"""The same of the old TiCDC."""
 
 SIMPLE = PLAIN["simple-json"]
 
@@ -124,23 +135,33 @@ VARIANTS = {
         WireFormat.SIMPLE_JSON, MessageOptions(checksums=True), Compression.LZ4
     ),
     "simple-avro-checksums-snappy": Variant(
-        WireFormat.SIMPLE_AVRO, MessageOptions(checksums=True), Compression.SNAPPY
+        WireFormat.SIMPLE_AVRO,
+        MessageOptions(dialect=Dialect.TIFLOW, checksums=True),
+        Compression.SNAPPY,
     ),
     # Simple knows neither option and ignores them.
-    "simple-json-cut": Variant(WireFormat.SIMPLE_JSON, _CUT),
-    "open-protocol-cut-lz4": Variant(WireFormat.OPEN_PROTOCOL, _CUT, Compression.LZ4),
-    "open-protocol-snappy": Variant(WireFormat.OPEN_PROTOCOL, compression=Compression.SNAPPY),
-    "canal-json-compatible": Variant(
-        WireFormat.CANAL_JSON, MessageOptions(content_compatible=True), Compression.SNAPPY
+    "simple-json-cut": Variant(WireFormat.SIMPLE_JSON, replace(_CUT, dialect=Dialect.TIFLOW)),
+    "open-protocol-cut-lz4": Variant(
+        WireFormat.OPEN_PROTOCOL, replace(_CUT, batched_creates=True), Compression.LZ4
     ),
-    "canal-json-cut-lz4": Variant(WireFormat.CANAL_JSON, _CUT, Compression.LZ4),
+    "open-protocol-snappy": Variant(
+        WireFormat.OPEN_PROTOCOL, MessageOptions(dialect=Dialect.TIFLOW), Compression.SNAPPY
+    ),
+    "canal-json-compatible": Variant(
+        WireFormat.CANAL_JSON,
+        MessageOptions(content_compatible=True, batched_creates=True),
+        Compression.SNAPPY,
+    ),
+    "canal-json-cut-lz4": Variant(
+        WireFormat.CANAL_JSON, replace(_CUT, dialect=Dialect.TIFLOW), Compression.LZ4
+    ),
     "canal-json-plain-cut": Variant(
         WireFormat.CANAL_JSON, replace(_CUT, tidb_extension=False, content_compatible=True)
     ),
     # Of the two, Craft knows the cut of deletes only.
     "craft-cut": Variant(WireFormat.CRAFT, _CUT),
 }
-"""All options of all formats, each at least once."""
+"""All options of all formats, each at least once, and each format in both dialects."""
 
 
 def shuffled(
