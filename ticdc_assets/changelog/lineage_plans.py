@@ -23,13 +23,14 @@ from ticdc_assets.changelog.plan import (
     HandoverPart,
     MirrorPlan,
     RowGroup,
+    TableName,
 )
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.isolation import Failure
 from ticdc_assets.registry.column_order import ColumnOrders
 from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff, unknown_defaults
-from ticdc_assets.schemas import schema_to_json
+from ticdc_assets.schemas import TableSchema, schema_to_json
 
 
 class LineagePlans:
@@ -37,6 +38,10 @@ class LineagePlans:
 
     def __init__(self, groups: Sequence[RowGroup], cut_ts: int, orders: ColumnOrders) -> None:
         self._partial = [group for group in groups if group.partial]
+        self._shaped: dict[TableName, list[RowGroup]] = {}
+        for group in groups:
+            if group.shape is not None and not group.shape.partial and not group.partial:
+                self._shaped.setdefault(group.name, []).append(group)
         self._orders = orders
         self._cut_ts = cut_ts
         self._finished: dict[Lineage, MirrorPlan] = {}
@@ -86,6 +91,7 @@ class LineagePlans:
             ]
             steps.append(step)
         caveats += self._partial_caveats(lineage)
+        caveats += self._lacking_caveats(lineage, versions)
         handover = self._handover(lineage.received)
         if handover is not None:
             inherited = [caveat for part in handover.parts for caveat in part.plan.caveats]
@@ -160,6 +166,45 @@ class LineagePlans:
                 for part in received.parts
             ),
         )
+
+    def _lacking_caveats(self, lineage: Lineage, versions: Sequence[TableSchema]) -> list[Caveat]:
+        """Caveat a table some of whose row changes lack a column that others have.
+
+        A column selector that was set later, or a DROP COLUMN that was not seen: such rows have
+        NULL, but nothing says that the value is.
+        """
+        numbers = [schema.version for schema in versions]
+        since: dict[str, int] = {}
+        sent: set[str] = (
+            set() if lineage.exported is None else {column.name for column in versions[0].columns}
+        )
+        for name in {(item.database, item.table) for item in lineage.bindings}:
+            for group in self._shaped.get(name, ()):
+                # Rows are there for certain at both ends of a group; in between the name may have
+                # been that of another table.
+                ends = [
+                    ts
+                    for ts in (group.min_ts, group.max_ts)
+                    if lineage.floor_ts < ts <= self._cut_ts and lineage.bound_between(name, ts, ts)
+                ]
+                if group.shape is None or not ends:
+                    continue
+                names = {column.name for column in group.shape.columns}
+                sent |= names
+                # A row at the commit ts of a DDL was committed before it.
+                schema = versions[max(bisect_left(numbers, ends[0]) - 1, 0)]
+                for column in schema.columns:
+                    if not column.virtual and column.name not in names:
+                        since[column.name] = min(since.get(column.name, ends[0]), ends[0])
+        left = {column.name for column in versions[-1].columns}
+        return [
+            Caveat(
+                reason=f"row changes lack column {name!r}: its value in their rows is not known",
+                since_ts=ts,
+            )
+            for name, ts in sorted(since.items())
+            if name in sent and name in left
+        ]
 
     def _partial_caveats(self, lineage: Lineage) -> list[Caveat]:
         """Caveat a table some of whose row changes were sent as their handle key alone."""
