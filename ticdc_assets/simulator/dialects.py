@@ -19,10 +19,6 @@ class Dialect(StrEnum):
     TICDC = "ticdc"
 
 
-DIALECTS = tuple(dialect.value for dialect in (Dialect.TICDC, Dialect.TIFLOW))
-"""The names of the dialects, the default first."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageOptions:
     """Options of TiCDC that change what a message holds; a format without an option ignores it.

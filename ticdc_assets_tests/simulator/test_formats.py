@@ -178,7 +178,9 @@ def test_statements_have_the_numbers_of_tidb(name: str) -> None:
     ddl = [event for c in upstream.history if isinstance(c, CommittedDdl) for event in c.events]
     is_new = variant.dialect is Dialect.TICDC
     texts = [restored(event.sql) if is_new else event.sql for event in ddl]
-    assert sent == list(zip(texts, (event.action_code for event in ddl), strict=True))
+    # The renames of one statement end in a semicolon in the new dialect.
+    assert [text.rstrip(";") for text, _ in sent] == texts
+    assert [code for _, code in sent] == [event.action_code for event in ddl]
     codes = {event.action_code for event in ddl}
     assert codes == {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 14, 15, 61}
 
@@ -464,6 +466,11 @@ def canal_layouts(records: Iterable[tuple[bytes | None, bytes | None]]) -> Itera
             yield f"column {types[name]} {code}"
 
 
+def canal_members(records: Iterable[tuple[bytes | None, bytes | None]]) -> Iterator[str]:
+    """Yield layouts without the types of columns, whose sizes are in them."""
+    return (line for line in canal_layouts(records) if not line.startswith("column "))
+
+
 @pytest.mark.parametrize(
     ("variant", "folder", "layouts"),
     [
@@ -472,7 +479,7 @@ def canal_layouts(records: Iterable[tuple[bytes | None, bytes | None]]) -> Itera
         (PLAIN["canal-json"], "canal-json", canal_layouts),
         (OLD["canal-json"], "canal-json", canal_layouts),
         (OLD["canal-json-plain"], "canal-json-plain", canal_layouts),
-        (VARIANTS["canal-json-compatible"], "canal-json-compat", canal_layouts),
+        (VARIANTS["canal-json-compatible"], "canal-json-compat", canal_members),
     ],
 )
 @pytest.mark.thorough
