@@ -30,7 +30,7 @@ from dataclasses import replace
 from typing import Final
 
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Op, RowChange
-from ticdc_assets.schemas import TableSchema
+from ticdc_assets.schemas import NO_TABLE_ID, TableSchema
 from ticdc_assets.simulator.actions import ActionCode
 from ticdc_assets.simulator.columns import path_sql
 from ticdc_assets.simulator.commits import CommittedDdl
@@ -46,9 +46,6 @@ from ticdc_assets.simulator.ticdc_encoding import (
 from ticdc_assets.simulator.transaction import CommittedRow
 from ticdc_assets.wire import WireFormat, open_protocol, simple_avro
 from ticdc_assets.wire.record import Record
-
-NO_TABLE_ID: Final = -1
-"""The id of a table in the middle of a statement that renames it twice."""
 
 _PARTITION: Final = re.compile(r" EXCHANGE PARTITION `((?:[^`]|``)+)` WITH TABLE ")
 
