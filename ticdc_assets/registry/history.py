@@ -221,9 +221,7 @@ def _exchanged(event: DdlEvent, statement: DdlStatement) -> TableSchema | None:
     if event.schema is None or event.pre_schema is None or exchange_of(statement) is None:
         return None
     other = event.pre_schema
-    return replace(
-        event.schema, database=other.database, table=other.table, table_id=NO_TABLE_ID
-    )
+    return replace(event.schema, database=other.database, table=other.table, table_id=NO_TABLE_ID)
 
 
 def exchange_of(statement: DdlStatement) -> PartitionChange | None:

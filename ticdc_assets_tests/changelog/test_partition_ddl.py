@@ -32,7 +32,11 @@ from ticdc_assets.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets_tests.reference.fold import FoldedTable
 from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
-from ticdc_assets_tests.simulator.partition_changes import DropPartitions, TruncatePartitions
+from ticdc_assets_tests.simulator.partition_changes import (
+    DropPartitions,
+    RemovePartitioning,
+    TruncatePartitions,
+)
 from ticdc_assets_tests.simulator.variants import OLD, PLAIN, Variant, rows_of
 
 # Each format in both dialects; where the rows go is the same in them, so one of the two is enough
@@ -149,6 +153,23 @@ def test_a_table_is_exchanged_twice_and_altered_in_between(variant: Variant) -> 
     found = tables(variant, upstream)
     assert ids(found[P]) == [1, 5, 12, 15, 16, 17, 30]
     assert ids(found[N]) == [13, 14, 41]
+
+
+@every_dialect
+def test_a_table_has_the_name_that_the_partitioned_one_had(variant: Variant) -> None:
+    upstream = started()
+    divided = ("d", "divided")
+    upstream.rename_table(P, divided)
+    upstream.create_table_like(P, divided)
+    upstream.alter_partitions(P, RemovePartitioning())
+    put(upstream, P, (2, 3))
+    upstream.exchange_partition(divided, "p0", P)
+    # The id of the partition and the version of the other table are those of rows of this name
+    # from before.
+    put(upstream, P, (6,))
+    put(upstream, divided, (7,))
+    found = tables(variant, upstream)
+    assert (ids(found[P]), ids(found[divided])) == ([1, 5, 6], [2, 3, 7, 12, 15, 30])
 
 
 @every_format

@@ -164,6 +164,19 @@ VARIANTS = {
 """All options of all formats, each at least once, and each format in both dialects."""
 
 
+def variant_of(wire_format: WireFormat, seed: int) -> Variant:
+    """Return a variant of a format in one of its dialects, with options that change no rows."""
+    rng = random.Random(f"{wire_format} {seed}")
+    if wire_format is WireFormat.CRAFT or rng.random() < 0.5:
+        return Variant(wire_format, MessageOptions(dialect=Dialect.TIFLOW))
+    options = MessageOptions(
+        dialect=Dialect.TICDC,
+        batched_creates=rng.random() < 0.5,
+        output_row_key=rng.random() < 0.5,
+    )
+    return Variant(wire_format, options)
+
+
 def shuffled(
     events: Iterable[tuple[Coordinates, Event]], seed: int = 0
 ) -> list[tuple[Coordinates, Event]]:
