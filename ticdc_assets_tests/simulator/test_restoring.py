@@ -97,7 +97,8 @@ def meaning(statement: DdlStatement) -> str:
     )
     # Expressions are there as they are written.
     text = repr(told).replace("_UTF8MB4", "")
-    return text.replace("CURRENT_TIMESTAMP", "current_timestamp")
+    text = text.replace("CURRENT_TIMESTAMP", "current_timestamp")
+    return text.replace("current_timestamp()", "current_timestamp")
 
 
 @pytest.mark.thorough
