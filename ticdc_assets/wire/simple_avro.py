@@ -52,7 +52,7 @@ Not handled: compressed values, which are refused as what they are here, bytes o
 import binascii
 import math
 from base64 import b64encode
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -396,7 +396,7 @@ def _encoded(event: Event, *, ticdc: bool) -> bytes:
         raise ValueError("Simple Avro needs a build time")
     sent = fields_from_event(event)
     if isinstance(event, RowChange):
-        sent |= _row_fields(event, _BRANCHES_OF_TICDC if ticdc else _BRANCHES)
+        sent |= _row_fields(event, ticdc=ticdc)
     kind = MessageType(sent["type"])
     wrapper = "DML" if kind in OPS else "DDL" if kind in _DDL_WORDS else kind.value
     for field in FIELDS[kind]:
@@ -409,14 +409,13 @@ def _encoded(event: Event, *, ticdc: bool) -> bytes:
     written = {
         name: _WRITERS[name](value) if name in _WRITERS else value for name, value in sent.items()
     }
-    scaled = _SCALED_OF_TICDC if ticdc else _SCALED
     for name in sent.keys() & {"tableSchema", "preTableSchema"}:
-        written[name] = _schema_fields(sent[name], scaled)
+        written[name] = _schema_fields(sent[name], ticdc=ticdc)
     PAYLOADS[wrapper].write(out, written)
     return bytes(out)
 
 
-def _row_fields(row: RowChange, branches: Mapping[ColumnKind, int]) -> dict[str, Any]:
+def _row_fields(row: RowChange, *, ticdc: bool) -> dict[str, Any]:
     """Return the fields of a row that only its shape can write, or that zero leaves out."""
     if row.table_id is None or row.schema_version is None or row.es_only:
         raise ValueError("Simple Avro needs a table id, a schema version and a commit ts")
@@ -426,9 +425,7 @@ def _row_fields(row: RowChange, branches: Mapping[ColumnKind, int]) -> dict[str,
         "tableID": row.table_id,
         "schemaVersion": row.schema_version,
         **{
-            name: {
-                column: _branch(columns, column, item, branches) for column, item in image.items()
-            }
+            name: {key: _branch(columns, key, item, ticdc=ticdc) for key, item in image.items()}
             for name, image in images.items()
             if image is not None
         },
@@ -462,10 +459,7 @@ def _check(sent: Mapping[str, Any], field: Field) -> None:
 
 
 def _branch(
-    columns: Mapping[str, ColumnSchema],
-    name: str,
-    value: PhysicalValue,
-    branches: Mapping[ColumnKind, int],
+    columns: Mapping[str, ColumnSchema], name: str, value: PhysicalValue, *, ticdc: bool
 ) -> tuple[int, Any]:
     """Return the branch of a value and what is written there."""
     column = columns.get(name)
@@ -474,7 +468,7 @@ def _branch(
     if value is None:
         return NULL, None
     kind = kind_of(column)
-    branch = branches[kind]
+    branch = STRING if ticdc and kind is ColumnKind.BIT else _BRANCHES[kind]
     if kind is ColumnKind.INTEGER and base_type(column) == "bigint" and is_unsigned(column):
         branch = UNSIGNED
     if isinstance(value, ZonedTimestamp) is not (branch == ZONED):
@@ -537,13 +531,6 @@ _BRANCHES: Final[Mapping[ColumnKind, int]] = {
 }
 """The branch of each kind of column; BIGINT UNSIGNED has its own."""
 
-_BRANCHES_OF_TICDC: Final[Mapping[ColumnKind, int]] = {**_BRANCHES, ColumnKind.BIT: STRING}
-"""The same of the new TiCDC."""
-
-_SCALED: Final = frozenset({ColumnKind.DECIMAL})
-_SCALED_OF_TICDC: Final = frozenset({ColumnKind.DECIMAL, ColumnKind.TIMESTAMP})
-"""Kinds whose schemas say `decimal`."""
-
 _SIGNED: Final = frozenset(
     {
         ColumnKind.INTEGER,
@@ -557,20 +544,21 @@ _SIGNED: Final = frozenset(
 """Kinds whose schemas say `unsigned` and `zerofill`."""
 
 
-def _schema_fields(schema: TableSchema, scaled: Collection[ColumnKind]) -> dict[str, Any]:
+def _schema_fields(schema: TableSchema, *, ticdc: bool) -> dict[str, Any]:
     json_form = schema_to_json(schema)
     return {
         "database": schema.database,
         "table": schema.table,
         "tableID": schema.table_id,
         "version": schema.version,
-        "columns": [_column_fields(column, scaled) for column in schema.columns],
+        "columns": [_column_fields(column, ticdc=ticdc) for column in schema.columns],
         "indexes": json_form["indexes"],
     }
 
 
-def _column_fields(column: ColumnSchema, scaled: Collection[ColumnKind]) -> dict[str, Any]:
+def _column_fields(column: ColumnSchema, *, ticdc: bool) -> dict[str, Any]:
     kind = kind_of(column)
+    scaled = kind is ColumnKind.DECIMAL or (ticdc and kind is ColumnKind.TIMESTAMP)
     signed, labelled = kind in _SIGNED, kind in (ColumnKind.ENUM, ColumnKind.SET)
     return {
         "name": column.name,
@@ -579,7 +567,7 @@ def _column_fields(column: ColumnSchema, scaled: Collection[ColumnKind]) -> dict
             "charset": column.charset,
             "collate": column.collation,
             "length": column.length,
-            "decimal": column.decimal if kind in scaled else None,
+            "decimal": column.decimal if scaled else None,
             "elements": column.elements if labelled else None,
             "unsigned": column.unsigned if signed else None,
             "zerofill": column.zerofill if signed else None,
