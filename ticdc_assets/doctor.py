@@ -22,14 +22,21 @@ from typing import Any, Final, cast
 
 import yaml
 
+from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import Changefeed, Settings, Writer, lake_path
 from ticdc_assets.engine.class_archive import find_archive, make_archive
 from ticdc_assets.engine.lake_jars import lake_jars
 from ticdc_assets.engine.paths import LakePaths, changefeeds_in
-from ticdc_assets.errors import ConfigError, LakeDamagedError, PrerequisiteError
+from ticdc_assets.errors import (
+    ConfigError,
+    LakeDamagedError,
+    PrerequisiteError,
+    StoreUnavailableError,
+)
 from ticdc_assets.isolation import first_sentence
 from ticdc_assets.jars import Progress, spark_jars
 from ticdc_assets.machine import nearest_existing
+from ticdc_assets.names import joined_name
 from ticdc_assets.observe.alerting import understands
 from ticdc_assets.preflight import (
     Check,
@@ -81,6 +88,7 @@ def run_checks(
                 progress(f"checking the tables of {changefeed.name}")
             paths = LakePaths(root=settings.lake, changefeed=changefeed.name)
             checks += [*check_tables(paths), *check_lease(paths, changefeed.writer)]
+            checks += check_rows(paths)
             if progress is not None:
                 progress(f"checking the source of {changefeed.name}")
             checks += check_source(changefeed, lake=settings.lake if can_read else None)
@@ -396,6 +404,67 @@ def check_tables(paths: LakePaths) -> list[Check]:
         )
         for error in damages
     ]
+
+
+def check_rows(paths: LakePaths) -> list[Check]:
+    """Say which mirrors may lack rows of before the changefeed, and which rows are in none.
+
+    An empty list where no cut was published yet, or where it cannot be read: `check_tables` says
+    so.
+    """
+    # Arrow is imported with it, which takes a while.
+    from ticdc_assets.pipeline.cuts import newest_cut
+
+    try:
+        cut = newest_cut(paths)
+    except (LakeDamagedError, StoreUnavailableError):
+        return []
+    if cut is None:
+        return []
+    feed, needed = paths.changefeed, "all rows of each table"
+    findings: dict[str, list[str]] = {}
+    for mirror in cut.mirrors:
+        for caveat in mirror.caveats:
+            if caveat.startswith(LACKS_EARLIER):
+                findings.setdefault(caveat, []).append(joined_name(mirror.database, mirror.table))
+    checks = [
+        Check(
+            name=f"rows {feed}",
+            ok=False,
+            vital=False,
+            found=f"{', '.join(tables)}: {caveat}",
+            needed=needed,
+            fix=f"export them with Dumpling and run: ticdc-assets seed {feed} EXPORT; tables that "
+            "had no rows when the changefeed began are named in `complete_tables`",
+        )
+        for caveat, tables in findings.items()
+    ]
+    created = [item for item in cut.held if item.mirror_id is None]
+    if created:
+        names = dict.fromkeys(joined_name(item.database, item.table) for item in created)
+        count = sum(item.rows for item in created)
+        checks.append(
+            Check(
+                name=f"rows {feed}",
+                ok=False,
+                vital=False,
+                found=f"{count} held rows of tables that no message created: {', '.join(names)}",
+                needed=needed,
+                fix=f"export these tables with Dumpling and run: ticdc-assets seed {feed} EXPORT",
+            )
+        )
+    checks += [
+        Check(
+            name=f"rows {feed}",
+            ok=False,
+            vital=False,
+            found=item.sentence,
+            needed="row changes that are applied, held or in quarantine",
+            fix=f"run: ticdc-assets status {feed}",
+        )
+        for item in cut.unaccounted
+    ]
+    return checks or [Check(name=f"rows {feed}", ok=True, found="all are known", needed=needed)]
 
 
 def _check_truncation(paths: LakePaths) -> list[Check]:

@@ -101,4 +101,10 @@ def moment_text(cut: int, *, es_only: bool) -> str:
     return str(cut)
 
 
+def time_with_tso(tso: int, *, es_only: bool = False) -> str:
+    """Return the time of a TSO with the TSO after it; without it where there are no TSO."""
+    time = f"{to_datetime(tso):%Y-%m-%d %H:%M:%S} UTC"
+    return time if es_only else f"{time} (TSO {tso})"
+
+
 _DIGITS = re.compile("[0-9]+")

@@ -1,19 +1,21 @@
-"""The rows that cite a schema version: to which tables they belong, and which are held.
+"""The groups of rows: to which tables they belong, and which are held.
 
 In: the groups of rows, the schemas, and the tables of a plan while it is being built. Out: each
 table has the versions that its own rows cite, the groups that wait for a schema (`held`) and those
-that lie in its time under a version that is not its own (`wrong_version`). Groups of no table are
-returned.
+that lie in its time under a version that is not its own (`wrong_version`). Rows of a time in which
+no table had their name are returned, whatever they cite: nobody takes them, so they are held.
 Nothing is read from elsewhere: the same groups and tables give the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from ticdc_assets.changelog.lineages import (
     Lineage,
     name_of,
 )
 from ticdc_assets.changelog.plan import (
+    Binding,
     HeldGroup,
     RowGroup,
     TableName,
@@ -23,6 +25,19 @@ from ticdc_assets.registry.history import (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untaken:
+    """Groups of rows that cite a name while no table has it.
+
+    Attributes:
+        held: groups all of whose rows do so.
+        strays: groups some of whose rows may do so: others lie in the time of a table.
+    """
+
+    held: tuple[HeldGroup, ...]
+    strays: tuple[HeldGroup, ...]
+
+
 def attach_groups(
     groups: Sequence[RowGroup],
     history: SchemaHistory,
@@ -30,8 +45,8 @@ def attach_groups(
     *,
     lineages: Sequence[Lineage],
     snapshots: Sequence[Lineage],
-) -> list[HeldGroup]:
-    """Give each group to the tables it lies in; return the held ones of no table.
+) -> Untaken:
+    """Give each group to the tables it lies in; return what lies in no table's time.
 
     Args:
         groups: the row changes in numbers, by the commit ts where they begin.
@@ -50,7 +65,6 @@ def attach_groups(
             made_by.setdefault((name_of(schema), version), set()).add(lineage.mirror_id)
         for name in {(item.database, item.table) for item in lineage.bindings}:
             by_name.setdefault(name, []).append(lineage)
-    unbound: list[HeldGroup] = []
     unknown: list[tuple[RowGroup, list[Lineage]]] = []
     for group in groups:
         if group.schema_version is None:
@@ -102,16 +116,69 @@ def attach_groups(
             if group.schema_version not in lineage.versions
             and min(group.max_ts, cut_ts) > lineage.held_above
         ]
-        alive = [lineage for lineage in waiting if lineage.alive]
-        if alive:
-            alive[0].held.append(held)
-        elif not lying_in:
-            unbound.append(held)
-        for snapshot in waiting:
-            if snapshot in past:
-                # So that its digest differs from the one it has when the schema is there.
-                snapshot.held.append(held)
-    return unbound
+        for lineage in waiting:
+            # A snapshot too, so that its digest differs from the one when the schema is there.
+            if lineage.alive or lineage in past:
+                lineage.held.append(held)
+    return _untaken(groups, cut_ts, lineages)
+
+
+def _untaken(groups: Iterable[RowGroup], cut_ts: int, lineages: Iterable[Lineage]) -> Untaken:
+    """Return the rows of times in which no table had their name, one group a time and version."""
+    bindings: dict[TableName, list[Binding]] = {}
+    for lineage in lineages:
+        for item in lineage.bindings:
+            bindings.setdefault((item.database, item.table), []).append(item)
+    free: dict[TableName, list[tuple[int, int]]] = {}
+    held: dict[tuple[TableName, int | None, int], HeldGroup] = {}
+    strays: dict[tuple[TableName, int | None, int], HeldGroup] = {}
+    for group in groups:
+        spans = free.get(group.name)
+        if spans is None:
+            spans = free[group.name] = _free_spans(bindings.get(group.name, ()), cut_ts)
+        last_ts = min(group.max_ts, cut_ts)
+        for first, last in spans:
+            if first > last_ts or last < group.min_ts:
+                continue
+            is_whole = first <= group.min_ts and last_ts <= last
+            found = HeldGroup(
+                database=group.database,
+                table=group.table,
+                schema_version=group.schema_version,
+                min_ts=max(first, group.min_ts),
+                max_ts=group.max_ts if is_whole else min(last, last_ts),
+                rows=group.rows,
+            )
+            into, key = held if is_whole else strays, (group.name, group.schema_version, first)
+            into[key] = _joined(found, into.get(key))
+    # Where some are not certain, all of the time are counted together.
+    for key in strays.keys() & held.keys():
+        strays[key] = _joined(strays[key], held.pop(key))
+    return Untaken(held=tuple(held.values()), strays=tuple(strays.values()))
+
+
+def _free_spans(bindings: Iterable[Binding], until_ts: int) -> list[tuple[int, int]]:
+    """Return the first and last commit ts of each time up to `until_ts` that no binding covers."""
+    spans: list[tuple[int, int]] = []
+    covered_ts = -1
+    for item in sorted(bindings, key=lambda item: item.after_ts):
+        if item.after_ts > covered_ts:
+            spans.append((covered_ts + 1, item.after_ts))
+        covered_ts = max(covered_ts, until_ts if item.until_ts is None else item.until_ts)
+    if covered_ts < until_ts:
+        spans.append((covered_ts + 1, until_ts))
+    return spans
+
+
+def _joined(group: HeldGroup, other: HeldGroup | None) -> HeldGroup:
+    if other is None:
+        return group
+    return replace(
+        group,
+        min_ts=min(group.min_ts, other.min_ts),
+        max_ts=max(group.max_ts, other.max_ts),
+        rows=group.rows + other.rows,
+    )
 
 
 def _held_group(group: RowGroup, version: int) -> HeldGroup:

@@ -120,8 +120,9 @@ class HeldGroup:
     Attributes:
         database: database cited.
         table: table cited.
-        schema_version: schema version cited. Either it is not known, or it is one that the table
-            did not have when the rows were committed (`MirrorPlan.wrong_version`).
+        schema_version: schema version cited; None if the format has none. It is not known, or the
+            table did not have it when the rows were committed (`MirrorPlan.wrong_version`), or no
+            table had the name then (`Plan.held`, `Plan.strays`).
         min_ts: lowest commit ts.
         max_ts: highest commit ts.
         rows: how many there are between them, at most.
@@ -129,7 +130,7 @@ class HeldGroup:
 
     database: str
     table: str
-    schema_version: int
+    schema_version: int | None
     min_ts: int
     max_ts: int
     rows: int
@@ -197,6 +198,15 @@ class Handover:
 LACKS_EXPORT = "incomplete: rows that did not change since are in an export only, at TSO"
 """Begin of the caveat of a mirror that lacks the rows of an export above the cut."""
 
+LACKS_EARLIER = "rows from before "
+"""Begin of the caveat of a mirror that may lack rows of before the changefeed."""
+
+
+def lacks_rows(caveats: Iterable[str]) -> bool:
+    """Return whether a caveat says that whole rows of a table are missing, or may be."""
+    return any(caveat.startswith((LACKS_EXPORT, LACKS_EARLIER)) for caveat in caveats)
+
+
 SeededTable: TypeAlias = tuple[str, str, int]
 """(database, table, number of the seed): what the rows of an export cite."""
 
@@ -248,9 +258,14 @@ class MirrorPlan:
         exported: the rows of an export that it has at `floor_ts`, None for none.
         incomplete_until: TSO of an export above the cut without which rows are missing, None if
             none is known.
+        is_whole: whether all of its rows are known: a message created or emptied the table, or it
+            begins with an export. Else rows of before the changefeed may be missing.
         digest: hash over everything above that decides how rows become the mirror.
         earlier: the table before `floor_ts`, None if it began then; of no account to the mirror.
         past_digest: hash over this digest and those of all that came before.
+        reads_shapes: whether rows are not read right without their shapes: values are spelled by
+            other flags than those of their columns, or images are damaged; of no account to what
+            the mirror is, as each row says it by itself.
     """
 
     mirror_id: str
@@ -270,9 +285,11 @@ class MirrorPlan:
     handover: Handover | None = None
     exported: ExportedRows | None = None
     incomplete_until: int | None = field(default=None, compare=False)
+    is_whole: bool = field(default=True, compare=False)
     digest: str
     earlier: "MirrorPlan | None" = field(default=None, compare=False, repr=False)
     past_digest: str = ""
+    reads_shapes: bool = field(default=False, compare=False)
 
     @property
     def name(self) -> TableName:
@@ -374,11 +391,13 @@ class Plan:
     Attributes:
         cut_ts: the TSO.
         mirrors: by (database, table).
-        held: held groups that belong to no mirror: tables known only from held rows.
+        held: groups of rows that cite a name while no table has it: tables that no message created.
         ignored: DDL that has no effect on mirrors, by action (views, databases, unknown text).
         failed: tables that exist and whose plan could not be made, by (database, table).
         gone: names of tables that do not exist any more, through time.
         exported_above: names that exports above the cut have rows of, with the lowest TSO of these.
+        strays: groups like `held` some of whose rows may lie in the time of a table: how many are
+            held, if any, a count of the rows says.
     """
 
     cut_ts: int
@@ -388,6 +407,7 @@ class Plan:
     failed: tuple[FailedPlan, ...] = ()
     gone: tuple[Binding, ...] = ()
     exported_above: tuple[tuple[TableName, int], ...] = ()
+    strays: tuple[HeldGroup, ...] = ()
 
     def of_tables(self, wanted: Callable[[str, str], bool]) -> "Plan":
         """Return the plan of some tables: those whose database and name at the cut are wanted.
@@ -398,6 +418,7 @@ class Plan:
             self,
             mirrors=tuple(item for item in self.mirrors if wanted(item.database, item.table)),
             held=tuple(item for item in self.held if wanted(item.database, item.table)),
+            strays=tuple(item for item in self.strays if wanted(item.database, item.table)),
             failed=tuple(item for item in self.failed if wanted(item.database, item.table)),
         )
 

@@ -50,6 +50,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.isolation import Failure, attempted
+from ticdc_assets.names import joined_name
 from ticdc_assets.registry.column_order import ColumnOrders
 from ticdc_assets.registry.ddl_parts import name_in_text
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind
@@ -117,7 +118,7 @@ class _Builder:
             met = self._meet_rows(met, commit_ts)
             self._apply_ddls(list(together))
         self._meet_rows(met, self._cut_ts)
-        held = attach_groups(
+        untaken = attach_groups(
             self._groups,
             self._history,
             self._cut_ts,
@@ -141,7 +142,8 @@ class _Builder:
         return Plan(
             cut_ts=self._cut_ts,
             mirrors=tuple(sorted(mirrors, key=lambda mirror: mirror.name)),
-            held=tuple(held),
+            held=untaken.held,
+            strays=untaken.strays,
             ignored=tuple(sorted(self._ignored.items())),
             failed=tuple(sorted(failed, key=lambda item: (item.database, item.table))),
             gone=tuple(
@@ -156,7 +158,7 @@ class _Builder:
     def _attempt(self, lineage: Lineage) -> MirrorPlan | Failure:
         """Return the plan of one table; what is wrong with it is wrong with that table alone."""
         return attempted(
-            lambda: self._plans.finish(lineage), f"the plan of {'.'.join(lineage.name)}"
+            lambda: self._plans.finish(lineage), f"the plan of {joined_name(*lineage.name)}"
         )
 
     # Rows -------------------------------------------------------------------------------------

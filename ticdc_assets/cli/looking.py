@@ -322,7 +322,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
                 shown_text(table.table),
                 str(table.rows) if table.has_mirror else "no mirror",
                 lag_text(table.lag_seconds, is_finished=item.ending is not None),
-                shown_text(table.verdict.sentence),
+                shown_text(table.brief),
             )
         print_table(worst)
 
@@ -332,7 +332,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
 @reported_errors
 def tables(changefeed: str, as_json: bool) -> None:
-    """List the mirrors of CHANGEFEED at the newest cut."""
+    """List the mirrors of CHANGEFEED at the newest cut, and tables known from rows only."""
     from ticdc_assets.observe.status_reading import read_status
     from ticdc_assets.observe.wording import lag_text
     from ticdc_assets.reading.mirrors import list_mirrors
@@ -358,7 +358,7 @@ def tables(changefeed: str, as_json: bool) -> None:
                         ],
                         "applied_ts": item.applied_ts,
                         "moment": item.moment,
-                        "path": str(item.path),
+                        "path": None if item.path is None else str(item.path),
                         "version": item.version,
                         "incomplete": item.incomplete,
                         "damaged": None if item.damaged is None else str(item.damaged),
@@ -385,7 +385,7 @@ def tables(changefeed: str, as_json: bool) -> None:
         damaged = [] if item.damaged is None else [f"damaged: {item.damaged.finding}"]
         listing.add_row(
             *map(shown_text, (item.database, item.table, ", ".join(item.key) or "none")),
-            str(item.rows),
+            str(item.rows) if item.status.has_mirror else "no mirror",
             lag_text(item.status.lag_seconds, is_finished=status.ending is not None),
             shown_text("; ".join([*damaged, item.status.verdict.sentence])),
         )

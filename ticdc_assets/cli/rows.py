@@ -23,6 +23,7 @@ from ticdc_assets.cli.printing import print_json, print_rows
 from ticdc_assets.config import Changefeed, load_settings
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.names import joined_name
 
 if TYPE_CHECKING:
     from ticdc_assets.reading.as_of import TableRows
@@ -90,7 +91,7 @@ def show(
     if output == "csv":
         _print_csv(columns, values)
         return
-    print_rows(f"{database}.{table}", columns, list(values), found.rows)
+    print_rows(joined_name(database, table), columns, list(values), found.rows)
 
 
 def _print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, str | None]]) -> None:
@@ -123,7 +124,7 @@ def _show_versions(
             print_json(json.dumps(version, ensure_ascii=False))
         return
     if not versions:
-        click.echo(f"{name[0]}.{name[1]} never had a row with the key {key}", err=True)
+        click.echo(f"{joined_name(*name)} never had a row with the key {key}", err=True)
         return
     own = ("op", "valid_from", "valid_from_time", "valid_to", "valid_to_time", "ended_by")
     # A column of the table may have the same name as one of these.
@@ -142,7 +143,7 @@ def _show_versions(
     if output == "csv":
         _print_csv(columns, rows)
         return
-    print_rows(f"{'.'.join(name)}: {key}", columns, rows, len(rows))
+    print_rows(f"{joined_name(*name)}: {key}", columns, rows, len(rows))
 
 
 def _show_deleted(
@@ -173,7 +174,7 @@ def _show_deleted(
     if output == "csv":
         _print_csv(columns, rows)
         return
-    print_rows(f"{'.'.join(name)}, deleted rows too", columns, rows, len(rows))
+    print_rows(f"{joined_name(*name)}, deleted rows too", columns, rows, len(rows))
 
 
 @main.command()
@@ -261,7 +262,7 @@ def _table_at(
         return published_table(LazySession(), paths, mirror)
     found = AsOf(LazySession(), paths, feed, tso_as_of(paths, as_of)).table(database, table)
     for warning in found.warnings:
-        note(f"{database}.{table}: {warning}")
+        note(f"{joined_name(database, table)}: {warning}")
     return found
 
 

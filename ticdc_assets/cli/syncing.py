@@ -7,15 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ticdc_assets.cli.base import checked_moment, failure_of, feed_of, main, note, reported_errors
+from ticdc_assets.cli.base import (
+    checked_moment,
+    end_with,
+    failure_of,
+    feed_of,
+    main,
+    note,
+    reported_errors,
+)
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import KafkaSource, Settings, load_settings
 from ticdc_assets.garbage import pass_over_all
+from ticdc_assets.names import joined_name
+from ticdc_assets.observe.wording import listed
 from ticdc_assets.tso import cut_of
 
 if TYPE_CHECKING:
     from ticdc_assets.cli.quiet_sync import QuietSync
+    from ticdc_assets.pipeline.cuts import Cut
 
 
 @main.command()
@@ -76,9 +87,10 @@ def sync(
 
 
 def _follow(settings: Settings, name: str, seconds: float | None) -> None:
-    settings.changefeed(name)
+    _, paths = feed_of(settings, name)
     end_progress_lines()
     from ticdc_assets.defs.run import run_follow
+    from ticdc_assets.pipeline.cuts import newest_cut
 
     run_follow(
         settings,
@@ -86,6 +98,7 @@ def _follow(settings: Settings, name: str, seconds: float | None) -> None:
         seconds=math.inf if seconds is None else seconds,
         say=lambda text: click.echo(f"{name}: {text}"),
     )
+    end_with(account_failures(name, newest_cut(paths)))
 
 
 def _sync_one(settings: Settings, name: str, until: str | None, max_records: int | None) -> None:
@@ -115,6 +128,7 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
         if quiet is not None:
             for line in quiet_lines(name, quiet):
                 click.echo(line)
+            end_with(account_failures(name, quiet.status.cut))
             return
     from ticdc_assets.defs.run import run_sync
 
@@ -124,6 +138,31 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
         click.echo(line)
     if last is not None:
         last.keep(None if report.applying.cut is None else report.applying.cut.number)
+    end_with(sync_failures(name, report))
+
+
+def sync_failures(name: str, report: Any) -> Iterable[str]:
+    """Yield why a sync that ended well is a failure all the same, a sentence each."""
+    landing, decoding = report.landing, report.decoding
+    if landing.records and decoding.quarantined and not sum(decoding.changes.values()):
+        yield (
+            f"{name}: all {landing.records:,} records that landed went to quarantine: `format`, "
+            "`compression` or `claim_check` of the changefeed may be wrong. Run `ticdc-assets "
+            f"doctor`, correct the changefeeds file, and run: ticdc-assets redrive {name}"
+        )
+    yield from account_failures(name, report.applying.cut)
+
+
+def account_failures(name: str, cut: "Cut | None") -> Iterable[str]:
+    """Yield that row changes of a cut are not accounted for, if some are not."""
+    tables = [] if cut is None else cut.unaccounted
+    if tables:
+        count = sum(item.unaccounted for item in tables)
+        names = listed(joined_name(item.database, item.table) for item in tables)
+        yield (
+            f"{name}: {count:,} row changes of {names} are in no mirror, neither held nor in "
+            f"quarantine: see check changes_accounted in `ticdc-assets status {name}`"
+        )
 
 
 def quiet_lines(name: str, quiet: "QuietSync") -> Iterable[str]:
@@ -168,10 +207,15 @@ def applied_lines(name: str, report: Any) -> Iterable[str]:
 
 
 def _cut_lines(name: str, cut: Any) -> Iterable[str]:
-    held = sum(item.rows for item in cut.held)
-    if held:
-        since = min(item.since for item in cut.held)
-        yield f"{name}: {held} rows wait for their schema, since {since:%Y-%m-%d %H:%M:%S} UTC"
+    for created, what in ((True, "their schema"), (False, "a table that no message created")):
+        held = [item for item in cut.held if (item.mirror_id is not None) == created]
+        if held:
+            since = min(item.since for item in held)
+            names = listed(dict.fromkeys(joined_name(it.database, it.table) for it in held))
+            yield (
+                f"{name}: {sum(item.rows for item in held)} rows wait for {what}, since "
+                f"{since:%Y-%m-%d %H:%M:%S} UTC: {names}"
+            )
     if cut.replays or cut.late:
         yield f"{name}: {cut.replays} replayed rows ignored, {cut.late} late rows folded in"
     if cut.unplaced:
@@ -186,7 +230,7 @@ def _cut_lines(name: str, cut: Any) -> Iterable[str]:
     for account in cut.unaccounted:
         yield f"{name}: not accounted for: {account.sentence}"
     incomplete = [
-        f"{item.database}.{item.table}"
+        joined_name(item.database, item.table)
         for item in cut.mirrors
         if item.incomplete and not item.failed
     ]

@@ -9,6 +9,7 @@ from ticdc_assets.cli.base import feed_of, main, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument, table_arguments
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
+from ticdc_assets.names import joined_name
 
 if TYPE_CHECKING:
     from ticdc_assets.services.verifying import Verification
@@ -63,7 +64,7 @@ def _print_verification(found: "Verification") -> None:
     for item in found.mirrors:
         if item.examples:
             shown = f"{len(item.examples)} of {item.counts.total} rows that differ"
-            title = f"{item.database}.{item.table}: {shown}"
+            title = f"{joined_name(item.database, item.table)}: {shown}"
             print_row_differences(title, item.examples, other="rebuilt")
     for text in (*found.differences, *found.notes()):
         click.echo(f"{found.changefeed}: {shown_text(text)}")

@@ -36,7 +36,7 @@ from ticdc_assets.config.reading import (
     unexpected,
 )
 from ticdc_assets.config.sources import FROM_ENV, MODEL, CaptureSource, Source, read_source
-from ticdc_assets.config.table_choice import ALL_TABLES, TableChoice
+from ticdc_assets.config.table_choice import ALL_TABLES, TableChoice, parts_of
 from ticdc_assets.cron import cron_mistake
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire.compression import Compression, supports
@@ -129,7 +129,7 @@ def _tables(value: Any, _: ValidationInfo) -> TableChoice:
 
 
 def _table_pattern(value: Any) -> str:
-    database, _, table = value.partition(".") if isinstance(value, str) else ("", "", "")
+    database, table = parts_of(value) if isinstance(value, str) else ("", "")
     if not database or not table:
         raise unexpected("database.table, in which * stands for any characters", value)
     return value
@@ -510,6 +510,13 @@ class Changefeed:
         default=None,
         description="TSO that the changefeed was created with (TiCDC's `start-ts`), for tables "
         "that are seeded from an export; without it, the first watermark is used",
+    )
+
+    complete_tables: Tables = Field(
+        default=TableChoice(),
+        description="tables that had no rows when the changefeed began, so that all of their rows "
+        "are in the source without a seed: `all`, or a list of `database.table` with `*` for any "
+        "characters; none. A table that a message creates or empties needs no entry",
     )
 
     ended: Annotated[bool | None, flag] = Field(

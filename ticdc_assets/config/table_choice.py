@@ -11,6 +11,7 @@ from typing import Final
 from pydantic.dataclasses import dataclass
 
 from ticdc_assets.config.sources import MODEL
+from ticdc_assets.names import split_name
 
 
 @dataclass(frozen=True, slots=True, config=MODEL)
@@ -18,7 +19,8 @@ class TableChoice:
     """Some tables of a changefeed.
 
     Args:
-        patterns: `database.table`; in both parts `*` stands for any characters.
+        patterns: `database.table`; in both parts `*` stands for any characters. A part with a dot
+            in it is in backquotes.
     """
 
     patterns: tuple[str, ...] = ()
@@ -29,13 +31,23 @@ class TableChoice:
     def includes(self, database: str, table: str) -> bool:
         """Return whether a table is one of them; case does not matter, as it does not upstream."""
         return any(
-            _like(database, pattern.partition(".")[0]) and _like(table, pattern.partition(".")[2])
-            for pattern in self.patterns
+            _like(database, own_database) and _like(table, own_table)
+            for own_database, own_table in map(parts_of, self.patterns)
         )
 
 
 ALL_TABLES: Final = TableChoice(("*.*",))
 """Every table."""
+
+
+@lru_cache(maxsize=1024)
+def parts_of(pattern: str) -> tuple[str, str]:
+    """Return the patterns of the database and of the table, empty where there is none."""
+    found = split_name(pattern)
+    if found is None:
+        database, _, table = pattern.partition(".")
+        found = (database, table)
+    return found
 
 
 def _like(name: str, pattern: str) -> bool:

@@ -53,6 +53,7 @@ from ticdc_assets.defs.table_schemas import (
     schema_registry_columns,
 )
 from ticdc_assets.errors import ConfigError, NotFoundError, TicdcError
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.cuts import Cut, require_cut
 from ticdc_assets.pipeline.mirrors import apply_changes
@@ -430,7 +431,7 @@ def _common(names: FeedNames) -> _Common:
 
 def _require_tables(cut: Cut, tables: Iterable[tuple[str, str]]) -> None:
     missing = [
-        f"{database}.{table}"
+        joined_name(database, table)
         for database, table in sorted(tables)
         if cut.mirror(database, table) is None
     ]

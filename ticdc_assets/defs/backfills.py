@@ -22,6 +22,7 @@ from ticdc_assets.defs.partitions import DAY_FORMAT, partition_of, ranges_of
 from ticdc_assets.defs.run import execute, open_instance
 from ticdc_assets.defs.steps import LOCK_PATIENCE_SECONDS, steps_of
 from ticdc_assets.errors import ConfigError, NotFoundError
+from ticdc_assets.names import joined_name
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.pipeline.landing import landed_days
@@ -155,7 +156,11 @@ def named_mirror(cut: Cut, text: str) -> MirrorCut:
         ConfigError: it may mean several, since names have dots or percent signs in them.
     """
     exact = [item for item in cut.mirrors if partition_of(item.database, item.table) == text]
-    named = [item for item in cut.mirrors if f"{item.database}.{item.table}" == text]
+    named = [
+        item
+        for item in cut.mirrors
+        if text in (joined_name(item.database, item.table), f"{item.database}.{item.table}")
+    ]
     found = {(item.database, item.table): item for item in [*exact, *named]}
     if len(found) == 1:
         (mirror,) = found.values()

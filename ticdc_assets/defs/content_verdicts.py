@@ -11,6 +11,7 @@ from ticdc_assets.defs.metadata import Metadata, tso_metadata
 from ticdc_assets.defs.table_schemas import table_of
 from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.names import joined_name
 from ticdc_assets.observe.wording import LISTED, listed
 from ticdc_assets.services.diffing import SourceDifference
 from ticdc_assets.services.seeding import SeedBalance
@@ -82,7 +83,7 @@ def judge_keys(found: KeyCounts | None) -> CheckVerdict:
 def _repeated_text(item: RepeatedKeys) -> str:
     keys = ", ".join(f"({_key_of(example.key)}) {example.rows} times" for example in item.examples)
     more = f" and {item.keys - len(item.examples)} more" if item.keys > len(item.examples) else ""
-    return f"{item.database}.{item.table}: {keys}{more}"
+    return f"{joined_name(item.database, item.table)}: {keys}{more}"
 
 
 def _key_of(key: Mapping[str, str | None]) -> str:
@@ -154,7 +155,7 @@ def judge_rebuild(found: Verification | None) -> CheckVerdict:
 
 def _told(mirror: VerifiedMirror) -> str:
     """Return how a mirror differs, and its first row that differs."""
-    text = f"{mirror.database}.{mirror.table}: {'; '.join(mirror.findings())}"
+    text = f"{joined_name(mirror.database, mirror.table)}: {'; '.join(mirror.findings())}"
     for record in _row_records(mirror)[:1]:
         columns = f" in {record['columns']}" if record["columns"] else ""
         text += f" (first {record['row']}: {record['key']}{columns})"
@@ -181,7 +182,7 @@ def judge_seeds(found: Sequence[SeedBalance]) -> CheckVerdict:
     """Judge whether all landed rows of exports were seeded or are in quarantine."""
     if not found:
         return CheckVerdict(passed=True, description="No table was seeded from an export.")
-    lost = [item for item in found if item.lost]
+    lost = [item for item in found if item.lost or (item.quarantined and not item.rows)]
     quarantined = [item for item in found if item.quarantined]
     metadata: Metadata = {
         "tables": dg.MetadataValue.int(len(found)),
@@ -196,7 +197,10 @@ def judge_seeds(found: Sequence[SeedBalance]) -> CheckVerdict:
             description=f"All {rows} rows that were landed of {len(found)} tables are seeded.",
             metadata=metadata,
         )
-    texts = [f"{item.database}.{item.table}: {item.sentence}" for item in (*lost, *quarantined)]
+    texts = [
+        f"{joined_name(item.database, item.table)}: {item.sentence}"
+        for item in (*lost, *quarantined)
+    ]
     return CheckVerdict(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR if lost else dg.AssetCheckSeverity.WARN,
@@ -228,7 +232,7 @@ def judge_source(found: SourceDifference) -> CheckVerdict:
                 for row in item.examples
             ],
         )
-    texts = (f"{item.database}.{item.table}: {item.sentence}" for item in differing)
+    texts = (f"{joined_name(item.database, item.table)}: {item.sentence}" for item in differing)
     return CheckVerdict(
         passed=not differing,
         severity=dg.AssetCheckSeverity.ERROR,

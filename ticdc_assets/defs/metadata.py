@@ -15,6 +15,7 @@ import dagster as dg
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.defs.table_schemas import mirror_columns, table_of
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.names import joined_name
 from ticdc_assets.observe.status import ACCOUNT_COUNTS
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics
@@ -158,7 +159,7 @@ def redriving_metadata(redriving: Redriving) -> Metadata:
 
 def seeding_metadata(seeding: Seeding, paths: LakePaths) -> Metadata:
     """Return the metadata of a seeding."""
-    refused = {".".join(name): reason for name, reason in sorted(seeding.refused.items())}
+    refused = {joined_name(*name): reason for name, reason in sorted(seeding.refused.items())}
     return {
         "dagster/uri": dg.MetadataValue.path(str(paths.snapshot_rows)),
         "tso": dg.MetadataValue.text(str(seeding.tso)),
@@ -359,7 +360,7 @@ def _worth_telling(cut: Cut, limit: int) -> list[MirrorCut]:
 
 def left_out_metadata(changed: Sequence[MirrorCut], cut: Cut) -> Metadata:
     """Return tables that changed and are not reported each by itself, in one event's metadata."""
-    names = [f"{item.database}.{item.table}" for item in changed]
+    names = [joined_name(item.database, item.table) for item in changed]
     listed = names[:_NAMES_LISTED]
     return {
         "tables": dg.MetadataValue.int(len(names)),

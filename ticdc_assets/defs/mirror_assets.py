@@ -28,6 +28,7 @@ from ticdc_assets.defs.table_schemas import mirror_columns
 from ticdc_assets.defs.verdicts import CheckVerdict, runbook
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.names import joined_name
 from ticdc_assets.observe.judging import judge_table
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
@@ -94,7 +95,7 @@ class MirrorAssets:
                 },
             )
         for mirror in self.mirrors:
-            table = f"{mirror.database}.{mirror.table}"
+            table = joined_name(mirror.database, mirror.table)
             yield dg.AssetSpec(
                 key=names.mirror(mirror.database, mirror.table),
                 deps=[names.asset("cuts")],
@@ -137,7 +138,7 @@ def mirror_definition(
 ) -> Mapping[str, object]:
     """Return what is known of a mirror before anything is reported of it."""
     return {
-        "dagster/table_name": f"{names.changefeed}.{mirror.database}.{mirror.table}",
+        "dagster/table_name": f"{names.changefeed}.{joined_name(mirror.database, mirror.table)}",
         "dagster/uri": mirror.path(paths).absolute().as_uri(),
         "dagster/column_schema": mirror_columns(mirror),
         COLUMN_LINEAGE: mirror_lineage(names, mirror),

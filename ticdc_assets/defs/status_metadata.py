@@ -12,6 +12,7 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.defs.metadata import Metadata, time_text, tso_metadata
 from ticdc_assets.defs.table_schemas import table_of
 from ticdc_assets.defs.verdicts import CheckVerdict
+from ticdc_assets.names import joined_name
 from ticdc_assets.observe.judging import claims, judge_quarantine
 from ticdc_assets.observe.lag import LagPart
 from ticdc_assets.observe.status import Status
@@ -94,7 +95,7 @@ def _worst_tables(status: Status) -> Metadata:
         return {}
     worst = status.tables[0]
     return {
-        "worst_table": dg.MetadataValue.text(f"{worst.database}.{worst.table}"),
+        "worst_table": dg.MetadataValue.text(joined_name(worst.database, worst.table)),
         "worst_table_lag_seconds": dg.MetadataValue.float(worst.lag_seconds),
         "worst_tables": table_of(
             "database string, table string, lag_seconds float, held int, quarantined int",

@@ -11,6 +11,7 @@ import shlex
 
 from ticdc_assets.engine.paths import HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.errors import LakeDamagedError, StoreUnavailableError
+from ticdc_assets.names import joined_name
 from ticdc_assets.storage.paths import AnyPath, RemotePath
 
 SOURCE_TABLE = "raw_messages"
@@ -40,8 +41,8 @@ def damaged(
         what, shown = _OF_MIRRORS[table.parent.name], f"with id {table.name}"
         repair = "`ticdc-assets doctor` names its table"
         if name is not None:
-            shown = "of " + ".".join(name)
-            command = f"ticdc-assets backfill {feed} --table {shlex.quote('.'.join(name))}"
+            shown = "of " + joined_name(*name)
+            command = f"ticdc-assets backfill {feed} --table {shlex.quote(joined_name(*name))}"
             repair = f"`{command}` makes it again from the change log; the next sync does so too"
         what = f"{what} {shown} of changefeed {feed!r}"
     elif table in (paths.lease, paths.side_lease):

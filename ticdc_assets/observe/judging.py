@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import Changefeed
+from ticdc_assets.names import joined_name
 from ticdc_assets.observe.lag import Lag, LagPart
 from ticdc_assets.observe.status import Ending, Status
-from ticdc_assets.observe.table_status import TableState, TableStatus
+from ticdc_assets.observe.table_status import TableState, TableStatus, by_caveat
 from ticdc_assets.observe.verdicts import Check, Level, Verdict
 from ticdc_assets.observe.wording import duration, listed
 from ticdc_assets.pipeline.agreement import Agreement
@@ -153,7 +155,7 @@ def _worst_text(status: Status, lag: Lag) -> str:
 
 
 def _name(table: TableStatus) -> str:
-    return f"{table.database}.{table.table}"
+    return joined_name(table.database, table.table)
 
 
 def _why_no_cut(status: Status) -> str:
@@ -249,9 +251,10 @@ def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
     """Judge how long row changes have waited for their schema."""
     limits, age = changefeed.checks, status.held_seconds
     if not status.held:
-        return Verdict(sentence="No row waits for its schema.")
+        return Verdict(sentence="No row waits for its schema or for its table.")
+    advice = " ".join(_held_advice(changefeed, status))
     told = listed(
-        f"{item.database}.{item.table} ({item.rows} rows of schema version {item.schema_version}, "
+        f"{joined_name(item.database, item.table)} ({item.rows} rows wait for {item.awaited}, "
         f"for {duration(status.age_seconds(item.since))})"
         for item in status.held
     )
@@ -259,23 +262,35 @@ def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
         return Verdict(
             level=Level.WARN,
             sentence=(
-                f"The source has ended, and rows still wait for their schema: {told}. Their tables "
-                "lack these changes."
+                f"The source has ended, and rows still wait: {told}. Their tables lack these "
+                f"changes. {advice}"
             ),
         )
     level, limit = _beyond(age, limits.held_warn_seconds, limits.held_error_seconds)
     if level is Level.OK:
-        return Verdict(sentence=f"Rows wait for their schema, but not for long yet: {told}.")
+        return Verdict(sentence=f"Rows wait, but not for long yet: {told}.")
     return Verdict(
         level=level,
         sentence=(
-            f"Rows have waited for their schema for {duration(age)} (limit {duration(limit)}): "
-            f"{told}. Their tables lack these changes until the schema arrives. TiCDC repeats it "
-            "in bootstraps while the table changes: send-bootstrap-interval-in-sec and "
-            "send-bootstrap-in-msg-count of its sink must not both be 0. Changing any row of such "
-            "a table upstream may send a bootstrap."
+            f"Rows have waited for {duration(age)} (limit {duration(limit)}): {told}. Their tables "
+            f"lack these changes. {advice}"
         ),
     )
+
+
+def _held_advice(changefeed: Changefeed, status: Status) -> Iterable[str]:
+    """Yield what to do about held rows, a sentence each."""
+    if any(item.schema_version is not None for item in status.held):
+        yield (
+            "TiCDC repeats schemas in bootstraps while a table changes: "
+            "send-bootstrap-interval-in-sec and send-bootstrap-in-msg-count of its sink must not "
+            "both be 0. Changing any row of such a table upstream may send a bootstrap."
+        )
+    if any(item.mirror_id is None for item in status.held):
+        yield (
+            "For a table that no message created, look for its DDL in ddl_history, export it with "
+            f"Dumpling, and run: ticdc-assets seed {changefeed.name} EXPORT"
+        )
 
 
 # Completeness -----------------------------------------------------------------------------------
@@ -289,10 +304,14 @@ def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
     unwell = [item for item in status.tables if item.state is not TableState.COMPLETE]
     # Tables without a mirror come last, others by name.
     unwell.sort(key=lambda item: (not item.has_mirror, item.database, item.table))
-    findings = [f"failed: {item.failed.sentence}" for item in unwell if item.failed is not None] + [
-        f"{_name(item)} ({', '.join((*item.lacking, *item.caveats))})"
+    findings = [f"failed: {item.failed.sentence}" for item in unwell if item.failed is not None]
+    findings += [
+        f"{_name(item)} ({', '.join(item.lacking)})"
         for item in unwell
-        if item.failed is None
+        if item.failed is None and item.lacking
+    ]
+    findings += [
+        f"{caveat} ({listed(map(_name, tables))})" for caveat, tables in by_caveat(unwell).items()
     ]
     if cut.quarantined:
         findings.append(f"{cut.quarantined} records that could not be decoded")
@@ -305,9 +324,25 @@ def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
         sentence=(
             f"Not complete at {cut.moment}: {listed(findings)}. Held changes wait for their schema "
             "(TiCDC repeats it in bootstraps: see send-bootstrap-interval-in-sec). "
-            f"Quarantined changes need a fix and {changefeed.name}_redrive. docs/limitations.md "
-            "explains caveats."
+            f"Quarantined changes need a fix and {changefeed.name}_redrive."
+            f"{_earlier_advice(changefeed, status)} docs/limitations.md explains caveats."
         ),
+    )
+
+
+def _earlier_advice(changefeed: Changefeed, status: Status) -> str:
+    """Return what to do about tables that may lack rows of before the changefeed."""
+    lacking = [
+        item
+        for item in status.tables
+        if any(caveat.startswith(LACKS_EARLIER) for caveat in item.caveats)
+    ]
+    if not lacking:
+        return ""
+    return (
+        " For rows from before the changefeed, export the tables with Dumpling and run "
+        f"`ticdc-assets seed {changefeed.name} EXPORT`; if they had no rows then, name them in "
+        "`complete_tables`."
     )
 
 
@@ -335,7 +370,7 @@ def judge_quarantine(
     return Verdict(sentence=f"Nothing new in quarantine{remaining}.")
 
 
-def _judge_accounts(_: Changefeed, status: Status) -> Verdict:
+def _judge_accounts(changefeed: Changefeed, status: Status) -> Verdict:
     """Judge whether each row change that is new in the newest cut is accounted for."""
     cut = status.cut
     if cut is None:
@@ -353,8 +388,11 @@ def _judge_accounts(_: Changefeed, status: Status) -> Verdict:
         sentence=(
             f"Row changes are missing at {cut.moment}: "
             f"{listed([item.sentence for item in cut.unaccounted])}. They are in change_log and in "
-            "no mirror. This is a bug of this package or of the messages: report it with the "
-            "output of `ticdc-assets decode` for these records."
+            f"no mirror. Fold the table again with `ticdc-assets backfill {changefeed.name} "
+            "--table DATABASE.TABLE`; if it has no mirror, export it with Dumpling and run "
+            f"`ticdc-assets seed {changefeed.name} EXPORT`. If they are still missing, it is "
+            "a bug of this package or of the messages: report it with the output of `ticdc-assets "
+            "decode` for these records."
         ),
     )
 

@@ -184,7 +184,7 @@ class Status:
         return tuple(
             sorted(
                 self.cut.held if self.cut else (),
-                key=lambda item: (item.since, item.database, item.table, item.schema_version),
+                key=lambda item: (item.since, item.order),
             )
         )
 

@@ -3,8 +3,8 @@
 In: the newest cut, and the open rows of the quarantine. Out: a `TableStatus` for each table, the
 furthest behind first. Values only: nothing is read here, so the same cut and faults give the same.
 
-A table is as far behind as the cut, unless row changes of it are held or in quarantine, or its
-mirror could not be made: then it is complete only up to the first of these.
+A table is as far behind as the cut, unless row changes of it are held, in quarantine or not
+accounted for, or its mirror could not be made: then it is complete only up to the first of these.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from ticdc_assets.changelog.plan import LACKS_EXPORT
+from ticdc_assets.changelog.plan import lacks_rows
 from ticdc_assets.observe.verdicts import Level, Verdict
 from ticdc_assets.observe.wording import iso
 from ticdc_assets.pipeline.cuts import Cut, FailedMirror, HeldRows
@@ -37,7 +37,7 @@ class TableStatus:
     Attributes:
         database: its database at the cut.
         table: its name at the cut.
-        mirror_id: stable id of its mirror; None of a table that is known from held rows only.
+        mirror_id: stable id of its mirror; None of a table that is known from rows only.
         has_mirror: False if no cut has made a mirror of it yet.
         rows: rows of the mirror.
         complete_ms: upstream time up to which it has every change, in epoch milliseconds.
@@ -45,6 +45,7 @@ class TableStatus:
         held: row changes that wait for their schema.
         held_since: when the first of them landed.
         quarantined: row changes that did not fit.
+        unaccounted: row changes that are in no mirror, neither held nor in quarantine.
         caveats: reasons why the mirror may differ from its table.
         failed: why the newest cut could not make the mirror; None if it could.
         lenient_casts: values that did not fit when their column was modified, and were cast.
@@ -61,6 +62,7 @@ class TableStatus:
     held: int
     held_since: datetime | None
     quarantined: int = 0
+    unaccounted: int = 0
     caveats: tuple[str, ...] = ()
     failed: FailedMirror | None = None
     lenient_casts: int = 0
@@ -73,11 +75,9 @@ class TableStatus:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has every change up to the cut."""
-        has_all = self.failed is None and not any(
-            caveat.startswith(LACKS_EXPORT) for caveat in self.caveats
-        )
-        return has_all and not self.held and not self.quarantined
+        """Whether it has every row and every change up to the cut."""
+        has_all = self.failed is None and not lacks_rows(self.caveats)
+        return has_all and not (self.held or self.quarantined or self.unaccounted)
 
     @property
     def lacking(self) -> tuple[str, ...]:
@@ -85,13 +85,14 @@ class TableStatus:
         found = [self.failed.sentence] if self.failed is not None else []
         found += [f"{self.held:,} held"] if self.held else []
         found += [f"{self.quarantined:,} quarantined"] if self.quarantined else []
+        found += [f"{self.unaccounted:,} not accounted for"] if self.unaccounted else []
         found += [] if self.has_mirror or self.failed is not None else ["no mirror yet"]
         return tuple(found)
 
     @property
     def state(self) -> TableState:
         """How it is; the worst that can be said."""
-        if self.failed is not None:
+        if self.failed is not None or self.unaccounted:
             return TableState.FAILED
         if not self.is_complete:
             return TableState.INCOMPLETE
@@ -100,11 +101,16 @@ class TableStatus:
     @property
     def verdict(self) -> Verdict:
         """What is to be said of it; a late cut is judged once, and not for each table."""
-        reasons = ", ".join((*self.lacking, *self.caveats))
-        return Verdict(
-            level=_STATE_LEVELS[self.state],
-            sentence=f"{self.state}: {reasons}" if reasons else str(self.state),
-        )
+        return Verdict(level=_STATE_LEVELS[self.state], sentence=self._said(self.caveats))
+
+    @property
+    def brief(self) -> str:
+        """How it is, without the caveats: for lists that name each caveat once."""
+        return self._said(())
+
+    def _said(self, caveats: Iterable[str]) -> str:
+        reasons = ", ".join((*self.lacking, *caveats))
+        return f"{self.state}: {reasons}" if reasons else str(self.state)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as values that JSON has."""
@@ -118,6 +124,7 @@ class TableStatus:
             "held": self.held,
             "held_since": iso(self.held_since),
             "quarantined": self.quarantined,
+            "unaccounted": self.unaccounted,
             "caveats": list(self.caveats),
             "failed": None if self.failed is None else self.failed.as_json(),
             "lenient_casts": self.lenient_casts,
@@ -131,6 +138,15 @@ _STATE_LEVELS = {
     TableState.INCOMPLETE: Level.WARN,
     TableState.FAILED: Level.FAIL,
 }
+
+
+def by_caveat(tables: Iterable[TableStatus]) -> dict[str, list[TableStatus]]:
+    """Return each caveat once, with the tables that have it."""
+    found: dict[str, list[TableStatus]] = {}
+    for table in tables:
+        for caveat in table.caveats:
+            found.setdefault(caveat, []).append(table)
+    return found
 
 
 def table_statuses(
@@ -158,13 +174,17 @@ def table_statuses(
     held: dict[object, list[HeldRows]] = {}
     for rows in cut.held:
         held.setdefault(rows.mirror_id or (rows.database, rows.table), []).append(rows)
+    lost = {(item.database, item.table): item for item in cut.unaccounted}
     failed = {item.mirror_id: item for item in cut.failed}
     cut_ms, last = physical_ms(cut.tso), last_changes or {}
 
     def status(name: tuple[str, str], key: object, *missing_ms: int, **known: Any) -> TableStatus:
         """Return a table that lacks changes since some moments, and since its first held row."""
-        waiting = held.pop(key, [])
-        complete = min(cut_ms, *missing_ms, *(physical_ms(item.min_ts) for item in waiting))
+        waiting = [*held.pop(key, []), *held.pop(name, [])]
+        account = lost.pop(name, None)
+        first = [item.min_ts for item in waiting]
+        first += [] if account is None or account.first_ts is None else [account.first_ts]
+        complete = min(cut_ms, *missing_ms, *map(physical_ms, first))
         return TableStatus(
             database=name[0],
             table=name[1],
@@ -173,7 +193,9 @@ def table_statuses(
             lag_ms=max(0, now_ms - complete),
             held_since=min((item.since for item in waiting), default=None),
             last_change_ts=last.get(name),
-            **dict[str, Any](held=sum(item.rows for item in waiting)) | known,
+            held=sum(item.rows for item in waiting),
+            unaccounted=0 if account is None else account.unaccounted,
+            **known,
         )
 
     tables: list[TableStatus] = []
@@ -189,7 +211,6 @@ def table_statuses(
                 cut_ms,
                 *(physical_ms(tso) for tso in missing if tso is not None),
                 rows=mirror.rows,
-                held=mirror.held,
                 quarantined=mirror.quarantined,
                 caveats=tuple(mirror.caveats),
                 failed=failure,
@@ -203,4 +224,5 @@ def table_statuses(
     for key, (first, *_) in list(held.items()):
         name = (first.database, first.table)
         tables.append(status(name, key, cut_ms, has_mirror=False))
+    tables += [status(name, name, cut_ms, has_mirror=False) for name in list(lost)]
     return tuple(sorted(tables, key=lambda item: (-item.lag_ms, item.database, item.table)))

@@ -3,7 +3,8 @@
 In: the change log, the plan of the cut, and the changes that the cut quarantined. Out: a
 `ChangeAccount` for each table that row changes cite. Row changes are counted by the cited name and
 their commit ts, independently of how mirrors select theirs. So a change that no mirror takes, and
-that is neither held nor excluded nor gone with its table, is *unaccounted*, with coordinates.
+that is neither held nor excluded nor gone with its table, is *unaccounted*, with coordinates. A
+change that cites a name while no table has it is held.
 
     read = applied + waiting + held + quarantined + excluded + superseded + unaccounted
 
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ticdc_assets.changelog.plan import Binding, MirrorPlan, Plan, TableName
+from ticdc_assets.changelog.plan import Binding, HeldGroup, MirrorPlan, Plan, TableName
 from ticdc_assets.pipeline.cuts import ChangeAccount
 from ticdc_assets.rows.rows_of_work import shared_out
 from ticdc_assets.wire.rows import PLACE
@@ -140,20 +141,32 @@ def _claims(
             yield _claim(binding, taken, floor_ts=table.floor_ts)
     for binding in plan.gone:
         yield _claim(binding, _SUPERSEDED)
-    for group in plan.held:
+    for group in (*plan.held, *plan.strays):
         name = (group.database, group.table)
-        taken = _HELD if includes(*name) else _EXCLUDED
-        versions = frozenset({group.schema_version})
-        yield name, _Claim(after_ts=0, until_ts=None, versions=versions, taken=taken)
+        yield (
+            name,
+            _Claim(
+                after_ts=group.min_ts - 1,
+                until_ts=group.max_ts,
+                versions=_cited([group]),
+                taken=_HELD if includes(*name) else _EXCLUDED,
+            ),
+        )
 
 
 def _claims_of(mirror: MirrorPlan, taken: int) -> Iterator[tuple[TableName, _Claim]]:
     """Yield the claims of a mirror and, before them in time, of those that it had rows from."""
     for plan in mirror.sources():
         versions = frozenset(schema.version for schema in plan.versions)
-        held = frozenset(group.schema_version for group in (*plan.held, *plan.wrong_version))
+        held = _cited((*plan.held, *plan.wrong_version))
         for binding in plan.bindings:
             yield _claim(binding, taken, floor_ts=plan.floor_ts, versions=versions, held=held)
+
+
+def _cited(groups: Iterable[HeldGroup]) -> frozenset[int]:
+    """Return the schema versions that held rows cite; those that cite none need none."""
+    versions = (group.schema_version for group in groups)
+    return frozenset(version for version in versions if version is not None)
 
 
 def _claim(

@@ -30,7 +30,7 @@ from ticdc_assets.engine.control import (
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.change_files import Batches, totals_in_files
-from ticdc_assets.pipeline.totals import GROUP_KEY, Totals, greatest, least, merged
+from ticdc_assets.pipeline.totals import GROUP_KEY, NO_TOPIC, Totals, greatest, least, merged
 from ticdc_assets.wire.rows import SNAPSHOT, shape_from_text
 
 GROUPS_SCHEMA = pa.schema(
@@ -183,6 +183,34 @@ class ChangeStatistics:
             if row["kind"] == SNAPSHOT:
                 counts[row["database"], row["table"], row["partition"]] += row["rows"]
         return counts
+
+    def exported_columns(self) -> dict[SeededTable, tuple[frozenset[str], ...]]:
+        """Return the columns of the rows of exports that lack some, by table and seed."""
+        found: dict[SeededTable, set[frozenset[str]]] = {}
+        for row in self.rows:
+            # Also of those that retention removed: mirrors have them.
+            if row["kind"] == SNAPSHOT and row["shape"] is not None:
+                shape = shape_from_text(row["shape"])
+                place = (row["database"], row["table"], row["partition"])
+                names = frozenset(column.name for column in shape.columns)
+                found.setdefault(place, set()).add(names)
+        return {place: tuple(shapes) for place, shapes in found.items()}
+
+    @cached_property
+    def first_ts(self) -> int | None:
+        """A TSO at or above which the changefeed began for certain, None before any message.
+
+        It sends watermarks at or above its start, and rows and DDL above it.
+        """
+        found = [
+            row["min_ts"] - (row["kind"] != "watermark")
+            for row in self.rows
+            if row["kind"] in ("watermark", "row", "ddl")
+            and row["min_ts"] is not None
+            # Not what this package wrote for an export.
+            and row["topic"] != NO_TOPIC
+        ]
+        return min(found, default=None)
 
     @property
     def checksums(self) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ticdc_assets.changelog.plan import LACKS_EXPORT
+from ticdc_assets.changelog.plan import lacks_rows
 from ticdc_assets.config import TableChoice, TableFilter
 from ticdc_assets.engine.control import (
     commit_metadata,
@@ -33,6 +33,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.engine.row_schema import fields_of
 from ticdc_assets.errors import NotFoundError
+from ticdc_assets.names import joined_name
 from ticdc_assets.schemas import TableSchema, schema_from_text
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.tso import cut_of, moment_text
@@ -123,13 +124,8 @@ class MirrorCut:
 
     @property
     def incomplete(self) -> bool:
-        """Whether changes at or below the cut are missing."""
-        return self.held > 0 or self.quarantined > 0 or self.failed or self.lacks_export
-
-    @property
-    def lacks_export(self) -> bool:
-        """Whether rows of an export above the cut are missing."""
-        return any(caveat.startswith(LACKS_EXPORT) for caveat in self.caveats)
+        """Whether changes at or below the cut are missing, or rows are missing or may be."""
+        return self.held > 0 or self.quarantined > 0 or self.failed or lacks_rows(self.caveats)
 
     def path(self, paths: LakePaths) -> AnyPath:
         """Where its Delta table is."""
@@ -176,7 +172,7 @@ class FailedMirror:
         """What people are told."""
         keeps = "it has no rows yet" if self.tso is None else f"its rows are those at {self.tso}"
         return (
-            f"{self.database}.{self.table} could not be made since "
+            f"{joined_name(self.database, self.table)} could not be made since "
             f"{self.since:%Y-%m-%d %H:%M:%S} UTC ({self.reason}); {keeps}, {self.waiting} row "
             "changes wait, and each sync tries again"
         )
@@ -220,8 +216,8 @@ class ChangeAccount:
     def sentence(self) -> str:
         """What people are told where it does not add up."""
         return (
-            f"{self.database}.{self.table}: {self.unaccounted} of {self.read} row changes are "
-            f"neither applied nor held nor in quarantine (topic/partition/offset/index "
+            f"{joined_name(self.database, self.table)}: {self.unaccounted} of {self.read} row "
+            "changes are neither applied nor held nor in quarantine (topic/partition/offset/index "
             f"{', '.join(self.examples)})"
         )
 
@@ -254,13 +250,13 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRows:
-    """Row changes at or below a cut whose schema has not arrived.
+    """Row changes at or below a cut whose schema has not arrived, or whose table nobody created.
 
     Attributes:
         database: database they cite.
         table: table they cite.
-        schema_version: schema version they cite.
-        mirror_id: mirror they will change, None if the table is known only from held rows.
+        schema_version: schema version they cite; None if the format has none.
+        mirror_id: mirror they will change, None if no table had the name at their time.
         rows: how many.
         min_ts: lowest commit ts.
         since: when the first of them landed.
@@ -268,11 +264,25 @@ class HeldRows:
 
     database: str
     table: str
-    schema_version: int
+    schema_version: int | None
     mirror_id: str | None
     rows: int
     min_ts: int
     since: datetime
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Place in a list: by table, then by schema version."""
+        return (self.database, self.table, self.schema_version or 0, self.mirror_id or "")
+
+    @property
+    def awaited(self) -> str:
+        """What they wait for, in words."""
+        if self.mirror_id is not None:
+            return f"schema version {self.schema_version}"
+        if self.schema_version is None:
+            return "a table of this name"
+        return f"a table of this name, or schema version {self.schema_version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +306,9 @@ class Cut:
         unplaced: row changes that came after the change log was truncated above them: replays or
             late ones, which nobody can tell any more. They are not applied.
         tables: JSON text of the filter by which tables were mirrored; None for all tables.
+        start_ts: TSO that the changefeed was created with, as the configuration had it.
+        complete_tables: JSON text of the tables all of whose rows are in the source, as the
+            configuration had them; None for none.
         failed: mirrors that could not be made.
         accounts: what became of the row changes that this cut was the first to have, by table.
         rewind: which older cut it takes up, None if it is one of its own.
@@ -324,6 +337,8 @@ class Cut:
     rewind: Rewind | None = None
     layout: int = LAYOUT
     repeats_at: datetime | None = None
+    start_ts: int | None = None
+    complete_tables: str | None = None
 
     @property
     def made_at(self) -> datetime:
@@ -417,6 +432,11 @@ def filter_text(tables: TableFilter) -> str | None:
     )
 
 
+def choice_text(tables: TableChoice) -> str | None:
+    """Return what a cut keeps of a choice of tables; None for none."""
+    return json.dumps(tables.patterns, ensure_ascii=False) if tables else None
+
+
 def newest_cut(paths: LakePaths) -> Cut | None:
     """Return the newest published cut, or None; needs no Spark."""
     return kept(paths.cuts, "newest cut", lambda: _read_newest(paths))
@@ -492,7 +512,8 @@ def same_content(cut: Cut, last: Cut) -> bool:
             )
             for item in of.mirrors
         ]
-        return (mirrors, of.held, of.quarantined, of.tables, of.failed, of.unaccounted)
+        configured = (of.tables, of.start_ts, of.complete_tables)
+        return (mirrors, of.held, of.quarantined, configured, of.failed, of.unaccounted)
 
     return content(cut) == content(last)
 

@@ -30,6 +30,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
 from ticdc_assets.engine.spark_commits import SparkCommit, alter, take_back
 from ticdc_assets.isolation import Failure, attempted
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_folding import (
     ChangeFolding,
     hidden_columns,
@@ -398,7 +399,7 @@ class MirrorMaker:
                 lambda mirror=mirror, folded=folded: self._written(
                     mirror, folded, None, Mode.FOLD, {}
                 ),
-                f"the mirror of {'.'.join(mirror.name)}",
+                f"the mirror of {joined_name(*mirror.name)}",
             )
             if not isinstance(result, Failure):
                 made[mirror.mirror_id] = result

@@ -46,11 +46,10 @@ from typing import Any
 
 from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import (
-    Binding,
     FailedPlan,
-    HeldGroup,
     MirrorPlan,
     Plan,
+    SeededTable,
 )
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.paths import LakePaths
@@ -58,6 +57,7 @@ from ticdc_assets.engine.scratch import WRITING, Scratch, remove_forgotten
 from ticdc_assets.engine.session import Session
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, gap_caveats
 from ticdc_assets.pipeline.accounts import account_changes
 from ticdc_assets.pipeline.change_folding import ChangeFolding
@@ -69,15 +69,21 @@ from ticdc_assets.pipeline.cuts import (
     ChangeAccount,
     Cut,
     FailedMirror,
-    HeldRows,
     MirrorCut,
     cast_caveats,
     casts_listed,
+    choice_text,
     filter_text,
     same_content,
 )
 from ticdc_assets.pipeline.damage import table_damage
-from ticdc_assets.pipeline.export_gaps import export_gap
+from ticdc_assets.pipeline.earlier_rows import earlier_rows
+from ticdc_assets.pipeline.export_caveats import (
+    export_caveats,
+    quarantined_by_seed,
+    unknown_caveats,
+)
+from ticdc_assets.pipeline.held_rows import count_held
 from ticdc_assets.pipeline.late_changes import LateChanges, caveats_below
 from ticdc_assets.pipeline.mirror_making import Made, MirrorMaker, Mode
 from ticdc_assets.pipeline.misfits import Misfits
@@ -186,7 +192,7 @@ def _renamed(cut: Cut, last: Cut | None) -> tuple[str, ...]:
         return ()
     before = {item.mirror_id for item in last.mirrors}
     return tuple(
-        f"{item.database}.{item.table}"
+        joined_name(item.database, item.table)
         for item in cut.mirrors
         if item.mirror_id in before and not item.failed
     )
@@ -258,7 +264,7 @@ class _Run:
         counted = Counted("applying", len(plan.mirrors))
 
         def attempt(mirror: MirrorPlan) -> Made | Failure:
-            name = ".".join(mirror.name)
+            name = joined_name(*mirror.name)
             counted.begin(name)
             ready = first.get(mirror.mirror_id)
             return attempted(
@@ -276,8 +282,10 @@ class _Run:
                         for mirror, result in zip(together, found, strict=True)
                     }
         made = [results[mirror.mirror_id] for mirror in plan.mirrors]
+        faults = read_quarantine(self._paths)
+        unread = quarantined_by_seed(faults)
         made = self._behind(made)
-        held = self._held(plan)
+        held = count_held(self._changes, plan, self._statistics.rows)
         held_rows = Counter[str | None]()
         for item in held:
             held_rows[item.mirror_id] += item.rows
@@ -291,8 +299,8 @@ class _Run:
             if isinstance(result, Made):
                 assert isinstance(table, MirrorPlan)
                 told = attempted(
-                    partial(self._mirror_cut, table, result, held_rows, below, lost),
-                    f"what the cut says of {table.database}.{table.table}",
+                    partial(self._mirror_cut, table, result, held_rows, below, lost, unread),
+                    f"what the cut says of {joined_name(table.database, table.table)}",
                 )
             if isinstance(told, Failure):
                 failed.append(self._failed(table, told))
@@ -301,7 +309,6 @@ class _Run:
                 mirrors.append(told)
         mirrors.sort(key=lambda item: (item.database, item.table))
         progress = self._statistics.progress().values()
-        faults = read_quarantine(self._paths)
         return Cut(
             number=self._last.number + 1 if self._last else 1,
             tso=self._tso,
@@ -317,6 +324,8 @@ class _Run:
             es_only=self._statistics.es_only,
             unplaced=self._late.unplaced(),
             tables=filter_text(tables),
+            start_ts=self._changefeed.start_ts,
+            complete_tables=choice_text(self._changefeed.complete_tables),
             failed=tuple(failed),
             accounts=() if only is not None else self._accounts(all_tables, failed, faults),
         )
@@ -437,36 +446,6 @@ class _Run:
             or self._known.flaw(mirror, self._before.get(mirror.mirror_id), self._last, late)
         }
 
-    def _held(self, plan: Plan) -> list[HeldRows]:
-        """Return the held rows at or below the cut, counted exactly."""
-        held: list[HeldRows] = []
-        landed: dict[tuple[object, ...], datetime] = {}
-        for row in self._statistics.rows:
-            if row["kind"] == "row":
-                place = (row["database"], row["table"], row["schema_version"])
-                at = row["first_landed_at"]
-                landed[place] = min(at, landed.get(place, at))
-        owned = [(mirror, group) for mirror in plan.mirrors for group in mirror.held]
-        for mirror, group in [*owned, *((None, group) for group in plan.held)]:
-            rows, name = group.rows, [_any_time(group)]
-            if group.max_ts > self._tso:
-                version = group.schema_version
-                rows = self._changes.count_rows(name, above=0, until=self._tso, version=version)
-            held.append(_held_rows(mirror, group, rows, landed))
-        for mirror in plan.mirrors:
-            for group in mirror.wrong_version:
-                # Some of the group's rows are another table's, maybe all of them.
-                place = ((group.database, group.table), group.min_ts, group.max_ts)
-                rows = self._changes.count_rows(
-                    [item for item in mirror.bindings if item.meets(*place)],
-                    above=mirror.floor_ts,
-                    until=self._tso,
-                    version=group.schema_version,
-                )
-                if rows:
-                    held.append(_held_rows(mirror, group, rows, landed))
-        return sorted(held, key=lambda item: (item.database, item.table, item.schema_version))
-
     # The cut ----------------------------------------------------------------------------------
 
     def _failed(self, table: MirrorPlan | FailedPlan, failure: Failure) -> FailedMirror:
@@ -482,7 +461,7 @@ class _Run:
             lambda: self._changes.count_rows(
                 table.bindings, above=max(table.floor_ts, tso or 0), until=self._tso
             ),
-            f"counting changes that wait for {table.database}.{table.table}",
+            f"counting changes that wait for {joined_name(table.database, table.table)}",
         )
         return FailedMirror(
             mirror_id=table.mirror_id,
@@ -519,15 +498,16 @@ class _Run:
         held: Mapping[str | None, int],
         below: Mapping[str, str],
         lost: Mapping[str, Sequence[str]],
+        unread: Mapping[SeededTable, int],
     ) -> MirrorCut:
         damage = damage_caveats(mirror, self._changefeed.wire_format)
         caveats = [str(caveat) for caveat in (*mirror.caveats, *damage)]
+        earlier = earlier_rows(mirror, self._statistics, self._changefeed)
+        caveats += [] if earlier is None else [earlier]
         if mirror.mirror_id in below:
             caveats.append(below[mirror.mirror_id])
         caveats += lost.get(mirror.mirror_id, ())
-        gap = export_gap(mirror, self._statistics, self._changefeed.start_ts)
-        if gap is not None:
-            caveats.append(str(gap))
+        caveats += export_caveats(mirror, self._statistics, self._changefeed, unread)
         if not mirror.schema.handle_key:
             caveats.append(
                 "no key: a bag of rows, replays that no watermark tells are counted twice"
@@ -535,7 +515,7 @@ class _Run:
         if self._statistics.es_only:
             caveats.append("not a consistent cut: the messages have no commit ts")
         caveats += cast_caveats(made.casts)
-        return MirrorCut(
+        cut = MirrorCut(
             mirror_id=mirror.mirror_id,
             database=mirror.database,
             table=mirror.table,
@@ -559,24 +539,6 @@ class _Run:
             history_since=made.history.since if made.history else None,
             lenient_casts=casts_listed(made.casts),
         )
-
-
-def _held_rows(
-    mirror: MirrorPlan | None,
-    group: HeldGroup,
-    rows: int,
-    landed: Mapping[tuple[object, ...], datetime],
-) -> HeldRows:
-    return HeldRows(
-        database=group.database,
-        table=group.table,
-        schema_version=group.schema_version,
-        mirror_id=None if mirror is None else mirror.mirror_id,
-        rows=rows,
-        min_ts=group.min_ts,
-        since=landed[group.database, group.table, group.schema_version],
-    )
-
-
-def _any_time(group: HeldGroup) -> Binding:
-    return Binding(database=group.database, table=group.table, after_ts=-1, until_ts=None)
+        before = self._before.get(mirror.mirror_id)
+        unknown = unknown_caveats(self._paths, mirror, self._statistics, cut, before)
+        return replace(cut, caveats=[*caveats, *unknown])

@@ -17,7 +17,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, close_accepted
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
-from ticdc_assets.pipeline.cuts import LAYOUT, Cut, filter_text, newest_cut
+from ticdc_assets.pipeline.cuts import LAYOUT, Cut, choice_text, filter_text, newest_cut
 from ticdc_assets.pipeline.damage import damaged_mirrors
 from ticdc_assets.pipeline.publishing import name_mirrors
 from ticdc_assets.pipeline.watermark import read_watermark
@@ -155,6 +155,10 @@ def standing(
         and not any(gap.accepted_at > last.made_at for gap in gaps)
         and not _lacks_history(last, changefeed)
         and last.tables == filter_text(changefeed.tables)
+        # It decides which mirrors may lack changes after an export.
+        and last.start_ts == changefeed.start_ts
+        # It decides which mirrors may lack rows of before the changefeed.
+        and last.complete_tables == choice_text(changefeed.complete_tables)
         and last.layout == LAYOUT
     ):
         return stands(

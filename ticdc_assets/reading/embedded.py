@@ -29,6 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Settings
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
 from ticdc_assets.pipeline.damage import damage_told, damaged_mirrors
 from ticdc_assets.pipeline.versions import (
@@ -183,10 +184,12 @@ def _chosen(
     for database, table in wanted:
         candidates = folded.pop((database.lower(), table.lower()), [])
         if len(candidates) > 1:
-            same = ", ".join(".".join(name) for name in candidates)
+            same = ", ".join(joined_name(*name) for name in candidates)
             candidates = [name for name in candidates if name == (database, table)]
             if not candidates:
-                raise QueryError(f"{database}.{table} may be one of {same}: spell it like one")
+                raise QueryError(
+                    f"{joined_name(database, table)} may be one of {same}: spell it like one"
+                )
         for name in candidates:
             yield name, known[name]
 
@@ -271,7 +274,7 @@ def _as_of(
         found = moment.table(database, table)
         names = MirrorLayout(schema=found.schema).names
         stored = _copied(found.stored(), folder) or _by_spark(
-            found.frame, folder, f"{database}.{table}", say
+            found.frame, folder, joined_name(database, table), say
         )
         return _shown(stored, names, found.hidden)
 
@@ -308,7 +311,7 @@ def _by_spark(frame: DataFrame, folder: Path, name: str, say: Callable[[str], No
 
 
 def _told(mirror: MirrorCut) -> str:
-    return f"{mirror.database}.{mirror.table}"
+    return joined_name(mirror.database, mirror.table)
 
 
 def _shown(
@@ -337,7 +340,7 @@ def _create(
         engine.execute(f"CREATE SCHEMA IF NOT EXISTS {database}")
         engine.execute(f"CREATE VIEW {database}.{table} AS {relation.select(source)}")
     except duckdb.Error as error:
-        raise QueryError(f"{'.'.join(name)}: {_sentence(error)}") from None
+        raise QueryError(f"{joined_name(*name)}: {_sentence(error)}") from None
 
 
 # Results ----------------------------------------------------------------------------------------

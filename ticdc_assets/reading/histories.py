@@ -26,6 +26,7 @@ from ticdc_assets.engine.frames import map_batches, quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.errors import ConfigError, NotFoundError
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut, tso_as_of
@@ -213,7 +214,7 @@ def _require_known(
     name, es_only = (mirror.database, mirror.table), cut.es_only
     statistics = read_statistics(paths)
     require_changes(paths, cut, statistics, tso)
-    shown, wanted = ".".join(name), moment_text(tso, es_only=es_only)
+    shown, wanted = joined_name(*name), moment_text(tso, es_only=es_only)
     made_at = applied_ts(cut, *name)
     if tso > made_at:
         raise NotFoundError(
@@ -389,7 +390,8 @@ def parse_key(schema: TableSchema, text: str) -> dict[str, str]:
     columns = list(schema.handle_key)
     if not columns:
         raise ConfigError(
-            f"{schema.database}.{schema.table} has no key, so its rows have no separate histories"
+            f"{joined_name(schema.database, schema.table)} has no key, so its rows have no "
+            "separate histories"
         )
     names = {name.lower(): name for name in columns}
     if len(columns) == 1:
@@ -456,8 +458,8 @@ def _folded_versions(
     plan = next((item for item in there.mirrors if item.mirror_id == mirror.mirror_id), None)
     if plan is None:
         raise NotFoundError(
-            f"{mirror.database}.{mirror.table} cannot be folded at {cut.moment} by what is known "
-            f"now; run: ticdc-assets sync {paths.changefeed}"
+            f"{joined_name(mirror.database, mirror.table)} cannot be folded at {cut.moment} "
+            f"by what is known now; run: ticdc-assets sync {paths.changefeed}"
         )
     columns = [column for name in schema.handle_key if (column := schema.column(name)) is not None]
     changes = ChangeFolding(

@@ -21,6 +21,7 @@ from ticdc_assets.engine.frames import map_batches, quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import LakeDamagedError, NotFoundError
+from ticdc_assets.names import joined_name
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableStatus
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut, tso_as_of
@@ -68,7 +69,7 @@ class MirrorListing:
     applied_ts: int
     moment: str
     status: TableStatus
-    path: AnyPath
+    path: AnyPath | None
     version: int | None
     damaged: LakeDamagedError | None = None
 
@@ -88,7 +89,7 @@ def require_mirror(cut: Cut, database: str, table: str) -> MirrorCut:
         held = sum(
             item.rows for item in cut.held if (item.database, item.table) == (database, table)
         )
-        known = ", ".join(f"{item.database}.{item.table}" for item in cut.mirrors) or "none"
+        known = ", ".join(joined_name(item.database, item.table) for item in cut.mirrors) or "none"
         waiting = f"; {held} of its rows are held until its schema arrives" if held else ""
         raise NotFoundError(
             f"no mirror of database {database!r}, table {table!r} at {cut.moment}{waiting}; "
@@ -109,7 +110,8 @@ def applied_ts(cut: Cut, database: str, table: str) -> int:
 def list_mirrors(paths: LakePaths, status: Status) -> list[MirrorListing]:
     """Return the mirrors of the newest cut; [] before the first. Needs no Spark session.
 
-    A mirror that no cut could make yet is listed too.
+    A table without a mirror is listed too: one that no cut could make yet, and one that is known
+    from rows only.
 
     Args:
         paths: the changefeed's tables.
@@ -121,9 +123,14 @@ def list_mirrors(paths: LakePaths, status: Status) -> list[MirrorListing]:
     damages = damaged_mirrors(paths, cut)
     mirrors = {item.mirror_id: item for item in cut.mirrors}
     listings = [
-        _listing(paths, cut, item, mirrors.get(item.mirror_id), damaged=damages.get(item.mirror_id))
+        _listing(
+            paths,
+            cut,
+            item,
+            mirrors.get(item.mirror_id or ""),
+            damaged=damages.get(item.mirror_id or ""),
+        )
         for item in status.tables
-        if item.mirror_id is not None
     ]
     return sorted(listings, key=lambda item: (item.database, item.table))
 
@@ -136,7 +143,7 @@ def _listing(
     *,
     damaged: LakeDamagedError | None,
 ) -> MirrorListing:
-    """Return what is listed of a table; without a mirror it is one that could not be made yet."""
+    """Return what is listed of a table, which may have no mirror."""
     tso = applied_ts(cut, status.database, status.table)
     schema = None if mirror is None else mirror.table_schema
     return MirrorListing(
@@ -156,7 +163,7 @@ def _listing(
         applied_ts=tso,
         moment=moment_text(tso, es_only=cut.es_only),
         status=status,
-        path=paths.mirror(status.mirror_id or ""),
+        path=None if status.mirror_id is None else paths.mirror(status.mirror_id),
         version=None if mirror is None else mirror.version,
         damaged=damaged,
     )

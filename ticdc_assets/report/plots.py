@@ -20,6 +20,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from ticdc_assets.names import joined_name
 from ticdc_assets.observe.overview import DdlFigures, FeedOverview
 from ticdc_assets.observe.series import Series, lag_series, rate_series, step_series, thinned
 from ticdc_assets.observe.wording import duration
@@ -444,7 +445,7 @@ def _timeline_rows(
 def _label(place: tuple[str, str]) -> str:
     database, table = place
     if table:
-        return f"{database}.{table}" if database else table
+        return joined_name(database, table) if database else table
     return f"database {database}" if database else "(none named)"
 
 

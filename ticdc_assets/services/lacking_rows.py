@@ -62,7 +62,7 @@ def _at(field: Callable[[str], Any], place: tuple[str, int, int, int]) -> Any:
 def lacking_of(
     mirror: MirrorPlan,
     faults: Iterable[dict[str, Any]],
-    held: Collection[tuple[str | None, int]],
+    held: Collection[tuple[str | None, int | None]],
     max_ts: int,
 ) -> list[LackingRows]:
     """Return what a base lacks of one mirror and what is needed to place it.

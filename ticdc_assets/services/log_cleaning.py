@@ -17,6 +17,7 @@ from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.isolation import Failure, Failures
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import Cut, read_cuts
 from ticdc_assets.storage.paths import LOG, AnyPath, FoundFile, files_below
 
@@ -120,7 +121,7 @@ def oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]
 
 def upstream_names(cut: Cut) -> dict[str, str]:
     """Return the name of each table of `cut`, by the name of its mirror's folder."""
-    return {item.mirror_id: f"{item.database}.{item.table}" for item in cut.mirrors}
+    return {item.mirror_id: joined_name(item.database, item.table) for item in cut.mirrors}
 
 
 def large_tables(paths: LakePaths) -> tuple[AnyPath, ...]:

@@ -64,6 +64,7 @@ from ticdc_assets.engine.session import session_with
 from ticdc_assets.engine.spark_commits import carrying
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, Failures
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.pipeline.damage import require_ends, require_whole
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
@@ -291,7 +292,7 @@ def optimize_mirrors(
     counted = Counted("compacting", len(cut.mirrors), "mirrors")
     mirrors: list[MirrorCut] = []
     for mirror in cut.mirrors:
-        name = f"{mirror.database}.{mirror.table}"
+        name = joined_name(mirror.database, mirror.table)
         counted.begin(name)
         made = failures.attempted(partial(_optimized, spark, paths, mirror, retention), name)
         mirrors.append(mirror if isinstance(made, Failure) else made)

@@ -53,6 +53,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import WRITING, Scratch
 from ticdc_assets.engine.session import functions
 from ticdc_assets.engine.spark_commits import carrying
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.ahead import is_ahead
 from ticdc_assets.pipeline.change_files import (
     CHANGE_LOG_SCHEMA,
@@ -311,7 +312,7 @@ class _CutOff:
         for mirror, plan in given:
             if plan.held or faults_of(plan, faults) or self._has_strays(plan, cut):
                 return (
-                    f"changes of rows that {'.'.join(mirror.name)} took over "
+                    f"changes of rows that {joined_name(*mirror.name)} took over "
                     "wait for their schema or in quarantine"
                 )
         return None
@@ -352,6 +353,11 @@ class _CutOff:
         faults = self._open_faults(base)
         had = {mirror.mirror_id for mirror in base.mirrors}
         held = {(item.mirror_id, item.schema_version) for item in base.held}
+        untaken = {
+            (item.database, item.table, item.schema_version)
+            for item in base.held
+            if item.mirror_id is None
+        }
         lacking = [
             LackingRows(
                 database=group.database,
@@ -359,7 +365,8 @@ class _CutOff:
                 min_ts=group.min_ts,
                 max_ts=min(group.max_ts, base.tso),
             )
-            for group in plan.held
+            for group in (*plan.held, *plan.strays)
+            if group in plan.held or (group.database, group.table, group.schema_version) in untaken
         ]
         # Of held rows of no table all stay: a table may turn out to be mirrored.
         for mirror in plan.mirrors:

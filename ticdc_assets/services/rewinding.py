@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError, NotFoundError
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.cuts import Cut, Rewind, read_cuts, require_cut
 from ticdc_assets.pipeline.damage import check_files
@@ -152,6 +153,6 @@ def _require_rows(paths: LakePaths, cut: Cut) -> None:
         except LakeDamagedError as error:
             raise NotFoundError(
                 f"changefeed {paths.changefeed!r} cannot be rewound to cut {cut.number}: "
-                f"{mirror.database}.{mirror.table} at version {mirror.version} is damaged "
-                f"({error.finding})"
+                f"{joined_name(mirror.database, mirror.table)} at version "
+                f"{mirror.version} is damaged ({error.finding})"
             ) from error

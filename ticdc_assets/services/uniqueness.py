@@ -20,6 +20,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
 from ticdc_assets.errors import InputError
 from ticdc_assets.isolation import Failure, Failures
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut
 from ticdc_assets.pipeline.versions import mirror_in_spark
 from ticdc_assets.rows.mirror_rows import MirrorLayout
@@ -82,7 +83,7 @@ def count_keys(spark: SparkSession, paths: LakePaths, cut: Cut, timezone: str) -
         # One row has one key, and an empty table none.
         if mirror.rows < 2:
             continue
-        name = f"{mirror.database}.{mirror.table}"
+        name = joined_name(mirror.database, mirror.table)
         found = failures.attempted(partial(_repeated, spark, paths, mirror, schema, timezone), name)
         keys, examples = (0, ()) if isinstance(found, Failure) else found
         if keys:
@@ -93,7 +94,7 @@ def count_keys(spark: SparkSession, paths: LakePaths, cut: Cut, timezone: str) -
             )
     if failures.reasons:
         for item in repeated:
-            failures.add(f"{item.database}.{item.table}", f"{item.keys} keys are not unique")
+            failures.add(joined_name(item.database, item.table), f"{item.keys} keys are not unique")
         failures.require_none()
     return KeyCounts(
         cut=cut.number,

@@ -18,6 +18,7 @@ nor that the code is correct, because the rebuild uses the same code. It finds l
 tables: damaged or lost files, other writers, and any effect of the order of syncs on a mirror.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +33,7 @@ from ticdc_assets.engine.commits import commits_after, foreign_changes
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.repairs import require_answer
 from ticdc_assets.isolation import Failure, attempted_alone
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut, require_cut
 from ticdc_assets.pipeline.damage import check_files
 from ticdc_assets.pipeline.mirrors import PARALLEL_MIRRORS
@@ -140,6 +142,7 @@ class Verification:
         differences: what of the cut differs besides its mirrors, one clause each.
         refused: records that were decoded once and are refused now.
         decodable: events that wait in quarantine and can be decoded by now.
+        lost: row changes of the cut or its rebuild that are not accounted for.
         seconds: how long it took.
     """
 
@@ -154,11 +157,14 @@ class Verification:
     refused: tuple[RefusedRecords, ...]
     decodable: int
     seconds: float
+    lost: int = 0
 
     @property
     def equal(self) -> bool:
-        """Whether all of the cut is sound (`VerifiedMirror.is_sound`)."""
-        return not self.differences and all(item.is_sound for item in self.mirrors)
+        """Whether all of the cut is sound (`VerifiedMirror.is_sound`) and accounted for."""
+        return (
+            not self.lost and not self.differences and all(item.is_sound for item in self.mirrors)
+        )
 
     @property
     def summary(self) -> str:
@@ -169,6 +175,11 @@ class Verification:
             return (
                 f"{proven} of {total} mirrors of {at} equal their rebuild from {self.records} "
                 f"landed records ({self.seconds:.1f} s)"
+            )
+        if self.lost:
+            return (
+                f"not proven: {self.lost:,} row changes of {at} are in no mirror, neither held nor "
+                "in quarantine"
             )
         unsound = sum(not item.is_sound for item in self.mirrors)
         beside = f", and {len(self.differences)} other findings" if self.differences else ""
@@ -183,13 +194,14 @@ class Verification:
                 "rebuild starts from the mirrors of that base cut."
             )
         notes += (
-            f"{item.database}.{item.table} cannot be proven: {item.not_proven}; it can when "
-            "retention takes a later base cut."
+            f"{joined_name(item.database, item.table)} cannot be proven: {item.not_proven}; it can "
+            "when retention takes a later base cut."
             for item in self.mirrors
             if item.finding is Finding.NOT_PROVEN
         )
         for item in self.refused:
-            of = "" if item.table is None else f" of {item.database}.{item.table}"
+            name = None if item.table is None else joined_name(item.database or "", item.table)
+            of = "" if name is None else f" of {name}"
             notes.append(
                 f"{item.records} landed records{of} were decoded before and are refused now "
                 f"({item.reason}): their changes are not in the rebuild."
@@ -255,6 +267,7 @@ def verify(
         differences=tuple(differences),
         refused=rebuilding.refused,
         decodable=rebuilding.decodable,
+        lost=0 if table is not None else _lost(cut, rebuilding.cut),
         seconds=round((datetime.now(UTC) - began).total_seconds(), 3),
     )
 
@@ -270,26 +283,37 @@ def _cut_differences(
     if other is None:
         yield f"no cut can be made from the landed records: {rebuilding.reason}"
         return
+    for side, at in ((cut, ""), (other, ", rebuilt")):
+        if table is None:
+            yield from (f"not proven{at}: {item.sentence}" for item in side.unaccounted)
     if other.tso != cut.tso:
         yield f"the cut is at {cut.moment}, the landed records only reach {other.moment}"
     ours, theirs = _held(cut.held, table), _held(other.held, table)
-    for name, schema_version in sorted(ours.keys() | theirs.keys()):
-        held = (ours.get((name, schema_version), 0), theirs.get((name, schema_version), 0))
+    for place in sorted(ours.keys() | theirs.keys(), key=lambda item: (item[0], item[1] or 0)):
+        name, schema_version = place
+        held = (ours.get(place, 0), theirs.get(place, 0))
         if held[0] != held[1]:
             yield (
-                f"{'.'.join(name)}: {held[0]} rows wait for schema version {schema_version}, "
+                f"{joined_name(*name)}: {held[0]} rows wait for "
+                f"{'a table' if schema_version is None else f'schema version {schema_version}'}, "
                 f"rebuilt {held[1]}"
             )
 
 
+def _lost(cut: Cut, other: Cut | None) -> int:
+    """Return how many row changes neither the cut nor its rebuild accounts for."""
+    sides = (cut, other) if other is not None else (cut,)
+    return max(sum(item.unaccounted for item in side.unaccounted) for side in sides)
+
+
 def _held(
     held: Iterable[HeldRows], table: tuple[str, str] | None
-) -> Mapping[tuple[tuple[str, str], int], int]:
-    return {
-        ((item.database, item.table), item.schema_version): item.rows
-        for item in held
-        if table is None or table == (item.database, item.table)
-    }
+) -> Mapping[tuple[tuple[str, str], int | None], int]:
+    counts = Counter[tuple[tuple[str, str], int | None]]()
+    for item in held:
+        if table is None or table == (item.database, item.table):
+            counts[(item.database, item.table), item.schema_version] += item.rows
+    return counts
 
 
 # Mirrors ----------------------------------------------------------------------------------------
@@ -327,7 +351,7 @@ class _Comparing:
         counted = Counted("comparing", len(names))
 
         def compared(name: tuple[str, str]) -> VerifiedMirror:
-            counted.begin(".".join(name))
+            counted.begin(joined_name(*name))
             if name in failed:
                 return VerifiedMirror(
                     database=name[0], table=name[1], finding=Finding.FAILED, error=failed[name]
@@ -385,7 +409,7 @@ class _Comparing:
                 examples=rows.examples,
             )
 
-        done = attempted_alone(compare, f"comparing {'.'.join(name)}")
+        done = attempted_alone(compare, f"comparing {joined_name(*name)}")
         if not isinstance(done, Failure):
             return told
         # Libraries have words of their own for a store that is away.
