@@ -10,7 +10,6 @@ from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
-from ticdc_assets.registry.row_shapes import canal_shape_of, shape_of
 from ticdc_assets.schemas import (
     RowShape,
     TableSchema,
@@ -19,6 +18,7 @@ from ticdc_assets.schemas import (
     schema_to_json,
     schema_to_text,
 )
+from ticdc_assets.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.wire import WireFormat, decode, encode
 from ticdc_assets_tests.reference.fold import FoldedTable, fold
 
