@@ -59,7 +59,7 @@ def differences(
 ) -> list[str]:
     """Return how fold and truth differ at the end and at three commit ts, in shuffled arrival."""
     rng = random.Random(seed)
-    variant = variant or variant_of(wire_format, seed)
+    variant = variant or variant_of(wire_format, seed, keyless=state.keyless)
     options = FeedOptions(force_replicate=state.keyless, ddl_watermarks=rng.random() < 0.5)
     changefeed = variant.changefeed(state.upstream, options, topic=topic, partitions=3, seed=seed)
     events = shuffled(variant.events(changefeed.tick()), seed)

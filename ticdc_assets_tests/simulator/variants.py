@@ -142,7 +142,9 @@ VARIANTS = {
     # Simple knows neither option and ignores them.
     "simple-json-cut": Variant(WireFormat.SIMPLE_JSON, replace(_CUT, dialect=Dialect.TIFLOW)),
     "open-protocol-cut-lz4": Variant(
-        WireFormat.OPEN_PROTOCOL, replace(_CUT, batched_creates=True), Compression.LZ4
+        WireFormat.OPEN_PROTOCOL,
+        replace(_CUT, batched_creates=True, stale_flags=True, bootstraps_at_start=True),
+        Compression.LZ4,
     ),
     "open-protocol-snappy": Variant(
         WireFormat.OPEN_PROTOCOL, MessageOptions(dialect=Dialect.TIFLOW), Compression.SNAPPY
@@ -156,7 +158,8 @@ VARIANTS = {
         WireFormat.CANAL_JSON, replace(_CUT, dialect=Dialect.TIFLOW), Compression.LZ4
     ),
     "canal-json-plain-cut": Variant(
-        WireFormat.CANAL_JSON, replace(_CUT, tidb_extension=False, content_compatible=True)
+        WireFormat.CANAL_JSON,
+        replace(_CUT, tidb_extension=False, content_compatible=True, bootstraps_at_start=True),
     ),
     # Of the two, Craft knows the cut of deletes only.
     "craft-cut": Variant(WireFormat.CRAFT, _CUT),
@@ -164,8 +167,14 @@ VARIANTS = {
 """All options of all formats, each at least once, and each format in both dialects."""
 
 
-def variant_of(wire_format: WireFormat, seed: int) -> Variant:
-    """Return a variant of a format in one of its dialects, with options that change no rows."""
+def variant_of(wire_format: WireFormat, seed: int, *, keyless: bool = False) -> Variant:
+    """Return a variant of a format in one of its dialects, in the new one with its faults.
+
+    Args:
+        wire_format: the format.
+        seed: which dialect, and which options.
+        keyless: whether rows without a key are sent, which old values alone tell apart.
+    """
     rng = random.Random(f"{wire_format} {seed}")
     if wire_format is WireFormat.CRAFT or rng.random() < 0.5:
         return Variant(wire_format, MessageOptions(dialect=Dialect.TIFLOW))
@@ -173,6 +182,10 @@ def variant_of(wire_format: WireFormat, seed: int) -> Variant:
         dialect=Dialect.TICDC,
         batched_creates=rng.random() < 0.5,
         output_row_key=rng.random() < 0.5,
+        bootstraps_at_start=rng.random() < 0.5,
+        stale_flags=rng.random() < 0.5,
+        damaged_old_values=True,
+        only_updated_columns=not keyless and rng.random() < 0.5,
     )
     return Variant(wire_format, options)
 
