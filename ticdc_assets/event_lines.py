@@ -13,7 +13,7 @@ which says of its columns what the schema known so far cannot be: then the DDL b
                 and not completed
     ddl         ddl_type, database, table, commit_ts, schema_version (null where none was sent),
                 sql; es_only: true where it holds
-    bootstrap   database, table, commit_ts: null, schema_version
+    bootstrap   database, table, commit_ts: null, schema_version; all null of one without content
     watermark   commit_ts: the watermark
     error       reason, position, expected, got; and of a row whose values are none of its schema,
                 or that is not in the claim checks, also what a row's line begins with
@@ -49,6 +49,7 @@ from ticdc_assets.registry.history import (
     SchemaSource,
     SchemaVersion,
 )
+from ticdc_assets.registry.respelling import respellings
 from ticdc_assets.registry.row_shapes import schema_of_shape
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values import canonical_of
@@ -158,21 +159,23 @@ class _Printer:
         return line
 
     def _bootstrap(self, event: Bootstrap, coordinates: Coordinates) -> dict[str, Any]:
-        self._sent.add_schema(
-            SchemaVersion(
-                schema=event.schema,
-                source=SchemaSource.BOOTSTRAP,
-                sql=None,
-                commit_ts=None,
-                coordinates=coordinates,
+        schema = event.schema
+        if schema is not None:
+            self._sent.add_schema(
+                SchemaVersion(
+                    schema=schema,
+                    source=SchemaSource.BOOTSTRAP,
+                    sql=None,
+                    commit_ts=None,
+                    coordinates=coordinates,
+                )
             )
-        )
         return {
             "type": "bootstrap",
-            "database": event.schema.database,
-            "table": event.schema.table,
+            "database": schema and schema.database,
+            "table": schema and schema.table,
             "commit_ts": None,
-            "schema_version": event.schema.version,
+            "schema_version": schema and schema.version,
         }
 
     def _row(self, cut: RowChange) -> dict[str, Any]:
@@ -244,6 +247,7 @@ class _Printer:
             if image is None:
                 continue
             converters = self._converters_of(schema, self._format.timezone or _zone_of(image))
+            respelled = {} if row.shape is None else respellings(row.shape, schema)
             values: dict[str, str | None] = {}
             for name, value in image.items():
                 convert = converters.get(name)
@@ -252,7 +256,7 @@ class _Printer:
                         "unknown_column", f"{side}.{name}", "a column of the schema", shorten(name)
                     )
                 try:
-                    values[name] = convert(value)
+                    values[name] = convert(respelled[name](value) if name in respelled else value)
                 except ImageError as error:
                     raise ImageError(
                         error.reason, f"{side}.{name}", error.expected, error.got

@@ -132,10 +132,14 @@ class DdlEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bootstrap:
-    """A table's full schema, repeated periodically; it has no commit ts."""
+    """A table's full schema, repeated periodically; it has no commit ts.
+
+    `schema` is None where the format has no place for one: Canal-JSON and Open Protocol send a
+    bootstrap as a DDL without text, table and commit ts, which says nothing.
+    """
 
     build_ts_ms: int | None
-    schema: TableSchema
+    schema: TableSchema | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,9 +170,17 @@ def integer_range(column: ColumnSchema) -> tuple[int, int]:
             return 0, 2155
         case _:
             bits = INTEGER_BITS[base_type(column)]
-            if is_unsigned(column):
-                return 0, 2**bits - 1
-            return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+            low = 0 if is_unsigned(column) else -(2 ** (bits - 1))
+            high = 2**bits if is_unsigned(column) or lacks_sign(column) else 2 ** (bits - 1)
+            return low, high - 1
+
+
+def lacks_sign(column: ColumnSchema) -> bool:
+    """Return whether no message told if an integer `column` is UNSIGNED.
+
+    Its type holds the values of both, and its `decimal` is -1.
+    """
+    return column.decimal < 0 and not is_unsigned(column) and kind_of(column) is Kind.INTEGER
 
 
 def exceeds_int64(column: ColumnSchema) -> bool:
@@ -293,7 +301,8 @@ def arrow_type(column: ColumnSchema) -> pa.DataType:
     if lacks_size(column):
         return pa.string()
     if kind is Kind.INTEGER:
-        return _INTEGER_ARROW_TYPES[INTEGER_BITS[base_type(column)], is_unsigned(column)]
+        is_wide = is_unsigned(column) or lacks_sign(column)
+        return _INTEGER_ARROW_TYPES[INTEGER_BITS[base_type(column)], is_wide]
     if kind is Kind.BIT:
         width = bit_width(column)
         return next(arrow for widest, arrow in _BIT_ARROW_TYPES if width <= widest)

@@ -11,9 +11,10 @@ fields it does not know, so that a newer TiCDC may add some.
 """
 
 import json
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntFlag
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -37,13 +38,14 @@ class ColumnSchema:
         charset: character set; `binary` for everything that is not text.
         collation: collation name.
         length: declared or display length, bits of BIT, dimensions of VECTOR; 0 if unknown.
-        decimal: scale of DECIMAL, fractional seconds of the time types; 0 if none, -1 beside a
-            length of 0 where no message told the fraction of a time type.
+        decimal: scale of DECIMAL, fractional seconds of the time types; 0 if none, -1 with a
+            length of 0 where no message says the fraction of a time type, or an integer's sign.
         elements: labels of ENUM and SET, in order; () where no message told them.
         unsigned: True for UNSIGNED.
         zerofill: True for ZEROFILL.
         nullable: whether the column may be NULL.
-        default: default as sent: text, an integer (BIT), or None (no default, or NULL).
+        default: default as sent: text, an integer (BIT), bytes (of a binary column, that are no
+            UTF-8), or None (no default, or NULL).
         virtual: True for a virtual generated column: no row has it, and no key of TiCDC's is over
             it. No message says so; DDL text does (`registry.virtual_columns`).
     """
@@ -58,8 +60,15 @@ class ColumnSchema:
     unsigned: bool = False
     zerofill: bool = False
     nullable: bool = True
-    default: str | int | None = None
+    default: str | int | bytes | None = None
     virtual: bool = False
+
+    @property
+    def default_text(self) -> str | None:
+        """The default as people read it, None for none: bytes that are no text as `0x` and hex."""
+        if isinstance(self.default, bytes):
+            return f"0x{self.default.hex()}"
+        return None if self.default is None else str(self.default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,8 +197,10 @@ class SentColumn:
 
     Attributes:
         name: column name.
-        mysql_type: type in lower case: the base type (`varchar`, or `varbinary` where the flags say
-            so), or the spelled type where it is sent (`decimal(20,6)`, `int unsigned`).
+        mysql_type: type in lower case: the base type, or the spelled type where it is sent
+            (`decimal(20,6)`, `int unsigned`). Of text and bytes it is the one whose values are
+            spelled as this row's are (`varchar` for text, `varbinary` for base64): that of the
+            flags, unless a value contradicts them.
         flags: the flags as sent, None where the format has none (Canal-JSON).
     """
 
@@ -208,11 +219,17 @@ class RowShape:
             none, None if the format does not name them.
         partial: True if the table may have more columns: the image was cut to the handle key, or
             is that of a DELETE, which may be cut.
+        damaged: True if columns of the image before are missing that did change, since the encoder
+            wrote them without their names (Open Protocol with only-output-updated-columns).
+        raw: True if the text of a value is its bytes (Craft); else text that stands for bytes is
+            written as Go quotes them (Open Protocol). All rows of a changefeed are alike in it.
     """
 
     columns: tuple[SentColumn, ...]
     primary_key: tuple[str, ...] | None = None
     partial: bool = False
+    damaged: bool = False
+    raw: bool = field(default=False, compare=False)
 
 
 def check_names(names: Iterable[str], position: str) -> None:
@@ -248,6 +265,8 @@ def sent_shape(
     *,
     primary_key: tuple[str, ...] | None = None,
     partial: bool = False,
+    damaged: bool = False,
+    raw: bool = False,
 ) -> RowShape:
     """Return the shape of a row that a message holds.
 
@@ -255,7 +274,9 @@ def sent_shape(
         WireError: no table can have such columns.
     """
     check_names((column.name for column in columns), position)
-    return RowShape(columns=columns, primary_key=primary_key, partial=partial)
+    return RowShape(
+        columns=columns, primary_key=primary_key, partial=partial, damaged=damaged, raw=raw
+    )
 
 
 def sent_schema(value: Any, position: str) -> TableSchema:
@@ -278,6 +299,9 @@ def shape_to_json(shape: RowShape) -> dict[str, Any]:
         ],
         "key": None if shape.primary_key is None else list(shape.primary_key),
         "partial": shape.partial,
+        # Few shapes are so: those of older lakes do not say.
+        **({"damaged": True} if shape.damaged else {}),
+        **({"raw": True} if shape.raw else {}),
     }
 
 
@@ -290,6 +314,8 @@ def shape_from_json(value: Any) -> RowShape:
         ),
         primary_key=None if value["key"] is None else tuple(value["key"]),
         partial=value["partial"],
+        damaged=value.get("damaged", False),
+        raw=value.get("raw", False),
     )
 
 
@@ -397,9 +423,7 @@ def _known_column(text: bytes) -> ColumnSchema:
 def _column_from_json(value: Any, position: str) -> ColumnSchema:
     reader = _Reader(value, position)
     data_type = _Reader(reader.fields.get("dataType"), f"{position}.dataType")
-    default = reader.fields.get("default")
-    if isinstance(default, bool) or not isinstance(default, str | int | None):
-        raise WireError("wrong_type", f"{position}.default", "text or null", shorten(default))
+    default = _default_from_json(reader.fields.get("default"), f"{position}.default")
     elements = data_type.array("elements", optional=True)
     for number, label in enumerate(elements):
         if not isinstance(label, str):
@@ -422,6 +446,28 @@ def _column_from_json(value: Any, position: str) -> ColumnSchema:
     )
 
 
+def _default_from_json(value: Any, position: str) -> str | int | bytes | None:
+    if isinstance(value, dict):
+        # Of our own; TiCDC writes no object.
+        members = cast("dict[str, Any]", value)
+        text = members.get(_BASE64) if len(members) == 1 else None
+        with suppress(ValueError, TypeError):
+            return a2b_base64(cast(str, text), strict_mode=True)
+    if isinstance(value, bool) or not isinstance(value, str | int | None):
+        raise WireError("wrong_type", position, "text or null", shorten(value))
+    return value
+
+
+def default_to_json(default: str | int | bytes | None) -> Any:
+    """Return the JSON value of the `default` of a column, for `schema_from_json`."""
+    if isinstance(default, bytes):
+        return {_BASE64: b2a_base64(default, newline=False).decode()}
+    return default
+
+
+_BASE64 = "base64"
+
+
 def _column_to_json(column: ColumnSchema) -> dict[str, Any]:
     data_type: dict[str, Any] = {
         "mysqlType": column.mysql_type,
@@ -441,7 +487,7 @@ def _column_to_json(column: ColumnSchema) -> dict[str, Any]:
         "name": column.name,
         "dataType": data_type,
         "nullable": column.nullable,
-        "default": column.default,
+        "default": default_to_json(column.default),
     }
     # Of our own; TiCDC has no such field.
     return fields | {"virtual": True} if column.virtual else fields

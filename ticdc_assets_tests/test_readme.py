@@ -28,7 +28,7 @@ from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.cli import main
 from ticdc_assets.config import CaptureSource, KafkaSource, parse_changefeeds
 from ticdc_assets.defs.component import read_attributes
-from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets.simulator.upstream import Upstream
@@ -141,8 +141,9 @@ def python_blocks(blocks: list[Block]) -> list[tuple[Block, Block]]:
     ]
 
 
-def orders(export: Path | None = None) -> list[CaptureRecord]:
+def orders(export: Path | None = None, *, begin_at_export: bool = False) -> list[CaptureRecord]:
     """What TiCDC would send of a table of orders that ends as `ORDERS`; exported on the way."""
+    options = FeedOptions()
     upstream = Upstream()
     name = ("shop", "orders")
     upstream.create_database("shop")
@@ -159,11 +160,12 @@ def orders(export: Path | None = None) -> list[CaptureRecord]:
         for number, total in (("1", "12.50"), ("2", "0.99"), ("3", "7.00"), ("4", None)):
             transaction.insert(name, {"id": number, "state": "new", "total": total})
     if export is not None:
-        export_upstream(upstream, export)
+        at = export_upstream(upstream, export)
+        options = FeedOptions(first_ts=at if begin_at_export else 0)
     with upstream.transaction() as transaction:
         transaction.update(name, ("1",), changes={"state": "paid"})
         transaction.delete(name, ("3",))
-    return list(StandInChangefeed(upstream, "mine", partitions=2).tick())
+    return list(StandInChangefeed(upstream, "mine", partitions=2, options=options).tick())
 
 
 # Without Spark ----------------------------------------------------------------------------------
@@ -234,7 +236,8 @@ def test_options_named_in_the_text_exist(root: Path) -> None:
     }
     named = set(re.findall(r"(?<=[` ])--[a-z][a-z-]*", text))
     assert {"--until", "--max-records", "--json"} <= named
-    assert named <= known
+    # An option of TiCDC's.
+    assert named <= known | {"--start-ts"}
 
 
 def test_the_table_of_variables_is_complete(root: Path) -> None:
@@ -334,6 +337,34 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
     names: dict[str, object] = {}
     for example, output in (readme, *reading):
         assert printed(example, names) == output.text
+
+
+@pytest.mark.spark
+def test_an_existing_table_as_the_readme_begins_it(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: "SparkSession"
+) -> None:
+    readme = blocks_of((root / "README.md").read_text(encoding="utf-8"))
+    (configuration,) = (block for block in readme if block.language == "yaml")
+    (steps,) = (block for block in readme if block.language == "sh" and " seed " in block.text)
+    records = orders(tmp_path / "export", begin_at_export=True)
+    write_capture(tmp_path / "messages.jsonl.gz", records)
+    found = re.search(r"Pos: ([0-9]+)", (tmp_path / "export" / "metadata").read_text())
+    assert found is not None
+    (entry,) = yaml.safe_load(configuration.text)["changefeeds"]
+    # What a reader fills in, and a capture in the place of the topic.
+    entry |= {"start_ts": int(found[1]), "source": {"capture": "messages.jsonl.gz"}}
+    (tmp_path / "changefeeds.yaml").write_text(yaml.safe_dump({"changefeeds": [entry]}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TICDC_CHANGEFEEDS", str(tmp_path / "changefeeds.yaml"))
+    monkeypatch.setenv("TICDC_LAKE", str(tmp_path / "lake"))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster_home"))
+    told = {command: run(command) for command in steps.text.splitlines()}
+    assert told.keys() >= {"ticdc-assets sync mine", "ticdc-assets status mine"}
+    assert "WARN" not in "".join(told.values())
+    (listed,) = json.loads(run("ticdc-assets tables mine --json"))
+    assert (listed["incomplete"], listed["caveats"]) == (False, [])
+    dumped = [json.loads(line)["row"] for line in run("ticdc-assets dump mine").splitlines()]
+    assert sorted(dumped, key=lambda row: row["id"]) == ORDERS
 
 
 # On a broker ------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from ticdc_assets.registry.evolution import (
     diff,
     key_names,
 )
-from ticdc_assets.schemas import TableSchema
+from ticdc_assets.schemas import RowShape, TableSchema
 from ticdc_assets.values import key_text
 
 
@@ -229,6 +229,7 @@ class HistoryResolver:
         before: Image | None,
         after: Image | None,
         partial: bool = False,
+        shape: RowShape | None = None,
     ) -> list[HistoryChange]:
         """Return what one row change does, deletes first; the arguments are `RowResolver`'s.
 
@@ -243,6 +244,7 @@ class HistoryResolver:
                 before=before,
                 after=after,
                 partial=partial,
+                shape=shape,
             )
         except ImageError:
             changes = None
@@ -254,6 +256,7 @@ class HistoryResolver:
                 before=before,
                 after=after,
                 partial=partial,
+                shape=shape,
             )
         return [self._change(change, op, change.key, change.removed_ts) for change in changes]
 
@@ -289,6 +292,7 @@ class HistoryResolver:
         before: Image | None,
         after: Image | None,
         partial: bool,
+        shape: RowShape | None,
     ) -> list[HistoryChange]:
         """Resolve under the cited schema alone, then carry what can be carried."""
         number = self._strict.number_of(schema_version, commit_ts)
@@ -303,6 +307,7 @@ class HistoryResolver:
             before=before,
             after=after,
             partial=partial,
+            shape=shape,
         ):
             removed_ts = None
             if not change.is_delete:

@@ -30,6 +30,7 @@ from ticdc_assets.isolation import Failure
 from ticdc_assets.registry.column_order import ColumnOrders
 from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff, unknown_defaults
+from ticdc_assets.registry.respelling import respellings
 from ticdc_assets.schemas import TableSchema, schema_to_json
 
 
@@ -40,7 +41,7 @@ class LineagePlans:
         self._partial = [group for group in groups if group.partial]
         self._shaped: dict[TableName, list[RowGroup]] = {}
         for group in groups:
-            if group.shape is not None and not group.shape.partial and not group.partial:
+            if group.shape is not None:
                 self._shaped.setdefault(group.name, []).append(group)
         self._orders = orders
         self._cut_ts = cut_ts
@@ -150,6 +151,20 @@ class LineagePlans:
             digest=digest,
             earlier=earlier,
             past_digest=hashlib.sha256(json.dumps(pasts).encode()).hexdigest(),
+            reads_shapes=self._reads_shapes(lineage, versions),
+        )
+
+    def _reads_shapes(self, lineage: Lineage, versions: Sequence[TableSchema]) -> bool:
+        """Return whether a row of the table may be read wrong without its shape."""
+        return any(
+            group.shape is not None
+            and lineage.bound_between(name, group.min_ts, min(group.max_ts, self._cut_ts))
+            and (
+                group.shape.damaged
+                or any(respellings(group.shape, version) for version in versions)
+            )
+            for name in {(item.database, item.table) for item in lineage.bindings}
+            for group in self._shaped.get(name, ())
         )
 
     def _handover(self, received: ReceivedRows | None) -> Handover | None:
@@ -188,7 +203,7 @@ class LineagePlans:
                     for ts in (group.min_ts, group.max_ts)
                     if lineage.floor_ts < ts <= self._cut_ts and lineage.bound_between(name, ts, ts)
                 ]
-                if group.shape is None or not ends:
+                if group.shape is None or group.shape.partial or group.partial or not ends:
                     continue
                 names = {column.name for column in group.shape.columns}
                 sent |= names

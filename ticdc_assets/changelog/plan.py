@@ -263,6 +263,9 @@ class MirrorPlan:
         digest: hash over everything above that decides how rows become the mirror.
         earlier: the table before `floor_ts`, None if it began then; of no account to the mirror.
         past_digest: hash over this digest and those of all that came before.
+        reads_shapes: whether rows are not read right without their shapes: values are spelled by
+            other flags than those of their columns, or images are damaged; of no account to what
+            the mirror is, as each row says it by itself.
     """
 
     mirror_id: str
@@ -286,6 +289,7 @@ class MirrorPlan:
     digest: str
     earlier: "MirrorPlan | None" = field(default=None, compare=False, repr=False)
     past_digest: str = ""
+    reads_shapes: bool = field(default=False, compare=False)
 
     @property
     def name(self) -> TableName:

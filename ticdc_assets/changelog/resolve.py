@@ -10,6 +10,11 @@ arrives in the final shape, and the last one of a key wins.
 Partition DDL takes rows away without row events. So each row is asked, under the schema of that
 moment, whether it was one of those; if so, the change says when (`ResolvedChange.removed_ts`).
 
+A value that the row spells by flags which are not those of its column is respelled by the schema
+that it is read with (`registry.respelling`): that takes the row's shape. The shape is also what
+says that columns are missing from a `before` image though they changed. With a key that is of no
+account; without one no row can be found by such an image, and it is refused.
+
 A column that a `before` image lacks did not change: it is taken from the `after` image. A change
 sent as its handle key alone puts what is known; see `ResolvedChange.partial`. Where no key is known
 such an image does not say which row it is of and is refused: Canal-JSON, which names primary keys
@@ -38,7 +43,8 @@ from ticdc_assets.registry.evolution import (
     Casts,
     SchemaStep,
 )
-from ticdc_assets.schemas import ColumnSchema, TableSchema
+from ticdc_assets.registry.respelling import Respelling, respellings
+from ticdc_assets.schemas import ColumnSchema, RowShape, TableSchema
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.values import canonical_of, key_text
 
@@ -133,6 +139,7 @@ class RowResolver:
         before: Image | None,
         after: Image | None,
         partial: bool = False,
+        shape: RowShape | None = None,
     ) -> list[ResolvedChange]:
         """Return what one row change does, deletes first.
 
@@ -143,10 +150,18 @@ class RowResolver:
             before: image before the change.
             after: image after the change.
             partial: whether the images were cut to the handle key.
+            shape: what the row says of its columns; it is needed where `MirrorPlan.reads_shapes`.
 
         Raises:
             ImageError: an image does not fit the schema version, or lacks the key.
         """
+        if shape is not None and shape.damaged and not self._key:
+            raise ImageError(
+                "damaged_image",
+                "before",
+                "the whole row, as no key of its table is known",
+                "an image with columns that have no name",
+            )
         if partial and not self._key:
             raise ImageError(
                 "partial_image", "handleKeyOnly", "whole images", "images cut to the handle key"
@@ -157,7 +172,7 @@ class RowResolver:
         if before is not None and op is not Op.INSERT:
             if after is not None and len(before) < len(after):
                 before = {**after, **before}
-            row, missing = version.read(before, "before")
+            row, missing = version.read(before, "before", shape)
             if schema_version is None and not self._key:
                 self._require_whole(missing)
             # A row with a key ends whatever else is known of it.
@@ -175,9 +190,9 @@ class RowResolver:
             )
         if after is not None and op is not Op.DELETE:
             try:
-                row, missing = version.read(after, "after")
+                row, missing = version.read(after, "after", shape)
             except ImageError as error:
-                refused = self._refused(error, version, after, commit_ts, old_key)
+                refused = self._refused(error, version, after, commit_ts, old_key, shape)
                 if refused is None:
                     raise
                 return [refused]
@@ -209,6 +224,7 @@ class RowResolver:
         after: Image,
         commit_ts: int,
         old_key: str | None,
+        shape: RowShape | None,
     ) -> ResolvedChange | None:
         """Return a put whose image cannot be read as one with a fault, if its key can be.
 
@@ -218,7 +234,7 @@ class RowResolver:
         if not self._key:
             return None
         try:
-            carried = version.carry(version.readable(after), commit_ts, "after")
+            carried = version.carry(version.readable(after, shape), commit_ts, "after")
             key = self._key_of(carried, "after")
         except ImageError:
             return None
@@ -283,6 +299,12 @@ class RowResolver:
         version = self._version(self.number_of(schema_version, commit_ts))
         return version.kept_above(self._columns)
 
+    def takes_as_sent(self, shape: RowShape) -> bool:
+        """Return whether no value of rows of `shape` is respelled, and none of them is damaged."""
+        return not shape.damaged and not any(
+            self._version(number).respells(shape) for number in range(len(self._schema_versions))
+        )
+
     def bounds(self) -> Sequence[int]:
         """Return the commit ts up to which rows that cite no version are read with the one before.
 
@@ -323,6 +345,10 @@ class RowResolver:
         return key_text(values, self._key_columns)
 
 
+_MOST_SHAPES = 4096
+"""Shapes whose respellings are kept by a version."""
+
+
 class _Version:
     """Reads images that cite one schema version."""
 
@@ -330,19 +356,37 @@ class _Version:
         self._converters: list[tuple[str, Callable[[PhysicalValue], str | None]]] = [
             (column.name, canonical_of(column, timezone)) for column in schema.columns
         ]
+        self._schema = schema
         self._columns = schema.columns
         self._names = frozenset(column.name for column in schema.columns)
         self._version = schema.version
         self._carrier = carrier
+        # By identity of the shape, which the value keeps alive.
+        self._respellings: dict[int, tuple[RowShape, dict[str, Respelling]]] = {}
+
+    def respells(self, shape: RowShape) -> bool:
+        """Return whether values of rows of `shape` are respelled."""
+        return bool(self._respelling(shape))
+
+    def _respelling(self, shape: RowShape | None) -> dict[str, Respelling]:
+        if shape is None:
+            return {}
+        found = self._respellings.get(id(shape))
+        if found is None:
+            if len(self._respellings) >= _MOST_SHAPES:
+                self._respellings.clear()
+            found = self._respellings[id(shape)] = (shape, respellings(shape, self._schema))
+        return found[1]
 
     def kept_above(self, columns: Sequence[ColumnSchema]) -> int:
         """Return the commit ts above which rows are those of a table of `columns` as they are."""
         return self._carrier.kept_above() if self._columns == columns else MAX_TSO
 
     def read(
-        self, image: Mapping[str, PhysicalValue], side: str
+        self, image: Mapping[str, PhysicalValue], side: str, shape: RowShape | None
     ) -> tuple[CanonicalRow, tuple[str, ...]]:
         """Return the canonical row under this schema, and the columns the image lacks."""
+        respelling = self._respelling(shape)
         row: CanonicalRow = {}
         missing: list[str] = []
         for name, convert in self._converters:
@@ -352,6 +396,8 @@ class _Version:
                 missing.append(name)
                 continue
             try:
+                if name in respelling:
+                    value = respelling[name](value)
                 row[name] = convert(value)
             except ImageError as error:
                 raise ImageError(
@@ -367,13 +413,15 @@ class _Version:
             )
         return row, tuple(missing)
 
-    def readable(self, image: Mapping[str, PhysicalValue]) -> CanonicalRow:
+    def readable(self, image: Mapping[str, PhysicalValue], shape: RowShape | None) -> CanonicalRow:
         """Return what of an image can be read under this schema."""
+        respelling = self._respelling(shape)
         row: CanonicalRow = {}
         for name, convert in self._converters:
             if name in image:
                 with suppress(ImageError):
-                    row[name] = convert(image[name])
+                    value = image[name]
+                    row[name] = convert(respelling[name](value) if name in respelling else value)
         return row
 
     def carry(self, row: CanonicalRow, commit_ts: int, side: str) -> CarriedRow:

@@ -10,7 +10,7 @@ from ticdc_assets.cli.base import feed_of, main, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
-from ticdc_assets.exports.dialect import OUTPUT_DIALECTS, dialect_of
+from ticdc_assets.exports.dialect import DUMPLING_OPTION, OUTPUT_DIALECTS, dialect_of
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.report.texts import visible
 
@@ -106,6 +106,11 @@ def seed(
     again; changes above it are, in order. Run it before the first sync, between syncs, or again for
     one table. Text that is not a row goes to quarantine with file and line.
 
+    A stored generated column that the files do not have is worked out from its expression. Where
+    that is not possible it is unknown, and the mirror says so; export with Dumpling's
+    --include-generated-columns stored. The exit code is 1 if a table was not seeded, or if no row
+    of its files could be read.
+
     FOLDER is a folder, or a URI that Arrow's file systems reach. The CSV options are Dumpling's:
     give the same values as to Dumpling.
     """
@@ -122,6 +127,12 @@ def seed(
         state = f"{item.rows} rows" if item.is_new else "already seeded, nothing changed"
         refused = f", {item.quarantined} in quarantine" if item.quarantined else ""
         click.echo(f"{changefeed}: {name}: {state}{refused}")
+        if item.unknown:
+            click.echo(
+                f"{changefeed}: {name}: not known: {', '.join(map(visible, item.unknown))}: the "
+                f"files have no value, and none can be worked out; export with Dumpling's "
+                f"{DUMPLING_OPTION}"
+            )
     for (database, table), reason in sorted(seeding.refused.items()):
         click.echo(f"{changefeed}: {database}.{table}: not seeded: {reason}")
     for kind, count in sorted(seeding.skipped.items()):
@@ -143,8 +154,17 @@ def seed(
         f"{seeding.tso}"
     )
     click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")
-    if seeding.refused:
-        raise click.ClickException(f"{len(seeding.refused)} tables were not seeded")
+    unread = [item for item in seeding.tables if item.has_none]
+    for item in unread:
+        click.echo(
+            f"{changefeed}: {item.database}.{item.table}: no row could be read: {item.fault}; "
+            "give the CSV options as they were given to Dumpling (ticdc-assets seed --help), or "
+            f"look at: ticdc-assets quarantine {changefeed}"
+        )
+    failed = len(seeding.refused) + len(unread)
+    if failed:
+        count = "1 table was" if failed == 1 else f"{failed} tables were"
+        raise click.ClickException(f"{count} not seeded")
 
 
 @main.command()
@@ -165,7 +185,8 @@ def diff(
 ) -> None:
     """Compare the mirrors of CHANGEFEED with an export in FOLDER, at the TSO of the export.
 
-    It prints that they are equal, or the keys and columns that differ, with both values. It does
+    It prints that they are equal, or the keys and columns that differ, with both values, and the
+    columns that it could not compare because one side does not know them. It does
     not change the changefeed's tables, and syncs may run meanwhile. The exit code is 1 if anything
     differs. The options are those of `seed`.
     """

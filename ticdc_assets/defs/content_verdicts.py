@@ -182,7 +182,7 @@ def judge_seeds(found: Sequence[SeedBalance]) -> CheckVerdict:
     """Judge whether all landed rows of exports were seeded or are in quarantine."""
     if not found:
         return CheckVerdict(passed=True, description="No table was seeded from an export.")
-    lost = [item for item in found if item.lost]
+    lost = [item for item in found if item.lost or (item.quarantined and not item.rows)]
     quarantined = [item for item in found if item.quarantined]
     metadata: Metadata = {
         "tables": dg.MetadataValue.int(len(found)),

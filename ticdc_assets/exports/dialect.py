@@ -28,6 +28,9 @@ OUTPUT_DIALECTS = {
 }
 """`--csv-output-dialect`, and what it makes of binary values."""
 
+DUMPLING_OPTION = "--include-generated-columns stored"
+"""With it Dumpling writes stored generated columns into CSV and Parquet files."""
+
 _LONGEST = 16
 _OPTIONS = {
     "csv-separator": "separator",

@@ -1,8 +1,10 @@
 """Images of exported rows: what a message would say of them.
 
 In: rows of one file as they stand there, and the schema of their table. Out: `ExportImages`: for
-each row its image as JSON text (`wire.rows.image_from_json`), or why it has none. Values are
-spelled as messages spell them (`events.PhysicalValue`): ENUM and SET as numbers, bytes as base64, a
+each row its image as JSON text (`wire.rows.image_from_json`), or why it has none. Columns
+that the file does not have are worked out where that is certain (`exports.lacking`). A column
+without a value is not in the image, and the row has a shape that says which are. Values are spelled
+as messages spell them (`events.PhysicalValue`): ENUM and SET as numbers, bytes as base64, a
 TIMESTAMP with the zone of the session that exported it. Whether a value is one of its type is not
 asked here: that is for whoever reads the image.
 
@@ -28,6 +30,7 @@ from ticdc_assets.errors import shorten
 from ticdc_assets.exports import value_loops as loops
 from ticdc_assets.exports.dialect import BinaryText, CsvDialect
 from ticdc_assets.exports.fields import FAULTS, Fields, Values
+from ticdc_assets.exports.lacking import LackingColumns
 from ticdc_assets.exports.rows import INSTANT, PARQUET_DIALECT
 from ticdc_assets.mysql_types import Kind, decimal_size, fractional_digits, kind_of
 from ticdc_assets.schemas import ColumnSchema, TableSchema
@@ -45,6 +48,7 @@ class ExportImages:
         position: the column that it is about, null if it is about the row.
         expected: what was expected there.
         got: what was there.
+        shapes: of a row whose image lacks columns, its `RowShape` as text; null for the others.
         errors: how many rows have no image.
     """
 
@@ -53,6 +57,7 @@ class ExportImages:
     position: "pa.Array[Any]"
     expected: "pa.Array[Any]"
     got: "pa.Array[Any]"
+    shapes: "pa.Array[Any]"
     errors: int
 
 
@@ -63,12 +68,15 @@ class ImageMaker:
         schema: the table's schema in the export.
         dialect: how its CSV files are written.
         timezone: zone of the session that exported it, for TIMESTAMP columns.
+        create_sql: its CREATE TABLE, "" if it is not known.
     """
 
-    def __init__(self, schema: TableSchema, dialect: CsvDialect, timezone: str) -> None:
+    def __init__(
+        self, schema: TableSchema, dialect: CsvDialect, timezone: str, create_sql: str = ""
+    ) -> None:
         self._dialect = dialect
         self._columns = {column.name.lower(): column for column in schema.columns}
-        self._default = [column.name for column in schema.columns if not column.virtual]
+        self._lacking = LackingColumns(schema, create_sql, timezone)
         self._timezone = timezone
 
     def make(
@@ -87,10 +95,19 @@ class ImageMaker:
             columns: the names that the file gives its columns; those of the table if None.
             problem: why these are no rows, None if they are.
         """
-        size = len(rows)
         if problem is not None:
-            return _refused(size, "unreadable_file", "the rows of a file", problem)
-        names = self._default if columns is None else list(columns)
+            return _refused(len(rows), "unreadable_file", "the rows of a file", problem)
+        if format == "csv" and columns is not None and not columns:
+            got = "no name: the files may be written with another separator or delimiter"
+            return _refused(len(rows), "invalid_row", "a first row with names of columns", got)
+        if columns is not None:
+            return self._made(rows, format, list(columns))
+        # A file without names has the columns that Dumpling writes, with its option or without.
+        found = [self._made(rows, format, names) for names in self._lacking.usual]
+        return min(found, key=lambda images: images.errors)
+
+    def _made(self, rows: "pa.Array[Any]", format: str, names: Sequence[str]) -> ExportImages:
+        size = len(rows)
         unknown = [name for name in names if name.lower() not in self._columns]
         if unknown or len({name.lower() for name in names}) < len(names):
             expected = "columns of the table, each once"
@@ -99,7 +116,7 @@ class ImageMaker:
         dialect = PARQUET_DIALECT if format == "parquet" else self._dialect
         split = Fields.of_csv if format == "csv" else Fields.of_sql
         fields = split(rows, len(known), dialect)
-        faults = _Faults(size)
+        faults = Faults(size)
         for code in np.unique(fields.faults).tolist():
             if code != loops.GOOD:
                 where = np.flatnonzero(fields.faults == code)
@@ -121,7 +138,9 @@ class ImageMaker:
             begins[number] = np.where(values.is_null, -1, values.offsets[:-1] + at)
             ends[number] = values.offsets[1:] + at
             at += len(values.content)
-        return _written(known, zones, content, begins, ends, faults)
+        images = _written(known, zones, content, begins, ends, faults)
+        images, shapes = self._lacking.completed(images, known, faults)
+        return faults.images(images, shapes)
 
 
 def _written(
@@ -130,8 +149,8 @@ def _written(
     content: Sequence[npt.NDArray[np.uint8]],
     begins: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
-    faults: "_Faults",
-) -> ExportImages:
+    faults: "Faults",
+) -> "pa.Array[Any]":
     """Return images of values; `zones` are those of columns that have one."""
     size = begins.shape[1]
     data = np.concatenate(content) if content else np.empty(0, np.uint8)
@@ -159,7 +178,7 @@ def _written(
     images = _texts(text[:written], offsets, good, faults)
     if not columns:
         images = pc.if_else(pa.array(faults.good), "{}", None)
-    return faults.images(images)
+    return images
 
 
 def _joined(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -173,7 +192,7 @@ def _texts(
     content: npt.NDArray[np.uint8],
     offsets: npt.NDArray[np.int64],
     good: npt.NDArray[np.bool_],
-    faults: "_Faults",
+    faults: "Faults",
 ) -> "pa.Array[Any]":
     """Return bytes as texts; rows whose bytes are no UTF-8 get a fault."""
     size = len(good)
@@ -194,8 +213,12 @@ def _texts(
     return pc.if_else(pa.array(faults.good), every, None).cast(pa.string())
 
 
-class _Faults:
-    """What is wrong with rows; of several faults of a row the first counts."""
+class Faults:
+    """What is wrong with rows; of several faults of a row the first counts.
+
+    Attributes:
+        good: which rows have none.
+    """
 
     def __init__(self, size: int) -> None:
         self.good = np.ones(size, np.bool_)
@@ -209,6 +232,7 @@ class _Faults:
         expected: str,
         got: str,
     ) -> None:
+        """Add a fault of rows; the texts are those of `ExportImages`."""
         for row in rows.tolist():
             if self.good[row]:
                 self.good[row] = False
@@ -223,7 +247,8 @@ class _Faults:
         expected = _EXPECTED.get(kind, "hexadecimal digits")
         self.add(rows, f"invalid_{kind}", column.name, expected, shorten(raw))
 
-    def images(self, images: "pa.Array[Any]") -> ExportImages:
+    def images(self, images: "pa.Array[Any]", shapes: "pa.Array[Any]") -> ExportImages:
+        """Return images with what is wrong with the rows that have none."""
         reason, position, expected, got = (pa.array(item, pa.string()) for item in self._columns)
         return ExportImages(
             images=images,
@@ -231,15 +256,17 @@ class _Faults:
             position=position,
             expected=expected,
             got=got,
+            shapes=shapes,
             errors=len(self.good) - int(np.count_nonzero(self.good)),
         )
 
 
 def _refused(size: int, reason: str, expected: str, got: str) -> ExportImages:
     """Return that none of some rows has an image."""
-    faults = _Faults(size)
+    faults = Faults(size)
     faults.add(np.arange(size), reason, None, expected, got)
-    return faults.images(pa.nulls(size, pa.string()))
+    nothing = pa.nulls(size, pa.string())
+    return faults.images(nothing, nothing)
 
 
 def _are_instants(values: Values) -> bool:
@@ -261,7 +288,7 @@ def _spelled(
     column: ColumnSchema,
     spellings: "_Spellings",
     binary: BinaryText,
-    faults: _Faults,
+    faults: Faults,
 ) -> Values:
     """Return values of a column as messages spell them."""
     kind = kind_of(column)
@@ -282,7 +309,7 @@ def _mapped(
     column: ColumnSchema,
     spell: Callable[[bytes], bytes],
     binary: BinaryText,
-    faults: _Faults,
+    faults: Faults,
 ) -> Values:
     """Return what a function makes of each value, which is asked once for each that repeats."""
     encoded = values.array().dictionary_encode()
@@ -308,7 +335,7 @@ def _one_by_one(
     column: ColumnSchema,
     spell: Callable[[bytes], bytes],
     binary: BinaryText,
-    faults: _Faults,
+    faults: Faults,
 ) -> Values:
     found: list[bytes | None] = []
     for row, raw in enumerate(values.array().to_pylist()):

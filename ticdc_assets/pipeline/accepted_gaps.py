@@ -202,6 +202,8 @@ class _Carried:
         for row in groups:
             if row["kind"] not in ("row", "bootstrap", "ddl") or row["topic"] == NO_TOPIC:
                 continue
+            if row["kind"] == "bootstrap" and row["database"] is None:
+                continue  # one without content concerns no table
             if row["kind"] == "ddl":
                 self._with_ddl.add((row["topic"], row["partition"]))
             if row["database"] and row["table"]:

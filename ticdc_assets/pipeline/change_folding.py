@@ -331,7 +331,7 @@ class ChangeFolding(ChangeReader):
         log = self.dataset()
         if not self.is_log_portable():
             return []
-        names = columns_in(log)
+        names = columns_in(log, *(mirror for mirror, _ in mirrors))
         folds = [
             MirrorFold(
                 schema=mirror.schema,

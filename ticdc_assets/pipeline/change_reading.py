@@ -38,7 +38,7 @@ from ticdc_assets.pipeline.truncation_points import (
     truncation_point_of,
 )
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
-from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS
+from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, SHAPE
 from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
 from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, ROW, SNAPSHOT
 
@@ -182,15 +182,16 @@ class ChangeReader:
             log,
             self._paths.change_log,
             self.condition_of(mirror, above, until),
-            columns=columns_in(log),
+            columns=columns_in(log, mirror),
             large=IMAGES,
         ):
-            yield batch.select(list(CHANGE_COLUMNS))
+            needed = (*CHANGE_COLUMNS, SHAPE) if mirror.reads_shapes else CHANGE_COLUMNS
+            yield batch.select([name for name in needed if name in batch.schema.names])
 
     def changes(self, mirror: MirrorPlan, above: int, until: int) -> Rows:
         """Return the mirror's row changes in (above, until]: in this process if they are few."""
         log = self.dataset()
-        names = columns_in(log)
+        names = columns_in(log, mirror)
         gathered = self._gathered
         here = None if gathered is None else gathered.of(mirror, above, until)
         if here is not None:
@@ -265,7 +266,7 @@ class ChangeReader:
             & ds.field("database").isin(sorted({database for database, _ in names}))
             & ds.field("table").isin(sorted({table for _, table in names}))
         )
-        columns = columns_in(log)
+        columns = columns_in(log, *mirrors)
         found = _Read.of(
             log, columns, condition, most_rows=GATHERED_ROWS, most_bytes=GATHERED_BYTES
         )
@@ -330,7 +331,8 @@ class ChangeReader:
         log = self.dataset()
         stamps = sorted({fault["commit_ts"] for fault in faults})
         condition = ds.field("kind").isin(OF_MIRRORS) & ds.field("commit_ts").isin(stamps)
-        rows = log.to_table(columns=list(CHANGE_COLUMNS), filter=condition)
+        columns = [name for name in (*CHANGE_COLUMNS, SHAPE) if name in log.schema.names]
+        rows = log.to_table(columns=columns, filter=condition)
         places = {tuple(fault[name] for name in PLACE) for fault in faults}
         found = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
         return rows.filter(pa.array([place in places for place in found], pa.bool_()))
@@ -415,9 +417,15 @@ class ChangeReader:
         return self._log
 
 
-def columns_in(log: ds.Dataset) -> list[str]:
-    """Return the columns of a change log that changes, and the conditions on them, are made of."""
-    return [name for name in READ_COLUMNS if name in log.schema.names]
+def columns_in(log: ds.Dataset, *mirrors: MirrorPlan) -> list[str]:
+    """Return the columns of a change log that changes, and the conditions on them, are made of.
+
+    Args:
+        log: the change log.
+        mirrors: the mirrors whose changes are read.
+    """
+    more = (SHAPE,) if any(mirror.reads_shapes for mirror in mirrors) else ()
+    return [name for name in (*READ_COLUMNS, *more) if name in log.schema.names]
 
 
 def _is_change(mirror: MirrorPlan, above: int, until: int, field: Field) -> Any:

@@ -184,6 +184,18 @@ class ChangeStatistics:
                 counts[row["database"], row["table"], row["partition"]] += row["rows"]
         return counts
 
+    def exported_columns(self) -> dict[SeededTable, tuple[frozenset[str], ...]]:
+        """Return the columns of the rows of exports that lack some, by table and seed."""
+        found: dict[SeededTable, set[frozenset[str]]] = {}
+        for row in self.rows:
+            # Also of those that retention removed: mirrors have them.
+            if row["kind"] == SNAPSHOT and row["shape"] is not None:
+                shape = shape_from_text(row["shape"])
+                place = (row["database"], row["table"], row["partition"])
+                names = frozenset(column.name for column in shape.columns)
+                found.setdefault(place, set()).add(names)
+        return {place: tuple(shapes) for place, shapes in found.items()}
+
     @cached_property
     def first_ts(self) -> int | None:
         """A TSO at or above which the changefeed began for certain, None before any message.

@@ -306,6 +306,7 @@ class Cut:
         unplaced: row changes that came after the change log was truncated above them: replays or
             late ones, which nobody can tell any more. They are not applied.
         tables: JSON text of the filter by which tables were mirrored; None for all tables.
+        start_ts: TSO that the changefeed was created with, as the configuration had it.
         complete_tables: JSON text of the tables all of whose rows are in the source, as the
             configuration had them; None for none.
         failed: mirrors that could not be made.
@@ -336,6 +337,7 @@ class Cut:
     rewind: Rewind | None = None
     layout: int = LAYOUT
     repeats_at: datetime | None = None
+    start_ts: int | None = None
     complete_tables: str | None = None
 
     @property
@@ -510,7 +512,7 @@ def same_content(cut: Cut, last: Cut) -> bool:
             )
             for item in of.mirrors
         ]
-        configured = (of.tables, of.complete_tables)
+        configured = (of.tables, of.start_ts, of.complete_tables)
         return (mirrors, of.held, of.quarantined, configured, of.failed, of.unaccounted)
 
     return content(cut) == content(last)

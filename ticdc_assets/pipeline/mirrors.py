@@ -49,6 +49,7 @@ from ticdc_assets.changelog.plan import (
     FailedPlan,
     MirrorPlan,
     Plan,
+    SeededTable,
 )
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.paths import LakePaths
@@ -77,7 +78,11 @@ from ticdc_assets.pipeline.cuts import (
 )
 from ticdc_assets.pipeline.damage import table_damage
 from ticdc_assets.pipeline.earlier_rows import earlier_rows
-from ticdc_assets.pipeline.export_gaps import export_gap
+from ticdc_assets.pipeline.export_caveats import (
+    export_caveats,
+    quarantined_by_seed,
+    unknown_caveats,
+)
 from ticdc_assets.pipeline.held_rows import count_held
 from ticdc_assets.pipeline.late_changes import LateChanges, caveats_below
 from ticdc_assets.pipeline.mirror_making import Made, MirrorMaker, Mode
@@ -277,6 +282,8 @@ class _Run:
                         for mirror, result in zip(together, found, strict=True)
                     }
         made = [results[mirror.mirror_id] for mirror in plan.mirrors]
+        faults = read_quarantine(self._paths)
+        unread = quarantined_by_seed(faults)
         made = self._behind(made)
         held = count_held(self._changes, plan, self._statistics.rows)
         held_rows = Counter[str | None]()
@@ -292,7 +299,7 @@ class _Run:
             if isinstance(result, Made):
                 assert isinstance(table, MirrorPlan)
                 told = attempted(
-                    partial(self._mirror_cut, table, result, held_rows, below, lost),
+                    partial(self._mirror_cut, table, result, held_rows, below, lost, unread),
                     f"what the cut says of {joined_name(table.database, table.table)}",
                 )
             if isinstance(told, Failure):
@@ -302,7 +309,6 @@ class _Run:
                 mirrors.append(told)
         mirrors.sort(key=lambda item: (item.database, item.table))
         progress = self._statistics.progress().values()
-        faults = read_quarantine(self._paths)
         return Cut(
             number=self._last.number + 1 if self._last else 1,
             tso=self._tso,
@@ -318,6 +324,7 @@ class _Run:
             es_only=self._statistics.es_only,
             unplaced=self._late.unplaced(),
             tables=filter_text(tables),
+            start_ts=self._changefeed.start_ts,
             complete_tables=choice_text(self._changefeed.complete_tables),
             failed=tuple(failed),
             accounts=() if only is not None else self._accounts(all_tables, failed, faults),
@@ -491,6 +498,7 @@ class _Run:
         held: Mapping[str | None, int],
         below: Mapping[str, str],
         lost: Mapping[str, Sequence[str]],
+        unread: Mapping[SeededTable, int],
     ) -> MirrorCut:
         damage = damage_caveats(mirror, self._changefeed.wire_format)
         caveats = [str(caveat) for caveat in (*mirror.caveats, *damage)]
@@ -499,9 +507,7 @@ class _Run:
         if mirror.mirror_id in below:
             caveats.append(below[mirror.mirror_id])
         caveats += lost.get(mirror.mirror_id, ())
-        gap = export_gap(mirror, self._statistics, self._changefeed.start_ts)
-        if gap is not None:
-            caveats.append(str(gap))
+        caveats += export_caveats(mirror, self._statistics, self._changefeed, unread)
         if not mirror.schema.handle_key:
             caveats.append(
                 "no key: a bag of rows, replays that no watermark tells are counted twice"
@@ -509,7 +515,7 @@ class _Run:
         if self._statistics.es_only:
             caveats.append("not a consistent cut: the messages have no commit ts")
         caveats += cast_caveats(made.casts)
-        return MirrorCut(
+        cut = MirrorCut(
             mirror_id=mirror.mirror_id,
             database=mirror.database,
             table=mirror.table,
@@ -533,3 +539,6 @@ class _Run:
             history_since=made.history.since if made.history else None,
             lenient_casts=casts_listed(made.casts),
         )
+        before = self._before.get(mirror.mirror_id)
+        unknown = unknown_caveats(self._paths, mirror, self._statistics, cut, before)
+        return replace(cut, caveats=[*caveats, *unknown])

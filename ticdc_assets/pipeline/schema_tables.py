@@ -394,7 +394,7 @@ def _version_rows(history: SchemaHistory) -> list[dict[str, Any]]:
                         "collation": column.collation,
                         "elements": list(column.elements),
                         "nullable": column.nullable,
-                        "default": None if column.default is None else str(column.default),
+                        "default": column.default_text,
                     }
                     for column in schema.columns
                 ],

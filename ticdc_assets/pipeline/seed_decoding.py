@@ -173,7 +173,9 @@ def row_decoder(seeds: Iterable[Seed], batch: int | None) -> Decode:
             for seed, own in _by_table(records, by_place):
                 key = (seed.seed, *seed.name)
                 if key not in makers:
-                    makers[key] = ImageMaker(seed.schema, seed.dialect, seed.timezone)
+                    makers[key] = ImageMaker(
+                        seed.schema, seed.dialect, seed.timezone, seed.create_sql
+                    )
                 yield _decoded(own, seed, makers[key], batch)
 
     return decode
@@ -237,6 +239,7 @@ def _decoded(
         "table": pa.repeat(seed.table, size),
         "schema_version": of_rows(seed.schema.version, pa.int64()),
         "after": found.images,
+        "shape": found.shapes,
         "handle_key_only": of_rows(False, pa.bool_()),
         "es_only": of_rows(False, pa.bool_()),
         "error_reason": found.reason,

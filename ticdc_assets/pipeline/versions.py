@@ -104,6 +104,17 @@ def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -
         return rows.here_if_few()
 
 
+def mirror_stamps(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
+    """Return the commit ts of the rows of a mirror, unread, or None if only Spark reads them."""
+    layout = MirrorLayout(schema=mirror.table_schema)
+    path = mirror.path(paths)
+    files = _files(path, mirror.version, mirror.table_schema)
+    if files is None or layout.commit_ts not in files.schema.names:
+        return None
+    with reading(path, mirror.version):
+        return files.rows(pa.schema([layout.arrow.field(layout.commit_ts)]))
+
+
 def mirror_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
     """Return the rows of a mirror for a step with all columns that the table has; else as above."""
     return _as_stored(mirror.path(paths), mirror.version, mirror.table_schema)

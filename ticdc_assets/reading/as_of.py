@@ -13,6 +13,7 @@ that came late in between.
 Without commit ts (Canal-JSON without the TiDB extension) the same applies to the changes' `es`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.changelog.encoder_damage import damage_caveats
-from ticdc_assets.changelog.plan import MirrorPlan, Plan
+from ticdc_assets.changelog.plan import MirrorPlan, Plan, SeededTable
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.delta_files import broken
 from ticdc_assets.engine.executing import INLINE_ROWS
@@ -34,10 +35,17 @@ from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_caveats, read_cuts, require_cut
 from ticdc_assets.pipeline.earlier_rows import earlier_rows
-from ticdc_assets.pipeline.export_gaps import export_gap
+from ticdc_assets.pipeline.export_caveats import (
+    export_caveats,
+    quarantined_by_seed,
+    still_unknown,
+    unknown_columns,
+)
 from ticdc_assets.pipeline.late_changes import caveats_below
+from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
 from ticdc_assets.pipeline.versions import mirror_as_stored, mirror_in_spark
+from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import moment_text
@@ -59,6 +67,7 @@ class TableRows:
         made: how to have the rows in Spark.
         stored: how to have them for a step; None comes where only Spark reads them.
         warnings: why they may differ from the table, each a sentence.
+        unknown: columns that are not known in some rows: no export and no message had a value.
     """
 
     database: str
@@ -69,6 +78,7 @@ class TableRows:
     made: Callable[[], DataFrame]
     stored: Callable[[], Rows | None]
     warnings: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -125,7 +135,6 @@ class AsOf:
         self._tso = tso
         self._timezone = changefeed.timezone
         self._wire_format = changefeed.wire_format
-        self._start_ts = changefeed.start_ts
         self._changefeed = changefeed
         # First: what is counted later may be more than the cut has, but is never less.
         newest = require_cut(paths)
@@ -175,6 +184,11 @@ class AsOf:
         """The caveats of tables that may lack changes of accepted gaps."""
         gaps = read_accepted(self._paths)
         return gap_caveats(self._paths, gaps, self.plan.mirrors, self._statistics.rows, self._tso)
+
+    @cached_property
+    def _unread(self) -> Counter[SeededTable]:
+        """How many rows of exports could not be read, by table and seed."""
+        return quarantined_by_seed(read_quarantine(self._paths))
 
     def table(self, database: str, table: str) -> TableRows:
         """Return the rows of one table.
@@ -253,9 +267,11 @@ class AsOf:
         if mirror.mirror_id in self._below:
             warnings.append(self._below[mirror.mirror_id])
         warnings += self._lost.get(mirror.mirror_id, [])
-        gap = export_gap(mirror, self._statistics, self._start_ts)
-        if gap is not None:
-            warnings.append(str(gap))
+        warnings += export_caveats(mirror, self._statistics, self._changefeed, self._unread)
+        unknown = still_unknown(
+            unknown_columns(mirror, self._statistics), MirrorLayout(schema=mirror.schema), stored
+        )
+        warnings += [item.caveat for item in unknown]
         warnings += cast_caveats(casts)
         if mirror.held:
             held = sum(group.rows for group in mirror.held)
@@ -271,6 +287,7 @@ class AsOf:
             made=made,
             stored=stored,
             warnings=tuple(warnings),
+            unknown=tuple(dict.fromkeys(name for item in unknown for name in item.names)),
         )
 
     # What may be built on ---------------------------------------------------------------------

@@ -148,8 +148,10 @@ def _generated(cursor: Cursor, fields: Fields) -> bool:
 
 
 def _as(cursor: Cursor, fields: Fields) -> bool:
-    if cursor.take_group() is None:
+    group = cursor.take_group()
+    if group is None:
         return False
+    fields["expression"] = group.text()
     # Without a word it is virtual; the word that follows may say otherwise.
     fields.setdefault("generated", GeneratedKind.VIRTUAL)
     return True

@@ -210,6 +210,7 @@ class ColumnDefinition:
         clustered: True for CLUSTERED, False for NONCLUSTERED, None if neither is said.
         unique: whether the column's own definition says UNIQUE (SERIAL implies it).
         generated: virtual or stored for a generated column, None for any other.
+        expression: of a generated column, the text between its parentheses.
     """
 
     name: str
@@ -229,6 +230,7 @@ class ColumnDefinition:
     clustered: bool | None = None
     unique: bool = False
     generated: GeneratedKind | None = None
+    expression: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

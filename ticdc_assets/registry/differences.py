@@ -116,7 +116,8 @@ def _column_differences(old: ColumnSchema, new: ColumnSchema) -> Iterator[Differ
 
 
 def _default_text(column: ColumnSchema) -> str:
-    return "none" if column.default is None else str(column.default)
+    text = column.default_text
+    return "none" if text is None else text
 
 
 def _key_differences(

@@ -15,13 +15,14 @@ the step says so (`inferred`).
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeAlias
 
 from ticdc_assets.errors import CastError
 from ticdc_assets.registry.ddl_statement import ChangeKind, DdlStatement
 from ticdc_assets.registry.inferred_columns import HIDDEN_COLUMNS
+from ticdc_assets.registry.inferred_defaults import sent_default
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.tso import to_datetime
 from ticdc_assets.values import (
@@ -32,6 +33,7 @@ from ticdc_assets.values import (
     default_text,
     lenient_cast_of,
 )
+from ticdc_assets.values.defaults import is_lossy
 
 CanonicalRow: TypeAlias = dict[str, str | None]
 """Column name to canonical text. An absent column is unknown, not NULL."""
@@ -151,7 +153,9 @@ def diff(
             source = None  # the old column of this name lives on under another one
         else:
             source = by_name.get(column.name) or folded.get(column.name.lower())
-        if source is not None:
+        if source is None:
+            column = _with_exact_default(column, statements)
+        else:
             kept.add(source.name)
         is_modified = modified is None or column.name.lower() in modified
         steps.append(ColumnStep(column=column, source=source, is_modified=is_modified))
@@ -163,6 +167,19 @@ def diff(
         ddl_ts=ddl_ts,
         inferred=inferred,
     )
+
+
+def _with_exact_default(column: ColumnSchema, statements: Iterable[DdlStatement]) -> ColumnSchema:
+    """Return an added column with the bytes that its text says, where its schema lost them."""
+    if not is_lossy(column):
+        return column
+    bare = replace(column, default=None)
+    for statement in statements:
+        for definition in statement.defined_columns:
+            if definition.name.lower() == column.name.lower():
+                # The zone is of no account to bytes.
+                return replace(bare, default=sent_default(definition.default, bare, "UTC"))
+    return column
 
 
 _RENAMING = frozenset({ChangeKind.RENAME_COLUMN, ChangeKind.CHANGE_COLUMN})

@@ -1,8 +1,9 @@
 """The DEFAULT clause of a column, as TiDB keeps it and the Simple protocol sends it.
 
-In: a `DefaultValue` and the column it belongs to. Out: text, an integer (BIT), or None for no
-default and for NULL: what `values.defaults` reads. The same clause always gives the same value, and
-no clause raises: a literal that is no value of the column stays the text it was written as.
+In: a `DefaultValue` and the column it belongs to. Out: text, an integer (BIT), bytes (of a binary
+column, that are not UTF-8), or None for no default and for NULL: what `values.defaults` reads. The
+same clause always gives the same value, and no clause raises: a literal that is not a value of the
+column stays the text it was written as.
 
     integers        rounded to a whole number                    1.25 -> '1'
     float, double   as Go prints it                              1.50 -> '1.5'
@@ -13,7 +14,7 @@ no clause raises: a literal that is no value of the column stays the text it was
     timestamp       the same, from the session's zone to UTC
     time            the same                                     100 -> '00:01:00'
     enum, set       the labels as declared; a number counts them
-    text, binary    the text; binary(n) is padded with zero bytes
+    text, binary    the text; binary(n) is padded with zero bytes; x'', 0x and b'' as their bytes
     CURRENT_TIMESTAMP and its synonyms   'CURRENT_TIMESTAMP', without digits
     CURRENT_DATE and its synonyms        'CURRENT_DATE'
     another expression                   its text without the outer parentheses, never evaluated
@@ -22,8 +23,8 @@ Source: `getDefaultValue`, `convertTimestampDefaultValToUTC` and `setDefaultValu
 of pingcap/tidb pkg/ddl/add_column.go.
 
 Not known from the text: the zone of the session that ran the statement (the changefeed's stands for
-it), and how TiDB spells an expression again. Bytes that are no UTF-8 are replaced, as they are in
-the Simple protocol.
+it), and how TiDB spells an expression again. Bytes that are no UTF-8 in the default of a text are
+replaced; no such statement succeeds in a strict SQL mode.
 """
 
 import re
@@ -31,7 +32,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC
 from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
-from typing import Final
+from typing import Final, TypeAlias
 
 from ticdc_assets.errors import CastError
 from ticdc_assets.mysql_types import Kind, declared_length, fractional_digits, is_char, kind_of
@@ -58,7 +59,10 @@ _MAX_DIGITS: Final = 400
 _WIDE: Final = Context(prec=2 * _MAX_DIGITS, rounding=ROUND_HALF_UP)
 
 
-def sent_default(default: DefaultValue, column: ColumnSchema, timezone: str) -> str | int | None:
+Sent: TypeAlias = str | int | bytes | None
+
+
+def sent_default(default: DefaultValue, column: ColumnSchema, timezone: str) -> Sent:
     """Return what `default` is as the default of `column`.
 
     Args:
@@ -85,7 +89,7 @@ def _expression(text: str, column: ColumnSchema) -> str:
 # --------------------------------------------------------------------------------------- literals
 
 
-def _of_string(text: str, column: ColumnSchema, timezone: str) -> str | int | None:
+def _of_string(text: str, column: ColumnSchema, timezone: str) -> Sent:
     kind = kind_of(column)
     if kind is Kind.BIT:
         return _number_of_bytes(text.encode("utf-8", "surrogatepass"))
@@ -94,7 +98,7 @@ def _of_string(text: str, column: ColumnSchema, timezone: str) -> str | int | No
     return _convert(text, _TEXT, column, timezone)
 
 
-def _of_number(digits: str, column: ColumnSchema, timezone: str) -> str | int | None:
+def _of_number(digits: str, column: ColumnSchema, timezone: str) -> Sent:
     text = _number_text(digits)
     if kind_of(column) is Kind.BIT:
         whole = _whole(text)
@@ -104,7 +108,7 @@ def _of_number(digits: str, column: ColumnSchema, timezone: str) -> str | int | 
     return _convert(text, _BIGINT if shapes.INTEGER.fullmatch(text) else _TEXT, column, timezone)
 
 
-def _of_hex(digits: str, column: ColumnSchema, timezone: str) -> str | int | None:
+def _of_hex(digits: str, column: ColumnSchema, timezone: str) -> Sent:
     try:
         raw = bytes.fromhex(digits)
     except ValueError:
@@ -112,14 +116,14 @@ def _of_hex(digits: str, column: ColumnSchema, timezone: str) -> str | int | Non
     return _of_bytes(raw, column, timezone)
 
 
-def _of_bits(digits: str, column: ColumnSchema, timezone: str) -> str | int | None:
+def _of_bits(digits: str, column: ColumnSchema, timezone: str) -> Sent:
     if len(digits) > 8 * _MAX_DIGITS or digits.strip("01"):
         return digits
     number = int(digits or "0", 2)
     return _of_bytes(number.to_bytes(max((len(digits) + 7) // 8, 1)), column, timezone)
 
 
-_LITERALS: Final[dict[LiteralForm, Callable[[str, ColumnSchema, str], str | int | None]]] = {
+_LITERALS: Final[dict[LiteralForm, Callable[[str, ColumnSchema, str], Sent]]] = {
     LiteralForm.STRING: _of_string,
     LiteralForm.NUMBER: _of_number,
     LiteralForm.HEX: _of_hex,
@@ -129,14 +133,18 @@ _LITERALS: Final[dict[LiteralForm, Callable[[str, ColumnSchema, str], str | int 
 _CODECS: Final = {"gbk": "gbk", "gb18030": "gb18030"}
 
 
-def _of_bytes(raw: bytes, column: ColumnSchema, timezone: str) -> str | int | None:
+def _of_bytes(raw: bytes, column: ColumnSchema, timezone: str) -> Sent:
     kind = kind_of(column)
     if kind is Kind.BIT:
         return _number_of_bytes(raw)
     if kind is Kind.BINARY:
-        return _padded(
-            raw.decode("utf-8", "replace"), column, missing=declared_length(column) - len(raw)
-        )
+        padded = raw.ljust(_least_size(column), b"\0")
+        try:
+            text = padded.decode()
+        except UnicodeDecodeError:
+            return padded
+        # As text, the character that stands for lost bytes would be taken for such.
+        return padded if "\ufffd" in text else text
     if kind in (Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON, Kind.VECTOR, Kind.UNKNOWN):
         text = raw.decode(_CODECS.get(column.charset, "utf-8"), "replace")
         return _convert(text, _TEXT, column, timezone)
@@ -149,13 +157,14 @@ def _number_of_bytes(raw: bytes) -> int | None:
     return int.from_bytes(raw) if len(raw.lstrip(b"\0")) <= 8 else None
 
 
-def _padded(text: str, column: ColumnSchema, missing: int | None = None) -> str:
-    if not is_char(column):
-        return text
-    if missing is None:
-        missing = declared_length(column) - len(text.encode("utf-8", "surrogatepass"))
-    # BINARY has at most 255 bytes.
-    return text + "\0" * min(max(missing, 0), 255)
+def _padded(text: str, column: ColumnSchema) -> str:
+    missing = _least_size(column) - len(text.encode("utf-8", "surrogatepass"))
+    return text + "\0" * max(missing, 0)
+
+
+def _least_size(column: ColumnSchema) -> int:
+    """Return how many bytes each value of a binary column has at least; BINARY has at most 255."""
+    return min(declared_length(column), 255) if is_char(column) else 0
 
 
 def _number_text(digits: str) -> str:

@@ -96,7 +96,7 @@ def _moments(column: ColumnSchema) -> ColumnReader:
     return ColumnReader(parse_moment, of_literal)
 
 
-_BINARY_COLLATIONS: Final = frozenset(
+BINARY_COLLATIONS: Final = frozenset(
     {"utf8mb4_bin", "utf8_bin", "utf8mb3_bin", "ascii_bin", "latin1_bin", "utf8mb4_0900_bin"}
 )
 _NOT_PADDED: Final = frozenset({"utf8mb4_0900_bin"})
@@ -104,7 +104,7 @@ _NOT_PADDED: Final = frozenset({"utf8mb4_0900_bin"})
 
 def _texts(column: ColumnSchema) -> ColumnReader:
     collation = column.collation.lower()
-    if collation not in _BINARY_COLLATIONS:
+    if collation not in BINARY_COLLATIONS:
         raise PartitionError(
             f"partitioned by {shorten(column.name)}, whose collation "
             + (f"{shorten(column.collation)} is no binary one" if collation else "is not known")

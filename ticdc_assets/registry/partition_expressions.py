@@ -11,10 +11,10 @@ the stack, whatever the text.
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeAlias, TypeVar
 
 from ticdc_assets.errors import PartitionError, shorten
 from ticdc_assets.mysql_types import Kind, fractional_digits, kind_of, lacks_size
@@ -58,23 +58,19 @@ MAX_DEPTH: Final = 24
 MAX_TERMS: Final = 60
 MAX_DIGITS: Final = 20
 
-_PRODUCTS: Final[dict[str, Callable[[int, int], int | None]]] = {
-    "*": operator.mul,
-    "DIV": quotient,
-    "MOD": remainder,
-    "%": remainder,
-}
-_SUMS: Final[dict[str, Callable[[int, int], int | None]]] = {
-    "+": operator.add,
-    "-": operator.sub,
-}
+Combine: TypeAlias = Callable[[Term, Term], Term]
+"""What an operator makes of the terms on its two sides."""
+
+
+def _of_integers(operation: Callable[[int, int], int | None], sign: str) -> Combine:
+    return lambda left, right: combined(left, right, operation, what=sign)
 
 
 def cursor_over(text: str) -> Cursor:
     """Return a cursor over all of `text`; PartitionError if a quote in it is never closed."""
     tokens = tokenize(text)
     if tokens.problem is not None:
-        raise PartitionError(f"the partition expression {shown_sql(text)} is not understood")
+        raise PartitionError(f"the expression {shown_sql(text)} is not understood")
     return Cursor(tokens, 0, len(tokens.kinds))
 
 
@@ -83,7 +79,7 @@ def read_expression(text: str, schema: TableSchema | None, timezone: str) -> Ter
     cursor = cursor_over(text)
     term = ExpressionReader(schema, timezone).read(cursor)
     if not cursor.done or cursor.tokens.problem is not None:
-        raise PartitionError(f"the partition expression {shown_sql(text)} is not understood")
+        raise PartitionError(f"the expression {shown_sql(text)} is not understood")
     return term
 
 
@@ -99,13 +95,14 @@ def find_column(schema: TableSchema, name: str) -> ColumnSchema:
     for column in schema.columns:
         if column.name.lower() == folded:
             return column
-    raise PartitionError(f"no column {shorten(name)} of the partition expression is in the table")
+    raise PartitionError(f"no column {shorten(name)} of the expression is in the table")
 
 
 class ExpressionReader:
-    """Reads one expression at a cursor."""
+    """Reads one expression at a cursor.
 
-    __slots__ = ("_depth", "_schema", "_terms", "_timezone")
+    What a subclass reads besides is of its own tables and methods.
+    """
 
     def __init__(self, schema: TableSchema | None, timezone: str) -> None:
         self._schema = schema
@@ -113,53 +110,73 @@ class ExpressionReader:
         self._depth = 0
         self._terms = 0
 
+    sums: ClassVar[Mapping[str, Combine]] = {
+        "+": _of_integers(operator.add, "+"),
+        "-": _of_integers(operator.sub, "-"),
+    }
+    products: ClassVar[Mapping[str, Combine]] = {
+        "*": _of_integers(operator.mul, "*"),
+        "DIV": _of_integers(quotient, "DIV"),
+        "MOD": _of_integers(remainder, "MOD"),
+        "%": _of_integers(remainder, "%"),
+    }
+
     def read(self, cursor: Cursor) -> Term:
         """Take an expression as far as it goes."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise PartitionError("the partition expression is nested too deeply")
-        left = self._product(cursor)
-        while operation := _SUMS.get(cursor.raw()):
-            sign = cursor.raw()
-            cursor.at += 1
-            left = combined(left, self._product(cursor), operation, what=sign)
+            raise PartitionError("the expression is nested too deeply")
+        term = self.expression(cursor)
         self._depth -= 1
+        return term
+
+    def expression(self, cursor: Cursor) -> Term:
+        """Take what the operators that bind the least combine."""
+        return self.sum(cursor)
+
+    def sum(self, cursor: Cursor) -> Term:
+        """Take terms with + and - between them."""
+        left = self.product(cursor)
+        while combine := self.sums.get(cursor.raw()):
+            cursor.at += 1
+            left = combine(left, self.product(cursor))
         return left
 
-    def _product(self, cursor: Cursor) -> Term:
+    def product(self, cursor: Cursor) -> Term:
+        """Take terms with * and its like between them."""
         left = self._signed(cursor)
-        while operation := _PRODUCTS.get(cursor.word() or cursor.raw()):
-            sign = cursor.raw()
+        while combine := self.products.get(cursor.word() or cursor.raw()):
             cursor.at += 1
-            left = combined(left, self._signed(cursor), operation, what=sign)
+            left = combine(left, self._signed(cursor))
         return left
 
     def _signed(self, cursor: Cursor) -> Term:
         self._terms += 1
         if self._terms > MAX_TERMS:
-            raise PartitionError("the partition expression is too long")
+            raise PartitionError("the expression is too long")
         negative = False
         while cursor.is_char("-") or cursor.is_char("+"):
             negative ^= cursor.is_char("-")
             cursor.at += 1
-        term = self._primary(cursor)
+        term = self.primary(cursor)
         if not negative:
             return term
         if isinstance(term, IntegerLiteral):
             return IntegerLiteral(-term.value)
-        return combined(IntegerLiteral(0), term, operator.sub, what="-")
+        return self.sums["-"](IntegerLiteral(0), term)
 
-    def _primary(self, cursor: Cursor) -> Term:
+    def primary(self, cursor: Cursor) -> Term:
+        """Take one operand."""
         start = cursor.at
         group = cursor.take_group()
         if group is not None:
-            return self._whole(group)
+            return self.whole(group)
         if cursor.kind() == NUMBER:
-            return _integer_literal(cursor)
+            return self.number(cursor)
         word = cursor.word()
         if word and cursor.is_char("(", 1):
             cursor.at += 1
-            return self._call(word, cursor)
+            return self.call(word, cursor)
         if word in _LITERAL_WORDS:
             cursor.at += 1
             return _LITERAL_WORDS[word]
@@ -175,26 +192,30 @@ class ExpressionReader:
             return TextLiteral(text)
         cursor.at = start
         piece = shown_sql(cursor.raw()) if cursor.raw() else "the end"
-        raise PartitionError(f"{piece} in a partition expression is not understood")
+        raise PartitionError(f"{piece} in an expression is not understood")
 
-    def _whole(self, group: Cursor) -> Term:
+    def whole(self, group: Cursor) -> Term:
+        """Take an expression that is all of a group."""
         term = self.read(group)
         if not group.done:
-            raise PartitionError(
-                f"{shown_sql(group.text())} in a partition expression is not understood"
-            )
+            raise PartitionError(f"{shown_sql(group.text())} in an expression is not understood")
         return term
 
-    def _call(self, name: str, cursor: Cursor) -> Term:
+    def call(self, name: str, cursor: Cursor) -> Term:
+        """Take the arguments of function `name` (upper case) and return its term."""
         group = cursor.take_group()
         if group is None:
-            raise PartitionError("a call in a partition expression is not understood")
+            raise PartitionError("a call in an expression is not understood")
         if name == "EXTRACT":
             unit = group.word()
             group.at += 1
             if not group.take("FROM"):
-                raise PartitionError("EXTRACT in a partition expression is not understood")
-            return extract(unit, self._whole(group))
+                raise PartitionError("EXTRACT in an expression is not understood")
+            return extract(unit, self.whole(group))
+        return self.function(name, self.arguments(group))
+
+    def arguments(self, group: Cursor) -> list[Term]:
+        """Take terms with commas between them, all of a group."""
         arguments: list[Term] = []
         while not group.done:
             arguments.append(self.read(group))
@@ -202,9 +223,21 @@ class ExpressionReader:
                 break
             if not group.take_char(","):
                 raise PartitionError(
-                    f"{shown_sql(group.text())} in a partition expression is not understood"
+                    f"{shown_sql(group.text())} in an expression is not understood"
                 )
+        return arguments
+
+    def function(self, name: str, arguments: Sequence[Term]) -> Term:
+        """Return the term of function `name` (upper case) over `arguments`."""
         return call(name, arguments, self._timezone)
+
+    def number(self, cursor: Cursor) -> Term:
+        """Take a number."""
+        return _integer_literal(cursor)
+
+    def column(self, column: ColumnSchema) -> Term:
+        """Return the term of a column."""
+        return column_term(column, self._timezone)
 
     def _names_column(self, cursor: Cursor) -> bool:
         ahead = Cursor(cursor.tokens, cursor.at, cursor.end)
@@ -216,13 +249,13 @@ class ExpressionReader:
         name = cursor.take_column_name() or ""
         if self._schema is None:
             raise PartitionError(f"{shorten(name)} in a partition's bound is no literal")
-        return column_term(find_column(self._schema, name), self._timezone)
+        return self.column(find_column(self._schema, name))
 
 
 def _integer_literal(cursor: Cursor) -> IntegerLiteral:
     raw = cursor.raw()
     if not raw.isdecimal() or len(raw) > MAX_DIGITS:
-        raise PartitionError(f"the number {shorten(raw)} in a partition expression is no integer")
+        raise PartitionError(f"the number {shorten(raw)} in an expression is no integer")
     cursor.at += 1
     return IntegerLiteral(int(raw))
 
@@ -243,9 +276,7 @@ def column_term(column: ColumnSchema, timezone: str) -> Term:
     kind = kind_of(column)
     build = _COLUMN_TERMS.get(kind)
     if build is None:
-        raise PartitionError(
-            f"column {shorten(column.name)}, of kind {kind}, in a partition expression"
-        )
+        raise PartitionError(f"column {shorten(column.name)}, of kind {kind}, in an expression")
     return build(column, timezone)
 
 
@@ -265,9 +296,10 @@ def text_of_column(column: ColumnSchema) -> Callable[[CanonicalRow], str | None]
 _Value = TypeVar("_Value")
 
 
-def _read_by(
+def read_by(
     column: ColumnSchema, read: Callable[[str], _Value]
 ) -> Callable[[CanonicalRow], _Value | None]:
+    """Return the function that reads the value of `column` in a row by its canonical text."""
     text_of = text_of_column(column)
 
     def evaluate(row: CanonicalRow) -> _Value | None:
@@ -291,22 +323,27 @@ def parse_moment(text: str) -> Moment:
 
 def _integer_term(column: ColumnSchema, timezone: str) -> Term:
     del timezone
-    return NumberTerm(_read_by(column, int))
+    return NumberTerm(read_by(column, int))
 
 
 def _decimal_term(column: ColumnSchema, timezone: str) -> Term:
     del timezone
-    return NumberTerm(_read_by(column, Fraction), fractional=True)
+    return NumberTerm(read_by(column, Fraction), fractional=True)
 
 
-def _moment_term(column: ColumnSchema, timezone: str) -> Term:
+def _date_term(column: ColumnSchema, timezone: str) -> Term:
     del timezone
-    return MomentTerm(_read_by(column, parse_moment))
+    return MomentTerm(read_by(column, parse_moment))
+
+
+def _datetime_term(column: ColumnSchema, timezone: str) -> Term:
+    del timezone
+    return MomentTerm(read_by(column, parse_moment), digits=fractional_digits(column))
 
 
 def _span_term(column: ColumnSchema, timezone: str) -> Term:
     del timezone
-    return SpanTerm(_read_by(column, span_of_text))
+    return SpanTerm(read_by(column, span_of_text))
 
 
 def _timestamp_term(column: ColumnSchema, timezone: str) -> Term:
@@ -324,7 +361,7 @@ def _timestamp_term(column: ColumnSchema, timezone: str) -> Term:
 
     fractional = lacks_size(column) or fractional_digits(column) > 0
     return TimestampTerm(
-        _read_by(column, seconds), fractional=fractional, repeats=repeats_times(timezone)
+        read_by(column, seconds), fractional=fractional, repeats=repeats_times(timezone)
     )
 
 
@@ -332,8 +369,8 @@ _COLUMN_TERMS: Final[dict[Kind, Callable[[ColumnSchema, str], Term]]] = {
     Kind.INTEGER: _integer_term,
     Kind.YEAR: _integer_term,
     Kind.DECIMAL: _decimal_term,
-    Kind.DATE: _moment_term,
-    Kind.DATETIME: _moment_term,
+    Kind.DATE: _date_term,
+    Kind.DATETIME: _datetime_term,
     Kind.TIMESTAMP: _timestamp_term,
     Kind.TIME: _span_term,
 }

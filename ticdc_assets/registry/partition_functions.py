@@ -48,10 +48,10 @@ def call(name: str, arguments: Sequence[Term], timezone: str) -> Term:
         return _unix_timestamp(arguments, timezone)
     found = _FUNCTIONS.get(name)
     if found is None:
-        raise PartitionError(f"function {name[:40]} in a partition expression is not known")
+        raise PartitionError(f"function {name[:40]} in an expression is not known")
     fewest, most, build = found
     if not fewest <= len(arguments) <= most:
-        raise PartitionError(f"{name} with {len(arguments)} arguments in a partition expression")
+        raise PartitionError(f"{name} with {len(arguments)} arguments in an expression")
     return build(name, arguments)
 
 
@@ -59,9 +59,9 @@ def extract(unit: str, argument: Term) -> Term:
     """Return the term of `EXTRACT(unit FROM argument)`."""
     part = _UNITS.get(unit)
     if part is None:
-        raise PartitionError(f"EXTRACT of {unit[:40]} in a partition expression")
+        raise PartitionError(f"EXTRACT of {unit[:40]} in an expression")
     if isinstance(argument, SpanTerm):
-        raise PartitionError("EXTRACT from a TIME in a partition expression")
+        raise PartitionError("EXTRACT from a TIME in an expression")
     return _of_moment(part, argument, "EXTRACT")
 
 
@@ -87,7 +87,8 @@ def moment_of_datetime(value: datetime) -> Moment:
     return Moment(value.year, value.month, value.day, *clock)
 
 
-def _moment_of(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]:
+def moment_of(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]:
+    """Return the function of a date and time; PartitionError if the term is none."""
     match term:
         case MomentTerm():
             return term.evaluate
@@ -104,15 +105,15 @@ def _moment_of(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]
             return lambda _row: None
         case TimestampTerm():
             raise PartitionError(f"{what} of a TIMESTAMP depends on the time zone of a session")
-        case NumberTerm() | SpanTerm():
-            raise PartitionError(f"{what} of what is no date in a partition expression")
+        case _:
+            raise PartitionError(f"{what} of what is no date in an expression")
 
 
 def _of_moment(part: Callable[[Moment], int | None], argument: Term, what: str) -> NumberTerm:
-    moment_of = _moment_of(argument, what)
+    value_of = moment_of(argument, what)
 
     def evaluate(row: CanonicalRow) -> int | None:
-        moment = moment_of(row)
+        moment = value_of(row)
         return None if moment is None else part(moment)
 
     return NumberTerm(evaluate)
@@ -229,7 +230,7 @@ def _year_week(name: str, arguments: Sequence[Term]) -> Term:
 
 
 def _date_difference(name: str, arguments: Sequence[Term]) -> Term:
-    later, earlier = (_moment_of(argument, name) for argument in arguments)
+    later, earlier = (moment_of(argument, name) for argument in arguments)
 
     def evaluate(row: CanonicalRow) -> int | None:
         left, right = later(row), earlier(row)

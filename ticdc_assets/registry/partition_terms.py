@@ -1,9 +1,11 @@
-"""What the pieces of a partition expression are: terms with a type, each a function of a row.
+"""What the pieces of an expression are: terms with a type, each a function of a row.
 
-In: nothing; this module holds the values that the reader of expressions
-(`registry.partition_expressions`) and the table of functions (`registry.partition_functions`)
-share. Out: terms. A term knows its type when it is built, so that everything that can be refused
-is refused then, and evaluating it on a row of the table cannot fail.
+In: nothing; this module has the values that the readers of expressions (of partitions,
+`registry.partition_expressions`, and of generated columns, `registry.generated`) and
+their tables of functions share. Out: terms. A term knows its type when it is built, so that
+everything that can be refused is refused then. Evaluating a term of a partition on a row of the
+table cannot fail; one of a generated column raises `PartitionError` for a row whose value is not
+certain.
 
 Numbers are Python's integers and fractions, exact at any size: TiDB refuses to store a row whose
 expression leaves 64 bits, so a mirror has none.
@@ -54,11 +56,15 @@ class NumberTerm:
         evaluate: its value, exact.
         fractional: whether it may have a fraction, so that only FLOOR and CEILING may take it.
         repeats: whether it is the moment of a TIMESTAMP whose text may stand for two moments.
+        scale: digits after the point that TiDB prints of it, None where that is not known.
+        unrounded: of a quotient, its exact value before TiDB rounds it to `scale` digits.
     """
 
     evaluate: Callable[[CanonicalRow], int | Fraction | None]
     fractional: bool = False
     repeats: bool = False
+    scale: int | None = 0
+    unrounded: Callable[[CanonicalRow], Fraction | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +76,15 @@ class IntegerLiteral:
 
 @dataclass(frozen=True, slots=True)
 class MomentTerm:
-    """A DATE or DATETIME."""
+    """A DATE or DATETIME.
+
+    Attributes:
+        evaluate: its value.
+        digits: digits of its fraction of a second; None for a DATE.
+    """
 
     evaluate: Callable[[CanonicalRow], Moment | None]
+    digits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +111,48 @@ class TextLiteral:
 
 
 @dataclass(frozen=True, slots=True)
+class TextTerm:
+    """A text of a row.
+
+    Attributes:
+        evaluate: its value.
+        collation: by which it compares, "" where that is not known.
+    """
+
+    evaluate: Callable[[CanonicalRow], str | None]
+    collation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleTerm:
+    """A number of a row in 64 bits of floating point."""
+
+    evaluate: Callable[[CanonicalRow], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class JsonTerm:
+    """A JSON value of a row, as canonical text."""
+
+    evaluate: Callable[[CanonicalRow], str | None]
+
+
+@dataclass(frozen=True, slots=True)
 class NullLiteral:
     """The word NULL."""
 
 
 Term: TypeAlias = (
-    NumberTerm | IntegerLiteral | MomentTerm | TimestampTerm | SpanTerm | TextLiteral | NullLiteral
+    NumberTerm
+    | IntegerLiteral
+    | MomentTerm
+    | TimestampTerm
+    | SpanTerm
+    | TextLiteral
+    | TextTerm
+    | DoubleTerm
+    | JsonTerm
+    | NullLiteral
 )
 
 Integer: TypeAlias = Callable[[CanonicalRow], int | None]

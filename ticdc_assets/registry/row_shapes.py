@@ -11,6 +11,7 @@ sizes and labels. What it does not say is kept where it is known, and else left 
 never a guess and loses nothing:
 
     what is not said              how it stands in the schema     what values become
+    sign of an integer                decimal -1                  numbers of either range
     precision and scale of DECIMAL    length 0                    text as sent
     fraction of the time types        length 0, decimal -1        text as sent
     labels of ENUM and SET            no elements                 the index, the bit mask as text
@@ -20,6 +21,12 @@ never a guess and loses nothing:
 
 A column that the schema has and a row lacks proves nothing: virtual generated columns never are in
 rows, and an image may be cut.
+
+Of a column with flags the base type and the handle key are those of the moment, the flags may be
+of an earlier type or none (`wire.open_protocol`). So flags of 0, but for the handle key, say
+nothing of a type. Whether a column is UNSIGNED, and whether it holds text or bytes, flags say only
+where nothing else did: a DDL or an export, which give a column its length and its character set.
+How a value is read that was sent under other flags is a matter of `respelling`.
 
 Source of flags and spelled types: `initColumnsFlag` in cdc/model/schema_storage.go and
 `GetMySQLType` in pkg/sink/codec/utils of pingcap/tiflow, `FieldType.CompactStr` of pingcap/tidb
@@ -32,6 +39,7 @@ from dataclasses import replace
 from typing import Final
 
 from ticdc_assets.mysql_types import (
+    INTEGER_BITS,
     Kind,
     base_type,
     bit_width,
@@ -40,6 +48,7 @@ from ticdc_assets.mysql_types import (
     fractional_digits,
     is_unsigned,
     kind_of,
+    lacks_sign,
     lacks_size,
 )
 from ticdc_assets.registry.inferred_columns import (
@@ -72,10 +81,11 @@ def schema_of_shape(
     shape: RowShape, *, database: str, table: str, table_id: int, version: int
 ) -> TableSchema:
     """Return the schema of a table of which only a row of `shape` is known."""
-    nothing = TableSchema(
-        database=database, table=table, table_id=table_id, version=version, columns=(), indexes=()
-    )
+    nothing = replace(_NO_TABLE, database=database, table=table, table_id=table_id)
     return merged(nothing, shape, version=version)
+
+
+_NO_TABLE: Final = TableSchema(database="", table="", table_id=0, version=0, columns=(), indexes=())
 
 
 def fits(schema: TableSchema, shape: RowShape) -> bool:
@@ -155,7 +165,15 @@ def _handle_key(shape: RowShape) -> set[str] | None:
     flags = {column.name: column.flags for column in shape.columns}
     if not flags or None in flags.values():
         return None
-    return {name for name, flag in flags.items() if flag and flag & ColumnFlag.HANDLE_KEY}
+    marked = {name for name, flag in flags.items() if flag and flag & ColumnFlag.HANDLE_KEY}
+    # Numbers and times have the flag BINARY at least.
+    unsaid = any(map(_says_nothing, shape.columns))
+    return None if unsaid and not marked else marked
+
+
+def _says_nothing(sent: SentColumn) -> bool:
+    """Return whether the flags of a column say nothing of its type; NOT NULL text has such too."""
+    return sent.flags is not None and not sent.flags & ~ColumnFlag.HANDLE_KEY
 
 
 def _primary_columns(indexes: Iterable[IndexSchema]) -> tuple[str, ...]:
@@ -185,6 +203,9 @@ def _proven(sent: SentColumn, *, sized: bool) -> ColumnSchema:
     mysql_type = base_type(spelled)
     arguments = _arguments(sent.mysql_type)
     flags = sent.flags
+    if flags and flags & ColumnFlag.BINARY:
+        # Values that are written as text may be in a column of bytes.
+        mysql_type = BINARY_TWINS.get(mysql_type, mysql_type)
     zerofill = mysql_type == "year" or "zerofill" in _attributes(sent.mysql_type)
     column = ColumnSchema(
         name=sent.name,
@@ -199,8 +220,10 @@ def _proven(sent: SentColumn, *, sized: bool) -> ColumnSchema:
             or bool(flags and flags & ColumnFlag.UNSIGNED)
         ),
         zerofill=zerofill,
-        nullable=flags is None or bool(flags & ColumnFlag.NULLABLE),
+        nullable=flags is None or _says_nothing(sent) or bool(flags & ColumnFlag.NULLABLE),
     )
+    if mysql_type in INTEGER_BITS and _says_nothing(sent):
+        return replace(column, decimal=-1)
     if mysql_type in LABELLED_TYPES:
         return _with_labels(column, arguments)
     numbers = [int(number) for number in _NUMBERS.findall(arguments or "")[:2]]
@@ -279,9 +302,9 @@ def _agrees(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> bool:
     """Return whether `sent` can be a column of which `known` is known."""
     proven = _proven(sent, sized=sized)
     if _stored_type(known) != _stored_type(proven):
-        return False
+        return sent.flags is not None and _holds(known, proven)
     kind = kind_of(proven)
-    if kind in _SIGNED_KINDS and is_unsigned(known) != is_unsigned(proven):
+    if kind in _SIGNED_KINDS and not _agrees_on_sign(known, sent, proven):
         return False
     if lacks_size(proven):
         return True
@@ -297,12 +320,34 @@ def _agrees(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> bool:
     return facts(known) == facts(proven)
 
 
+def _holds(known: ColumnSchema, proven: ColumnSchema) -> bool:
+    """Return whether flags cannot say that `known`, a twin of `proven`, holds text or bytes.
+
+    Bytes hold text, so flags make no text of what is known to hold bytes. Text has a character set
+    if anything but flags told of it.
+    """
+    stored, said = _stored_type(known), _stored_type(proven)
+    if BINARY_TWINS.get(said) == stored:
+        return True
+    return BINARY_TWINS.get(stored) == said and bool(known.charset)
+
+
+def _agrees_on_sign(known: ColumnSchema, sent: SentColumn, proven: ColumnSchema) -> bool:
+    if _says_nothing(sent) or (sent.flags is not None and known.length > 0):
+        return True
+    return is_unsigned(known) == is_unsigned(proven) and not lacks_sign(known)
+
+
+_KEY_FLAGS: Final = ColumnFlag.PRIMARY_KEY | ColumnFlag.UNIQUE_KEY | ColumnFlag.MULTIPLE_KEY
+
 _SIZED_BY_LENGTH: Final = frozenset({Kind.BIT, Kind.VECTOR})
 
 
 def _corrected(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> ColumnSchema:
     """Return `known` under the name and with the type that `sent` proves."""
-    nullable = known.nullable if sent.flags is None else bool(sent.flags & ColumnFlag.NULLABLE)
+    nullable = known.nullable
+    if sent.flags is not None and not _says_nothing(sent):
+        nullable = bool(sent.flags & ColumnFlag.NULLABLE)
     if _agrees(known, sent, sized=sized):
         return replace(known, name=sent.name, nullable=nullable, virtual=False)
     proven = replace(_proven(sent, sized=sized), nullable=nullable)
@@ -352,6 +397,9 @@ class _Keyed:
         )
         names = tuple(dict.fromkeys(column.name for column in marked))
         self._require(names)
+        of_no_kind = all(not (column.flags or 0) & _KEY_FLAGS for column in marked)
+        if marked and of_no_kind and self._has_key(handle):
+            return
         self.take_primary_key(names if is_primary else ())
         if (
             names
@@ -378,6 +426,10 @@ class _Keyed:
             else:
                 others.append(index)
         self.indexes = chosen + others
+
+    def _has_key(self, names: set[str]) -> bool:
+        table = replace(_NO_TABLE, columns=tuple(self.columns), indexes=tuple(self.indexes))
+        return set(table.handle_key) == names
 
     def take_unique_keys(self, shape: RowShape) -> None:
         """Add the unique keys of one column that the flags show, besides the handle key."""

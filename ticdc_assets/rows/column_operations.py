@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.changelog.sequence import DELETE_RANK, PUT_RANK
 from ticdc_assets.events import Op
+from ticdc_assets.rows.mirror_rows import SHAPE
 from ticdc_assets.rows.row_operations import SEQUENCE_TYPE, operation_schema
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values import key_text, text_of
@@ -32,6 +33,7 @@ from ticdc_assets.values.column_loops import ABSENT, NULL, TEXT
 from ticdc_assets.values.columns import TypedColumn, typed_column
 from ticdc_assets.values.zones import CHANGEFEED_ZONE_NAMES
 from ticdc_assets.wire.image_reading import ImageReader, Images
+from ticdc_assets.wire.rows import shape_from_text
 
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
@@ -93,6 +95,13 @@ class ColumnOperations:
         inserts |= exported
         good = (after & ((inserts & ~before) | updates)) | (deletes & before & ~after)
         good &= ~np.asarray(batch.column("handle_key_only").fill_null(False))
+        if SHAPE in batch.schema.names:
+            shapes = batch.column(SHAPE).dictionary_encode()
+            as_sent = [
+                self._resolver.takes_as_sent(shape_from_text(text))
+                for text in shapes.dictionary.to_pylist()
+            ]
+            good &= np.array([*as_sent, True])[shapes.indices.fill_null(len(as_sent)).to_numpy()]
         stamps = np.asarray(batch.column("commit_ts"))
         version = batch.column("schema_version").dictionary_encode()
         above = [self._resolver.kept_above(item) for item in version.dictionary.to_pylist()]

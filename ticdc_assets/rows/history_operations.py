@@ -35,10 +35,12 @@ from ticdc_assets.rows.history_layout import (
 from ticdc_assets.rows.mirror_rows import (
     NOWHERE,
     PARTIAL,
+    SHAPE,
     ArrowMap,
     MirrorLayout,
     canonical_rows,
     light,
+    row_shape,
 )
 from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_FIELDS
 from ticdc_assets.schemas import TableSchema
@@ -82,6 +84,7 @@ def _operations_of(resolver: HistoryResolver, row: dict[str, Any]) -> list[dict[
             before=None if before is None else image_from_json(before),
             after=None if after is None else image_from_json(after),
             partial=bool(row["handle_key_only"]),
+            shape=row_shape(row.get(SHAPE)),
         )
     except InputError:
         return [_unread(place)]

@@ -12,7 +12,7 @@ other columns are unknown.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -34,9 +34,9 @@ from ticdc_assets.rows.row_operations import (
     SEQUENCE_TYPE,
     operation_schema,
 )
-from ticdc_assets.schemas import ColumnSchema, TableSchema
+from ticdc_assets.schemas import ColumnSchema, RowShape, TableSchema
 from ticdc_assets.values import key_text, text_of, typed_array
-from ticdc_assets.wire.rows import image_from_json
+from ticdc_assets.wire.rows import image_from_json, shape_from_text
 
 if TYPE_CHECKING:
     from ticdc_assets.rows.column_operations import ColumnOperations
@@ -148,7 +148,16 @@ CHANGE_COLUMNS = (
     "handle_key_only",
     "es_only",
 )
-"""Columns of the change log that `change_operations` needs."""
+"""Columns of the change log that `change_operations` needs, whatever the plan."""
+
+SHAPE = "shape"
+"""The column that it needs too if the plan says so (`MirrorPlan.reads_shapes`)."""
+
+
+@lru_cache(maxsize=4096)
+def row_shape(text: str | None) -> RowShape | None:
+    """Return the shape of a row whose column `shape` has `text`; one text gives one object."""
+    return None if text is None else shape_from_text(text)
 
 
 def light(plan: MirrorPlan) -> MirrorPlan:
@@ -201,6 +210,7 @@ def _resolve_batch(
                 before=None if before is None else image_from_json(before),
                 after=None if after is None else image_from_json(after),
                 partial=bool(row["handle_key_only"]),
+                shape=row_shape(row.get(SHAPE)),
             )
         except InputError as error:
             place = f"{row['topic']}/{row['partition']}/{row['offset']}/{row['index']}"

@@ -27,6 +27,7 @@ from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.exports.folder import read_export
 from ticdc_assets.isolation import Failure, attempted_alone
 from ticdc_assets.names import joined_name
+from ticdc_assets.observe.wording import listed
 from ticdc_assets.pipeline.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.schema_tables import register_new
@@ -63,6 +64,7 @@ class DiffedTable:
         counts: rows that differ.
         examples: some of them.
         findings: what else differs, one clause each.
+        uncompared: columns that one side does not know, so that they were not compared.
         warnings: why the mirror may differ from its table.
     """
 
@@ -74,6 +76,7 @@ class DiffedTable:
     counts: RowCounts = NO_ROWS
     examples: tuple[RowDifference, ...] = ()
     findings: tuple[str, ...] = ()
+    uncompared: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -85,7 +88,7 @@ class DiffedTable:
     def sentence(self) -> str:
         """What is found, in one clause."""
         if self.equal:
-            return "equal"
+            return f"equal{self._but}"
         counts = self.counts
         found = [
             f"{count} rows {what}"
@@ -97,7 +100,13 @@ class DiffedTable:
             )
             if count
         ]
-        return "; ".join([*found, *self.findings])
+        return "; ".join([*found, *self.findings]) + self._but
+
+    @property
+    def _but(self) -> str:
+        if not self.uncompared:
+            return ""
+        return f"; not compared: {', '.join(self.uncompared)} (the values are not known)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +134,18 @@ class SourceDifference:
     def summary(self) -> str:
         """The result, in one sentence."""
         differing = sum(not item.equal for item in self.tables)
+        uncompared = [
+            f"{item.database}.{item.table}.{name}"
+            for item in self.tables
+            for name in item.uncompared
+        ]
+        but = f"; not compared: {listed(uncompared)}" if uncompared else ""
         if not differing:
-            return f"{len(self.tables)} mirrors equal the export at TSO {self.tso}"
-        return f"{differing} of {len(self.tables)} mirrors differ from the export at TSO {self.tso}"
+            return f"{len(self.tables)} mirrors equal the export at TSO {self.tso}{but}"
+        return (
+            f"{differing} of {len(self.tables)} mirrors differ from the export at TSO "
+            f"{self.tso}{but}"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -228,7 +246,8 @@ def _compared_table(
     timezone: str,
 ) -> DiffedTable:
     layout = MirrorLayout(schema=mirror.schema)
-    names = tuple(layout.names)
+    unknown = {*seeded.unknown, *mirror.unknown}
+    names = tuple(name for name in layout.names if name not in unknown)
     ours = Compared(rows=_rows(mirror, side), layout=layout, names=names, stamps=False)
     theirs = Compared(
         rows=_rows(published_table(spark, side, exported), side),
@@ -259,6 +278,7 @@ def _compared_table(
         counts=counts,
         examples=examples,
         findings=tuple(findings),
+        uncompared=tuple(name for name in layout.names if name in unknown),
         warnings=mirror.warnings,
     )
 

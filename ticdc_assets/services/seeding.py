@@ -33,6 +33,7 @@ from ticdc_assets.exports.tables import ExportedSchema, exported_schema
 from ticdc_assets.pipeline.ahead import is_ahead
 from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.export_caveats import lacking_columns
 from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.seed_landing import land_seed
@@ -55,6 +56,8 @@ class SeededRows:
         rows: rows of the export that are in the change log.
         quarantined: what of its files is in quarantine.
         is_new: whether this run seeded it; else its newest seed has the same files.
+        fault: why the first row in quarantine could not be read, None without one.
+        unknown: columns that some of its rows have no value of.
     """
 
     database: str
@@ -63,6 +66,13 @@ class SeededRows:
     rows: int
     quarantined: int
     is_new: bool
+    fault: str | None = None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def has_none(self) -> bool:
+        """Whether its files have rows, and none of them could be read."""
+        return self.quarantined > 0 and self.rows == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,11 +264,15 @@ def _schema(
 
 def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[SeededRows]:
     """Yield what the lake has of tables, each with whether it is new."""
-    rows = read_statistics(paths).exported_rows()
-    faults = Counter(
-        (row["database"], row["table"], row["partition"], row["commit_ts"])
-        for row in read_quarantine(paths)
-    )
+    statistics = read_statistics(paths)
+    rows, lacking = statistics.exported_rows(), statistics.exported_columns()
+    faults = Counter[tuple[object, ...]]()
+    first: dict[tuple[object, ...], str] = {}
+    for row in read_quarantine(paths):
+        place = (row["database"], row["table"], row["partition"])
+        faults[*place, row["commit_ts"]] += 1
+        at = "" if row["position"] is None else f"{row['position']}: "
+        first.setdefault(place, f"{at}expected {row['expected']}, got {row['got']}")
     for item, is_new in seeds:
         place = (*item.name, item.seed)
         yield SeededRows(
@@ -269,6 +283,8 @@ def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[S
             # What did not decode has no commit ts.
             quarantined=faults[*place, None] + faults[*place, item.tso],
             is_new=is_new,
+            fault=first.get(place),
+            unknown=tuple(lacking_columns(item.schema, lacking.get(place, ()))),
         )
 
 

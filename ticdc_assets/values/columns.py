@@ -163,9 +163,11 @@ def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.
     return numbers, regular
 
 
-def _integers(column: ColumnSchema, timezone: str) -> _Typed:
+def _integers(column: ColumnSchema, timezone: str) -> _Typed | None:
     del timezone
     low, high = integer_range(column)
+    if high - low >= 2**64:
+        return None
     wanted = arrow_type(column)
     is_wide, is_year = exceeds_int64(column), kind_of(column) is Kind.YEAR
 

@@ -8,7 +8,7 @@ commit stands for it, so such values are right to about the duration of the DDL 
 change of a row brings the exact value.
 
 Not known from a schema: defaults that are expressions other than CURRENT_TIMESTAMP (they look
-like text), and bytes in a binary default that are no UTF-8 (JSON replaced them: `CastError`).
+like text), and bytes in a binary default that are no UTF-8, where JSON replaced them (`CastError`).
 """
 
 import re
@@ -55,6 +55,8 @@ def default_text(column: ColumnSchema, timezone: str, *, at: datetime | None) ->
     kind = kind_of(column)
     if default is None:
         return None if column.nullable else _IMPLICIT[kind](column)
+    if isinstance(default, bytes):
+        return _binary(default, column)
     text = str(default)
     if kind is Kind.UNKNOWN:
         return text
@@ -64,13 +66,27 @@ def default_text(column: ColumnSchema, timezone: str, *, at: datetime | None) ->
         return datetime_text(_now(column, timezone, at), fractional_digits(column))
     if kind is Kind.DATE and _TODAY.fullmatch(text):
         return _now(column, timezone, at).date().isoformat()
-    if kind is Kind.BINARY and _REPLACEMENT in text:
+    if is_lossy(column):
         raise CastError("lossy_default", column.name, "bytes that are UTF-8", shorten(text))
     as_text = replace(column, mysql_type="longtext", charset="utf8mb4", length=0, elements=())
     if kind is Kind.TIMESTAMP:
         in_utc = _cast(text, as_text, replace(column, mysql_type="datetime"), timezone)
         return _from_utc(in_utc, column, timezone)
     return _cast(text, as_text, column, timezone)
+
+
+def is_lossy(column: ColumnSchema) -> bool:
+    """Return whether the message that a column's default is from could not hold its bytes."""
+    default = column.default
+    return isinstance(default, str) and _REPLACEMENT in default and kind_of(column) is Kind.BINARY
+
+
+def _binary(content: bytes, column: ColumnSchema) -> str:
+    if kind_of(column) is not Kind.BINARY:
+        raise CastError("invalid_cast", column.name, f"{kind_of(column)}", shorten(content))
+    # Values of BINARY(n) have n bytes.
+    size = declared_length(column) if is_char(column) else 0
+    return f"0x{content.ljust(size, bytes(1)).hex()}"
 
 
 def _cast(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str:

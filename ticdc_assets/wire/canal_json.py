@@ -44,6 +44,10 @@ ts without its logical part, and the event says so (`es_only`).
 The images have the values as text; bytes of a binary column are the code points of the same
 numbers (ISO 8859-1). Events carry base64, so that one spelling holds for all formats.
 
+A DDL without text, database, table and commit ts is the bootstrap of a table without its content
+(`send-all-bootstrap-at-start`): the format has no place for a schema. Any of these may be missing,
+null, empty or 0; `_tidb` may be there or not.
+
 Source: newJSONMessageForDML, JSONMessage and getJavaSQLType in pingcap/tiflow
 pkg/sink/codec/canal at 017624f.
 
@@ -61,6 +65,7 @@ from typing import Any, Final, NoReturn, assert_never, cast
 
 from ticdc_assets.errors import WireError, shorten
 from ticdc_assets.events import (
+    Bootstrap,
     DdlEvent,
     Event,
     Image,
@@ -99,6 +104,7 @@ OPS: Final[Mapping[str, Op]] = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELET
 """What the row types did."""
 
 _DDL_WORDS: Final = frozenset(kind.value for kind in DDL_TYPES)
+_OTHER_DDL: Final = "QUERY"
 _TYPES_OF_OPS: Final = {op: word for word, op in OPS.items()}
 
 # Labels of ENUM and SET are between quotes, a quote in one is doubled and nothing else is escaped
@@ -116,7 +122,7 @@ def decode(record: Record) -> list[Event]:
     is_ddl = required(message, "isDdl", read_boolean)
     word = required(message, "type", read_text)
     if is_ddl:
-        return [_ddl(word, message)]
+        return [_empty_bootstrap(message) or _ddl(word, message)]
     if word == WATERMARK_TYPE:
         return [_watermark(message)]
     op = OPS.get(word)
@@ -208,6 +214,21 @@ def _ddl(word: str, message: Mapping[str, Any]) -> DdlEvent:
         pre_schema=None,
         es_only=es_only,
     )
+
+
+def _empty_bootstrap(message: Mapping[str, Any]) -> Bootstrap | None:
+    """Return the bootstrap without content that a DDL message is, None if it says more."""
+    if any(message.get(name) not in (None, "") for name in ("sql", "database", "table")):
+        return None
+    extension = optional(message, "_tidb", read_object)
+    commit_ts = (
+        optional(message, "es", _milliseconds)
+        if extension is None
+        else optional(extension, "commitTs", read_natural, "$._tidb")
+    )
+    if commit_ts:
+        return None
+    return Bootstrap(build_ts_ms=optional(message, "ts", read_natural), schema=None)
 
 
 def _watermark(message: Mapping[str, Any]) -> Watermark:
@@ -494,6 +515,20 @@ def _ddl_message(event: Event) -> dict[str, Any]:
     }
 
 
+def _bootstrap_message(event: Event) -> dict[str, Any]:
+    bootstrap = cast(Bootstrap, event)
+    if bootstrap.schema is not None:
+        _refuse("Canal-JSON has no place for the schema of a bootstrap")
+    return {
+        **_head("", "", None, is_ddl=True),
+        "type": _OTHER_DDL,
+        **_times(0, bootstrap.build_ts_ms, es_only=True),
+        "sql": "",
+        **_NO_ROWS,
+        "_tidb": {},
+    }
+
+
 def _watermark_message(event: Event) -> dict[str, Any]:
     watermark = cast(Watermark, event)
     return {
@@ -510,6 +545,7 @@ _NO_ROWS: Final = dict.fromkeys(("sqlType", "mysqlType", "data", "old"))
 _MESSAGES_OF: Final[Mapping[type[Event], Callable[[Event], dict[str, Any]]]] = {
     RowChange: _row_message,
     DdlEvent: _ddl_message,
+    Bootstrap: _bootstrap_message,
     Watermark: _watermark_message,
 }
 

@@ -158,7 +158,7 @@ def shape_of(group: ColumnGroup, other: ColumnGroup | None, *, partial: bool) ->
     columns = _columns(group)
     if other is not None:
         columns |= {name: column for name, column in _columns(other).items() if name not in columns}
-    return sent_shape(tuple(columns.values()), f"byte {group.position}", partial=partial)
+    return sent_shape(tuple(columns.values()), f"byte {group.position}", partial=partial, raw=True)
 
 
 def _columns(group: ColumnGroup) -> dict[str, SentColumn]:

@@ -144,6 +144,14 @@ def dumps(value: Any) -> bytes:
     return _GO_ESCAPES.sub(_go_escape, text).encode()
 
 
+def replaced(content: bytes) -> str:
+    """Return bytes as the text that Go's encoder makes of them: U+FFFD for what is no UTF-8."""
+    return "".join(
+        "\ufffd" if "\udc80" <= character <= "\udcff" else character
+        for character in content.decode(errors="surrogateescape")
+    )
+
+
 def member(position: str, name: str) -> str:
     """Return the JSON path of member `name` of the object at `position`."""
     if len(name) <= _LONGEST_SIMPLE and _SIMPLE_NAME.match(name) is not None:

@@ -14,6 +14,10 @@ Go's `strconv.Unquote` does. Writing chooses as Go does: printable is what has o
 categories L, M, N, P, S, or is the space. Python's and Go's tables can be of different Unicode
 versions; a character that only one of the two knows is then escaped by one and not by the other,
 and reads back as the same bytes.
+
+Text may be taken for quoted that is not. What Go never writes tells (`is_quoted`): control
+characters as themselves, an escape where there is a shorter one or none, upper-case digits, octal
+ones. Text that passes can be had back (`unquoted_text`).
 """
 
 import re
@@ -45,6 +49,29 @@ _UNUSUAL: Final = re.compile(r"[^ !#-\[\]-~]")
 _MAX_CODE_POINT: Final = 0x10FFFF
 _ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)
 """Where Python's `surrogateescape` puts bytes that are no UTF-8."""
+
+
+_WRITTEN: Final = re.compile(
+    r"""(?: [^"\\\x00-\x1f\x7f] | \\ (?: [abfnrtv\\"]
+    | x(?: 0[0-6ef] | 1[0-9a-f] | 7f | [89a-f][0-9a-f] )
+    | u(?: 00[89a-f][0-9a-f] | 0[1-9a-f][0-9a-f]{2} | [1-9a-f][0-9a-f]{3} )
+    | U00(?: 0[1-9a-f] | 10 )[0-9a-f]{4} ) )*+""",
+    re.VERBOSE,
+)
+_UNQUOTED: Final = re.compile(r'["\\\x00-\x1f\x7f\udc80-\udcff]')
+
+
+def is_quoted(text: str) -> bool:
+    """Return whether Go can have written `text`, as far as that does not depend on Unicode."""
+    return _WRITTEN.fullmatch(text) is not None
+
+
+def unquoted_text(value: bytes) -> str:
+    """Return the text that `unquote` gives `value` for, if `is_quoted` holds for it.
+
+    A character above ASCII stands for itself: whether it was escaped, the bytes do not say.
+    """
+    return _UNQUOTED.sub(_escape, value.decode(errors="surrogateescape"))
 
 
 def unquote(text: str) -> bytes:

@@ -28,7 +28,9 @@ All numbers are big-endian. Of a key (`t`: 1 row, 2 DDL, 3 watermark):
 
 Of the value of a row: `u` alone is an INSERT, `u` and `p` an UPDATE, `d` a DELETE; each an object
 of column name to column. Of the value of a DDL: `q` (text) and `t` (action code, 0 to 255), both
-required; the code may be decimal text. Of a column:
+required; the code may be decimal text. A DDL with a `ts` of 0 or none, without database, table and
+text is the bootstrap of a table without its content (`send-all-bootstrap-at-start`): the format has
+no place for a schema. Of a column:
 
     t      integer   type code, see `column_types`; one that is not known refuses the record
     h      boolean   o; handle key, deprecated
@@ -38,6 +40,20 @@ required; the code may be decimal text. Of a column:
 x required (a text must not be empty, as TiCDC leaves out what is empty), o may be missing or null,
 blank: not looked at. Fields that are not known are not looked at either: a newer TiCDC may add
 some. An image that is missing, null or empty is none.
+
+The flags of a column may not be those that it has now. TiCDC's new encoder keeps them by the id of
+a partition and drops them by that of the table: a column that came to a partitioned table since has
+`f` 0, and one that was modified the flags that it had, until TiCDC restarts (`columnFlagsCache` in
+pkg/sink/codec/open/encoder.go of pingcap/ticdc at b813e76). `t` and `h` are always those of now. So
+where a column of a row has `h`, `h` alone says which are the handle key, whatever `f` says; values
+that `f` contradicts are read all the same (`open_values`); and what `f` says of types counts only
+where nothing else says it (`registry.row_shapes`).
+
+With only-output-updated-columns the new encoder writes a column that was not NULL and is now
+without its name into `p`: `"p":{"t":3,"f":65,"v":1,"name":{...}}`, and the same names again for the
+next such column (`writeColumnFieldValueIfUpdated` in codec.go). Such members `t`, `h`, `f` and `v`
+of `p` that are no objects are passed over, and the shape of the row says so (`RowShape.damaged`):
+`u` is whole.
 
 What cannot be told: an UPDATE without its old values (old value off, or all columns of `p` left out
 as not changed) looks like an INSERT and is decoded as one.
@@ -67,9 +83,8 @@ from ticdc_assets.events import (
     Watermark,
 )
 from ticdc_assets.schemas import ColumnFlag, SentColumn, sent_shape
-from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import go_json
-from ticdc_assets.wire.column_types import action_code, ddl_word, mysql_type, type_code
+from ticdc_assets.wire.column_types import action_code, ddl_word, type_code
 from ticdc_assets.wire.go_json import OtherNumber
 from ticdc_assets.wire.json_fields import (
     optional,
@@ -78,7 +93,17 @@ from ticdc_assets.wire.json_fields import (
     read_object,
     read_text,
 )
-from ticdc_assets.wire.open_values import json_value, physical_value, read_integer
+from ticdc_assets.wire.open_columns import (
+    AFTER,
+    BEFORE,
+    cells_of,
+    columns_of,
+    image_of,
+    is_damaged,
+    natural,
+    required_value,
+)
+from ticdc_assets.wire.open_values import json_value, read_integer
 from ticdc_assets.wire.record import Record
 
 _T = TypeVar("_T")
@@ -95,9 +120,6 @@ NUMBER_SIZE: Final = 8
 """Bytes of the version and of each length."""
 
 VERSION_BYTES: Final = VERSION.to_bytes(NUMBER_SIZE)
-
-MAX_FLAGS: Final = 2**16 - 1
-"""TiCDC has eight flags; a few more are read for those of a newer one."""
 
 MAX_ACTION_CODE: Final = 255
 _CODE_DIGITS: Final = 3
@@ -255,7 +277,7 @@ def _keys_of_watermarks(key: bytes) -> list[tuple[int, int]]:
         while end < len(key):
             start, end = _frame(key, end, "key ")
             fields = _json_object(key[start:end], start, "key ", "$")
-            if _required(fields, "t", _natural, "$") != WATERMARK:
+            if required_value(fields, "t", natural, "$") != WATERMARK:
                 return []
             found.append((start, end))
     except WireError:
@@ -291,23 +313,8 @@ def _json_object(content: bytes, start: int, where: str, path: str) -> dict[str,
     return read_object(_NUMBERS_AS_SENT.decode(content.decode()), path)
 
 
-def _required(
-    fields: Mapping[str, Any], name: str, read: Callable[[Any, str], _T], position: str
-) -> _T:
-    """Return the field `name` of the object at `position`; null is none."""
-    value = fields.get(name)
-    if value is None:
-        got = "null" if name in fields else "nothing"
-        raise WireError("missing_field", f"{position}.{name}", "the field", got)
-    return read(value, f"{position}.{name}")
-
-
 def _row_id(value: Any, position: str) -> int:
     return read_integer(value, position, minimum=_MIN_ROW_ID, maximum=_MAX_ROW_ID)
-
-
-def _natural(value: Any, position: str, maximum: int = MAX_TSO) -> int:
-    return read_integer(value, position, minimum=0, maximum=maximum)
 
 
 _NUMBERS_AS_SENT: Final = json.JSONDecoder(parse_int=OtherNumber, parse_float=OtherNumber)
@@ -319,7 +326,7 @@ _NUMBERS_AS_SENT: Final = json.JSONDecoder(parse_int=OtherNumber, parse_float=Ot
 def _event(part: Part) -> Event:
     position = f"$.keys[{part.number}]"
     key = _json_object(part.key, part.key_start, "key ", position)
-    kind = _required(key, "t", _natural, position)
+    kind = required_value(key, "t", natural, position)
     read = _READERS.get(kind)
     if read is None:
         expected = "1 (row), 2 (DDL) or 3 (watermark)"
@@ -338,20 +345,24 @@ def _read_watermark(part: Part, key: Mapping[str, Any], position: str) -> Event:
         raise WireError(
             "unexpected_value", f"byte {part.value_start}", "no value of a watermark", got
         )
-    return Watermark(watermark_ts=_required(key, "ts", _natural, position), build_ts_ms=None)
+    return Watermark(watermark_ts=required_value(key, "ts", natural, position), build_ts_ms=None)
 
 
 def _read_ddl(part: Part, key: Mapping[str, Any], position: str) -> Event:
-    commit_ts = _required(key, "ts", _natural, position)
+    commit_ts = optional(key, "ts", natural, position)
     database = optional(key, "scm", read_text, position) or ""
     table = optional(key, "tbl", read_text, position) or ""
+    key_position = position
     value, position = _value(part)
+    if not (commit_ts or database or table or value.get("q")):
+        return Bootstrap(build_ts_ms=None, schema=None)
+    commit_ts = required_value(key, "ts", natural, key_position)
     code = _action_code(value, position)
     return DdlEvent(
         ddl_type=ddl_word(code),
         commit_ts=commit_ts,
         build_ts_ms=None,
-        sql=_required(value, "q", read_name, position),
+        sql=required_value(value, "q", read_name, position),
         database=database,
         table=table,
         schema=None,
@@ -365,26 +376,28 @@ def _action_code(fields: dict[str, Any], position: str) -> int:
     text = fields.get("t")
     if type(text) is str and text.isascii() and text.isdecimal() and len(text) <= _CODE_DIGITS:
         fields = fields | {"t": OtherNumber(text)}
-    return _required(fields, "t", partial(_natural, maximum=MAX_ACTION_CODE), position)
+    return required_value(fields, "t", partial(natural, maximum=MAX_ACTION_CODE), position)
 
 
 def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
-    commit_ts = _required(key, "ts", _natural, position)
-    database = _required(key, "scm", read_name, position)
-    table = _required(key, "tbl", read_name, position)
+    commit_ts = required_value(key, "ts", natural, position)
+    database = required_value(key, "scm", read_name, position)
+    table = required_value(key, "tbl", read_name, position)
     row_id = optional(key, "rid", _row_id, position)
-    table_id = optional(key, "ptn", _natural, position)
+    table_id = optional(key, "ptn", natural, position)
     location = optional(key, "ccl", read_text, position) or None
     # With a location `ohk` is not sent, though the value has only the handle key.
     handle_key_only = bool(optional(key, "ohk", read_boolean, position) or location is not None)
     value, position = _value(part)
-    images = {name: _image(value, name, position) for name in ("u", "p", "d")}
-    op = _OPS.get(tuple(name for name, columns in images.items() if columns))
+    images = {name: cells_of(value, name, position) for name in ("u", "p", "d")}
+    damaged = is_damaged(value)
+    there = [name for name, columns in images.items() if columns or (name == "p" and damaged)]
+    op = _OPS.get(tuple(there))
     if op is None:
-        got = " and ".join(name for name, columns in images.items() if columns) or "none of them"
+        got = " and ".join(there) or "none of them"
         raise WireError("wrong_members", position, "u, or u and p, or d, with columns", got)
     after, before = images["u"], images["d"] or images["p"]
-    sent = after | {name: column for name, column in before.items() if name not in after}
+    columns = columns_of(after, before)
     return RowChange(
         op=op,
         commit_ts=commit_ts,
@@ -393,47 +406,18 @@ def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
         table=table,
         table_id=table_id,
         schema_version=None,
-        before={name: value for name, (_, value) in before.items()} if before else None,
-        after={name: value for name, (_, value) in after.items()} if after else None,
+        before=None if op is Op.INSERT else image_of(before, columns, BEFORE),
+        after=None if op is Op.DELETE else image_of(after, columns, AFTER),
         handle_key_only=handle_key_only,
         claim_check_location=location,
         shape=sent_shape(
-            tuple(column for column, _ in sent.values()),
+            tuple(column.sent for column in columns.values()),
             position,
             partial=handle_key_only or op is Op.DELETE,
+            damaged=damaged,
         ),
         row_id=row_id or 0,
     )
-
-
-def _image(
-    value: Mapping[str, Any], name: str, position: str
-) -> dict[str, tuple[SentColumn, str | None]]:
-    """Return the columns of an image with their values; none if there is no such image."""
-    columns = value.get(name)
-    if columns is None:
-        return {}
-    position = f"{position}.{name}"
-    return {
-        column: _column(column, fields, go_json.member(position, column))
-        for column, fields in read_object(columns, position).items()
-    }
-
-
-def _column(name: str, value: Any, position: str) -> tuple[SentColumn, str | None]:
-    fields = read_object(value, position)
-    code = _required(fields, "t", _natural, position)
-    flags = optional(fields, "f", partial(_natural, maximum=MAX_FLAGS), position)
-    is_handle_key = optional(fields, "h", read_boolean, position)
-    if flags is None:
-        flags = int(ColumnFlag.HANDLE_KEY) if is_handle_key else 0
-    word = mysql_type(code, flags)
-    if word is None:
-        raise WireError("unknown_column_type", f"{position}.t", "a type code", shorten(code))
-    if "v" not in fields:
-        raise WireError("missing_field", f"{position}.v", "the field", "nothing")
-    physical = physical_value(fields["v"], code, flags, f"{position}.v")
-    return SentColumn(name, word, ColumnFlag(flags)), physical
 
 
 _READERS: Final[Mapping[int, Callable[[Part, Mapping[str, Any], str], Event]]] = {
@@ -540,8 +524,12 @@ def _without_empty(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _write_bootstrap(_event: Event) -> tuple[bytes, bytes]:
-    raise ValueError("Open Protocol has no bootstrap")
+def _write_bootstrap(event: Event) -> tuple[bytes, bytes]:
+    if cast(Bootstrap, event).schema is not None:
+        raise ValueError("Open Protocol has no place for the schema of a bootstrap")
+    return go_json.dumps({"ts": 0, "scm": "", "tbl": "", "t": DDL}), go_json.dumps(
+        {"q": "", "t": 0}
+    )
 
 
 _IMAGES: Final[Mapping[Op, Mapping[str, str]]] = {

@@ -56,11 +56,11 @@ from ticdc_assets.wire.byte_columns import (
     writing,
 )
 from ticdc_assets.wire.column_rows import Part, PartRows, part_of, regular_rows, without
-from ticdc_assets.wire.column_types import mysql_type
 from ticdc_assets.wire.image_columns import double_texts, float_texts
 from ticdc_assets.wire.json_records import IrregularError, check_readable, read_records
 from ticdc_assets.wire.json_rewriting import Members, OpenMembers
-from ticdc_assets.wire.open_protocol import MAX_FLAGS, NUMBER_SIZE, VERSION_BYTES
+from ticdc_assets.wire.open_columns import MAX_FLAGS, base_type_of, row_flags
+from ticdc_assets.wire.open_protocol import NUMBER_SIZE, VERSION_BYTES
 from ticdc_assets.wire.open_values import READERS, SPELLINGS, Spelling, spelling
 from ticdc_assets.wire.rows import ROW, WATERMARK, Common, RegularRows, Rows, shape_text
 
@@ -382,22 +382,29 @@ def _image(columns: Mapping[str, _Column], plans: _Plans) -> tuple[bytes, _Plan]
 
 def _plan(columns: Mapping[str, _Column], plans: _Plans) -> _Plan:
     # As many names as numbers follow, and a name is no number: no two lists are the same tuple.
-    described = (*columns, *[sent.t * (MAX_FLAGS + 1) + sent.f for sent in columns.values()])
+    described = (*columns, *[_number_of(sent) for sent in columns.values()])
     plan = plans.get(described)
     if plan is None:
         plan = plans[described] = _new_plan(columns)
     return plan
 
 
+def _number_of(sent: _Column) -> int:
+    """Return a number that no column has which is described in another way."""
+    return (sent.t * (MAX_FLAGS + 1) + sent.f) * 2 + sent.h
+
+
 def _new_plan(columns: Mapping[str, _Column]) -> _Plan:
-    sent_columns: list[SentColumn] = []
-    for name, sent in columns.items():
-        word = mysql_type(sent.t, sent.f)
-        if word is None:
-            raise IrregularError
-        sent_columns.append(SentColumn(name, word, ColumnFlag(sent.f)))
+    if not all(sent.t in SPELLINGS for sent in columns.values()):
+        raise IrregularError
+    flags = row_flags({name: (sent.f, sent.h) for name, sent in columns.items()})
+    spellings = [spelling(sent.t, sent.f) for sent in columns.values()]
+    sent_columns = tuple(
+        SentColumn(name, base_type_of(sent.t, spelled), flags[name])
+        for spelled, (name, sent) in zip(spellings, columns.items(), strict=True)
+    )
     return _Plan(
-        readers=tuple(READERS[spelling(sent.t, sent.f)] for sent in columns.values()),
-        shape=shape_text(sent_shape(tuple(sent_columns), "")),
-        partial_shape=shape_text(sent_shape(tuple(sent_columns), "", partial=True)),
+        readers=tuple(READERS[spelled] for spelled in spellings),
+        shape=shape_text(sent_shape(sent_columns, "")),
+        partial_shape=shape_text(sent_shape(sent_columns, "", partial=True)),
     )

@@ -2,7 +2,7 @@
 
 In: the place of a value and the way of its column. Out: the text, written as a string of JSON, or
 that it is none that the way knows. Numbers whose text may not be the shortest one are written as
-sent and told, to be looked at again. Text quoted by Go with octal digits is not handled.
+sent and told, to be looked at again.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
@@ -37,10 +37,14 @@ from ticdc_assets.wire.json_loops import (
     unescaped_end,
 )
 
-_POINT, _LETTER_X, _LINE_FEED = ord("."), ord("x"), ord("\n")
+_POINT, _LETTER_X = ord("."), ord("x")
+_BELL, _RETURN, _BLANK, _DELETE = ord("\a"), ord("\r"), ord(" "), 0x7F
+_UPPER_A, _UPPER_F = ord("A"), ord("F")
 _NO_LETTER: Final = np.uint8(0)
 _GO_DIGITS: Final = np.zeros(256, np.int64)
 _GO_DIGITS[list(b"xuU")] = 2, 4, 8
+_LEAST_POINT: Final = np.zeros(256, np.int64)
+_LEAST_POINT[list(b"uU")] = 0x80, 0x10000
 _GO_ESCAPED: Final = table_of(b'abfnrtv\\"')
 _GO_UNESCAPED: Final = np.zeros(256, np.uint8)
 _GO_UNESCAPED[list(b'abfnrtv\\"')] = list(b'\a\b\f\n\r\t\v\\"')
@@ -133,13 +137,13 @@ def _number_end(octets: Octets, at: int, end: int, digits: int, more: bool) -> t
 def _unquoted(octets: Octets, end: int) -> int:
     """Replace text quoted by Go by the bytes that it stands for, and return how many.
 
-    It is the first bytes of an array. Octal digits are not known here.
+    It is the first bytes of an array. For text that Go does not write so it is -1, see `go_quote`.
     """
     at, place = 0, 0
     while at < end:
         byte = octets[at]
         at += 1
-        if byte in (QUOTE, _LINE_FEED):
+        if byte < _BLANK or byte in (QUOTE, _DELETE):
             return -1
         if byte != BACKSLASH:
             octets[place] = byte
@@ -156,14 +160,16 @@ def _unquoted(octets: Octets, end: int) -> int:
             return -1
         point = np.int64(0)
         for digit in range(at, at + size):
-            if not HEX[octets[digit]]:
+            if not HEX[octets[digit]] or _UPPER_A <= octets[digit] <= _UPPER_F:
                 return -1
             point = point << 4 | hex_digit(octets[digit])
         at += size
         if letter == _LETTER_X:
+            if _BLANK <= point < _DELETE or _BELL <= point <= _RETURN:
+                return -1
             octets[place] = point
             place += 1
-        elif point > 0x10FFFF or point & ~0x7FF == 0xD800:
+        elif point > 0x10FFFF or point & ~0x7FF == 0xD800 or point < _LEAST_POINT[letter]:
             return -1
         else:
             place = utf8_written(point, octets, place)

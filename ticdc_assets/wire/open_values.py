@@ -16,6 +16,11 @@ are functions of the value and its type alone.
     249 250 251 252 with the flag BINARY      base64             base64
     6 (NULL), and any NULL                    null               None
 
+The flags may be those of an earlier type of the column, or 0 for none (`open_protocol`), while the
+encoder writes a value by the type that the column has. So a value that is not written as the flags
+say is not refused if it is as they do not say: `physical_values` then gives the text of a column
+said to hold bytes as it was sent, or the base64 of one said to hold text, and says so.
+
 Integers are read over the whole range of 64 bits, signed and unsigned: the official decoder fails
 on a BIT of 2^63 and more, which the encoder sends (golden/QUIRKS.md C3). A number that does not fit
 its type (300 in a TINYINT) is not refused here but where values are typed.
@@ -27,11 +32,11 @@ at 017624f.
 import math
 import re
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 import orjson
 
@@ -40,7 +45,7 @@ from ticdc_assets.events import PhysicalValue, ZonedTimestamp
 from ticdc_assets.schemas import ColumnFlag
 from ticdc_assets.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire.go_json import OtherNumber
-from ticdc_assets.wire.go_quote import quote, unquote
+from ticdc_assets.wire.go_quote import is_quoted, quote, unquote
 from ticdc_assets.wire.json_fields import read_text, wrong_type
 
 
@@ -85,24 +90,60 @@ _POSITIONAL_DOUBLE: Final = (1e-6, 1e21)
 _POSITIONAL_FLOAT: Final = (to_float32(1e-6), to_float32(1e21))
 
 
+_UNSAID: Final[Mapping[Spelling, Spelling]] = {
+    Spelling.QUOTED: Spelling.TEXT,
+    Spelling.TEXT_IN_BASE64: Spelling.BYTES_IN_BASE64,
+}
+"""How values of text and bytes are read that are not written as the flags say."""
+
+BYTES: Final = frozenset({Spelling.QUOTED, Spelling.BYTES_IN_BASE64})
+"""The spellings whose physical values are base64."""
+
+
 def spelling(code: int, flags: int) -> Spelling:
     """Return how the values of a column of type `code` with `flags` are written."""
     return SPELLINGS[code][bool(flags & ColumnFlag.BINARY)]
 
 
-def physical_value(value: Any, code: int, flags: int, position: str) -> str | None:
-    """Return the physical value of the parsed `value` of a column.
+class SentValue(NamedTuple):
+    """A value as sent, and what is sent with it.
 
-    Args:
-        value: parsed JSON.
-        code: type code of the column, one of `column_types.TYPE_NAMES`.
-        flags: the flags of the column.
-        position: JSON path of `value`, for errors.
+    Attributes:
+        value: the parsed value.
+        code: type code of its column, one of `column_types.TYPE_NAMES`.
+        flags: flags of its column.
+        position: JSON path of the value, for errors.
+    """
+
+    value: Any
+    code: int
+    flags: int
+    position: str
+
+
+def physical_values(
+    values: Sequence[SentValue],
+) -> tuple[list[str | None], list[Spelling]]:
+    """Return the physical values of a column in the images of one row, and how each is spelled.
 
     Raises:
-        WireError: `value` is none of the type.
+        WireError: a value is none of its type.
     """
-    return None if value is None else READERS[spelling(code, flags)](value, position)
+    said = [spelling(sent.code, sent.flags) for sent in values]
+    try:
+        return _read_all(values, said), said
+    except WireError:
+        unsaid = [_UNSAID.get(item, item) for item in said]
+        if unsaid == said:
+            raise
+        return _read_all(values, unsaid), unsaid
+
+
+def _read_all(values: Sequence[SentValue], spellings: Sequence[Spelling]) -> list[str | None]:
+    return [
+        None if sent.value is None else READERS[spelled](sent.value, sent.position)
+        for sent, spelled in zip(values, spellings, strict=True)
+    ]
 
 
 def json_value(value: PhysicalValue, code: int, flags: int) -> Any:
@@ -183,6 +224,8 @@ def _null(value: Any, position: str) -> str:
 def _quoted(value: Any, position: str) -> str:
     """Return as base64 the bytes that a BINARY or VARBINARY column holds as quoted text."""
     text = read_text(value, position)
+    if not is_quoted(text):
+        raise WireError("invalid_escape", position, "text as Go quotes it", shorten(text))
     try:
         content = unquote(text)
     except ValueError as error:

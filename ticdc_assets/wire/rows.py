@@ -459,18 +459,10 @@ def _bootstrap_row(
 ) -> tuple[Common, Rare | None]:
     bootstrap = cast(Bootstrap, event)
     schema = bootstrap.schema
-    common = (
-        index,
-        BOOTSTRAP,
-        None,
-        None,
-        bootstrap.build_ts_ms,
-        schema.database,
-        schema.table,
-        schema.table_id,
-        schema.version,
-        *(None,) * 7,
-    )
+    cited = (None,) * 4
+    if schema is not None:
+        cited = (schema.database, schema.table, schema.table_id, schema.version)
+    common = (index, BOOTSTRAP, None, None, bootstrap.build_ts_ms, *cited, *(None,) * 7)
     text, _ = texts(record)
     return common, (None, None, _schema_text(schema, text), *(None,) * 5)
 

@@ -40,8 +40,8 @@ A BIT(64) or SET of 64 labels with its top bit is a negative long, and stays neg
 does not say which type a column has (`values.canonical` reads it back).
 
 The `default` of a column is raw bytes, whatever the schema calls it: that of a BIT is its bits, and
-that of a binary column may be no UTF-8. The one becomes a number and of the other what is no UTF-8
-becomes U+FFFD, both as the JSON encoding has them.
+that of a binary column may be no UTF-8. The one becomes a number, as the JSON encoding has it; of
+the other these bytes are kept, which the JSON encoding loses.
 
 Source: message.json, avro.go and encodeValue4Avro of message.go in pingcap/tiflow
 pkg/sink/codec/simple at 017624f.
@@ -65,6 +65,7 @@ from ticdc_assets.schemas import (
     ColumnSchema,
     RowShape,
     TableSchema,
+    default_to_json,
     schema_to_json,
     sent_schema,
 )
@@ -344,7 +345,7 @@ def _schema_as_json(value: Mapping[str, Any], position: str) -> dict[str, Any]:
     }
 
 
-def _default(column: Mapping[str, Any], position: str) -> str | int | None:
+def _default(column: Mapping[str, Any], position: str) -> Any:
     raw: bytes | None = column["default"]
     if raw is None:
         return None
@@ -363,17 +364,9 @@ def _default(column: Mapping[str, Any], position: str) -> str | int | None:
         return raw.decode()
     except UnicodeDecodeError as error:
         if kind is ColumnKind.BINARY:
-            return _replaced(raw)
+            return default_to_json(raw)
         got = shorten(raw[error.start : error.start + 16])
     raise WireError("invalid_utf8", position, "UTF-8", got)
-
-
-def _replaced(raw: bytes) -> str:
-    """Return `raw` with U+FFFD for each byte that is no UTF-8, as Go's JSON writes it."""
-    return "".join(
-        "\ufffd" if "\udc80" <= character <= "\udcff" else character
-        for character in raw.decode(errors="surrogateescape")
-    )
 
 
 _KINDS: Final[Mapping[Kind, Callable[[Any, str], Any]]] = {
@@ -580,6 +573,8 @@ def _default_bytes(column: ColumnSchema, kind: ColumnKind) -> bytes | None:
             return column.default.to_bytes(width)
         case str() if kind is not ColumnKind.BIT:
             return column.default.encode()
+        case bytes() if kind is ColumnKind.BINARY:
+            return column.default
         case _:
             raise ValueError(f"no default of a {kind} column: {shorten(column.default)}")
 

@@ -175,7 +175,11 @@ def _image_to_json(image: Image) -> dict[str, Any]:
 
 def _schema_to_json(schema: TableSchema) -> dict[str, Any]:
     written = schema_to_json(schema)
-    for column in written["columns"]:
+    for column, default in zip(
+        written["columns"], (column.default for column in schema.columns), strict=True
+    ):
+        if isinstance(default, bytes):
+            column["default"] = go_json.replaced(default)
         if not column["dataType"]["length"]:
             # `omitempty`: JSON, VECTOR and the like have no length.
             del column["dataType"]["length"]

@@ -292,6 +292,8 @@ def _ddl_fields(event: Event) -> dict[str, Any]:
 
 def _bootstrap_fields(event: Event) -> dict[str, Any]:
     bootstrap = cast(Bootstrap, event)
+    if bootstrap.schema is None:
+        raise ValueError("a bootstrap of the Simple protocol needs its schema")
     return {
         "version": VERSION,
         "type": MessageType.BOOTSTRAP.value,

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from ticdc_assets.changelog.plan import ExportedRows, MirrorPlan, Plan, RowGroup
+from ticdc_assets.config import CaptureSource, Changefeed
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, gap_caveats
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, Repair
-from ticdc_assets.pipeline.export_gaps import export_gap
+from ticdc_assets.pipeline.export_caveats import export_gap
 from ticdc_assets.pipeline.truncation_points import TruncationPoint, marks_below
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_encoder_damage import CREATE, planned
 from ticdc_assets_tests.changelog.test_handovers import in_a_chain, in_a_lattice
 from ticdc_assets_tests.services.test_retention import cut_at
@@ -40,9 +42,16 @@ def group(min_ts: int) -> RowGroup:
 def test_an_export_at_the_end_is_found(shape: Shape) -> None:
     first = planned(CREATE)
     nothing = ChangeStatistics(batch=1, rows=())
-    assert export_gap(shape(first), nothing, 80) is None
+    begun = Changefeed(
+        name="feed",
+        wire_format=WireFormat.SIMPLE_JSON,
+        timezone="UTC",
+        source=CaptureSource(path=Path("none")),
+        start_ts=80,
+    )
+    assert export_gap(shape(first), nothing, begun) is None
     exported = ExportedRows(ts=50, seed=1, database="d", table="t", rows=1)
-    gap = export_gap(shape(replace(first, exported=exported)), nothing, 80)
+    gap = export_gap(shape(replace(first, exported=exported)), nothing, begun)
     assert gap is not None
     assert gap.since_ts == 50
 

@@ -34,6 +34,7 @@ from ticdc_assets.registry.history import (
     SchemaSource,
     SchemaVersion,
 )
+from ticdc_assets.schemas import RowShape
 
 SequenceKey: TypeAlias = tuple[int, int, str, int, int, int]
 """(commit_ts, rank, topic, partition, offset, index): the sort key of a change."""
@@ -80,17 +81,17 @@ def _sent_history(events: Iterable[tuple[Coordinates, Event]]) -> SchemaHistory:
         match event:
             case DdlEvent():
                 history.add_ddl(event, coordinates)
-            case Bootstrap():
+            case Bootstrap(schema=schema) if schema is not None:
                 history.add_schema(
                     SchemaVersion(
-                        schema=event.schema,
+                        schema=schema,
                         source=SchemaSource.BOOTSTRAP,
                         sql=None,
                         commit_ts=None,
                         coordinates=coordinates,
                     )
                 )
-            case RowChange() | Watermark():
+            case RowChange() | Watermark() | Bootstrap():
                 pass
     return history
 
@@ -172,6 +173,7 @@ class Resolver(Protocol[EffectT_co]):
         before: Image | None,
         after: Image | None,
         partial: bool = False,
+        shape: RowShape | None = None,
     ) -> Sequence[EffectT_co]:
         """Return what one row change does."""
         ...
@@ -206,6 +208,7 @@ def ordered_changes(
                 before=event.before,
                 after=event.after,
                 partial=event.handle_key_only,
+                shape=event.shape,
             )
         except InputError as error:
             refuse(place, error)

@@ -682,6 +682,7 @@ TYPES: list[tuple[str, dict[str, Any]]] = [
         {
             "mysql_type": "int",
             "generated": GeneratedKind.VIRTUAL,
+            "expression": "a + (b * 2)",
         },
     ),
     (
@@ -691,6 +692,7 @@ TYPES: list[tuple[str, dict[str, Any]]] = [
             "length": 9,
             "nullable": False,
             "generated": GeneratedKind.VIRTUAL,
+            "expression": "concat(a, ') stored')",
         },
     ),
     (
@@ -699,11 +701,12 @@ TYPES: list[tuple[str, dict[str, Any]]] = [
             "mysql_type": "bigint",
             "unique": True,
             "generated": GeneratedKind.STORED,
+            "expression": "a",
         },
     ),
     (
         "bigint as (a) persistent",
-        {"mysql_type": "bigint", "generated": GeneratedKind.STORED},
+        {"mysql_type": "bigint", "generated": GeneratedKind.STORED, "expression": "a"},
     ),
 ]
 
@@ -1214,6 +1217,7 @@ def definitions(draw: st.DrawFn) -> tuple[str, ColumnDefinition]:
     else:
         inner = f"concat({literal(draw(TEXTS))}, ({quoted(draw(NAMES))}))"
         values["generated"] = GeneratedKind.STORED
+        values["expression"] = inner
         attributes.append(f"generated always as ({inner}) stored")
     sql = " ".join([quoted(name), kind, *draw(st.permutations(attributes))])
     return sql, ColumnDefinition(name=name, **values)

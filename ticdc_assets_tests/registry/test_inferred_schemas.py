@@ -268,7 +268,25 @@ def test_defaults_of_databases_and_tables() -> None:
         ("varchar(99) default current_timestamp", "current_timestamp"),
         ("varbinary(9) default 'vb'", "vb"),
         ("binary(4) default 'vb'", "vb\0\0"),
-        ("binary(4) default 0x00ff", "\0\ufffd\0\0"),
+        ("binary(4) default 0x00ff", b"\0\xff\0\0"),
+        ("binary(4) default x'4100'", "A\0\0\0"),
+        ("binary(3) default b'0111111111'", b"\x01\xff\0"),
+        ("binary(3) default _binary x'ff41'", b"\xffA\0"),
+        ("binary(3) default (X'FF')", b"\xff\0\0"),
+        ("binary(4) default _UTF8MB4'ab'", "ab\0\0"),
+        ("char(3) charset binary default 0xff", b"\xff\0\0"),
+        ("varbinary(9) default x'41ff'", b"A\xff"),
+        ("varbinary(9) default 0xff00", b"\xff\0"),
+        ("varbinary(9) default x''", ""),
+        ("varbinary(9) default 0xefbfbd", b"\xef\xbf\xbd"),
+        ("varchar(9) charset binary default x'ff'", b"\xff"),
+        ("blob default (x'80')", b"\x80"),
+        ("int default x'00ff'", "255"),
+        ("bigint unsigned default 0xffffffffffffffff", "18446744073709551615"),
+        ("double default 0x10", "16"),
+        ("decimal(9,2) default x'10'", "16"),
+        ("bit(9) default 0x01ff", 511),
+        ("enum('a','b') default 0x62", "b"),
         ("enum('a','B') default 'B'", "B"),
         ("enum('a','b') default 2", "b"),
         ("enum('a','b') collate utf8mb4_general_ci default 'B'", "b"),
@@ -285,7 +303,7 @@ def test_defaults_of_databases_and_tables() -> None:
         ("bit(8) default 'too long for any'", None),
     ],
 )
-def test_defaults(sql: str, expected: str | int | None) -> None:
+def test_defaults(sql: str, expected: str | int | bytes | None) -> None:
     assert column(sql).default == expected
 
 

@@ -39,6 +39,10 @@ AT = datetime(2024, 7, 1, 20, 30, 15, 678000, tzinfo=UTC)
         ("char(5)", "a  ", "a"),
         ("varbinary(64)", "vb", "0x7662"),
         ("binary(4)", "vb", "0x76620000"),
+        ("binary(4)", b"\xff", "0xff000000"),
+        ("binary(1)", b"\xff\xfe", "0xfffe"),
+        ("varbinary(64)", b"\xff\0", "0xff00"),
+        ("blob", b"\xef\xbf\xbd", "0xefbfbd"),
         ("enum(red,green)", "green", "green"),
         ("set(a,b,c)", "c,a", "a,c"),
         ("set(a,b,c)", "", ""),
@@ -52,7 +56,7 @@ AT = datetime(2024, 7, 1, 20, 30, 15, 678000, tzinfo=UTC)
         ("date", "CURRENT_DATE", "2024-07-02"),
     ],
 )
-def test_default(sql: str, default: str | int, expected: str) -> None:
+def test_default(sql: str, default: str | int | bytes, expected: str) -> None:
     schema = column(sql, default=default)
     assert default_text(schema, "Asia/Shanghai", at=AT) == expected
 
@@ -95,10 +99,11 @@ def test_without_a_default_null_or_the_implicit_one(sql: str, expected: str) -> 
         ("bit(3)", "b'1'"),
         ("enum(a,b)", "z"),
         ("varbinary(3)", "\ufffd"),
+        ("varchar(3)", b"\xff"),
         ("timestamp", "CURRENT_TIMESTAMP"),
         ("timestamp", "9999-12-31 23:59:59"),
     ],
 )
-def test_a_default_that_is_not_known_is_an_error(sql: str, default: str | int) -> None:
+def test_a_default_that_is_not_known_is_an_error(sql: str, default: str | int | bytes) -> None:
     with pytest.raises(CastError):
         default_text(column(sql, default=default), "Asia/Shanghai", at=None)

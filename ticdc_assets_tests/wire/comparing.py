@@ -189,6 +189,10 @@ def _ddl(row: Mapping[str, Any]) -> Event:
 def _bootstrap(row: Mapping[str, Any]) -> Event:
     schema = _schema(row["schema"])
     assert row["commit_ts"] is None
+    if schema is None:
+        cited = ("database", "table", "table_id", "schema_version")
+        assert all(row[name] is None for name in cited)
+        return Bootstrap(build_ts_ms=row["build_ts_ms"], schema=None)
     assert (row["database"], row["table"]) == (schema.database, schema.table)
     assert (row["table_id"], row["schema_version"]) == (schema.table_id, schema.version)
     return Bootstrap(build_ts_ms=row["build_ts_ms"], schema=schema)

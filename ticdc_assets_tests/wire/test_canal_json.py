@@ -538,7 +538,7 @@ def test_what_is_not_looked_at() -> None:
 
 TABLE = TableSchema(database="d", table="t", table_id=1, version=1, columns=(), indexes=())
 UNWRITABLE: dict[str, Event] = {
-    "no Bootstrap": Bootstrap(build_ts_ms=1, schema=TABLE),
+    "no place for the schema": Bootstrap(build_ts_ms=1, schema=TABLE),
     "without shape": replace(INSERTED, shape=None),
     "names of its database": replace(INSERTED, database=""),
     "names of its database and table": replace(INSERTED, table=""),
@@ -561,6 +561,43 @@ UNWRITABLE: dict[str, Event] = {
     "no type of a DDL": replace(DROPPED, ddl_type="INSERT"),
     "without its text": replace(DROPPED, sql=""),
 }
+
+
+EMPTY_DDL = (
+    b'{"id":0,"database":"","table":"","pkNames":null,"isDdl":true,"type":"QUERY","es":0,'
+    b'"ts":1795000000000,"sql":"","sqlType":null,"mysqlType":null,"data":null,"old":null'
+)
+
+
+def test_a_ddl_that_says_nothing_is_a_bootstrap() -> None:
+    bootstrap = Bootstrap(build_ts_ms=1795000000000, schema=None)
+    values = [
+        EMPTY_DDL + b',"_tidb":{}}',
+        EMPTY_DDL + b',"_tidb":{"commitTs":0}}',
+        EMPTY_DDL + b',"_tidb":{"commitTs":null}}',
+        EMPTY_DDL + b"}",
+        EMPTY_DDL.replace(b'"sql":"",', b'"sql":null,') + b"}",
+        EMPTY_DDL.replace(b'"es":0,', b"") + b"}",
+        EMPTY_DDL.replace(b'"QUERY"', b'"CREATE"') + b"}",
+        EMPTY_DDL.replace(b'"QUERY"', b'"none"') + b"}",
+    ]
+    assert assert_equal(values) == [[bootstrap]] * len(values)
+    assert written(bootstrap) == values[:1]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (EMPTY_DDL + b',"_tidb":{"commitTs":7}}', "empty_text"),
+        (EMPTY_DDL.replace(b'"es":0', b'"es":7') + b"}", "empty_text"),
+        (EMPTY_DDL.replace(b'"table":""', b'"table":"t"') + b"}", "empty_text"),
+        (EMPTY_DDL + b',"_tidb":{"commitTs":-1}}', "out_of_range"),
+        (EMPTY_DDL.replace(b'"ts":1795000000000', b'"ts":"1"') + b"}", "wrong_type"),
+    ],
+)
+def test_a_ddl_that_says_a_part_is_refused(value: bytes, reason: str) -> None:
+    (outcome,) = assert_equal([value])
+    assert outcome[0] == reason
 
 
 @pytest.mark.parametrize("cause", UNWRITABLE)

@@ -1,0 +1,110 @@
+"""Values of generated columns that no file has, from their expressions in a CREATE TABLE.
+
+In: a CREATE TABLE, the table's schema, and a row in canonical text without some of its generated
+columns. Out: the canonical text of each of these, or nothing where it is not certain. Dumpling
+leaves generated columns out of its files, and TiCDC sends the stored ones: a stored column of an
+exported row is worked out here, or it is unknown. A value is exact, or it is refused; none is
+guessed.
+
+Reading decides what is refused by its type (`generated.reader`), evaluating what depends on a row.
+It is a pure function: the same row gives the same values.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from ticdc_assets.errors import CastError, PartitionError
+from ticdc_assets.registry.ddl_statement import DdlStatement, GeneratedKind
+from ticdc_assets.registry.ddl_tokens import shown_sql
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.generated.reader import GeneratedReader
+from ticdc_assets.registry.generated.storing import stored
+from ticdc_assets.registry.partition_expressions import cursor_over
+from ticdc_assets.registry.partition_terms import Term
+from ticdc_assets.schemas import ColumnSchema, TableSchema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedColumn:
+    """A generated column of a table.
+
+    Attributes:
+        column: the column.
+        expression: its expression, for people.
+        evaluate: its canonical text, from the columns before it; None if it is not read.
+        problem: why it is not read, None if it is.
+    """
+
+    column: ColumnSchema
+    expression: str
+    evaluate: Callable[[CanonicalRow], str | None] | None
+    problem: str | None
+
+
+class GeneratedColumns:
+    """The generated columns of one table.
+
+    Args:
+        statement: its CREATE TABLE.
+        schema: its schema.
+        timezone: zone of the session.
+    """
+
+    def __init__(self, statement: DdlStatement, schema: TableSchema, timezone: str) -> None:
+        by_name = {column.name.lower(): column for column in schema.columns}
+        self.columns: tuple[GeneratedColumn, ...] = tuple(
+            _column(by_name[item.name.lower()], item.expression or "", schema, timezone)
+            for item in statement.columns
+            if item.generated is not None and item.name.lower() in by_name
+        )
+        self.stored = frozenset(
+            item.name.lower()
+            for item in statement.columns
+            if item.generated is GeneratedKind.STORED
+        )
+        """Names of the stored ones, in lower case."""
+
+    def named(self, name: str) -> GeneratedColumn | None:
+        """Return the generated column called `name`, None if it is none."""
+        return next((item for item in self.columns if item.column.name == name), None)
+
+    def complete(self, row: CanonicalRow, lacking: Collection[str]) -> dict[str, str | None]:
+        """Return the values of those of the columns `lacking` that are certain.
+
+        Args:
+            row: the other columns.
+            lacking: names of generated columns.
+        """
+        whole = dict(row)
+        found: dict[str, str | None] = {}
+        # A generated column may refer to those before it.
+        for item in self.columns:
+            name = item.column.name
+            if name not in lacking or item.evaluate is None:
+                continue
+            try:
+                whole[name] = found[name] = item.evaluate(whole)
+            except (PartitionError, CastError, ArithmeticError):
+                continue
+        return found
+
+
+def _column(
+    column: ColumnSchema, expression: str, schema: TableSchema, timezone: str
+) -> GeneratedColumn:
+    evaluate, problem = None, None
+    try:
+        evaluate = stored(_term(expression, schema, timezone), column, timezone)
+    except PartitionError as error:
+        problem = error.reason
+    return GeneratedColumn(
+        column=column, expression=shown_sql(expression), evaluate=evaluate, problem=problem
+    )
+
+
+def _term(expression: str, schema: TableSchema, timezone: str) -> Term:
+    cursor = cursor_over(expression)
+    term = GeneratedReader(schema, timezone).read(cursor)
+    if not cursor.done or cursor.tokens.problem is not None:
+        raise PartitionError(f"{shown_sql(cursor.text())} in an expression is not understood")
+    return term

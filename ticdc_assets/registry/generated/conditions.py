@@ -1,0 +1,215 @@
+"""Conditions of generated columns: comparing values, and choosing among them.
+
+In: terms. Out: terms of 1, 0 and NULL, and terms of the values that conditions choose. How texts
+compare depends on their collation, and in some versions of TiDB on how the cluster was made; where
+that decides, a row is refused.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.generated.numbers import double_of, exact, number_term
+from ticdc_assets.registry.generated.terms import (
+    MANY,
+    Evaluate,
+    Functions,
+    both_of,
+    is_constant,
+    mapped,
+    refused,
+)
+from ticdc_assets.registry.generated.texts import collation_of, text_term
+from ticdc_assets.registry.partition_columns import BINARY_COLLATIONS
+from ticdc_assets.registry.partition_functions import (
+    moment_of,
+)
+from ticdc_assets.registry.partition_terms import (
+    DoubleTerm,
+    IntegerLiteral,
+    JsonTerm,
+    MomentTerm,
+    NullLiteral,
+    NumberTerm,
+    Term,
+    TextLiteral,
+    TextTerm,
+)
+
+_CASELESS_COLLATIONS: Final = frozenset(
+    {
+        "utf8mb4_general_ci",
+        "utf8_general_ci",
+        "utf8mb4_unicode_ci",
+        "utf8_unicode_ci",
+        "utf8mb4_0900_ai_ci",
+    }
+)
+
+
+def _order(left: Any, right: Any) -> int:
+    return (left > right) - (left < right)
+
+
+def _text_order(left: str, right: str, collation: str) -> int:
+    """Return how two texts compare; PartitionError where clusters or collations may disagree."""
+    if left == right:
+        return 0
+    if collation in BINARY_COLLATIONS:
+        # Whether trailing spaces count depends on the collation and on the cluster.
+        width = max(len(left), len(right))
+        order = _order(left, right)
+        if order == _order(left.ljust(width), right.ljust(width)):
+            return order
+    elif collation in _CASELESS_COLLATIONS:
+        texts = [text.upper() for text in (left, right)]
+        if all(text.isascii() and text.isprintable() for text in (left, right)):
+            if texts[0] == texts[1]:
+                return 0
+            if texts[0].rstrip(" ") != texts[1].rstrip(" "):
+                return _UNEQUAL
+    raise refused("comparing texts by their collation")
+
+
+_UNEQUAL: Final = 2
+"""They are not equal; which is greater is not certain."""
+
+
+def compared(left: Term, right: Term, what: str) -> Callable[[CanonicalRow], int | None]:
+    """Return the function that gives -1, 0 or 1, `_UNEQUAL`, or None if one side is NULL."""
+    sides = (left, right)
+    if any(isinstance(side, NullLiteral) for side in sides):
+        return lambda _row: None
+    if all(isinstance(side, NumberTerm | IntegerLiteral) for side in sides):
+        numbers = [number_term(side, what).evaluate for side in sides]
+        return both_of(numbers[0], numbers[1], _order)
+    if all(isinstance(side, NumberTerm | IntegerLiteral | DoubleTerm) for side in sides):
+        doubles = [double_of(side, what) for side in sides]
+        return both_of(doubles[0], doubles[1], _order)
+    if all(isinstance(side, TextTerm | TextLiteral) for side in sides):
+        texts = [text_term(side, what).evaluate for side in sides]
+        collation = collation_of(sides)
+        return both_of(texts[0], texts[1], lambda one, other: _text_order(one, other, collation))
+    if any(isinstance(side, MomentTerm) for side in sides) and all(
+        isinstance(side, MomentTerm | TextLiteral) for side in sides
+    ):
+        moments = [moment_of(side, what) for side in sides]
+        return both_of(moments[0], moments[1], _order)
+    raise refused(f"{what} between such values")
+
+
+def comparison(left: Term, right: Term, test: Callable[[int], bool], what: str) -> NumberTerm:
+    """Return the term of a comparison; `test` takes what `compared` gives."""
+
+    def decided(order: int) -> int:
+        if order == _UNEQUAL and what not in ("=", "<>", "!=", "<=>", "IN", "CASE", "NULLIF"):
+            raise refused("comparing texts by their collation")
+        return int(test(order))
+
+    return NumberTerm(mapped(compared(left, right, what), decided))
+
+
+def same_or_null(left: Term, right: Term) -> NumberTerm:
+    """Return the term of `<=>`: NULL equals NULL."""
+    null_left, null_right = is_null(left), is_null(right)
+    equal = comparison(left, right, lambda order: order == 0, "<=>").evaluate
+
+    def evaluate(row: CanonicalRow) -> int:
+        nulls = null_left.evaluate(row), null_right.evaluate(row)
+        return int(nulls[0] == nulls[1]) if any(nulls) else int(equal(row) or 0)
+
+    return NumberTerm(evaluate)
+
+
+def is_null(term: Term) -> NumberTerm:
+    """Return the term of `IS NULL`."""
+    if is_constant(term):
+        value = int(isinstance(term, NullLiteral))
+        return NumberTerm(lambda _row: value)
+    assert not isinstance(term, TextLiteral | IntegerLiteral | NullLiteral)
+    value_of: Evaluate = term.evaluate
+    return NumberTerm(lambda row: int(value_of(row) is None))
+
+
+def truth_of(term: Term, what: str) -> Callable[[CanonicalRow], bool | None]:
+    """Return the function of a condition: None for NULL."""
+    if isinstance(term, DoubleTerm):
+        return mapped(term.evaluate, bool)
+    return mapped(number_term(term, what).evaluate, bool)
+
+
+def unified(terms: Sequence[Term], what: str) -> tuple[list[Evaluate], Callable[[Evaluate], Term]]:
+    """Return the values of terms of which one is chosen, and what makes a term of the choice."""
+    known = [term for term in terms if not isinstance(term, NullLiteral)]
+    if all(isinstance(term, NumberTerm | IntegerLiteral) for term in known):
+        numbers = [number_term(term, what) for term in terms]
+        scales = {number_term(term, what).scale for term in known}
+        # How many digits are printed of one among others is not certain.
+        scale = scales.pop() if len(scales) == 1 else None
+        return [number.evaluate for number in numbers], lambda chosen: exact(chosen, scale)
+    if all(isinstance(term, NumberTerm | IntegerLiteral | DoubleTerm) for term in known):
+        return [double_of(term, what) for term in terms], DoubleTerm
+    if all(isinstance(term, JsonTerm) for term in known):
+        return [_evaluate(term) for term in terms], JsonTerm
+    moments = [term for term in known if isinstance(term, MomentTerm)]
+    if len(moments) == len(known) and len({term.digits for term in moments}) == 1:
+        digits = moments[0].digits
+        return [_evaluate(term) for term in terms], lambda chosen: MomentTerm(chosen, digits)
+    if moments or any(isinstance(term, JsonTerm) for term in known):
+        raise refused(f"{what} with values of several types")
+    collation = collation_of(known)
+    texts = [text_term(term, what).evaluate for term in terms]
+    return texts, lambda chosen: TextTerm(chosen, collation)
+
+
+def _evaluate(term: Term) -> Evaluate:
+    if isinstance(term, MomentTerm | JsonTerm):
+        return term.evaluate
+    return lambda _row: None
+
+
+def chosen(
+    conditions: Sequence[Callable[[CanonicalRow], bool | None]],
+    terms: Sequence[Term],
+    what: str,
+) -> Term:
+    """Return the first term whose condition holds, else the last, which has none."""
+    values, make = unified(terms, what)
+
+    def evaluate(row: CanonicalRow) -> Any:
+        for condition, value_of in zip(conditions, values, strict=False):
+            if condition(row):
+                return value_of(row)
+        return values[-1](row)
+
+    return make(evaluate)
+
+
+def _if(name: str, arguments: Sequence[Term]) -> Term:
+    return chosen([truth_of(arguments[0], name)], arguments[1:], name)
+
+
+def _coalesce(name: str, arguments: Sequence[Term]) -> Term:
+    values, make = unified(arguments, name)
+
+    def evaluate(row: CanonicalRow) -> Any:
+        return next((value for value_of in values if (value := value_of(row)) is not None), None)
+
+    return make(evaluate)
+
+
+def _null_if(name: str, arguments: Sequence[Term]) -> Term:
+    left, right = arguments
+    equal = comparison(left, right, lambda order: order == 0, name).evaluate
+    values, make = unified(arguments[:1], name)
+    return make(lambda row: None if equal(row) else values[0](row))
+
+
+CONDITION_FUNCTIONS: Final[Functions] = {
+    "IF": (3, 3, _if),
+    "IFNULL": (2, 2, _coalesce),
+    "COALESCE": (1, MANY, _coalesce),
+    "NULLIF": (2, 2, _null_if),
+    "ISNULL": (1, 1, lambda _name, arguments: is_null(arguments[0])),
+}
+"""Functions that choose values."""

@@ -1,0 +1,264 @@
+"""Numbers of generated columns: exact ones, and those of floating point.
+
+In: terms. Out: terms of their sums, quotients and roundings, with the digits that TiDB gives them.
+A quotient with more digits than TiDB keeps is refused where it would count.
+"""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any, Final, TypeAlias
+
+from ticdc_assets.errors import PartitionError
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.generated.terms import (
+    MANY,
+    Functions,
+    both_of,
+    literal_integer,
+    mapped,
+    refused,
+)
+from ticdc_assets.registry.partition_terms import (
+    DoubleTerm,
+    IntegerLiteral,
+    NullLiteral,
+    NumberTerm,
+    Term,
+)
+
+Number: TypeAlias = int | Fraction
+MAX_SCALE: Final = 30
+_MAX_DIGITS: Final = 65
+
+
+def number_term(term: Term, what: str) -> NumberTerm:
+    """Return an exact number; PartitionError if the term is none."""
+    match term:
+        case NumberTerm(repeats=False):
+            return term
+        case IntegerLiteral(value):
+            return NumberTerm(lambda _row: value)
+        case NullLiteral():
+            return NumberTerm(lambda _row: None)
+        case _:
+            raise PartitionError(f"{what} over what is no number")
+
+
+def exact(evaluate: Callable[[CanonicalRow], Number | None], scale: int | None) -> NumberTerm:
+    """Return the term of a number with so many digits after its point."""
+    if scale is not None and scale > MAX_SCALE:
+        raise refused(f"a number with {scale} digits after its point")
+
+    def checked(row: CanonicalRow) -> Number | None:
+        value = evaluate(row)
+        if value is not None and abs(value) >= 10 ** (_MAX_DIGITS - (scale or 0)):
+            raise refused("a number with so many digits")
+        return value
+
+    return NumberTerm(checked, fractional=scale != 0, scale=scale)
+
+
+def half_up(value: Number, digits: int) -> Number:
+    """Return a number rounded to so many digits after its point, halves away from zero."""
+    shifted = abs(value) * Fraction(10) ** digits
+    whole = floor(shifted + Fraction(1, 2))
+    rounded = Fraction(whole) / Fraction(10) ** digits
+    return -rounded if value < 0 else rounded
+
+
+def rounded_quotient(
+    number: NumberTerm, digits: int
+) -> Callable[[CanonicalRow], Number | None] | None:
+    """Return the rounded value of a quotient, None if the number is none, or has fewer digits.
+
+    TiDB keeps more digits of a quotient than it prints, up to a multiple of nine. Where rounding
+    the printed ones gives another number than rounding all of them, the value is not certain.
+    """
+    unrounded, scale = number.unrounded, number.scale
+    if unrounded is None or scale is None or digits > scale - (scale % 9 == 0):
+        return None
+
+    def evaluate(row: CanonicalRow) -> Number | None:
+        value = unrounded(row)
+        if value is None:
+            return None
+        once = half_up(value, digits)
+        if half_up(half_up(value, scale), digits) != once:
+            raise refused("a quotient that is rounded twice")
+        return once
+
+    return evaluate
+
+
+def double_of(term: Term, what: str) -> Callable[[CanonicalRow], float | None]:
+    """Return the function of a number in floating point."""
+    if isinstance(term, DoubleTerm):
+        return term.evaluate
+    value_of = number_term(term, what).evaluate
+
+    def evaluate(row: CanonicalRow) -> float | None:
+        value = value_of(row)
+        return None if value is None else float(value)
+
+    return evaluate
+
+
+def _finite(value: float) -> float:
+    if value - value != 0:
+        raise refused("a number that DOUBLE does not hold")
+    return value
+
+
+def arithmetic(
+    operation: Callable[[Any, Any], Any], scale_of: Callable[[int, int], int], sign: str
+) -> Callable[[Term, Term], Term]:
+    """Return the operator of exact numbers, or of floating point if one side is."""
+
+    def combine(left: Term, right: Term) -> Term:
+        if isinstance(left, DoubleTerm) or isinstance(right, DoubleTerm):
+            both = double_of(left, sign), double_of(right, sign)
+            return DoubleTerm(both_of(*both, lambda one, other: _finite(operation(one, other))))
+        one, other = number_term(left, sign), number_term(right, sign)
+        scale = None
+        if one.scale is not None and other.scale is not None:
+            scale = scale_of(one.scale, other.scale)
+        return exact(both_of(one.evaluate, other.evaluate, operation), scale)
+
+    return combine
+
+
+def quotient(left: Term, right: Term) -> Term:
+    """Return the term of `/`: four more digits than the dividend has; NULL by zero."""
+    if isinstance(left, DoubleTerm) or isinstance(right, DoubleTerm):
+        both = double_of(left, "/"), double_of(right, "/")
+        return DoubleTerm(
+            both_of(*both, lambda one, other: None if other == 0 else _finite(one / other))
+        )
+    one, other = number_term(left, "/"), number_term(right, "/")
+    if one.scale is None:
+        raise refused("a quotient of such a number")
+    scale = one.scale + 4
+    unrounded = both_of(
+        one.evaluate, other.evaluate, lambda up, down: None if down == 0 else Fraction(up) / down
+    )
+
+    def evaluate(row: CanonicalRow) -> Number | None:
+        value = unrounded(row)
+        if value is not None and half_up(value, scale) != value:
+            raise refused(f"a quotient with more than {scale} digits")
+        return value
+
+    term = exact(evaluate, scale)
+    return NumberTerm(term.evaluate, fractional=True, scale=scale, unrounded=unrounded)
+
+
+def _whole_quotient(left: Number, right: Number) -> int | None:
+    if right == 0:
+        return None
+    whole = floor(abs(Fraction(left) / right))
+    return whole if (left < 0) == (right < 0) else -whole
+
+
+def _rest(left: Number, right: Number) -> Number | None:
+    if right == 0:
+        return None
+    whole = _whole_quotient(left, right) or 0
+    return left - whole * right
+
+
+def _exact_only(
+    operation: Callable[[Number, Number], Number | None],
+    scale_of: Callable[[int, int], int],
+    sign: str,
+) -> Callable[[Term, Term], Term]:
+    combine = arithmetic(operation, scale_of, sign)
+
+    def checked(left: Term, right: Term) -> Term:
+        if isinstance(left, DoubleTerm) or isinstance(right, DoubleTerm):
+            raise refused(f"{sign} of floating point")
+        return combine(left, right)
+
+    return checked
+
+
+whole_quotient: Final = _exact_only(_whole_quotient, lambda _one, _other: 0, "DIV")
+rest: Final = _exact_only(_rest, max, "MOD")
+
+
+def _rounding(name: str, arguments: Sequence[Term]) -> Term:
+    number = number_term(arguments[0], name)
+    digits = literal_integer(arguments[1], name) if len(arguments) == 2 else 0
+    if not -MAX_SCALE <= digits <= MAX_SCALE:
+        raise refused(f"{name} to {digits} digits")
+    cuts, ten = name == "TRUNCATE", Fraction(10) ** digits
+
+    def change(value: Number) -> Number:
+        if not cuts:
+            return half_up(value, digits)
+        return Fraction(_whole_quotient(value * ten, 1) or 0) / ten
+
+    scale = number.scale
+    if scale is not None:
+        # Digits that the number does not have are not certain to be printed.
+        scale = max(digits, 0) if digits <= scale else None
+    of_quotient = None if cuts else rounded_quotient(number, digits)
+    if of_quotient is not None:
+        return exact(of_quotient, scale)
+    return exact(mapped(number.evaluate, change), scale)
+
+
+def _whole(name: str, arguments: Sequence[Term]) -> Term:
+    number = number_term(arguments[0], name)
+    change = floor if name == "FLOOR" else ceil
+    unrounded, scale = number.unrounded, number.scale
+    if unrounded is None or scale is None:
+        return exact(mapped(number.evaluate, change), 0)
+
+    def of_quotient(value: Fraction) -> int:
+        cut = Fraction(_whole_quotient(value * 10**scale, 1) or 0, 10**scale)
+        if change(cut) != change(value):
+            raise refused(f"{name} of a quotient with so many digits")
+        return change(value)
+
+    return exact(mapped(unrounded, of_quotient), 0)
+
+
+def _absolute(name: str, arguments: Sequence[Term]) -> Term:
+    if isinstance(arguments[0], DoubleTerm):
+        return DoubleTerm(mapped(arguments[0].evaluate, abs))
+    number = number_term(arguments[0], name)
+    return exact(mapped(number.evaluate, abs), number.scale)
+
+
+def _sign(name: str, arguments: Sequence[Term]) -> Term:
+    number = number_term(arguments[0], name)
+    return exact(mapped(number.evaluate, lambda value: (value > 0) - (value < 0)), 0)
+
+
+def _extreme(name: str, arguments: Sequence[Term]) -> Term:
+    numbers = [number_term(argument, name) for argument in arguments]
+    scales = {number.scale for number in numbers}
+    choose = max if name == "GREATEST" else min
+
+    def evaluate(row: CanonicalRow) -> Number | None:
+        values = [number.evaluate(row) for number in numbers]
+        known = [value for value in values if value is not None]
+        return choose(known) if len(known) == len(values) else None
+
+    return exact(evaluate, scales.pop() if len(scales) == 1 else None)
+
+
+NUMBER_FUNCTIONS: Final[Functions] = {
+    "ABS": (1, 1, _absolute),
+    "CEIL": (1, 1, _whole),
+    "CEILING": (1, 1, _whole),
+    "FLOOR": (1, 1, _whole),
+    "MOD": (2, 2, lambda _name, arguments: rest(*arguments)),
+    "ROUND": (1, 2, _rounding),
+    "TRUNCATE": (2, 2, _rounding),
+    "SIGN": (1, 1, _sign),
+    "GREATEST": (2, MANY, _extreme),
+    "LEAST": (2, MANY, _extreme),
+}
+"""Functions of numbers."""

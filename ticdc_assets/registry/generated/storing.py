@@ -1,0 +1,215 @@
+"""What columns store of values, and the values of columns.
+
+In: a term, and the column that stores it. Out: the function from a row to the canonical text of the
+column, by the same conversions as those of columns (`values.cast_of`): TiDB converts both alike. A
+conversion that is not certain for the type of the term is refused.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any, Final
+
+from ticdc_assets.mysql_types import Kind, fractional_digits, kind_of
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.generated.numbers import MAX_SCALE, number_term, rounded_quotient
+from ticdc_assets.registry.generated.terms import (
+    Evaluate,
+    mapped,
+    refused,
+)
+from ticdc_assets.registry.generated.texts import moment_text, number_text, text_term
+from ticdc_assets.registry.partition_expressions import column_term, parse_moment, read_by
+from ticdc_assets.registry.partition_terms import (
+    DoubleTerm,
+    IntegerLiteral,
+    JsonTerm,
+    MomentTerm,
+    NullLiteral,
+    NumberTerm,
+    SpanTerm,
+    Term,
+    TextLiteral,
+    TextTerm,
+)
+from ticdc_assets.schemas import ColumnSchema
+from ticdc_assets.values import Cast, cast_of
+from ticdc_assets.values.floats import double_text, to_float32
+from ticdc_assets.values.moments import span_text
+
+
+def stored(term: Term, column: ColumnSchema, timezone: str) -> Callable[[CanonicalRow], str | None]:
+    """Return the function that gives the canonical text that `column` stores of a term.
+
+    Raises:
+        PartitionError: it is not certain for terms of this type.
+    """
+    kind = kind_of(column)
+    if isinstance(term, NullLiteral):
+        return lambda _row: None
+    nothing: frozenset[Kind] = frozenset()
+    kinds = next((kinds for types, kinds in _STORED if isinstance(term, types)), nothing)
+    if kind not in kinds:
+        raise refused(f"what a column of kind {kind} stores of such a value")
+    if kind in (Kind.TEXT, Kind.BINARY, Kind.ENUM, Kind.SET) and not isinstance(term, JsonTerm):
+        text = text_term(term, "storing")
+        source = ColumnSchema(name=column.name, mysql_type="longtext", charset="utf8mb4")
+        return _cast(text.evaluate, cast_of(source, column, timezone))
+    match term:
+        case NumberTerm() | IntegerLiteral():
+            return _stored_number(number_term(term, "storing"), column, timezone)
+        case DoubleTerm():
+            value_of: Evaluate = mapped(term.evaluate, double_text)
+            source = ColumnSchema(name=column.name, mysql_type="double", length=22)
+        case MomentTerm():
+            digits = term.digits
+            value_of = mapped(term.evaluate, lambda value: moment_text(value, digits))
+            name = "date" if digits is None else "datetime"
+            source = ColumnSchema(name=column.name, mysql_type=name, decimal=digits or 0)
+        case SpanTerm():
+            digits = fractional_digits(column)
+            value_of = mapped(term.evaluate, partial(_span_text, digits=digits))
+            source = column
+        case JsonTerm():
+            value_of = term.evaluate
+            source = ColumnSchema(name=column.name, mysql_type="json")
+        case TextTerm() | TextLiteral():
+            value_of = text_term(term, "storing").evaluate
+            source = ColumnSchema(name=column.name, mysql_type="longtext", charset="utf8mb4")
+        case _:
+            raise refused("storing such a value")
+    return _cast(value_of, cast_of(source, column, timezone))
+
+
+_NUMBERS: Final = frozenset(
+    {Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE, Kind.FLOAT, Kind.BIT, Kind.YEAR}
+)
+_TEXTS: Final = frozenset({Kind.TEXT, Kind.BINARY, Kind.ENUM, Kind.SET})
+_MOMENTS: Final = frozenset({Kind.DATE, Kind.DATETIME})
+_STORED: Final[Sequence[tuple[Any, frozenset[Kind]]]] = (
+    ((NumberTerm, IntegerLiteral), _NUMBERS | {Kind.TEXT, Kind.BINARY}),
+    (DoubleTerm, frozenset({Kind.DOUBLE, Kind.FLOAT, Kind.DECIMAL, Kind.INTEGER})),
+    (MomentTerm, _MOMENTS | {Kind.TEXT}),
+    (SpanTerm, frozenset({Kind.TIME})),
+    (JsonTerm, frozenset({Kind.JSON, Kind.TEXT, Kind.INTEGER, Kind.DOUBLE, Kind.DECIMAL})),
+    ((TextTerm, TextLiteral), _TEXTS | _NUMBERS - {Kind.BIT, Kind.YEAR} | _MOMENTS),
+)
+"""By the type of a term the kinds of columns that store it as a conversion of columns does."""
+
+
+def converted(term: Term, column: ColumnSchema, timezone: str) -> Term:
+    """Return the term of a CAST to the type of `column`, which is none of text.
+
+    A CAST and a column differ for texts that are not written as values of the type; these are
+    refused.
+    """
+    if isinstance(term, DoubleTerm):
+        raise refused("CAST of floating point")
+    kind = kind_of(column)
+    if isinstance(term, TextTerm | TextLiteral | JsonTerm):
+        pattern = _WRITTEN[kind]
+        written = term.evaluate if isinstance(term, JsonTerm) else text_term(term, "CAST").evaluate
+
+        def checked(text: str) -> str:
+            if pattern.fullmatch(text) is None:
+                raise refused("CAST of such a text")
+            return text
+
+        term = TextTerm(mapped(written, checked))
+    text_of = stored(term, column, timezone)
+    match kind:
+        case Kind.INTEGER:
+            return NumberTerm(mapped(text_of, int))
+        case Kind.DECIMAL:
+            scale = max(column.decimal, 0)
+            return NumberTerm(mapped(text_of, Fraction), fractional=scale > 0, scale=scale)
+        case Kind.DATE:
+            return MomentTerm(mapped(text_of, parse_moment))
+        case _:
+            return MomentTerm(mapped(text_of, parse_moment), fractional_digits(column))
+
+
+_DAY: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_WRITTEN: Final = {
+    Kind.INTEGER: re.compile(r"-?[0-9]{1,20}"),
+    Kind.DECIMAL: re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,30})?"),
+    Kind.DATE: re.compile(_DAY),
+    Kind.DATETIME: re.compile(_DAY + r"(?: [0-9]{2}:[0-9]{2}:[0-9]{2})?"),
+}
+"""Texts that a CAST and a column of a kind read alike."""
+
+
+def _stored_number(
+    number: NumberTerm, column: ColumnSchema, timezone: str
+) -> Callable[[CanonicalRow], str | None]:
+    digits = {Kind.INTEGER: 0, Kind.BIT: 0, Kind.YEAR: 0, Kind.DECIMAL: max(column.decimal, 0)}
+    places = digits.get(kind_of(column))
+    of_quotient = None if places is None else rounded_quotient(number, places)
+    casts: dict[int, Cast] = {}
+
+    def text_of(value: int | Fraction) -> str | None:
+        scale = _scale_of(value)
+        if scale not in casts:
+            casts[scale] = cast_of(_decimal(column.name, scale), column, timezone)
+        return casts[scale](number_text(value, scale))
+
+    return mapped(of_quotient or number.evaluate, text_of)
+
+
+def _scale_of(value: int | Fraction) -> int:
+    """Return how many digits after its point a number has."""
+    rest_of, scale = Fraction(value), 0
+    while rest_of.denominator != 1:
+        rest_of, scale = rest_of * 10, scale + 1
+        if scale > MAX_SCALE:
+            raise refused("a number with so many digits")
+    return scale
+
+
+def _decimal(name: str, scale: int) -> ColumnSchema:
+    if scale == 0:
+        return ColumnSchema(name=name, mysql_type="decimal", length=65)
+    return ColumnSchema(name=name, mysql_type="decimal", length=65, decimal=scale)
+
+
+def _span_text(span: int, *, digits: int) -> str:
+    unit = 10 ** (6 - digits)
+    if span % unit:
+        raise refused("a time with more digits than its column")
+    return span_text(span, digits)
+
+
+def _cast(value_of: Evaluate, cast: Cast) -> Callable[[CanonicalRow], str | None]:
+    return lambda row: cast(value_of(row))
+
+
+_UNICODE: Final = frozenset({"utf8mb4", "utf8", "utf8mb3", "ascii"})
+
+
+def term_of_column(column: ColumnSchema, timezone: str) -> Term:
+    """Return the term of a column's value."""
+    match kind_of(column):
+        case Kind.TEXT | Kind.ENUM | Kind.SET:
+            if column.charset.lower() not in _UNICODE:
+                raise refused(f"a text in charset {column.charset[:40]}")
+            if kind_of(column) is not Kind.TEXT and not column.elements:
+                raise refused("a label that is not known")
+            return TextTerm(read_by(column, str), column.collation.lower())
+        case Kind.JSON:
+            return JsonTerm(read_by(column, str))
+        case Kind.FLOAT:
+            # An expression has the 32 bits of the column, not the digits that are printed of them.
+            return DoubleTerm(read_by(column, lambda text: to_float32(float(text))))
+        case Kind.DOUBLE:
+            return DoubleTerm(read_by(column, float))
+        case Kind.DECIMAL:
+            return NumberTerm(
+                read_by(column, Fraction), fractional=True, scale=max(column.decimal, 0)
+            )
+        case Kind.YEAR:
+            return NumberTerm(read_by(column, int), scale=None)
+        case Kind.INTEGER if column.zerofill:
+            return NumberTerm(read_by(column, int), scale=None)
+        case _:
+            return column_term(column, timezone)

@@ -1,0 +1,296 @@
+"""Texts of generated columns.
+
+In: terms. Out: terms of texts made of them, each with the collation by which it compares, where
+that is certain. Letters that change their number with their case are refused.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.generated.numbers import Number, exact, number_term
+from ticdc_assets.registry.generated.terms import (
+    MANY,
+    Build,
+    Functions,
+    both_of,
+    is_constant,
+    literal_integer,
+    mapped,
+    refused,
+)
+from ticdc_assets.registry.partition_columns import BINARY_COLLATIONS
+from ticdc_assets.registry.partition_terms import (
+    IntegerLiteral,
+    JsonTerm,
+    Moment,
+    MomentTerm,
+    NullLiteral,
+    NumberTerm,
+    Term,
+    TextLiteral,
+    TextTerm,
+)
+from ticdc_assets.values import shapes
+
+DEFAULT_COLLATION: Final = "utf8mb4_bin"
+
+
+def number_text(value: Number, scale: int) -> str:
+    """Return an exact number as TiDB prints it."""
+    digits = str(abs(int(value * 10**scale))).zfill(scale + 1)
+    text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
+    return f"-{text}" if value < 0 else text
+
+
+def moment_text(value: Moment, digits: int | None) -> str:
+    """Return a date, or a date and time with so many digits of a second, as TiDB prints it."""
+    text = f"{value.year:04}-{value.month:02}-{value.day:02}"
+    if digits is None:
+        return text
+    text += f" {value.hour:02}:{value.minute:02}:{value.second:02}"
+    return f"{text}.{value.microsecond:06}"[: 20 + digits] if digits else text
+
+
+def text_term(term: Term, what: str) -> TextTerm:
+    """Return what TiDB makes of a term where a text is needed."""
+    match term:
+        case TextTerm():
+            return term
+        case TextLiteral(text):
+            return TextTerm(lambda _row: text)
+        case NullLiteral():
+            return TextTerm(lambda _row: None)
+        case NumberTerm(repeats=False) | IntegerLiteral():
+            number = number_term(term, what)
+            scale = number.scale
+            if scale is None:
+                raise refused(f"{what} of such a number")
+            return TextTerm(mapped(number.evaluate, lambda value: number_text(value, scale)))
+        case MomentTerm():
+            digits = term.digits
+            return TextTerm(mapped(term.evaluate, lambda value: moment_text(value, digits)))
+        case JsonTerm():
+            return TextTerm(mapped(term.evaluate, shapes.spaced_json))
+        case _:
+            raise refused(f"{what} of such a value")
+
+
+def collation_of(terms: Sequence[Term]) -> str:
+    """Return the collation of what several texts make, "" if that is not certain."""
+    found = {term.collation for term in terms if isinstance(term, TextTerm)}
+    if not found:
+        return DEFAULT_COLLATION if all(map(is_constant, terms)) else ""
+    return found.pop() if len(found) == 1 else ""
+
+
+def _of_texts(change: Callable[..., Any]) -> Build:
+    """Return a function of texts that gives a text: NULL if one is."""
+
+    def build(name: str, arguments: Sequence[Term]) -> Term:
+        texts = [text_term(argument, name).evaluate for argument in arguments]
+
+        def evaluate(row: CanonicalRow) -> str | None:
+            values = [text(row) for text in texts]
+            return None if None in values else change(*values)
+
+        return TextTerm(evaluate, collation_of(arguments))
+
+    return build
+
+
+def _concat_ws(name: str, arguments: Sequence[Term]) -> Term:
+    separator, *texts = (text_term(argument, name).evaluate for argument in arguments)
+
+    def evaluate(row: CanonicalRow) -> str | None:
+        between = separator(row)
+        if between is None:
+            return None
+        return between.join(value for text in texts if (value := text(row)) is not None)
+
+    return TextTerm(evaluate, collation_of(arguments))
+
+
+def _cased(change: Callable[[str], str]) -> Callable[[str], str]:
+    """Return a text with other case: of letters whose other case is one letter."""
+
+    def cased(text: str) -> str:
+        if text.isascii():
+            return change(text)
+        changed = [change(char) for char in text]
+        if any(len(char) != 1 for char in changed):
+            raise refused("the case of some letters")
+        return "".join(changed)
+
+    return cased
+
+
+def _trimmed(text: str) -> str:
+    return text.strip(" ")
+
+
+def _trimmed_before(text: str) -> str:
+    return text.lstrip(" ")
+
+
+def _trimmed_after(text: str) -> str:
+    return text.rstrip(" ")
+
+
+def _reversed(text: str) -> str:
+    return text[::-1]
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    return text.replace(old, new) if old else text
+
+
+def _counted(count: Callable[[str], int]) -> Build:
+    def build(name: str, arguments: Sequence[Term]) -> Term:
+        return exact(mapped(text_term(arguments[0], name).evaluate, count), 0)
+
+    return build
+
+
+def _with_numbers(change: Callable[..., str]) -> Build:
+    """Return a function of a text and whole numbers after it."""
+
+    def build(name: str, arguments: Sequence[Term]) -> Term:
+        text_of = text_term(arguments[0], name).evaluate
+        numbers = [number_term(argument, name) for argument in arguments[1:]]
+        if any(number.fractional for number in numbers):
+            raise refused(f"{name} with a fraction")
+
+        def evaluate(row: CanonicalRow) -> str | None:
+            values = [text_of(row), *(number.evaluate(row) for number in numbers)]
+            return None if None in values else change(*values)
+
+        return TextTerm(evaluate, collation_of(arguments[:1]))
+
+    return build
+
+
+def _substring(text: str, begin: int, length: int | None = None) -> str:
+    if begin < 0:
+        begin += len(text)
+    else:
+        begin -= 1
+    if not 0 <= begin < len(text) or (length is not None and length <= 0):
+        return ""
+    return text[begin:] if length is None else text[begin : begin + length]
+
+
+def _left(text: str, count: int) -> str:
+    return text[:count] if count > 0 else ""
+
+
+def _right(text: str, count: int) -> str:
+    return text[-count:] if count > 0 else ""
+
+
+def _padded(name: str, arguments: Sequence[Term]) -> Term:
+    text_of, fill_of = (text_term(arguments[at], name).evaluate for at in (0, 2))
+    size = number_term(arguments[1], name)
+
+    def evaluate(row: CanonicalRow) -> str | None:
+        text, count, fill = text_of(row), size.evaluate(row), fill_of(row)
+        if text is None or count is None or fill is None:
+            return None
+        if not isinstance(count, int) or not 0 <= count <= 1 << 16:
+            raise refused(f"{name} to such a length")
+        if count <= len(text):
+            return text[:count]
+        if not fill:
+            raise refused(f"{name} with an empty text")
+        more = (fill * (count - len(text)))[: count - len(text)]
+        return more + text if name == "LPAD" else text + more
+
+    return TextTerm(evaluate, collation_of((arguments[0],)))
+
+
+def _located(name: str, arguments: Sequence[Term]) -> Term:
+    text, piece = arguments if name == "INSTR" else (arguments[1], arguments[0])
+    if collation_of(arguments) not in BINARY_COLLATIONS:
+        raise refused(f"{name} of texts by their collation")
+    both = text_term(text, name).evaluate, text_term(piece, name).evaluate
+    return exact(both_of(*both, lambda whole, part: whole.find(part) + 1), 0)
+
+
+def _substring_index(name: str, arguments: Sequence[Term]) -> Term:
+    text_of, between_of = (text_term(arguments[at], name).evaluate for at in (0, 1))
+    count = literal_integer(arguments[2], name)
+
+    def evaluate(row: CanonicalRow) -> str | None:
+        text, between = text_of(row), between_of(row)
+        if text is None or between is None:
+            return None
+        if not between or not count:
+            return ""
+        pieces = text.split(between)
+        return between.join(pieces[:count] if count > 0 else pieces[count:])
+
+    return TextTerm(evaluate, collation_of((arguments[0],)))
+
+
+def _hexadecimal(name: str, arguments: Sequence[Term]) -> Term:
+    if isinstance(arguments[0], NumberTerm | IntegerLiteral):
+        number = number_term(arguments[0], name)
+        if number.fractional:
+            raise refused("HEX of a fraction")
+        return TextTerm(mapped(number.evaluate, lambda value: f"{int(value) % 2**64:X}"))
+    text_of = text_term(arguments[0], name).evaluate
+    return TextTerm(mapped(text_of, lambda text: text.encode().hex().upper()))
+
+
+def _digest(name: str) -> Build:
+    def digest(text: str) -> str:
+        return hashlib.new(name, text.encode(), usedforsecurity=False).hexdigest()
+
+    return lambda what, arguments: TextTerm(
+        mapped(text_term(arguments[0], what).evaluate, digest), ""
+    )
+
+
+def _sha2(name: str, arguments: Sequence[Term]) -> Term:
+    bits = literal_integer(arguments[1], name) or 256
+    if bits not in (224, 256, 384, 512):
+        raise refused(f"SHA2 of {bits} bits")
+    return _digest(f"sha{bits}")(name, arguments[:1])
+
+
+TEXT_FUNCTIONS: Final[Functions] = {
+    "CONCAT": (1, MANY, _of_texts(lambda *texts: "".join(texts))),
+    "CONCAT_WS": (2, MANY, _concat_ws),
+    "UPPER": (1, 1, _of_texts(_cased(str.upper))),
+    "UCASE": (1, 1, _of_texts(_cased(str.upper))),
+    "LOWER": (1, 1, _of_texts(_cased(str.lower))),
+    "LCASE": (1, 1, _of_texts(_cased(str.lower))),
+    "TRIM": (1, 1, _of_texts(_trimmed)),
+    "LTRIM": (1, 1, _of_texts(_trimmed_before)),
+    "RTRIM": (1, 1, _of_texts(_trimmed_after)),
+    "REVERSE": (1, 1, _of_texts(_reversed)),
+    "REPLACE": (3, 3, _of_texts(_replaced)),
+    "LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
+    "OCTET_LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
+    "CHAR_LENGTH": (1, 1, _counted(len)),
+    "CHARACTER_LENGTH": (1, 1, _counted(len)),
+    "CRC32": (1, 1, _counted(lambda text: zlib.crc32(text.encode()))),
+    "SUBSTRING": (2, 3, _with_numbers(_substring)),
+    "SUBSTR": (2, 3, _with_numbers(_substring)),
+    "MID": (3, 3, _with_numbers(_substring)),
+    "LEFT": (2, 2, _with_numbers(_left)),
+    "RIGHT": (2, 2, _with_numbers(_right)),
+    "LPAD": (3, 3, _padded),
+    "RPAD": (3, 3, _padded),
+    "SUBSTRING_INDEX": (3, 3, _substring_index),
+    "INSTR": (2, 2, _located),
+    "LOCATE": (2, 2, _located),
+    "HEX": (1, 1, _hexadecimal),
+    "MD5": (1, 1, _digest("md5")),
+    "SHA": (1, 1, _digest("sha1")),
+    "SHA1": (1, 1, _digest("sha1")),
+    "SHA2": (2, 2, _sha2),
+}
+"""Functions of texts."""
