@@ -15,8 +15,9 @@ unexport PYTHONPATH
 # Programs that are started again and again, as tests do, would compile every module each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-# The wire format of the demo.
+# The wire format of the demo, and whose messages they are: ticdc or tiflow (see its help).
 FORMAT ?= simple-json
+DIALECT ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -78,7 +79,7 @@ archive: environment ## Pack that Python for spark.archives, .spark/environment.
 
 .PHONY: demo
 demo: setup ## Run one changefeed end to end, in FORMAT=simple-json or another; LIVE=1 goes on
-	@$(BIN)/ticdc-assets demo --format "$(FORMAT)" $(if $(LIVE),--live)
+	@$(BIN)/ticdc-assets demo --format "$(FORMAT)" $(if $(DIALECT),--dialect $(DIALECT)) $(if $(LIVE),--live)
 
 .PHONY: ui
 ui: setup ## Open the demo's instance in the Dagster UI

@@ -22,7 +22,7 @@ from ticdc_assets.errors import WireError
 from ticdc_assets.events import DdlEvent, Event, RowChange
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.dialects import DialectOptions
+from ticdc_assets.simulator.dialects import MessageOptions
 from ticdc_assets.simulator.shop import ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat, decode
@@ -43,10 +43,10 @@ VARIANTS: Mapping[WireFormat, Sequence[str]] = {
 }
 """The folders of golden messages of each format; options are in `options/<variant>-<option>`."""
 
-DIALECTS = (
-    DialectOptions(),
-    DialectOptions(content_compatible=True, delete_only_handle_key=True),
-    DialectOptions(tidb_extension=False, only_updated_columns=True),
+OPTIONS = (
+    MessageOptions(),
+    MessageOptions(content_compatible=True, delete_only_handle_key=True),
+    MessageOptions(tidb_extension=False, only_updated_columns=True),
 )
 """Options of the encoder that the simulator's messages are written with, one after the other."""
 
@@ -147,7 +147,7 @@ def load_ddl_seeds(golden: Path | None) -> DdlSeeds:
 def simulated(wire_format: WireFormat) -> list[Record]:
     """Return what the package's encoder writes for the life of a shop."""
     records: list[Record] = []
-    for seed, dialect in enumerate(DIALECTS):
+    for seed, messages in enumerate(OPTIONS):
         upstream = Upstream()
         workload = ShopWorkload(upstream, seed)
         changefeed = StandInChangefeed(
@@ -155,7 +155,7 @@ def simulated(wire_format: WireFormat) -> list[Record]:
             "fuzz",
             partitions=2,
             wire_format=wire_format,
-            options=FeedOptions(dialect=dialect),
+            options=FeedOptions(messages=messages),
             seed=seed,
         )
         workload.open()

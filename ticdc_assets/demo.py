@@ -51,7 +51,9 @@ from ticdc_assets.reading.mirrors import (
     published_table,
     require_mirror,
 )
+from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.simulator.commits import Truth
+from ticdc_assets.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.simulator.run import (
     SimulatorProgress,
     SimulatorResult,
@@ -74,6 +76,7 @@ def run_demo(
     directory: Path,
     *,
     wire_format: WireFormat = WireFormat.SIMPLE_JSON,
+    dialect: Dialect | None = None,
     transactions: int,
     seconds: int,
     live: bool = False,
@@ -85,6 +88,7 @@ def run_demo(
     Args:
         directory: its folder.
         wire_format: format of the messages.
+        dialect: which TiCDC writes them; None for the new one where it has the format.
         transactions: how many the shop makes at most.
         seconds: how long the shop is open at most.
         live: go on with it until it is interrupted.
@@ -93,8 +97,10 @@ def run_demo(
 
     Raises:
         BusyError: a demo is running in the folder.
-        ConfigError: the folder is not empty, and no demo made it.
+        ConfigError: the folder is not empty, and no demo made it; or the dialect does not have the
+            format.
     """
+    dialect = dialect_of(wire_format, dialect)
     _require_own(directory)
     with demo_lock(directory):
         _empty(directory)
@@ -119,6 +125,7 @@ def run_demo(
                     partitions=_PARTITIONS,
                     timezone=feed.timezone,
                     wire_format=wire_format,
+                    feed=FeedOptions(messages=MessageOptions(dialect=dialect)),
                     max_transactions=transactions,
                     max_seconds=seconds,
                     transactions_per_second=transactions / seconds,
@@ -128,7 +135,7 @@ def run_demo(
                 _seed(settings, directory, tell)
                 tell(
                     f"the shop opens: up to {transactions} transactions within {seconds} s, "
-                    f"in {wire_format}"
+                    f"in {wire_format} (dialect {dialect})"
                 )
                 simulator.start()
                 same = _follow(settings, feed, simulator, tell)

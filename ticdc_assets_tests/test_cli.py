@@ -267,6 +267,13 @@ def test_a_folder_without_a_demo(commands: Commands) -> None:
     assert "make demo" in sentence
 
 
+def test_a_demo_in_craft_is_of_the_old_dialect(commands: Commands) -> None:
+    options = ("--format", "craft", "--dialect", "ticdc")
+    sentence = commands.refused("demo", "--directory", commands.folder / "demo", *options)
+    assert "Craft is not a format of the dialect ticdc: choose the dialect tiflow" in sentence
+    assert not (commands.folder / "demo").exists()
+
+
 def test_a_demo_keeps_off_a_folder_that_is_not_its_own(commands: Commands) -> None:
     (commands.folder / "thesis.txt").write_text("years of work")
     sentence = commands.refused("demo", "--directory", commands.folder)

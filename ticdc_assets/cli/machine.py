@@ -8,6 +8,9 @@ from ticdc_assets.cli.base import main, note, reported_errors
 from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import WIRE_FORMATS, load_settings
 
+DIALECTS = ("ticdc", "tiflow")
+"""The names of the dialects (`simulator.dialects`), which a command line need not import."""
+
 
 @main.command()
 @click.option(
@@ -45,6 +48,12 @@ def doctor(*, machine: bool) -> None:
     show_default=True,
     help="The format of the changefeed's messages.",
 )
+@click.option(
+    "--dialect",
+    type=click.Choice(DIALECTS),
+    help="Whose messages they are: those of the new TiCDC (ticdc, the default) or of the old one "
+    "(tiflow, the default of craft, which the new one does not have).",
+)
 @click.option("--transactions", type=click.IntRange(min=1), default=600, show_default=True)
 @click.option("--seconds", type=click.IntRange(min=1), default=25, show_default=True)
 @click.option(
@@ -61,6 +70,7 @@ def doctor(*, machine: bool) -> None:
 def demo(
     directory: Path,
     wire_format: str,
+    dialect: str | None,
     transactions: int,
     seconds: int,
     *,
@@ -76,11 +86,13 @@ def demo(
     if port is not None and not live:
         raise click.UsageError("--port is the port of the Dagster UI of --live; give both")
     from ticdc_assets.demo import run_demo
+    from ticdc_assets.simulator.dialects import Dialect
     from ticdc_assets.wire import WireFormat
 
     same = run_demo(
         directory.resolve(),
         wire_format=WireFormat(wire_format),
+        dialect=None if dialect is None else Dialect(dialect),
         transactions=transactions,
         seconds=seconds,
         live=live,

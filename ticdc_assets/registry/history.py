@@ -26,7 +26,7 @@ from ticdc_assets.registry.ddl_statement import (
     PartitionAction,
     PartitionChange,
 )
-from ticdc_assets.schemas import TableSchema
+from ticdc_assets.schemas import NO_TABLE_ID, TableSchema
 
 SchemaKey: TypeAlias = tuple[str, str, int]
 """(database, table, version): how a row change cites its schema."""
@@ -44,6 +44,8 @@ class SchemaSource(StrEnum):
     DDL = "DDL tableSchema"
     PRE_DDL = "DDL preTableSchema"
     BOOTSTRAP = "BOOTSTRAP"
+    EXCHANGE = "EXCHANGE PARTITION"
+    """The divided table's schema, whose version rows of the other table cite from then on."""
     SNAPSHOT = "snapshot"
     """The CREATE TABLE of an export, at its TSO."""
     TEXT = "DDL text"
@@ -210,6 +212,18 @@ def named_by_text(schema: TableSchema, statement: DdlStatement) -> TableSchema:
     return replace(schema, database=statement.database)
 
 
+def _exchanged(event: DdlEvent, statement: DdlStatement) -> TableSchema | None:
+    """Return what the rows of a table cite after an EXCHANGE PARTITION with it.
+
+    pingcap/ticdc sends them with the version of the partitioned table. The BOOTSTRAP that says so
+    is not sent before the rows if their table has an id that it had once before.
+    """
+    if event.schema is None or event.pre_schema is None or exchange_of(statement) is None:
+        return None
+    other = event.pre_schema
+    return replace(event.schema, database=other.database, table=other.table, table_id=NO_TABLE_ID)
+
+
 def exchange_of(statement: DdlStatement) -> PartitionChange | None:
     """Return the EXCHANGE PARTITION of a statement, None if there is none."""
     parts = (change.partition for change in statement.changes)
@@ -303,6 +317,7 @@ class SchemaHistory:
         for schema, source in (
             (event.schema and named_by_text(event.schema, entry.beyond_schemas), own),
             (event.pre_schema, SchemaSource.PRE_DDL),
+            (_exchanged(event, entry.beyond_schemas), SchemaSource.EXCHANGE),
         ):
             if schema is not None:
                 changed |= self.add_schema(

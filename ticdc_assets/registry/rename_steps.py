@@ -37,9 +37,9 @@ class Move:
 
 def moves_of(parts: Iterable[RegisteredDdl], tables: KnownTables) -> list[Move]:
     """Return the steps of renames; a part that does not say its names has none."""
-    moves = [move for part in parts if (move := _move(part, tables)) is not None]
+    moves = _with_ids([move for part in parts if (move := _move(part, tables)) is not None])
     known = _tables_meant(moves, tables)
-    return [replace(move, table_id=known.get(move.table_id)) for move in _with_ids(moves)]
+    return [replace(move, table_id=known.get(move.table_id)) for move in moves]
 
 
 def _move(part: RegisteredDdl, tables: KnownTables) -> Move | None:

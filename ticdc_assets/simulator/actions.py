@@ -45,6 +45,7 @@ class ActionCode(IntEnum):
     ADD_PRIMARY_KEY = 32
     DROP_PRIMARY_KEY = 33
     EXCHANGE_PARTITION = 42
+    CREATE_TABLES = 60
     MULTI_CHANGE = 61
     REORGANIZE_PARTITION = 64
     PARTITION_BY = 71
@@ -61,6 +62,7 @@ _WORDS: Final[Mapping[ActionCode, str]] = {
     ActionCode.DROP_DATABASE: "QUERY",
     ActionCode.ALTER_DATABASE: "QUERY",
     ActionCode.CREATE_TABLE: "CREATE",
+    ActionCode.CREATE_TABLES: "QUERY",
     ActionCode.DROP_TABLE: "ERASE",
     ActionCode.ADD_INDEX: "CINDEX",
     ActionCode.DROP_INDEX: "DINDEX",

@@ -13,9 +13,10 @@ leaves out none of what makes it hard to read:
     - A watermark goes to all partitions, when everything at or below it was sent; with
       `ddl_watermarks` one equal to a DDL's commit ts may come before that DDL and again after it.
     - Tables without a key are left out, rows and DDL, unless `force_replicate`.
-    - Formats differ in what they send at all (`dialects`): Canal-JSON's DDL goes to the first
+    - Formats differ in what they send at all (`message_forms`): Canal-JSON's DDL goes to the first
       partition only, formats besides Simple have no bootstraps, and Canal-JSON without the TiDB
       extension has no watermarks.
+    - The old and the new TiCDC differ in DDL, in order and in details (`ticdc_forms`).
 
 Nothing is lost by not reading on: records wait in the stand-in until they are asked for. The same
 upstream, options and seed give the same records, except build times where the upstream's clock is
@@ -25,7 +26,8 @@ With a pattern for the topic (`cdc_{schema}_{table}`) each table has the topic t
 it: DDL goes to the topic of the table as it was before, DDL of databases to the default topic, and
 watermarks only to the topics of the tables that exist, or to the default topic while none does.
 
-Not handled: bootstraps by time instead of rows.
+Not handled: bootstraps by time instead of rows, but for a schema that no other message has; that
+one comes with the next tick.
 """
 
 import json
@@ -37,7 +39,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from ticdc_assets import tso, wire
+from ticdc_assets import tso
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.events import (
     Bootstrap,
@@ -49,6 +51,7 @@ from ticdc_assets.events import (
     Watermark,
 )
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.simulator.bootstraps import Bootstraps
 from ticdc_assets.simulator.commits import (
     Commit,
     CommittedDdl,
@@ -56,8 +59,9 @@ from ticdc_assets.simulator.commits import (
     Truth,
     is_in_cut,
 )
-from ticdc_assets.simulator.dialects import Dialect, DialectOptions
+from ticdc_assets.simulator.dialects import MessageOptions
 from ticdc_assets.simulator.stored_table import Row, TableName
+from ticdc_assets.simulator.ticdc_forms import message_form
 from ticdc_assets.simulator.transaction import CommittedRow
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.topics import TopicPattern, is_topic_pattern
@@ -89,7 +93,7 @@ class FeedOptions:
         unwritten_partitions: partitions that get nothing at all; no row is sent to them.
         silent_partitions: partitions that get rows, DDL and bootstraps and never a watermark.
         first_ts: send nothing at or below this TSO: the changefeed was created later.
-        dialect: options that change what a message holds.
+        messages: the dialect, and options that change what a message holds.
         compression: how values are compressed.
         default_topic: where DDL of databases goes if the topic is a pattern.
     """
@@ -104,19 +108,13 @@ class FeedOptions:
     unwritten_partitions: frozenset[int] = field(default_factory=frozenset[int])
     silent_partitions: frozenset[int] = field(default_factory=frozenset[int])
     first_ts: int = 0
-    dialect: DialectOptions = field(default_factory=DialectOptions)
+    messages: MessageOptions = field(default_factory=MessageOptions)
     compression: Compression = Compression.NONE
     default_topic: str = "default"
 
 
 _Place: TypeAlias = tuple[str, int]
 """(topic, partition)."""
-
-
-@dataclass(slots=True)
-class _TableProgress:
-    rows: int = 0
-    is_bootstrapped: bool = False
 
 
 class StandInChangefeed:
@@ -140,6 +138,7 @@ class StandInChangefeed:
             where each table has a topic.
 
     Raises:
+        ConfigError: the dialect does not have the format.
         ValueError: the format does not have what the options ask for.
     """
 
@@ -166,14 +165,23 @@ class StandInChangefeed:
         self._partitions = partitions
         self._wire_format = wire_format
         self._options = options or FeedOptions()
-        self._dialect = Dialect(wire_format, self._options.dialect, timezone=upstream.timezone)
+        self._form = message_form(
+            wire_format,
+            self._options.messages,
+            table_order=upstream.table_order,
+            timezone=upstream.timezone,
+        )
+        self._is_starting = True
         self._rng = random.Random(seed)
         if not supports(wire_format, self._options.compression):
             raise ValueError(f"{wire_format} has no compression")
         # Records in line, None between rounds, and after each batch the watermark then reached.
         self._waiting: deque[tuple[_Place, int, Record] | int | None] = deque()
         self._offsets: dict[_Place, int] = defaultdict(int)
-        self._tables: dict[int, _TableProgress] = defaultdict(_TableProgress)
+        self._bootstraps = Bootstraps(
+            every_rows=self._options.bootstrap_every_rows,
+            delay_rows=self._options.bootstrap_delay_rows,
+        )
         self._converters: dict[
             tuple[int, int], Mapping[str, Callable[[str | None], PhysicalValue]]
         ] = {}
@@ -230,6 +238,8 @@ class StandInChangefeed:
         """Yield all records, and a watermark of this moment above everything committed."""
         yield from self.records()
         batch = _Batch()
+        for schema in self._bootstraps.late(self._form.is_undescribed):
+            self._add_bootstrap(batch, schema, self._now_ms())
         self._add_watermark(batch, self.upstream.clock.next())
         self._line_up(batch)
         yield from self.records()
@@ -248,8 +258,10 @@ class StandInChangefeed:
         if checkpoint_ts > self.watermark_ts:
             raise ValueError(f"checkpoint {checkpoint_ts} is above {self.watermark_ts}")
         self._waiting.clear()
-        self._tables.clear()
+        self._bootstraps.clear()
+        self._form.restart()
         self._step_back_to(checkpoint_ts)
+        self._is_starting = True
         self.steps_back += 1
         if checkpoint_ts > 0:
             batch = _Batch()
@@ -312,6 +324,7 @@ class StandInChangefeed:
                 self._follow(commit)
             return
         batch = _Batch()
+        self._add_start(batch)
         if isinstance(commit, CommittedDdl):
             self._position += 1
             self._add_ddl(batch, commit)
@@ -349,7 +362,7 @@ class StandInChangefeed:
         build_ms = self._now_ms(last_ts)
         groups: dict[tuple[_Place, str], list[tuple[int, CommittedRow]]] = defaultdict(list)
         for transaction in transactions:
-            for row in transaction.rows:
+            for row in self._form.sent_order(transaction.rows):
                 if self._is_replicated(row.schema):
                     groups[self._destination(row)].append((transaction.commit_ts, row))
         order = list(groups)
@@ -357,41 +370,51 @@ class StandInChangefeed:
         for place, dispatch_key in order:
             events: list[Event] = []
             for commit_ts, row in groups[place, dispatch_key]:
-                if self._is_bootstrap_due(row.schema):
+                schema = self._form.schema(row)
+                table_id = self._form.bootstrap_id(row)
+                if self._sends_bootstraps and self._bootstraps.is_due(table_id, schema):
                     batch.add(place, events)
                     events = []
-                    bootstrap = Bootstrap(build_ts_ms=build_ms, schema=row.schema)
-                    self._add_event(batch, bootstrap, self._written_places(place[0]))
+                    self._add_bootstrap(batch, schema, build_ms)
                 events.append(self._row_change(row, commit_ts, build_ms))
             batch.add(place, events)
         return last_ts
 
-    def _is_bootstrap_due(self, schema: TableSchema) -> bool:
-        """Count one more row of a table and tell whether a BOOTSTRAP goes before it."""
-        options = self._options
-        table = self._tables[schema.table_id]
-        table.rows += 1
-        if not options.bootstraps or not self._dialect.has_bootstraps:
-            return False
-        if not table.is_bootstrapped:
-            table.is_bootstrapped = table.rows > options.bootstrap_delay_rows
-            table.rows = 0 if table.is_bootstrapped else table.rows
-            return table.is_bootstrapped
-        due = 0 < options.bootstrap_every_rows <= table.rows
-        table.rows = 0 if due else table.rows
-        return due
+    @property
+    def _sends_bootstraps(self) -> bool:
+        return self._options.bootstraps and self._form.has_bootstraps
+
+    def _add_bootstrap(self, batch: "_Batch", schema: TableSchema, build_ms: int) -> None:
+        places = self._written_places(self._topic_of((schema.database, schema.table)))
+        self._add_event(batch, Bootstrap(build_ts_ms=build_ms, schema=schema), places)
+
+    def _add_start(self, batch: "_Batch") -> None:
+        """Add what is sent when a changefeed starts, once."""
+        if not self._is_starting:
+            return
+        self._is_starting = False
+        schemas = [item for item in self._schemas.values() if self._is_replicated(item)]
+        for event in self._form.start_events(schemas):
+            if isinstance(event, Bootstrap) and event.schema is not None:
+                self._bootstraps.note_sent(event.schema)
+                self._add_bootstrap(batch, event.schema, self._now_ms())
+            else:
+                places = self._ddl_places(self._default_topic)
+                self._add_event(batch, replace(event, build_ts_ms=self._now_ms()), places)
+
+    def _ddl_places(self, topic: str) -> list[_Place]:
+        places = self._written_places(topic)
+        return places if self._form.ddl_everywhere else places[:1]
 
     def _add_ddl(self, batch: "_Batch", ddl: CommittedDdl) -> None:
         build_ms = self._now_ms(ddl.commit_ts)
         doubled = self._options.ddl_watermarks
         if doubled and self._rng.random() < 0.7:
             self._add_watermark(batch, ddl.commit_ts)
-        for event in ddl.events:
+        for event, sent in zip(ddl.events, self._form.ddl_events(ddl), strict=True):
             if ddl.of_view or event.schema is None or self._is_replicated(event.schema):
-                places = self._written_places(self._topic_of_ddl(event))
-                if not self._dialect.ddl_everywhere:
-                    places = places[:1]
-                self._add_event(batch, replace(event, build_ts_ms=build_ms), places)
+                places = self._ddl_places(self._topic_of_ddl(event))
+                self._add_event(batch, replace(sent, build_ts_ms=build_ms), places)
         self._follow(ddl)
         if doubled and self._rng.random() < 0.7:
             self._add_watermark(batch, ddl.commit_ts)
@@ -404,6 +427,7 @@ class StandInChangefeed:
 
     def _follow(self, ddl: CommittedDdl) -> None:
         """Keep in mind which tables exist after a DDL."""
+        self._form.follow(ddl)
         if ddl.of_view:
             return
         if all(event.schema is None and event.pre_schema is None for event in ddl.events):
@@ -446,7 +470,7 @@ class StandInChangefeed:
     def _add_event(
         self, batch: "_Batch", event: DdlEvent | Bootstrap | Watermark, places: Iterable[_Place]
     ) -> None:
-        sent = self._dialect.event(event)
+        sent = self._form.event(event)
         if sent is not None:
             for place in places:
                 batch.add(place, [sent])
@@ -486,7 +510,7 @@ class StandInChangefeed:
 
     def _encode(self, events: Sequence[Event]) -> Sequence[Record]:
         """Return the records of events that one message may hold together."""
-        return wire.encode(self._wire_format, events)
+        return self._form.encode(events)
 
     # Rows
 
@@ -510,10 +534,11 @@ class StandInChangefeed:
             parts += row.key
         dispatch_key = json.dumps(parts)
         written = self._written_places(self._topic_of((schema.database, schema.table)))
-        return written[zlib.crc32(dispatch_key.encode()) % len(written)], dispatch_key
+        place = written[zlib.crc32(dispatch_key.encode()) % len(written)]
+        return place, self._form.group(row, dispatch_key)
 
     def _row_change(self, row: CommittedRow, commit_ts: int, build_ms: int) -> RowChange:
-        schema = row.schema
+        schema = self._form.schema(row)
         change = RowChange(
             op=row.op,
             commit_ts=commit_ts,
@@ -525,11 +550,12 @@ class StandInChangefeed:
             before=self._image(schema, row.before),
             after=self._image(schema, row.after),
         )
-        return self._dialect.row(change, schema, is_split=row.is_split)
+        return self._form.row(change, row, schema)
 
     def _image(self, schema: TableSchema, row: Row | None) -> Image | None:
         if row is None:
             return None
+        # Two tables of one id and version have the same columns, by name.
         known = (schema.table_id, schema.version)
         converters = self._converters.get(known)
         if converters is None:

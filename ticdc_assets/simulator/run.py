@@ -326,7 +326,7 @@ def run_simulator(
                 return
 
     # What sends milliseconds alone must have commits in different ones.
-    extension = feed is None or feed.dialect.tidb_extension
+    extension = feed is None or feed.messages.tidb_extension
     upstream = Upstream(
         clock=TsoClock(now_ms=wall_clock_ms, apart=not extension), timezone=timezone
     )

@@ -4,7 +4,7 @@ In: columns, key and indexes as CREATE TABLE says them. Out: the `TableSchema` w
 TiCDC's form, complete rows with their defaults, and the key of a row.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -86,6 +86,12 @@ def complete_row(schema: TableSchema, values: Row, *, timezone: str) -> Row:
         if row[column.name] is None and not column.nullable:
             raise ValueError(f"{schema.table}: {column.name!r} may not be NULL")
     return row
+
+
+def in_table_order(schema: TableSchema, order: Iterable[str]) -> TableSchema:
+    """Return a schema with its columns in the order of the table."""
+    columns = {column.name: column for column in schema.columns}
+    return replace(schema, columns=tuple(columns[name] for name in order))
 
 
 def key_of(schema: TableSchema, row: Row) -> Key | None:

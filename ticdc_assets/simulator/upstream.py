@@ -77,6 +77,7 @@ class Upstream:
         # The character set of each database, "" for the server's.
         self._databases: dict[str, str] = {}
         self._tables: dict[TableName, StoredTable] = {}
+        self._orders: dict[tuple[int, int], tuple[str, ...]] = {}
         self._next_table_id = 100
 
     @property
@@ -96,6 +97,11 @@ class Upstream:
     def schema(self, name: TableName) -> TableSchema:
         """Return a table's schema now."""
         return self._table(name).schema
+
+    def table_order(self, schema: TableSchema) -> tuple[str, ...]:
+        """Return the columns of a table that is or was there, in the order of the table."""
+        order = self._orders.get((schema.table_id, schema.version))
+        return tuple(column.name for column in schema.columns) if order is None else order
 
     def rows(self, name: TableName) -> Mapping[Key, Row]:
         """Return a table's rows now, a view that changes with the table."""
@@ -409,6 +415,10 @@ class Upstream:
     ) -> int:
         if commit_ts is None:
             commit_ts = self._ddl_ts()
+        for name in previous:
+            table = self._tables.get(name)
+            if table is not None:
+                self._orders[table.schema.table_id, table.schema.version] = table.order
         self.history.append(
             CommittedDdl(
                 commit_ts=commit_ts,

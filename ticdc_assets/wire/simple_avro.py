@@ -228,16 +228,20 @@ def decode(record: Record) -> list[Event]:
     return [event_from_fields(kind, fields)]
 
 
-def encode(events: Sequence[Event]) -> list[Record]:
+def encode(events: Sequence[Event], *, ticdc: bool = False) -> list[Record]:
     """Return the records that TiCDC would send for `events`, one for each.
 
     TiCDC writes the columns of a row in no order; here they have the order of the image.
+
+    Args:
+        events: the events.
+        ticdc: whether the new TiCDC writes: BIT as decimal text, and the digits of TIMESTAMP.
 
     Raises:
         ValueError: a row has no shape that names its columns, or an event has what Avro cannot
             hold.
     """
-    return [Record(key=None, value=_encoded(event)) for event in events]
+    return [Record(key=None, value=_encoded(event, ticdc=ticdc)) for event in events]
 
 
 def _wrapper(reader: avro.Reader) -> str:
@@ -380,12 +384,12 @@ _KINDS: Final[Mapping[Kind, Callable[[Any, str], Any]]] = {
 }
 
 
-def _encoded(event: Event) -> bytes:
+def _encoded(event: Event, *, ticdc: bool) -> bytes:
     if event.build_ts_ms is None:
         raise ValueError("Simple Avro needs a build time")
     sent = fields_from_event(event)
     if isinstance(event, RowChange):
-        sent |= _row_fields(event)
+        sent |= _row_fields(event, ticdc=ticdc)
     kind = MessageType(sent["type"])
     wrapper = "DML" if kind in OPS else "DDL" if kind in _DDL_WORDS else kind.value
     for field in FIELDS[kind]:
@@ -398,11 +402,13 @@ def _encoded(event: Event) -> bytes:
     written = {
         name: _WRITERS[name](value) if name in _WRITERS else value for name, value in sent.items()
     }
+    for name in sent.keys() & {"tableSchema", "preTableSchema"}:
+        written[name] = _schema_fields(sent[name], ticdc=ticdc)
     PAYLOADS[wrapper].write(out, written)
     return bytes(out)
 
 
-def _row_fields(row: RowChange) -> dict[str, Any]:
+def _row_fields(row: RowChange, *, ticdc: bool) -> dict[str, Any]:
     """Return the fields of a row that only its shape can write, or that zero leaves out."""
     if row.table_id is None or row.schema_version is None or row.es_only:
         raise ValueError("Simple Avro needs a table id, a schema version and a commit ts")
@@ -412,7 +418,7 @@ def _row_fields(row: RowChange) -> dict[str, Any]:
         "tableID": row.table_id,
         "schemaVersion": row.schema_version,
         **{
-            name: {column: _branch(columns, column, item) for column, item in image.items()}
+            name: {key: _branch(columns, key, item, ticdc=ticdc) for key, item in image.items()}
             for name, image in images.items()
             if image is not None
         },
@@ -446,7 +452,7 @@ def _check(sent: Mapping[str, Any], field: Field) -> None:
 
 
 def _branch(
-    columns: Mapping[str, ColumnSchema], name: str, value: PhysicalValue
+    columns: Mapping[str, ColumnSchema], name: str, value: PhysicalValue, *, ticdc: bool
 ) -> tuple[int, Any]:
     """Return the branch of a value and what is written there."""
     column = columns.get(name)
@@ -455,7 +461,7 @@ def _branch(
     if value is None:
         return NULL, None
     kind = kind_of(column)
-    branch = _BRANCHES[kind]
+    branch = STRING if ticdc and kind is ColumnKind.BIT else _BRANCHES[kind]
     if kind is ColumnKind.INTEGER and base_type(column) == "bigint" and is_unsigned(column):
         branch = UNSIGNED
     if isinstance(value, ZonedTimestamp) is not (branch == ZONED):
@@ -531,20 +537,21 @@ _SIGNED: Final = frozenset(
 """Kinds whose schemas say `unsigned` and `zerofill`."""
 
 
-def _schema_fields(schema: TableSchema) -> dict[str, Any]:
+def _schema_fields(schema: TableSchema, *, ticdc: bool) -> dict[str, Any]:
     json_form = schema_to_json(schema)
     return {
         "database": schema.database,
         "table": schema.table,
         "tableID": schema.table_id,
         "version": schema.version,
-        "columns": [_column_fields(column) for column in schema.columns],
+        "columns": [_column_fields(column, ticdc=ticdc) for column in schema.columns],
         "indexes": json_form["indexes"],
     }
 
 
-def _column_fields(column: ColumnSchema) -> dict[str, Any]:
+def _column_fields(column: ColumnSchema, *, ticdc: bool) -> dict[str, Any]:
     kind = kind_of(column)
+    scaled = kind is ColumnKind.DECIMAL or (ticdc and kind is ColumnKind.TIMESTAMP)
     signed, labelled = kind in _SIGNED, kind in (ColumnKind.ENUM, ColumnKind.SET)
     return {
         "name": column.name,
@@ -553,7 +560,7 @@ def _column_fields(column: ColumnSchema) -> dict[str, Any]:
             "charset": column.charset,
             "collate": column.collation,
             "length": column.length,
-            "decimal": column.decimal if kind is ColumnKind.DECIMAL else None,
+            "decimal": column.decimal if scaled else None,
             "elements": column.elements if labelled else None,
             "unsigned": column.unsigned if signed else None,
             "zerofill": column.zerofill if signed else None,
@@ -583,7 +590,5 @@ _WRITERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     # Go leaves an empty location out.
     "handleKeyOnly": lambda value: value or None,
     "checksum": asdict,
-    "tableSchema": _schema_fields,
-    "preTableSchema": _schema_fields,
 }
 """Fields that are written otherwise than they stand in the event."""

@@ -20,17 +20,30 @@ from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
-from ticdc_assets.simulator.alterations import AddPrimaryKey, DropPrimaryKey, ModifyColumn
+from ticdc_assets.simulator.alterations import (
+    AddColumn,
+    AddPrimaryKey,
+    DropPrimaryKey,
+    ModifyColumn,
+)
 from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets_tests.reference.fold import FoldedTable
 from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
-from ticdc_assets_tests.simulator.partition_changes import DropPartitions, TruncatePartitions
-from ticdc_assets_tests.simulator.variants import PLAIN, Variant, rows_of
+from ticdc_assets_tests.simulator.partition_changes import (
+    DropPartitions,
+    RemovePartitioning,
+    TruncatePartitions,
+)
+from ticdc_assets_tests.simulator.variants import OLD, PLAIN, Variant, rows_of
 
+# Each format in both dialects; where the rows go is the same in them, so one of the two is enough
+# for most.
+BOTH = {**PLAIN, **{f"tiflow {name}": variant for name, variant in OLD.items() if name != "craft"}}
 every_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
+every_dialect = pytest.mark.parametrize("variant", BOTH.values(), ids=BOTH)
 
 P, N = ("d", "parts"), ("d", "alone")
 COLUMNS = (
@@ -86,7 +99,7 @@ def ids(table: FoldedTable) -> list[int]:
     return sorted(int(row["id"] or 0) for row in table.listed())
 
 
-@every_format
+@every_dialect
 def test_rows_change_hands_and_go_on(variant: Variant) -> None:
     upstream = started()
     upstream.exchange_partition(P, "p1", N)
@@ -106,6 +119,57 @@ def test_rows_change_hands_and_go_on(variant: Variant) -> None:
     assert ids(found[P]) == [1, 5, 12, 15, 30]
     assert ids(found[N]) == []
     assert all(table.plan.caveats == () for table in found.values())
+
+
+@every_dialect
+def test_tables_swap_names_after_an_exchange(variant: Variant) -> None:
+    upstream = started()
+    other, aside = ("d", "other"), ("d", "aside")
+    upstream.create_table(other, COLUMNS, primary_key=("id",))
+    put(upstream, other, (70,))
+    upstream.exchange_partition(P, "p1", N)
+    put(upstream, N, (40,))
+    upstream.rename_tables([(N, aside), (other, N), (aside, other)])
+    put(upstream, N, (71,))
+    put(upstream, other, (41,))
+    found = tables(variant, upstream)
+    assert (ids(found[N]), ids(found[other])) == ([70, 71], [12, 15, 40, 41])
+    assert all(table.plan.caveats == () for table in found.values())
+
+
+@every_dialect
+def test_a_table_is_exchanged_twice_and_altered_in_between(variant: Variant) -> None:
+    upstream = started()
+    upstream.exchange_partition(P, "p1", N)
+    put(upstream, N, (40,))
+    for name in (P, N):
+        upstream.alter_table(name, AddColumn(column=column("w", "int", default="7"), first=True))
+    put(upstream, N, (16,))
+    with upstream.transaction() as transaction:
+        transaction.delete(N, ("40",))
+    upstream.exchange_partition(P, "p1", N)
+    put(upstream, P, (17,))
+    put(upstream, N, (41,))
+    found = tables(variant, upstream)
+    assert ids(found[P]) == [1, 5, 12, 15, 16, 17, 30]
+    assert ids(found[N]) == [13, 14, 41]
+
+
+@every_dialect
+def test_a_table_has_the_name_that_the_partitioned_one_had(variant: Variant) -> None:
+    upstream = started()
+    divided = ("d", "divided")
+    upstream.rename_table(P, divided)
+    upstream.create_table_like(P, divided)
+    upstream.alter_partitions(P, RemovePartitioning())
+    put(upstream, P, (2, 3))
+    upstream.exchange_partition(divided, "p0", P)
+    # The id of the partition and the version of the other table are those of rows of this name
+    # from before.
+    put(upstream, P, (6,))
+    put(upstream, divided, (7,))
+    found = tables(variant, upstream)
+    assert (ids(found[P]), ids(found[divided])) == ([1, 5, 6], [2, 3, 7, 12, 15, 30])
 
 
 @every_format

@@ -14,7 +14,7 @@ from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.simulator.storm import Storm, storm
-from ticdc_assets_tests.simulator.variants import Variant, rows_of, shuffled
+from ticdc_assets_tests.simulator.variants import OLD, PLAIN, Variant, rows_of, shuffled, variant_of
 
 ZONE = "Asia/Tokyo"
 
@@ -33,6 +33,16 @@ FAILED_SEEDS = [
 ]
 """Seeds that failed once, with whether tables without a key were in it, how many steps, and why."""
 
+FAILED_SEEDS_OF_TICDC = [
+    # A table that was exchanged has a known id again only in the middle of a cyclic rename.
+    (3, False, 80),
+    # Rows cite the version of the partitioned table, and no BOOTSTRAP says so.
+    *((seed, True, 250) for seed in (100, 111)),
+    # The table has the name that the partitioned one had.
+    (103, True, 250),
+]
+"""The same in the dialect of pingcap/ticdc."""
+
 # A seed has no smaller one that would be simpler, so nothing is to be shrunk.
 PHASES = (Phase.explicit, Phase.generate)
 
@@ -40,11 +50,16 @@ every_format = pytest.mark.parametrize("wire_format", WireFormat)
 
 
 def differences(
-    state: Storm, wire_format: WireFormat, *, seed: int, topic: str = "topic"
+    state: Storm,
+    wire_format: WireFormat,
+    *,
+    seed: int,
+    topic: str = "topic",
+    variant: Variant | None = None,
 ) -> list[str]:
     """Return how fold and truth differ at the end and at three commit ts, in shuffled arrival."""
     rng = random.Random(seed)
-    variant = Variant(wire_format)
+    variant = variant or variant_of(wire_format, seed)
     options = FeedOptions(force_replicate=state.keyless, ddl_watermarks=rng.random() < 0.5)
     changefeed = variant.changefeed(state.upstream, options, topic=topic, partitions=3, seed=seed)
     events = shuffled(variant.events(changefeed.tick()), seed)
@@ -109,4 +124,13 @@ def test_many_long_storms(wire_format: WireFormat, seed: int, *, keyless: bool) 
 @pytest.mark.thorough
 def test_seeds_that_failed_once(seed: int, steps: int, *, keyless: bool) -> None:
     state = storm_of(seed, keyless=keyless, steps=steps)
-    assert differences(state, WireFormat.SIMPLE_JSON, seed=seed) == []
+    variant = OLD["simple-json"]
+    assert differences(state, variant.wire_format, seed=seed, variant=variant) == []
+
+
+@pytest.mark.parametrize(("seed", "keyless", "steps"), FAILED_SEEDS_OF_TICDC)
+@pytest.mark.thorough
+def test_seeds_that_failed_once_in_the_new_dialect(seed: int, steps: int, *, keyless: bool) -> None:
+    state = storm_of(seed, keyless=keyless, steps=steps)
+    variant = PLAIN["simple-json"]
+    assert differences(state, variant.wire_format, seed=seed, variant=variant) == []

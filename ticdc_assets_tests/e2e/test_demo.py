@@ -164,9 +164,12 @@ def test_the_demo(class_archive: None, tmp_path: Path, monkeypatch: pytest.Monke
         assert going_on.stdout.strip()
     assert "Kafka" not in done.stdout
 
-    # A second run, here for its speed, starts over, in another format.
+    # A second run, here for its speed, starts over, in another format and dialect.
     (folder / "left-over").touch()
-    again = commands.done(*demo, "--format", "open-protocol", "--transactions", 20, "--seconds", 2)
+    other = ("--format", "open-protocol", "--dialect", "tiflow")
+    again = commands.done(*demo, *other, "--transactions", 20, "--seconds", 2)
+    assert "in open-protocol (dialect tiflow)" in again.stderr
+    assert "in simple-json (dialect ticdc)" in done.stderr
     assert not (folder / "left-over").exists()
     assert "format: open-protocol\n" in (folder / "changefeeds.yaml").read_text()
     assert {verdict for _, verdict in mirrors_of(again).values()} == {"yes"}

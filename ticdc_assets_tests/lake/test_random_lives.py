@@ -57,7 +57,7 @@ from ticdc_assets.simulator.alterations import (
 )
 from ticdc_assets.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.dialects import DialectOptions
+from ticdc_assets.simulator.dialects import Dialect, MessageOptions
 from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets.simulator.upstream import Upstream
@@ -139,6 +139,20 @@ FORMATS = (WireFormat.SIMPLE_JSON, *WireFormat)
 """What a changefeed may write; twice as often the format that tells most."""
 
 
+def messages_of(seed: int, wire_format: WireFormat, *, cut_deletes: bool) -> MessageOptions:
+    """Return options of messages: of the new dialect in two of three lives, if it has the format.
+
+    The dice are of their own, so that the rest of a life is what it was before.
+    """
+    rng = random.Random(f"dialect {seed}")
+    is_old = wire_format is WireFormat.CRAFT or rng.random() < 1 / 3
+    return MessageOptions(
+        dialect=Dialect.TIFLOW if is_old else Dialect.TICDC,
+        delete_only_handle_key=cut_deletes,
+        batched_creates=rng.random() < 0.5,
+    )
+
+
 def is_row(wire_format: WireFormat, record: CaptureRecord) -> bool:
     found = wire.decode(wire_format, Record(key=record.key, value=record.value))
     return any(isinstance(event, RowChange) for event in found)
@@ -189,7 +203,7 @@ class Life:
             force_replicate=True,
             bootstraps=rng.random() < 0.7 or first_ts > 0,
             first_ts=first_ts,
-            dialect=DialectOptions(delete_only_handle_key=rng.random() < 0.3),
+            messages=messages_of(seed, wire_format, cut_deletes=rng.random() < 0.3),
         )
         changefeed = StandInChangefeed(
             upstream,

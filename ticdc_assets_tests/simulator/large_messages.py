@@ -18,14 +18,13 @@ pkg/sink/kafka/claimcheck/claim_check.go of pingcap/tiflow at 017624f.
 import random
 import uuid
 from base64 import b64encode
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ticdc_assets import wire
 from ticdc_assets.events import Event, Image, Op, RowChange
-from ticdc_assets.wire import WireFormat, go_json, open_protocol
+from ticdc_assets.wire import WireFormat, go_json
 from ticdc_assets.wire.compression import Compression, compressed
 from ticdc_assets.wire.record import Record
 
@@ -57,6 +56,7 @@ class LargeMessageWriter:
 
     Args:
         wire_format: format of the messages.
+        encode: makes records of events.
         compression: how values are compressed.
         options: what becomes of large messages.
         seed: of the names of files.
@@ -68,6 +68,7 @@ class LargeMessageWriter:
     def __init__(
         self,
         wire_format: WireFormat,
+        encode: Callable[[Sequence[Event]], Sequence[Record]],
         compression: Compression,
         options: LargeMessages,
         *,
@@ -78,6 +79,7 @@ class LargeMessageWriter:
         if options.raw_value and wire_format in _WITHOUT_RAW_VALUE:
             raise ValueError(f"{wire_format} has no claim checks of bare values")
         self._format = wire_format
+        self._encode = encode
         self._compression = compression
         self._options = options
         # Apart from all else that is random, so that a size changes names only.
@@ -100,15 +102,13 @@ class LargeMessageWriter:
             )
         return cut
 
-    def encode(self, events: Sequence[Event]) -> list[Record]:
-        """Return the records of `events`, none with several rows larger than it may be."""
-        if self._format is WireFormat.OPEN_PROTOCOL:
-            size = self._options.max_message_bytes
-            return open_protocol.encode(events, max_message_bytes=size)
-        return wire.encode(self._format, events)
+    @property
+    def max_message_bytes(self) -> int:
+        """Size from which a message is too large."""
+        return self._options.max_message_bytes
 
     def _record(self, row: RowChange) -> Record:
-        (record,) = wire.encode(self._format, [row])
+        (record,) = self._encode([row])
         return compressed(self._format, record, self._compression)
 
     def _is_large(self, record: Record) -> bool:

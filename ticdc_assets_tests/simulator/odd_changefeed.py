@@ -50,10 +50,14 @@ class OddChangefeed(StandInChangefeed):
         )
         self._large: LargeMessageWriter | None = None
         if isinstance(options, OddFeedOptions) and options.large_messages is not None:
-            if not self._dialect.has_commit_ts:
+            if not self._form.has_commit_ts:
                 raise ValueError(f"{wire_format} has no large messages without the TiDB extension")
             self._large = LargeMessageWriter(
-                wire_format, options.compression, options.large_messages, seed=seed
+                wire_format,
+                self._form.encode,
+                options.compression,
+                options.large_messages,
+                seed=seed,
             )
 
     def _row_change(self, row: CommittedRow, commit_ts: int, build_ms: int) -> RowChange:
@@ -61,4 +65,6 @@ class OddChangefeed(StandInChangefeed):
         return sent if self._large is None else self._large.sent(sent, row.schema.handle_key)
 
     def _encode(self, events: Sequence[Event]) -> Sequence[Record]:
-        return super()._encode(events) if self._large is None else self._large.encode(events)
+        if self._large is None:
+            return super()._encode(events)
+        return self._form.encode(events, max_message_bytes=self._large.max_message_bytes)

@@ -22,6 +22,7 @@ from ticdc_assets.simulator.changefeed import (
 )
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.commits import CommittedDdl
+from ticdc_assets.simulator.dialects import Dialect, MessageOptions
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets_tests.simulator.builders import (
     all_types_upstream,
@@ -37,6 +38,10 @@ from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.simulator.variants import SIMPLE, global_watermark
 
 ZONE = "Asia/Shanghai"
+
+
+def of(dialect: Dialect, **options: Any) -> FeedOptions:
+    return FeedOptions(messages=MessageOptions(dialect=dialect), **options)
 
 
 def shop(seed: int, *, steps: int = 110, steps_per_ddl: int = 5) -> OddUpstream:
@@ -117,15 +122,20 @@ def test_the_fold_of_the_records_is_the_truth(seed: int, options: FeedOptions) -
     assert sum(map(len, changefeed.truth().values())) > 100
 
 
-def test_rows_of_different_keys_are_not_in_commit_order() -> None:
-    records = list(StandInChangefeed(shop(1), "shop").records())
-    last: dict[int, int] = defaultdict(int)
-    steps_back = 0
+@pytest.mark.parametrize("dialect", Dialect)
+def test_rows_of_different_keys_or_tables_are_not_in_commit_order(dialect: Dialect) -> None:
+    records = list(StandInChangefeed(shop(1), "shop", options=of(dialect)).records())
+    last: dict[object, int] = defaultdict(int)
+    steps_back, steps_back_of_tables = 0, 0
     for record, event in SIMPLE.events(records):
         if isinstance(event, RowChange):
+            table = (record.partition, event.table_id)
             steps_back += event.commit_ts < last[record.partition]
-            last[record.partition] = event.commit_ts
-    assert steps_back > 50
+            steps_back_of_tables += event.commit_ts < last[table]
+            last[record.partition] = last[table] = event.commit_ts
+    assert steps_back > 40
+    # The new TiCDC sends the rows of a table as they come.
+    assert bool(steps_back_of_tables) is (dialect is Dialect.TIFLOW)
 
 
 def test_the_halves_of_a_split_update_land_in_different_partitions_at_times() -> None:
@@ -274,7 +284,7 @@ def test_a_later_changefeed_sends_only_what_is_later() -> None:
 
 
 def test_late_bootstraps_come_after_some_rows() -> None:
-    options = FeedOptions(bootstrap_delay_rows=5)
+    options = of(Dialect.TIFLOW, bootstrap_delay_rows=5)
     records = list(StandInChangefeed(shop(1, steps_per_ddl=0), "shop", options=options).records())
     rows: Counter[int | None] = Counter()
     for _, event in SIMPLE.events(records):
@@ -427,10 +437,15 @@ def shapes(records: Iterable[bytes]) -> dict[str, list[str]]:
     return {kind: sorted(orders) for kind, orders in found.items()}
 
 
-def test_messages_look_like_those_of_the_real_encoder(golden_dir: Callable[..., Path]) -> None:
-    with gzip.open(golden_dir("simple-json", "shop") / "messages.jsonl.gz", "rt") as file:
+@pytest.mark.parametrize("dialect", Dialect)
+def test_messages_look_like_those_of_the_real_encoder(
+    golden_dir: Callable[..., Path], golden_new_dir: Callable[..., Path], dialect: Dialect
+) -> None:
+    folder = (golden_dir if dialect is Dialect.TIFLOW else golden_new_dir)("simple-json", "shop")
+    with gzip.open(folder / "messages.jsonl.gz", "rt") as file:
         golden = shapes(base64.b64decode(json.loads(line)["value"]) for line in file)
-    records = list(StandInChangefeed(shop(1, steps=300, steps_per_ddl=3), "shop").tick())
+    upstream = shop(1, steps=300, steps_per_ddl=3)
+    records = list(StandInChangefeed(upstream, "shop", options=of(dialect)).tick())
     ours = shapes(record.value for record in records if record.value is not None)
     assert set(ours) == set(golden)
     for kind, orders in ours.items():

@@ -29,7 +29,7 @@ LIMITS = {
     "simple-json-checksums-lz4": 540,
     "simple-avro": 380,
     "open-protocol": 850,
-    "open-protocol-cut-lz4": 480,
+    "open-protocol-cut-lz4": 500,
     "canal-json": 950,
     "canal-json-compatible": 620,
     "canal-json-cut-lz4": 620,

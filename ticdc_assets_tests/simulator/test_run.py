@@ -123,7 +123,7 @@ def test_a_capture_in_every_format(variant: Variant, tmp_path: Path) -> None:
         steps=40,
         timezone="Asia/Shanghai",
         wire_format=variant.wire_format,
-        feed=FeedOptions(dialect=variant.dialect),
+        feed=FeedOptions(messages=variant.messages),
     )
     with read_capture(path) as reader:
         events = variant.events(reader)

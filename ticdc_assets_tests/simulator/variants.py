@@ -9,7 +9,7 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.events import Event, Watermark
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.dialects import DialectOptions
+from ticdc_assets.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.tso import es_cut, from_physical_ms, physical_ms
@@ -25,18 +25,23 @@ class Variant:
     """A format with options of TiCDC's encoders."""
 
     wire_format: WireFormat
-    dialect: DialectOptions = field(default_factory=DialectOptions)
+    messages: MessageOptions = field(default_factory=MessageOptions)
     compression: Compression = Compression.NONE
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of its messages."""
+        return dialect_of(self.wire_format, self.messages.dialect)
 
     @property
     def es_only(self) -> bool:
         """Whether messages have no commit ts, so that TSOs of one millisecond are one."""
-        return self.wire_format is WireFormat.CANAL_JSON and not self.dialect.tidb_extension
+        return self.wire_format is WireFormat.CANAL_JSON and not self.messages.tidb_extension
 
     @property
     def tells_labels(self) -> bool:
         """Whether rows or bootstraps tell the labels of ENUM and SET, so that no DDL is needed."""
-        return self.sends_schemas or self.dialect.content_compatible
+        return self.sends_schemas or self.messages.content_compatible
 
     @property
     def sends_schemas(self) -> bool:
@@ -57,7 +62,7 @@ class Variant:
             partitions=partitions,
             wire_format=self.wire_format,
             options=replace(
-                options or FeedOptions(), dialect=self.dialect, compression=self.compression
+                options or FeedOptions(), messages=self.messages, compression=self.compression
             ),
             seed=seed,
         )
@@ -110,37 +115,66 @@ def rows_of(tables: dict[TableName, FoldedTable]) -> Rows:
 
 PLAIN = {
     **{str(wire_format): Variant(wire_format) for wire_format in WireFormat},
-    "canal-json-plain": Variant(WireFormat.CANAL_JSON, DialectOptions(tidb_extension=False)),
+    "canal-json-plain": Variant(WireFormat.CANAL_JSON, MessageOptions(tidb_extension=False)),
 }
-"""One of each kind of message."""
+"""One of each kind of message, of the new TiCDC where it has the format."""
+
+OLD = {
+    name: replace(variant, messages=replace(variant.messages, dialect=Dialect.TIFLOW))
+    for name, variant in PLAIN.items()
+}
+"""The same of the old TiCDC."""
 
 SIMPLE = PLAIN["simple-json"]
 
-_CUT = DialectOptions(only_updated_columns=True, delete_only_handle_key=True)
+_CUT = MessageOptions(only_updated_columns=True, delete_only_handle_key=True)
 
 VARIANTS = {
     **PLAIN,
     "simple-json-checksums-lz4": Variant(
-        WireFormat.SIMPLE_JSON, DialectOptions(checksums=True), Compression.LZ4
+        WireFormat.SIMPLE_JSON, MessageOptions(checksums=True), Compression.LZ4
     ),
     "simple-avro-checksums-snappy": Variant(
-        WireFormat.SIMPLE_AVRO, DialectOptions(checksums=True), Compression.SNAPPY
+        WireFormat.SIMPLE_AVRO,
+        MessageOptions(dialect=Dialect.TIFLOW, checksums=True),
+        Compression.SNAPPY,
     ),
     # Simple knows neither option and ignores them.
-    "simple-json-cut": Variant(WireFormat.SIMPLE_JSON, _CUT),
-    "open-protocol-cut-lz4": Variant(WireFormat.OPEN_PROTOCOL, _CUT, Compression.LZ4),
-    "open-protocol-snappy": Variant(WireFormat.OPEN_PROTOCOL, compression=Compression.SNAPPY),
-    "canal-json-compatible": Variant(
-        WireFormat.CANAL_JSON, DialectOptions(content_compatible=True), Compression.SNAPPY
+    "simple-json-cut": Variant(WireFormat.SIMPLE_JSON, replace(_CUT, dialect=Dialect.TIFLOW)),
+    "open-protocol-cut-lz4": Variant(
+        WireFormat.OPEN_PROTOCOL, replace(_CUT, batched_creates=True), Compression.LZ4
     ),
-    "canal-json-cut-lz4": Variant(WireFormat.CANAL_JSON, _CUT, Compression.LZ4),
+    "open-protocol-snappy": Variant(
+        WireFormat.OPEN_PROTOCOL, MessageOptions(dialect=Dialect.TIFLOW), Compression.SNAPPY
+    ),
+    "canal-json-compatible": Variant(
+        WireFormat.CANAL_JSON,
+        MessageOptions(content_compatible=True, batched_creates=True),
+        Compression.SNAPPY,
+    ),
+    "canal-json-cut-lz4": Variant(
+        WireFormat.CANAL_JSON, replace(_CUT, dialect=Dialect.TIFLOW), Compression.LZ4
+    ),
     "canal-json-plain-cut": Variant(
         WireFormat.CANAL_JSON, replace(_CUT, tidb_extension=False, content_compatible=True)
     ),
     # Of the two, Craft knows the cut of deletes only.
     "craft-cut": Variant(WireFormat.CRAFT, _CUT),
 }
-"""All options of all formats, each at least once."""
+"""All options of all formats, each at least once, and each format in both dialects."""
+
+
+def variant_of(wire_format: WireFormat, seed: int) -> Variant:
+    """Return a variant of a format in one of its dialects, with options that change no rows."""
+    rng = random.Random(f"{wire_format} {seed}")
+    if wire_format is WireFormat.CRAFT or rng.random() < 0.5:
+        return Variant(wire_format, MessageOptions(dialect=Dialect.TIFLOW))
+    options = MessageOptions(
+        dialect=Dialect.TICDC,
+        batched_creates=rng.random() < 0.5,
+        output_row_key=rng.random() < 0.5,
+    )
+    return Variant(wire_format, options)
 
 
 def shuffled(
