@@ -5,10 +5,9 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import orjson
 
 from ticdc_assets.cli.base import (
     AS_OF_HELP,
@@ -27,7 +26,6 @@ from ticdc_assets.errors import LakeDamagedError
 
 if TYPE_CHECKING:
     from ticdc_assets.reading.as_of import TableRows
-    from ticdc_assets.schemas import TableSchema
 
 
 @main.command()
@@ -65,9 +63,8 @@ def show(
 ) -> None:
     """Show the rows of one mirror in key order, each value as the source prints it.
 
-    JSON has blanks after commas and colons, which `dump` leaves out. Timestamps are in the
-    changefeed's time zone. --format jsonl prints one JSON object per row; --format csv prints NULL
-    as a backslash and N, like Dumpling.
+    Timestamps are in the changefeed's time zone. --format jsonl prints one JSON object per row;
+    --format csv prints NULL as a backslash and N, like Dumpling.
     """
     from ticdc_assets.reading.mirrors import iterate_rows
 
@@ -83,32 +80,17 @@ def show(
     found = _table_at(feed, paths, database, table, as_of)
     if limit is None and output == "table":
         limit = 20
-    texts = (row for _, _, row in iterate_rows([found], feed.timezone, limit=limit, by_key=True))
+    rows = iterate_rows([found], feed.timezone, limit=limit, by_key=True)
     if output == "jsonl":
-        for text in texts:
-            print_json(_printed_line(text, found.schema))
+        for _, _, row in rows:
+            print_json(row)
         return
     columns = [column.name for column in found.schema.columns if column.name not in found.hidden]
-    values = (_printed(json.loads(text), found.schema) for text in texts)
+    values = (json.loads(row) for _, _, row in rows)
     if output == "csv":
         _print_csv(columns, values)
         return
     print_rows(f"{database}.{table}", columns, list(values), found.rows)
-
-
-def _printed(row: dict[str, Any], schema: "TableSchema") -> dict[str, Any]:
-    """Return a row of canonical texts as TiDB prints them."""
-    from ticdc_assets.values.printing import printers
-
-    for name, printed in printers(schema.columns).items():
-        if row.get(name) is not None:
-            row[name] = printed(row[name])
-    return row
-
-
-def _printed_line(text: str, schema: "TableSchema") -> str:
-    """Return the same of a line of JSON."""
-    return orjson.dumps(_printed(orjson.loads(text), schema)).decode()
 
 
 def _print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, str | None]]) -> None:
@@ -133,14 +115,9 @@ def _show_versions(
     from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut
     from ticdc_assets.reading.histories import row_versions
-    from ticdc_assets.reading.mirrors import require_mirror
 
-    cut = require_cut(paths)
-    found = row_versions(LazySession(), paths, feed, cut, name, key)
-    schema = require_mirror(cut, *name).table_schema
+    found = row_versions(LazySession(), paths, feed, require_cut(paths), name, key)
     versions = [item.described() for item in found]
-    for version in versions:
-        version["row"] = _printed(dict(version["row"]), schema)
     if output == "jsonl":
         for version in versions:
             print_json(json.dumps(version, ensure_ascii=False))
@@ -181,19 +158,17 @@ def _show_deleted(
     from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut, tso_as_of
     from ticdc_assets.reading.histories import deleted_lines
-    from ticdc_assets.reading.mirrors import require_mirror
 
     cut = require_cut(paths)
-    schema = require_mirror(cut, *name).table_schema
     tso = None if as_of is None else tso_as_of(paths, as_of)
     if limit is None and output == "table":
         limit = 20
     lines = deleted_lines(LazySession(), paths, feed, cut, name, as_of=tso, limit=limit)
     if output == "jsonl":
         for line in lines:
-            print_json(_printed_line(line, schema))
+            print_json(line)
         return
-    rows = [_printed(json.loads(line), schema) for line in lines]
+    rows = [json.loads(line) for line in lines]
     columns = list(rows[0]) if rows else []
     if output == "csv":
         _print_csv(columns, rows)
