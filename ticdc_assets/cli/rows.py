@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,6 +26,7 @@ from ticdc_assets.errors import LakeDamagedError
 
 if TYPE_CHECKING:
     from ticdc_assets.reading.as_of import TableRows
+    from ticdc_assets.schemas import TableSchema
 
 
 @main.command()
@@ -64,7 +65,8 @@ def show(
     """Show the rows of one mirror in key order, each value as the source prints it.
 
     Timestamps are in the changefeed's time zone. --format jsonl prints one JSON object per row;
-    --format csv prints NULL as a backslash and N, like Dumpling.
+    --format csv prints NULL as a backslash and N, like Dumpling. Both print canonical text, as
+    `dump` does: JSON without blanks.
     """
     from ticdc_assets.reading.mirrors import iterate_rows
 
@@ -90,7 +92,18 @@ def show(
     if output == "csv":
         _print_csv(columns, values)
         return
-    print_rows(f"{database}.{table}", columns, list(values), found.rows)
+    listed = [_printed(row, found.schema) for row in values]
+    print_rows(f"{database}.{table}", columns, listed, found.rows)
+
+
+def _printed(row: dict[str, Any], schema: "TableSchema") -> dict[str, Any]:
+    """Return a row of canonical texts as TiDB prints them."""
+    from ticdc_assets.values.printing import printers
+
+    for name, printed in printers(schema.columns).items():
+        if row.get(name) is not None:
+            row[name] = printed(row[name])
+    return row
 
 
 def _print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, str | None]]) -> None:
