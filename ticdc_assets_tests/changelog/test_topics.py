@@ -189,8 +189,10 @@ class Landed:
                         topic=topic, partition=partition, offset=record.offset, index=index
                     )
                     self._history.add_ddl(event, place)
-                case Bootstrap():
-                    key = (topic, event.schema.database, event.schema.table)
+                case Bootstrap(schema=None):
+                    pass
+                case Bootstrap(schema=schema) if schema is not None:
+                    key = (topic, schema.database, schema.table)
                     self._rows.setdefault(key, (MAX_TSO, 0))
                 case RowChange():
                     key = (topic, event.database, event.table)

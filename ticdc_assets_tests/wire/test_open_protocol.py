@@ -493,9 +493,9 @@ def test_columns_without_a_name_are_passed_over_and_marked(
     assert event.shape.damaged
     assert not only(whole).shape.damaged
     assert event.shape == replace(only(whole).shape, damaged=True)
-    assert isinstance(several, list)
-    assert [item.op for item in several] == [Op.INSERT, Op.UPDATE, Op.DELETE]
-    assert [item.shape.damaged for item in several] == [False, True, False]
+    mixed: Any = several
+    assert [item.op for item in mixed] == [Op.INSERT, Op.UPDATE, Op.DELETE]
+    assert [item.shape.damaged for item in mixed] == [False, True, False]
 
 
 def test_columns_of_the_names_of_members_are_columns() -> None:
