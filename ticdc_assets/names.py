@@ -1,16 +1,17 @@
 """The name of a table as people read and write it: database and table, joined by a dot.
 
-In: a database and a table. Out: one text, `database.table`. A part that has a dot or a backquote in
-it is in backquotes, as in SQL, so that the text means one table: `` `a.b`.c ``. Pure, and
-`split_name` is the inverse of `joined_name`.
+In: a database and a table. Out: one text, `database.table`. A part that has a dot in it, or begins
+with a backquote, is in backquotes, as in SQL, so that the text means one table: `` `a.b`.c ``.
+Pure, and `split_name` is the inverse of `joined_name`.
 """
 
 import re
 from typing import Final
 
 _QUOTED: Final = "`(?:[^`]|``)+`"
-_NAME: Final = re.compile(f"(?P<database>{_QUOTED}|[^.`]+)[.](?P<table>{_QUOTED}|[^`]+)", re.DOTALL)
-_NEEDS_QUOTES: Final = re.compile("[.`]")
+_NAME: Final = re.compile(
+    f"(?P<database>{_QUOTED}|(?!`)[^.]+)[.](?P<table>{_QUOTED}|(?!`).+)", re.DOTALL
+)
 
 
 def joined_name(database: str, table: str) -> str:
@@ -28,7 +29,7 @@ def split_name(text: str) -> tuple[str, str] | None:
 
 
 def _part(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`" if _NEEDS_QUOTES.search(name) else name
+    return "`" + name.replace("`", "``") + "`" if "." in name or name.startswith("`") else name
 
 
 def _bare(part: str) -> str:

@@ -39,7 +39,8 @@ class ColumnSchema:
         collation: collation name.
         length: declared or display length, bits of BIT, dimensions of VECTOR; 0 if unknown.
         decimal: scale of DECIMAL, fractional seconds of the time types; 0 if none, -1 with a
-            length of 0 where no message says the fraction of a time type, or an integer's sign.
+            length of 0 where no message says the fraction of a time type or whether an integer is
+            unsigned.
         elements: labels of ENUM and SET, in order; () where no message told them.
         unsigned: True for UNSIGNED.
         zerofill: True for ZEROFILL.

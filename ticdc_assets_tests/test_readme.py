@@ -272,7 +272,7 @@ def test_the_commands_on_a_capture(
                 mirror[image["id"]] = image
                 if line["op"] == "delete":
                     del mirror[image["id"]]
-        assert list(mirror.values()) == ORDERS
+        assert sorted(mirror.values(), key=lambda row: str(row["id"])) == ORDERS
 
 
 # On a lake --------------------------------------------------------------------------------------

@@ -5,9 +5,10 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+import orjson
 
 from ticdc_assets.cli.base import (
     AS_OF_HELP,
@@ -26,7 +27,9 @@ from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.names import joined_name
 
 if TYPE_CHECKING:
+    from ticdc_assets.pipeline.cuts import Cut
     from ticdc_assets.reading.as_of import TableRows
+    from ticdc_assets.schemas import TableSchema
 
 
 @main.command()
@@ -64,8 +67,9 @@ def show(
 ) -> None:
     """Show the rows of one mirror in key order, each value as the source prints it.
 
-    Timestamps are in the changefeed's time zone. --format jsonl prints one JSON object per row;
-    --format csv prints NULL as a backslash and N, like Dumpling.
+    JSON has blanks after commas and colons, which `dump` leaves out. Timestamps are in the
+    changefeed's time zone. --format jsonl prints one JSON object per row; --format csv prints NULL
+    as a backslash and N, like Dumpling.
     """
     from ticdc_assets.reading.mirrors import iterate_rows
 
@@ -81,17 +85,32 @@ def show(
     found = _table_at(feed, paths, database, table, as_of)
     if limit is None and output == "table":
         limit = 20
-    rows = iterate_rows([found], feed.timezone, limit=limit, by_key=True)
+    texts = (row for _, _, row in iterate_rows([found], feed.timezone, limit=limit, by_key=True))
     if output == "jsonl":
-        for _, _, row in rows:
-            print_json(row)
+        for text in texts:
+            print_json(_printed_line(text, found.schema))
         return
     columns = [column.name for column in found.schema.columns if column.name not in found.hidden]
-    values = (json.loads(row) for _, _, row in rows)
+    values = (_printed(json.loads(text), found.schema) for text in texts)
     if output == "csv":
         _print_csv(columns, values)
         return
     print_rows(joined_name(database, table), columns, list(values), found.rows)
+
+
+def _printed(row: dict[str, Any], schema: "TableSchema") -> dict[str, Any]:
+    """Return a row of canonical texts as TiDB prints them."""
+    from ticdc_assets.values.printing import printers
+
+    for name, printed in printers(schema.columns).items():
+        if row.get(name) is not None:
+            row[name] = printed(row[name])
+    return row
+
+
+def _printed_line(text: str, schema: "TableSchema") -> str:
+    """Return the same of a line of JSON."""
+    return orjson.dumps(_printed(orjson.loads(text), schema)).decode()
 
 
 def _print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, str | None]]) -> None:
@@ -116,9 +135,15 @@ def _show_versions(
     from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut
     from ticdc_assets.reading.histories import row_versions
+    from ticdc_assets.reading.mirrors import require_mirror
 
-    found = row_versions(LazySession(), paths, feed, require_cut(paths), name, key)
+    cut = require_cut(paths)
+    found = row_versions(LazySession(), paths, feed, cut, name, key)
+    _note_lacking(cut, name)
+    schema = require_mirror(cut, *name).table_schema
     versions = [item.described() for item in found]
+    for version in versions:
+        version["row"] = _printed(dict(version["row"]), schema)
     if output == "jsonl":
         for version in versions:
             print_json(json.dumps(version, ensure_ascii=False))
@@ -146,6 +171,16 @@ def _show_versions(
     print_rows(f"{joined_name(*name)}: {key}", columns, rows, len(rows))
 
 
+def _note_lacking(cut: "Cut", name: tuple[str, str]) -> None:
+    """Say why a history may lack rows: it has those that its mirror had."""
+    from ticdc_assets.changelog.plan import lacks_rows
+
+    mirror = cut.mirror(*name)
+    for caveat in mirror.caveats if mirror is not None else ():
+        if lacks_rows([caveat]):
+            note(f"{joined_name(*name)}: {caveat}")
+
+
 def _show_deleted(
     feed: Changefeed,
     paths: LakePaths,
@@ -159,17 +194,20 @@ def _show_deleted(
     from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut, tso_as_of
     from ticdc_assets.reading.histories import deleted_lines
+    from ticdc_assets.reading.mirrors import require_mirror
 
     cut = require_cut(paths)
+    schema = require_mirror(cut, *name).table_schema
     tso = None if as_of is None else tso_as_of(paths, as_of)
+    _note_lacking(cut, name)
     if limit is None and output == "table":
         limit = 20
     lines = deleted_lines(LazySession(), paths, feed, cut, name, as_of=tso, limit=limit)
     if output == "jsonl":
         for line in lines:
-            print_json(line)
+            print_json(_printed_line(line, schema))
         return
-    rows = [json.loads(line) for line in lines]
+    rows = [_printed(json.loads(line), schema) for line in lines]
     columns = list(rows[0]) if rows else []
     if output == "csv":
         _print_csv(columns, rows)

@@ -509,7 +509,7 @@ class Changefeed:
     start_ts: Annotated[int | None, _tso] = Field(
         default=None,
         description="TSO that the changefeed was created with (TiCDC's `start-ts`), for tables "
-        "that are seeded from an export; without it, the first watermark is used",
+        "that are seeded from an export; without it, the first watermark, row or DDL is used",
     )
 
     complete_tables: Tables = Field(

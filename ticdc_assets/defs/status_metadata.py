@@ -159,13 +159,14 @@ def _held_metadata(changefeed: Changefeed, status: Status) -> Metadata:
 
 def _held_table(status: Status, held: Iterable[HeldRows]) -> dg.MetadataValue:
     return table_of(
-        "database string, table string, schema_version string, rows int, "
+        "database string, table string, schema_version string, waits_for string, rows int, "
         "age_seconds float, since string, first_commit string",
         [
             (
                 item.database,
                 item.table,
-                str(item.schema_version),
+                "" if item.schema_version is None else str(item.schema_version),
+                item.awaited,
                 item.rows,
                 status.age_seconds(item.since),
                 item.since.isoformat(timespec="seconds"),

@@ -86,7 +86,7 @@ def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
 
 def judge_table(changefeed: Changefeed, status: Status, table: TableStatus) -> Verdict:
     """Judge how far one table of the newest cut is behind now."""
-    if status.ending is not None and table.is_complete:
+    if status.ending is not None and not table.lacking:
         return Verdict(sentence=f"The table is {status.ending.text}.")
     lag = table.lag_seconds
     level, limit = _beyond(lag, changefeed.lag_warn_seconds, changefeed.lag_error_seconds)

@@ -34,6 +34,7 @@ from ticdc_assets.pipeline.positions import (
 from ticdc_assets.pipeline.sources import Gap
 from ticdc_assets.pipeline.watermark import read_watermark
 from ticdc_assets.tso import physical_ms
+from ticdc_assets.wire.rows import counted_as
 
 
 def read_status(
@@ -209,7 +210,8 @@ def _last_changes(statistics: ChangeStatistics) -> dict[tuple[str, str], int]:
 def _log_rows(statistics: ChangeStatistics) -> dict[str, int]:
     counts: dict[str, int] = {}
     for row in statistics.rows:
-        counts[row["kind"]] = counts.get(row["kind"], 0) + row["rows"]
+        kind = counted_as(row["kind"], row.get("shape"))
+        counts[kind] = counts.get(kind, 0) + row["rows"]
     return dict(sorted(counts.items()))
 
 

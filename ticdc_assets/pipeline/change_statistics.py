@@ -31,7 +31,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.change_files import Batches, totals_in_files
 from ticdc_assets.pipeline.totals import GROUP_KEY, NO_TOPIC, Totals, greatest, least, merged
-from ticdc_assets.wire.rows import SNAPSHOT, shape_from_text
+from ticdc_assets.wire.rows import SNAPSHOT, counted_as, shape_from_text
 
 GROUPS_SCHEMA = pa.schema(
     [
@@ -64,7 +64,7 @@ class Added:
     """The rows of one batch of the change log, in numbers.
 
     Attributes:
-        kinds: rows by kind.
+        kinds: rows by kind; those with a damaged image by themselves (`rows.counted_as`).
         days: rows by landing day.
     """
 
@@ -286,7 +286,7 @@ def add_to_statistics(
         present = groups.get(key)
         if present is None and key in places:
             (present,) = there.slice(places.pop(key), 1).to_pylist()
-        kinds[row["kind"]] += row["rows"]
+        kinds[counted_as(row["kind"], row["shape"])] += row["rows"]
         days[row.pop("landed_day")] += row["rows"]
         place = (row["topic"], row["partition"])
         before = PartitionProgress()

@@ -51,6 +51,9 @@ from ticdc_assets.registry.ddl_tokens import NUMBER, UNPARSED_LIMIT, Cursor, tok
 MAX_SQL_LENGTH: Final = 1 << 20
 """Characters that are looked at; 8,192 partitions with their bounds take less."""
 
+TOO_LONG: Final = f"a text of more than {MAX_SQL_LENGTH} characters: its end was not read"
+"""What of such a text was not understood."""
+
 
 def parse_ddl(sql: str) -> DdlStatement:
     """Return what the first statement of `sql` says; total, see the module's text."""
@@ -85,9 +88,10 @@ def parse_ddl_script(sql: str) -> tuple[DdlStatement, ...]:
 def _finished(
     statement: DdlStatement, problem: tuple[int, str] | None, *, truncated: bool
 ) -> DdlStatement:
-    if problem is not None:
-        return replace(statement, unparsed=problem[1])
-    return replace(statement, unparsed="") if truncated else statement
+    if truncated:
+        # What seems wrong may be so because the text was cut there.
+        return replace(statement, unparsed=TOO_LONG)
+    return statement if problem is None else replace(statement, unparsed=problem[1])
 
 
 def _statement(cursor: Cursor) -> DdlStatement:

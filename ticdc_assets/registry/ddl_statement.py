@@ -399,8 +399,8 @@ class DdlStatement:
         partitioning: PARTITION BY of CREATE TABLE.
         query: text of a view's query, or of CREATE TABLE ... AS SELECT.
         unparsed: the first piece that was not understood, at most 200 characters ("" for an
-            empty text, and for one whose end was not looked at); None if all was. What stands in
-            the other fields was understood, but it may not be all.
+            empty text; `ddl.TOO_LONG` for one whose end was not looked at); None if all was. What
+            is in the other fields was understood, but it may not be all.
     """
 
     action: DdlAction

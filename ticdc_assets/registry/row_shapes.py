@@ -1,9 +1,8 @@
-"""What rows say of their table: schemas from row shapes, and row shapes from schemas.
+"""What rows say of their table: schemas from row shapes.
 
 In: a `RowShape`, and the schema in force if there is one. Out: whether the row fits it (`fits`),
-the schema that the row proves (`schema_of_shape`, `merged`); and the way back for encoders
-(`shape_of`, `canal_shape_of`). Pure functions that never raise. The law that lets a registry take
-in rows again and again: `fits(merged(schema, shape), shape)`.
+and the schema that the row proves (`schema_of_shape`, `merged`). Pure functions that never raise.
+The law that lets a registry take in rows again and again: `fits(merged(schema, shape), shape)`.
 
 A row proves of its columns that they are there, their base types and signedness; with flags
 (Open Protocol, Craft) also their nullability and the handle key; spelled types (Canal-JSON) also
@@ -172,7 +171,7 @@ def _handle_key(shape: RowShape) -> set[str] | None:
 
 
 def _says_nothing(sent: SentColumn) -> bool:
-    """Return whether the flags of a column say nothing of its type; NOT NULL text has such too."""
+    """Return whether a column has flags, and they say nothing of its type (so of NOT NULL text)."""
     return sent.flags is not None and not sent.flags & ~ColumnFlag.HANDLE_KEY
 
 
@@ -275,7 +274,7 @@ def _spelled_labels(labels: Iterable[str]) -> str:
     return ",".join(f"'{label.translate(_ESCAPES)}'" for label in labels)
 
 
-def _stored_type(column: ColumnSchema) -> str:
+def stored_type(column: ColumnSchema) -> str:
     """Return the base type under which TiDB stores the column; text in charset binary is bytes."""
     mysql_type = base_type(column)
     if kind_of(column) is Kind.BINARY:
@@ -301,7 +300,7 @@ _FACTS: Final[dict[Kind, _Facts]] = {
 def _agrees(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> bool:
     """Return whether `sent` can be a column of which `known` is known."""
     proven = _proven(sent, sized=sized)
-    if _stored_type(known) != _stored_type(proven):
+    if stored_type(known) != stored_type(proven):
         return sent.flags is not None and _holds(known, proven)
     kind = kind_of(proven)
     if kind in _SIGNED_KINDS and not _agrees_on_sign(known, sent, proven):
@@ -326,7 +325,7 @@ def _holds(known: ColumnSchema, proven: ColumnSchema) -> bool:
     Bytes hold text, so flags make no text of what is known to hold bytes. Text has a character set
     if anything but flags told of it.
     """
-    stored, said = _stored_type(known), _stored_type(proven)
+    stored, said = stored_type(known), stored_type(proven)
     if BINARY_TWINS.get(said) == stored:
         return True
     return BINARY_TWINS.get(stored) == said and bool(known.charset)
@@ -356,9 +355,9 @@ def _corrected(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> ColumnS
     if proven.mysql_type in TEXT_TYPES and known.mysql_type in TEXT_TYPES:
         proven = replace(proven, charset=known.charset, collation=known.collation)
         # A known charset must not make bytes of what was sent as text.
-        if _stored_type(proven) != proven.mysql_type:
+        if stored_type(proven) != proven.mysql_type:
             proven = replace(proven, charset="", collation="")
-    if _stored_type(known) == _stored_type(proven) and lacks_size(proven):
+    if stored_type(known) == stored_type(proven) and lacks_size(proven):
         return replace(proven, length=known.length, decimal=known.decimal, elements=known.elements)
     return proven
 
@@ -490,94 +489,9 @@ def _index(name: str, columns: tuple[str, ...], *, primary: bool) -> IndexSchema
 # ------------------------------------------------------------------------------ schemas to rows
 
 
-def shape_of(
-    schema: TableSchema,
-    names: Collection[str] | None = None,
-    *,
-    generated: Collection[str] = (),
-    partial: bool = False,
-) -> RowShape:
-    """Return the shape that rows have in Open Protocol and Craft: base types and flags.
-
-    Args:
-        schema: the table.
-        names: the columns that are sent; None for all.
-        generated: names of generated columns.
-        partial: what the shape is to say of itself.
-    """
-    flags = _column_flags(schema, generated)
-    return RowShape(
-        columns=tuple(
-            SentColumn(column.name, _stored_type(column), flags[column.name])
-            for column in schema.columns
-            if names is None or column.name in names
-        ),
-        partial=partial,
-    )
-
-
-def canal_shape_of(
-    schema: TableSchema,
-    names: Collection[str] | None = None,
-    *,
-    full_types: bool = False,
-    partial: bool = False,
-) -> RowShape:
-    """Return the shape that rows have in Canal-JSON: spelled types and the primary key.
-
-    Args:
-        schema: the table.
-        names: the columns that are sent; None for all.
-        full_types: whether types have sizes and labels (content-compatible); of a type whose size
-            is not known only the base type is there.
-        partial: what the shape is to say of itself.
-    """
-    primary = {name for index in schema.own_indexes if index.primary for name in index.columns}
-    columns = [column for column in schema.columns if names is None or column.name in names]
-    return RowShape(
-        columns=tuple(
-            SentColumn(column.name, spelled_type(column, full=full_types)) for column in columns
-        ),
-        primary_key=tuple(column.name for column in columns if column.name in primary),
-        partial=partial,
-    )
-
-
-def _column_flags(schema: TableSchema, generated: Collection[str]) -> dict[str, ColumnFlag]:
-    flags = {column.name: _own_flags(column) for column in schema.columns}
-
-    def mark(names: Iterable[str], flag: ColumnFlag) -> None:
-        for name in names:
-            if name in flags:
-                flags[name] |= flag
-
-    mark(generated, ColumnFlag.GENERATED)
-    mark(schema.handle_key, ColumnFlag.HANDLE_KEY)
-    for index in schema.own_indexes:
-        if index.primary:
-            mark(index.columns, ColumnFlag.PRIMARY_KEY)
-        elif index.unique:
-            mark(index.columns, ColumnFlag.UNIQUE_KEY)
-        if len(index.columns) > 1 or not index.unique:
-            mark(index.columns, ColumnFlag.MULTIPLE_KEY)
-    return flags
-
-
-def _own_flags(column: ColumnSchema) -> ColumnFlag:
-    flags = ColumnFlag(0)
-    is_text = base_type(column) in TEXT_TYPES and column.charset.lower() != BINARY
-    if not is_text and (kind_of(column) is not Kind.UNKNOWN or column.charset == BINARY):
-        flags |= ColumnFlag.BINARY
-    if column.nullable:
-        flags |= ColumnFlag.NULLABLE
-    if is_unsigned(column) or kind_of(column) in (Kind.BIT, Kind.YEAR):
-        flags |= ColumnFlag.UNSIGNED
-    return flags
-
-
 def spelled_type(column: ColumnSchema, *, full: bool) -> str:
     """Return the type of `column` as Canal-JSON spells it, `full` with sizes and labels."""
-    text = _stored_type(column)
+    text = stored_type(column)
     if full:
         text += _spelled_arguments(column)
     kind = kind_of(column)

@@ -10,7 +10,8 @@ from functools import reduce
 from operator import and_, or_
 from typing import Any
 
-from ticdc_assets.changelog.plan import HeldGroup, MirrorPlan
+from ticdc_assets.changelog.plan import HeldGroup, MirrorPlan, Plan
+from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.pipeline.quarantine import place_of
 from ticdc_assets.wire.rows import OF_MIRRORS, PLACE
 
@@ -109,6 +110,35 @@ def lacking_of(
         for row in own
     )
     return [*strays, *waiting, *quarantined]
+
+
+def lacking_of_none(plan: Plan, base: Cut) -> list[LackingRows]:
+    """Return what a base lacks of no mirror: a table may turn out to be there, and mirrored.
+
+    Args:
+        plan: the plan at the base.
+        base: the base.
+    """
+    untaken = {
+        (item.database, item.table, item.schema_version)
+        for item in base.held
+        if item.mirror_id is None
+    }
+    # Groups some of whose rows may be a table's: the cut has looked.
+    strays = (
+        group
+        for group in plan.strays
+        if (group.database, group.table, group.schema_version) in untaken
+    )
+    return [
+        LackingRows(
+            database=group.database,
+            table=group.table,
+            min_ts=group.min_ts,
+            max_ts=min(group.max_ts, base.tso),
+        )
+        for group in (*plan.held, *strays)
+    ]
 
 
 def all_since(mirror: MirrorPlan, min_ts: int, max_ts: int) -> Iterator[LackingRows]:

@@ -95,6 +95,7 @@ from ticdc_assets.services.lacking_rows import (
     faults_of,
     in_time_of,
     lacking_of,
+    lacking_of_none,
 )
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import COORDINATES, ERROR, OF_MIRRORS
@@ -353,22 +354,7 @@ class _CutOff:
         faults = self._open_faults(base)
         had = {mirror.mirror_id for mirror in base.mirrors}
         held = {(item.mirror_id, item.schema_version) for item in base.held}
-        untaken = {
-            (item.database, item.table, item.schema_version)
-            for item in base.held
-            if item.mirror_id is None
-        }
-        lacking = [
-            LackingRows(
-                database=group.database,
-                table=group.table,
-                min_ts=group.min_ts,
-                max_ts=min(group.max_ts, base.tso),
-            )
-            for group in (*plan.held, *plan.strays)
-            if group in plan.held or (group.database, group.table, group.schema_version) in untaken
-        ]
-        # Of held rows of no table all stay: a table may turn out to be mirrored.
+        lacking = lacking_of_none(plan, base)
         for mirror in plan.mirrors:
             if mirror.mirror_id in had:
                 lacking += lacking_of(mirror, faults, held, base.tso)

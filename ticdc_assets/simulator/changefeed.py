@@ -395,7 +395,7 @@ class StandInChangefeed:
         self._is_starting = False
         schemas = [item for item in self._schemas.values() if self._is_replicated(item)]
         for event in self._form.start_events(schemas):
-            if isinstance(event, Bootstrap):
+            if isinstance(event, Bootstrap) and event.schema is not None:
                 self._bootstraps.note_sent(event.schema)
                 self._add_bootstrap(batch, event.schema, self._now_ms())
             else:

@@ -27,10 +27,10 @@ from ticdc_assets.events import (
     Watermark,
     ZonedTimestamp,
 )
-from ticdc_assets.registry.row_shapes import canal_shape_of, shape_of
 from ticdc_assets.schemas import RowShape, TableSchema
 from ticdc_assets.simulator.commits import CommittedDdl
 from ticdc_assets.simulator.dialects import MessageOptions
+from ticdc_assets.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.simulator.stored_table import in_table_order
 from ticdc_assets.simulator.transaction import CommittedRow
 from ticdc_assets.tso import from_physical_ms, physical_ms

@@ -363,6 +363,9 @@ def _json(column: ColumnSchema) -> TextConverter:
     def convert(text: str) -> str:
         if shapes.is_json(text) and shapes.is_encodable(text):
             return shapes.compact_json(text)
+        if shapes.is_too_deep(text):
+            expected = f"JSON of at most {shapes.MAX_JSON_DEPTH} nested arrays and objects"
+            raise ImageError("too_deep", column.name, expected, shorten(text))
         raise ImageError("invalid_json", column.name, "JSON", shorten(text))
 
     return convert

@@ -38,7 +38,7 @@ def read_json(text: str) -> Any:
         ValueError: the text is no JSON, or one of its numbers is too large for TiDB.
     """
     if not shapes.is_json(text):
-        raise ValueError("no JSON")
+        raise ValueError("JSON too deep" if shapes.is_too_deep(text) else "no JSON")
     try:
         return _decode(text)
     except RecursionError:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -87,6 +88,20 @@ def is_json(text: str) -> bool:
         except (ValueError, RecursionError):
             return False
     return True
+
+
+MAX_JSON_DEPTH = 1024
+"""Arrays and objects in each other that are read; TiDB stores 100 at most."""
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+
+def is_too_deep(text: str) -> bool:
+    """Return whether `text` nests deeper than is read, whatever else may be wrong with it."""
+    outside = _STRING.sub("", text)
+    depths = accumulate(_BRACKETS[mark] for mark in outside if mark in _BRACKETS)
+    return any(depth > MAX_JSON_DEPTH for depth in depths)
 
 
 def compact_json(text: str) -> str:

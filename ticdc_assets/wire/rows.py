@@ -88,6 +88,9 @@ ERROR: Final = "error"
 SNAPSHOT: Final = "snapshot"
 """The values of column `kind`. No message has the last one: it is of rows of exports."""
 
+DAMAGED_ROW: Final = "row with a damaged image"
+"""What rows are counted as whose shape says so (`RowShape.damaged`)."""
+
 OF_MIRRORS: Final = (ROW, SNAPSHOT)
 """Kinds of rows that mirrors are made of."""
 
@@ -141,6 +144,12 @@ def shape_text(shape: RowShape) -> str:
 def shape_from_text(text: str | bytes) -> RowShape:
     """Return the shape that a column `shape` holds as JSON text."""
     return shape_from_json(json.loads(text))
+
+
+def counted_as(kind: str, shape: str | None) -> str:
+    """Return what rows of a kind are counted as; `shape` is the text of their shape."""
+    is_damaged = kind == ROW and shape is not None and shape_from_text(shape).damaged
+    return DAMAGED_ROW if is_damaged else kind
 
 
 @dataclass(slots=True)

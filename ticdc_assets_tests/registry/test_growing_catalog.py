@@ -11,8 +11,9 @@ from ticdc_assets.events import DdlEvent
 from ticdc_assets.registry.catalog import Catalog, SeenShape, complete
 from ticdc_assets.registry.growing_catalog import GrowingCatalog
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets.registry.row_shapes import fits, shape_of
+from ticdc_assets.registry.row_shapes import fits
 from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
+from ticdc_assets.simulator.shapes import shape_of
 
 NAME = ("d", "t")
 INT = ("int", ColumnFlag.BINARY | ColumnFlag.NULLABLE)

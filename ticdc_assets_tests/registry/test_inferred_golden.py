@@ -22,9 +22,10 @@ from ticdc_assets.registry.inferred_columns import (
     table_defaults,
 )
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
-from ticdc_assets.registry.row_shapes import canal_shape_of, fits, schema_of_shape, shape_of
+from ticdc_assets.registry.row_shapes import fits, schema_of_shape
 from ticdc_assets.registry.virtual_columns import with_virtual_columns
 from ticdc_assets.schemas import ColumnSchema, TableSchema
+from ticdc_assets.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.values import canonical_of
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record

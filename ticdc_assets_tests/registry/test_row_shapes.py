@@ -10,14 +10,7 @@ from ticdc_assets.mysql_types import lacks_size
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
 from ticdc_assets.registry.inferred_schemas import created_schema
-from ticdc_assets.registry.row_shapes import (
-    canal_shape_of,
-    fits,
-    merged,
-    schema_of_shape,
-    shape_of,
-    spelled_type,
-)
+from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape, spelled_type
 from ticdc_assets.schemas import (
     ColumnFlag,
     ColumnSchema,
@@ -28,6 +21,7 @@ from ticdc_assets.schemas import (
     schema_from_json,
     schema_to_json,
 )
+from ticdc_assets.simulator.shapes import canal_shape_of, shape_of
 
 BINARY = ColumnFlag.BINARY
 NULLABLE = ColumnFlag.NULLABLE

@@ -208,7 +208,12 @@ CASES = [
     ("json", "1 2", "<invalid_json>"),
     ("json", '"a\nb"', "<invalid_json>"),
     ("json", '"\ud800"', "<invalid_json>"),
-    ("json", "[" * 200_000, "<invalid_json>"),
+    ("json", "[" * 1024 + "]" * 1024, "[" * 1024 + "]" * 1024),
+    ("json", "[" * 1025 + "]" * 1025, "<too_deep>"),
+    ("json", '{"a":' * 1025 + "1" + "}" * 1025, "<too_deep>"),
+    ("json", "[" * 200_000, "<too_deep>"),
+    ("json", '"' + "[" * 2000, "<invalid_json>"),
+    ("json", "[]" * 2000, "<invalid_json>"),
     # Vectors.
     ("vector(3)", "[]", "[]"),
     ("vector(3)", "[1,-2.5,30000000000]", "[1,-2.5,30000000000]"),
