@@ -393,7 +393,7 @@ def test_every_shortcoming_is_named() -> None:
     )
     assert verdict.level == "warn"
     assert (
-        "shop.a (2 held, 1 quarantined), shop.b (no_key), crm.visits (4 held, no mirror yet), "
+        "shop.a (2 held, 1 quarantined), crm.visits (4 held, no mirror yet), no_key (shop.b), "
         "9 records that could not be decoded"
     ) in verdict.description
 
