@@ -180,7 +180,8 @@ def table_statuses(
 
     def status(name: tuple[str, str], key: object, *missing_ms: int, **known: Any) -> TableStatus:
         """Return a table that lacks changes since some moments, and since its first held row."""
-        waiting = [*held.pop(key, []), *held.pop(name, [])]
+        own, untaken = held.pop(key, []), held.pop(name, [])
+        waiting = [*own, *untaken]
         account = lost.pop(name, None)
         first = [item.min_ts for item in waiting]
         first += [] if account is None or account.first_ts is None else [account.first_ts]
@@ -193,7 +194,8 @@ def table_statuses(
             lag_ms=max(0, now_ms - complete),
             held_since=min((item.since for item in waiting), default=None),
             last_change_ts=last.get(name),
-            held=sum(item.rows for item in waiting),
+            held=known.pop("held", sum(item.rows for item in own))
+            + sum(item.rows for item in untaken),
             unaccounted=0 if account is None else account.unaccounted,
             **known,
         )
@@ -211,6 +213,7 @@ def table_statuses(
                 cut_ms,
                 *(physical_ms(tso) for tso in missing if tso is not None),
                 rows=mirror.rows,
+                held=mirror.held,
                 quarantined=mirror.quarantined,
                 caveats=tuple(mirror.caveats),
                 failed=failure,

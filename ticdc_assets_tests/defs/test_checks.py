@@ -240,13 +240,17 @@ def test_held_rows_by_their_age(seconds: float, level: str) -> None:
     verdict = judge_held(FEED, status(10, 10, cut_changes={"held": rows}))
     assert verdict.level == level
     assert verdict.metadata["held"].value == 8
-    assert "crm.visits (4 rows of schema version 7, for " in verdict.description
+    waits = "wait for a table of this name, or schema version 7, for "
+    assert f"crm.visits (4 rows {waits}" in verdict.description
     assert ("send-bootstrap-interval-in-sec" in verdict.description) is (level != "passed")
 
 
 def test_nothing_held_passes() -> None:
     assert judge_held(FEED, status(None, None)).passed
-    assert judge_held(FEED, status(5, 5)).description == "No row waits for its schema."
+    assert (
+        judge_held(FEED, status(5, 5)).description
+        == "No row waits for its schema or for its table."
+    )
 
 
 # Schemas ----------------------------------------------------------------------------------------
@@ -389,7 +393,7 @@ def test_every_shortcoming_is_named() -> None:
     )
     assert verdict.level == "warn"
     assert (
-        "shop.a (2 held, 1 quarantined), shop.b (no_key), crm.visits (4 held, no mirror yet), "
+        "shop.a (2 held, 1 quarantined), crm.visits (4 held, no mirror yet), no_key (shop.b), "
         "9 records that could not be decoded"
     ) in verdict.description
 
