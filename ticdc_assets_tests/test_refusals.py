@@ -226,7 +226,10 @@ def test_every_command_says_why_at_once(secured: SecuredBroker, tmp_path: Path) 
     )
     commands.add_topic("feed", given, secrets={"sasl.password": "KAFKA_PASSWORD"})
     capture = tmp_path / "capture.jsonl"
-    assert commands.run("sync", "feed", KAFKA_PASSWORD=PASSWORD).exit_code == 0
+    # Its only record is no message.
+    synced = commands.run("sync", "feed", KAFKA_PASSWORD=PASSWORD)
+    assert synced.exit_code == 1
+    assert "went to quarantine" in synced.stderr
     recorded = commands.program("record", "feed", capture, env={"KAFKA_PASSWORD": PASSWORD})
     assert recorded.returncode == 0
     for words in (

@@ -406,17 +406,15 @@ class _Builder:
             self._ignore(str(ddl.beyond_schemas.action))
             return
         name = (event.schema.database, event.schema.table)
-        gone = next(
-            (
-                lineage
-                for lineage in reversed(self._lineages)
-                if not lineage.alive
-                and lineage.has_id
-                and event.schema.table_id == lineage.table_id
-            ),
-            None,
-        )
+        ended = [item for item in self._lineages if not item.alive]
+        known = [item for item in ended if item.has_id and item.table_id == event.schema.table_id]
+        gone = known[-1] if known else None
         truncated = self._truncated.get(event.schema.table_id)
+        if gone is None and truncated is None:
+            # No message has the id of a table after EXCHANGE PARTITION. Its name says which it was:
+            # the last one that was dropped or truncated under it.
+            last = self._last_ended((*ended, *self._truncated.values()), ddl)
+            gone, truncated = (last, None) if last in ended else (None, last)
         if gone is None and truncated is not None:
             lineage = self._begin(name, event.schema, after_ts=event.commit_ts)
             lineage.partitions = truncated.partitions
@@ -431,6 +429,17 @@ class _Builder:
             self._bind(gone, name, event.commit_ts)
             lineage = gone
         self._note(lineage, ddl)
+
+    @staticmethod
+    def _last_ended(ended: Iterable[Lineage], ddl: RegisteredDdl) -> Lineage | None:
+        """Return the table that ended last under the name that a RECOVER or FLASHBACK says."""
+        statement = ddl.beyond_schemas
+        old = statement.renames[0].old if statement.renames else next(iter(statement.tables), None)
+        if old is None:
+            return None
+        name = name_in_text(old, ddl.event.database)
+        named = [item for item in ended if _same_name(item.name, name)]
+        return max(named, key=lambda item: item.bindings[-1].until_ts or 0, default=None)
 
     def _rename(self, ddls: Sequence[RegisteredDdl]) -> None:
         """Rename tables, all of one statement at once, so that swaps do not collide.

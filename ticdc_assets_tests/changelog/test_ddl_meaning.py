@@ -339,3 +339,17 @@ def test_an_exchange_with_a_table_that_is_not_known_is_marked() -> None:
     life = created(schemas=False)
     life.ddl("ALTER TABLE `d`.`p` EXCHANGE PARTITION `p0` WITH TABLE `d`.`a`", "d.a")
     assert set(life.caveats()) == {"d.a"}
+
+
+def test_a_table_comes_back_that_was_exchanged_and_truncated() -> None:
+    """No message had its id between the EXCHANGE and the TRUNCATE: its name says which it was."""
+    life, _ = exchanging(schemas=True)
+    sql = "ALTER TABLE `d`.`p` EXCHANGE PARTITION `p0` WITH TABLE `d`.`n`"
+    life.ddl(sql, table("d.p", 140, 1_005), before=table("d.n", 150, 1_035), word="ALTER")
+    life.ddl("TRUNCATE TABLE `n`", table("d.n", 160, 1_035), word="TRUNCATE")
+    back = table("d.m", 141, 1_035)
+    life.ddl("FLASHBACK TABLE `n` TO `m`", back, word="QUERY")
+    life.row(back, id="4", v="4")
+    assert life.rows()["d.m"] == of(("3", "p0"), ("4", "4"))
+    assert life.rows()["d.n"] == []
+    assert life.caveats() == {}
