@@ -43,7 +43,12 @@ def damaged(
         if name is not None:
             shown = "of " + joined_name(*name)
             command = f"ticdc-assets backfill {feed} --table {shlex.quote(joined_name(*name))}"
-            repair = f"`{command}` makes it again from the change log; the next sync does so too"
+            # As in Markdown: a command that has a backquote is between two.
+            fence = "``" if "`" in command else "`"
+            repair = (
+                f"{fence}{command}{fence} makes it again from the change log; the next sync does "
+                "so too"
+            )
         what = f"{what} {shown} of changefeed {feed!r}"
     elif table in (paths.lease, paths.side_lease):
         what = f"{table.name} of changefeed {feed!r}"

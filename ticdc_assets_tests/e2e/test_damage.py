@@ -111,9 +111,9 @@ def sentence(commands: Commands, *words: object, by: Callable[..., Done] = Comma
 
 def type_repair(commands: Commands, told: str, by: Callable[..., Done] = Commands.here) -> None:
     """Type the first command that a sentence names."""
-    found = re.search(r"`ticdc-assets ([^`]+)`", told)
+    found = re.search(r"(``?)ticdc-assets (.+?)\1", told)
     assert found is not None, told
-    done = by(commands, *shlex.split(found[1]))
+    done = by(commands, *shlex.split(found[2]))
     assert done.returncode == 0, done.stderr
 
 

@@ -264,6 +264,8 @@ def column_of(column: ColumnSchema) -> Read:
             default: bytes | None = bits.to_bytes(8)
         case str() as words:
             default = words.encode()
+        case bytes() as exact:
+            default = exact
         case None:
             default = None
     return {
