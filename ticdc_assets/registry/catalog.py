@@ -258,7 +258,8 @@ class Catalog:
             return part
         if kind is DdlKind.DROP:
             gone = self._with_id(event.pre_schema or sent)
-            self._take(self._known(gone) or gone, event.commit_ts)
+            known = self._known(gone) or gone
+            self._ended((known.database, known.table), event.commit_ts)
             return replace(part, event=replace(event, schema=None, pre_schema=gone))
         before = event.pre_schema and self._with_id(event.pre_schema)
         if kind is DdlKind.EXCHANGE:
@@ -270,7 +271,8 @@ class Catalog:
                     made = self._made_id((other.database, other.table))
                     self._tables.put(replace(other, table_id=made))
         elif kind is DdlKind.CREATE:
-            self._take(self._tables.find(name), event.commit_ts)
+            if self._tables.find(name) is not None:
+                self._ended(name, event.commit_ts)
         elif kind is not DdlKind.RECOVER and before is None:
             before = self._known(sent)
             if before is None and kind is DdlKind.ALTER:
@@ -291,7 +293,7 @@ class Catalog:
 
     def _sent_before(self, schema: TableSchema) -> TableSchema | None:
         """Return the newest schema that was sent of a table before this one of its versions."""
-        name = folded_name(schema.database, schema.table)
+        name = folded((schema.database, schema.table))
         since = self._freed.get(name, -1)
         return next(
             (
@@ -310,15 +312,13 @@ class Catalog:
         known = self._tables.find(name)
         return replace(schema, table_id=self._made_id(name) if known is None else known.table_id)
 
-    def _take(self, table: TableSchema | None, ts: int) -> None:
-        """Let a table end at `ts`."""
-        if table is None:
-            return
-        name = (table.database, table.table)
+    def _ended(self, name: Name, ts: int) -> TableSchema | None:
+        """Let the table of a name end at `ts`; return it, or None if it is not known."""
         gone = self._tables.take(name)
         self._freed[folded(name)] = ts
         if gone is not None:
             self._dropped.append(gone)
+        return gone
 
     def _seed(self, ddl: RegisteredDdl) -> RegisteredDdl:
         """Take over the schema of an export: the table that goes by its name has it from now on."""
@@ -376,12 +376,7 @@ class Catalog:
 
     def _drop(self, ddl: RegisteredDdl, _statement: DdlStatement) -> _Change:
         name = (ddl.event.database, ddl.event.table)
-        self._freed[folded(name)] = ddl.event.commit_ts
-        gone = self._tables.take(name)
-        if gone is None:
-            return _NOTHING
-        self._dropped.append(gone)
-        return gone, None, ()
+        return self._ended(name, ddl.event.commit_ts), None, ()
 
     def _truncate(self, ddl: RegisteredDdl, _statement: DdlStatement) -> _Change:
         name = (ddl.event.database, ddl.event.table)
@@ -528,10 +523,7 @@ class Catalog:
     def _drop_database(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
         database = (statement.database or ddl.event.database).lower()
         for name in [name for name in self._tables.by_name if name[0].lower() == database]:
-            gone = self._tables.take(name)
-            self._freed[folded(name)] = ddl.event.commit_ts
-            if gone is not None:
-                self._dropped.append(gone)
+            self._ended(name, ddl.event.commit_ts)
         self._defaults.pop(database, None)
         return _NOTHING
 
