@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.config import SparkSettings, load_settings, load_spark_settings
-from ticdc_assets.config.spark import MERGING, OWN, properties_of
+from ticdc_assets.config.spark import OWN, properties_of
 from ticdc_assets.errors import ConfigError
 from ticdc_assets.own_files import own_digest, own_files
 
@@ -123,7 +123,7 @@ def test_mistakes_of_all_sections_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_our_own_values_may_be_said(tmp_path: Path) -> None:
-    load_spark_settings(env(tmp_path, dict(OWN | MERGING)))
+    load_spark_settings(env(tmp_path, dict(OWN)))
 
 
 # Properties files -------------------------------------------------------------------------------

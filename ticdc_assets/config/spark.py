@@ -65,20 +65,6 @@ OWN: Final[Mapping[str, str]] = {
 }
 """Properties of every session that nobody else sets."""
 
-MERGING = {
-    # The source is files, which are there until it is done.
-    "spark.databricks.delta.merge.materializeSource": "none",
-    # MERGE joins the table to the source three times, once with all columns and as an outer join,
-    # which cannot broadcast the source. A Bloom filter of the source's keys keeps nearly all rows
-    # of the table out of that join's shuffle. Spark makes none where a broadcast seems possible;
-    # it still broadcasts when it sees how small the source is.
-    "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold": "32MB",
-    "spark.sql.optimizer.runtime.bloomFilter.creationSideThreshold": "1GB",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.sql.adaptive.autoBroadcastJoinThreshold": "32MB",
-}
-"""Those of a session that merges changes into a mirror; nobody else sets these either."""
-
 OF_A_CLUSTER: Final = frozenset(
     {"spark.driver.host", "spark.driver.bindAddress", PYTHON, PACKAGE, "spark.archives"}
 )
@@ -159,7 +145,7 @@ def _properties(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
 
 def _check(name: str, given: OptionValue) -> None:
     """Raise what is wrong with a property."""
-    own = (OWN | MERGING).get(name)
+    own = OWN.get(name)
     if own is not None and given.value != own:
         raise unexpected(f"nothing or {own!r}, which mirrors depend on", given)
     if name == PACKAGE and given.value not in (SHIPPED, INSTALLED):

@@ -33,8 +33,8 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from ticdc_assets.engine.delta_files import vector_path
-from ticdc_assets.engine.fencing import LEASE, fence_of, guard_of, require_lease
+from ticdc_assets.engine.delta_protocol import vector_path
+from ticdc_assets.engine.fencing import APP_ID, LEASE, fence_of, guard_of, require_lease
 from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.storage.paths import LOG, AnyPath, located, names_in
@@ -121,6 +121,28 @@ class NamedCommit:
     def is_fenced(self) -> bool:
         """Whether it is made under a lease."""
         return self._fence is not None
+
+    def transaction(self, seen: Mapping[str, int]) -> tuple[str, int] | None:
+        """Return the transaction identifier that the commit carries, None without a lease.
+
+        Args:
+            seen: the newest version of each identifier in the version that it is made from.
+
+        Raises:
+            LeaseLostError: the table has a commit of a newer lease.
+        """
+        if self._fence is None:
+            return None
+        self._fence.require_newest(seen.get(APP_ID), str(self._table))
+        return APP_ID, self._fence.version
+
+    def require(self) -> None:
+        """Make sure that the lease that it was made under is held yet.
+
+        Raises:
+            LeaseLostError: it is over; what was committed is not to be used.
+        """
+        require_lease(self._table)
 
     @contextmanager
     def on(

@@ -33,8 +33,8 @@ from ticdc_assets.engine.commits import (
     creating_properties,
     object_of,
 )
-from ticdc_assets.engine.deletion_vectors import DeletionVectorError
 from ticdc_assets.engine.delta_files import broken, has_commits, is_ahead, lost_log, passed_over
+from ticdc_assets.engine.delta_protocol import DeletionVectorError
 from ticdc_assets.engine.fencing import LEASE
 from ticdc_assets.engine.files import open_parquet
 from ticdc_assets.engine.repairs import damaged, require_answer, words_of

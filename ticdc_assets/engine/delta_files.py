@@ -12,14 +12,12 @@ Not handled: checkpoints in Delta's second layout, which this package never writ
 checkpoints are left to the libraries.
 """
 
-import base64
 import json
 import os
 import re
 import stat
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,15 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
-from ticdc_assets.engine.deletion_vectors import DeletionVector
+from ticdc_assets.engine.delta_protocol import (
+    Action,
+    DeletionVector,
+    FileId,
+    LogState,
+    file_id,
+    inline_vector,
+    vector_path,
+)
 from ticdc_assets.engine.files import open_parquet, read_footer
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, files_below, names_in
 
@@ -168,9 +174,46 @@ def data_files(table: AnyPath, version: int) -> list[DataFile] | None:
     if live is None:
         return None
     return [
-        DataFile(_located(table, unquote(action["path"])), _vector_of(table, action))
+        DataFile(_located(table, unquote(action["path"])), vector_of(table, action))
         for action in live
     ]
+
+
+def log_state(table: AnyPath, version: int | None = None) -> LogState:
+    """Return what a version of a table has, the newest if None.
+
+    Raises:
+        BrokenTableError: the log is broken, or has what only libraries can read.
+    """
+    if not has_commits(table):
+        return LogState()
+    found = _replay(table, version)
+    if found is None:
+        raise BrokenTableError("its log has a checkpoint of the second layout")
+    if found.protocol is None or found.metadata is None:
+        raise BrokenTableError("its log says nothing of its schema or its protocol")
+    return LogState(
+        version=found.version,
+        protocol=found.protocol,
+        metadata=found.metadata,
+        files=tuple(found.live.values()),
+        transactions=found.transactions,
+    )
+
+
+def vector_of(table: AnyPath, action: Mapping[str, Any]) -> DeletionVector | None:
+    """Return which rows of a file are gone, by the action that adds it; None if none are."""
+    vector = action.get("deletionVector")
+    if not vector:
+        return None
+    text, size, gone = vector["pathOrInlineDv"], vector["sizeInBytes"], vector["cardinality"]
+    if vector["storageType"] == "i":
+        return DeletionVector(size=size, cardinality=gone, data=inline_vector(text))
+    if vector["storageType"] == "u":
+        text = vector_path(text)
+    return DeletionVector(
+        size=size, cardinality=gone, path=_located(table, text), offset=vector.get("offset") or 0
+    )
 
 
 def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
@@ -191,7 +234,8 @@ def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
         return None
     least = before.timestamp() * 1000
     young = [item for item in found.removed if (item.get("deletionTimestamp") or 0) >= least]
-    needed = {file.path for action in (*found.live, *young) for file in _files_of(table, action)}
+    kept = (*found.live.values(), *young)
+    needed = {file.path for action in kept for file in _files_of(table, action)}
     return [
         item.path
         for item in files_below(table)
@@ -204,20 +248,42 @@ def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
 def _live(table: AnyPath, version: int | None) -> list[Mapping[str, Any]] | None:
     """Return the actions that add the files of a version, None if only libraries can tell."""
     found = _replay(table, version)
-    return None if found is None else found.live
+    return None if found is None else list(found.live.values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Replayed:
     """What a log comes to.
 
-    Args:
+    Attributes:
+        version: the version.
         live: the actions that add the files of the version.
         removed: the actions that removed others, as far as the log still has them.
+        protocol: what readers and writers must know.
+        metadata: the schema and the properties.
+        transactions: the newest version of each transaction identifier.
     """
 
-    live: list[Mapping[str, Any]]
-    removed: list[Mapping[str, Any]]
+    version: int
+    live: dict[FileId, Action] = field(default_factory=dict[FileId, Action])
+    removed: list[Action] = field(default_factory=list[Action])
+    protocol: Action | None = None
+    metadata: Action | None = None
+    transactions: dict[str, int] = field(default_factory=dict[str, int])
+
+    def take(self, action: Mapping[str, Any]) -> None:
+        """Let an action of a commit, or of a checkpoint, take effect."""
+        if (gone := action.get("remove")) is not None:
+            self.live.pop(file_id(gone), None)
+            self.removed.append(gone)
+        elif (new := action.get("add")) is not None:
+            self.live[file_id(new)] = new
+        elif (transaction := action.get("txn")) is not None:
+            self.transactions[transaction["appId"]] = transaction["version"]
+        elif "protocol" in action:
+            self.protocol = action["protocol"]
+        elif "metaData" in action:
+            self.metadata = action["metaData"]
 
 
 def _replay(table: AnyPath, version: int | None) -> _Replayed | None:
@@ -285,32 +351,19 @@ def _replayed(
     table: AnyPath, checkpoint: tuple[int, list[AnyPath]] | None, version: int
 ) -> _Replayed:
     """Return what the actions of a checkpoint and of the commits behind it come to."""
-    live: dict[tuple[str, str | None], Mapping[str, Any]] = {}
-    removed: list[Mapping[str, Any]] = []
+    found = _Replayed(version=version)
     first = 0
     if checkpoint is not None:
         first = checkpoint[0] + 1
         for path in checkpoint[1]:
-            for action in _checkpoint_actions(path, "add", "size"):
-                live[_identity(action)] = action
-            removed += _checkpoint_actions(path, "remove", "deletionTimestamp")
-    has_protocol = checkpoint is not None
+            for action in _checkpoint_actions(path):
+                found.take(action)
     for number in range(first, version + 1):
         for action in _commit_actions(table / LOG, number):
-            has_protocol |= "protocol" in action
-            if "remove" in action:
-                live.pop(_identity(action["remove"]), None)
-                removed.append(action["remove"])
-            elif "add" in action:
-                live[_identity(action["add"])] = action["add"]
-        if number == 0 and not has_protocol:
+            found.take(action)
+        if number == 0 and found.protocol is None:
             raise BrokenTableError("commit 0 of its log is torn: it has no protocol")
-    return _Replayed(list(live.values()), removed)
-
-
-def _identity(action: Mapping[str, Any]) -> tuple[str, str | None]:
-    vector = action.get("deletionVector")
-    return action["path"], None if not vector else vector["pathOrInlineDv"]
+    return found
 
 
 def _commit_actions(log: AnyPath, number: int) -> list[dict[str, Any]]:
@@ -332,7 +385,7 @@ def _commit_actions(log: AnyPath, number: int) -> list[dict[str, Any]]:
             if isinstance(action, dict):
                 for kind in ("add", "remove"):
                     if kind in action:
-                        _identity(action[kind])
+                        file_id(action[kind])
                 actions.append(action)
                 continue
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -355,56 +408,67 @@ def _check_count(actions: list[dict[str, Any]], number: int) -> None:
         )
 
 
-def _checkpoint_actions(path: AnyPath, kind: str, member: str) -> list[dict[str, Any]]:
-    """Return the actions of a kind in a file of a checkpoint, with their path, vector and member.
+def _checkpoint_actions(path: AnyPath) -> Iterator[dict[str, Any]]:
+    """Yield the actions in a file of a checkpoint.
 
     A writer need not write the columns of what the table has none of.
     """
     try:
         with open_parquet(path) as file:
-            columns = [f"{kind}.{name}" for name in ("path", member, "deletionVector")]
+            names = file.schema_arrow.names
+            columns = [
+                f"{kind}.{member}"
+                for kind, members in _CHECKPOINTED.items()
+                if kind in names
+                for member in members
+            ]
             found = file.read(columns=columns).to_pylist()
-        return [row[kind] for row in found if row.get(kind) and row[kind]["path"]]
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError) as error:
         if isinstance(error, PermissionError):
             raise
         number = int(path.name.partition(".")[0])
         raise BrokenTableError(f"checkpoint {number} of its log cannot be read") from None
+    for row in found:
+        for kind, action in row.items():
+            if action and action[_CHECKPOINTED[kind][0]] is not None:
+                yield {kind: _as_logged(action)}
+
+
+_CHECKPOINTED = {
+    "add": (
+        *("path", "size", "partitionValues", "modificationTime", "dataChange", "stats", "tags"),
+        "deletionVector",
+    ),
+    "remove": ("path", "deletionTimestamp", "deletionVector"),
+    "protocol": ("minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"),
+    "metaData": (
+        *("id", "name", "description", "format", "schemaString", "partitionColumns"),
+        *("configuration", "createdTime"),
+    ),
+    "txn": ("appId", "version"),
+}
+"""What is read of the actions in a checkpoint; each has the first of its members."""
+
+_MAPS = frozenset({"partitionValues", "configuration", "options", "tags"})
+
+
+def _as_logged(action: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an action of a checkpoint as a commit has it: without what is null."""
+    found: dict[str, Any] = {}
+    for name, value in action.items():
+        if value is None:
+            continue
+        if name == "format":
+            value = _as_logged(value)
+        found[name] = dict(value) if name in _MAPS else value
+    return found
 
 
 def _files_of(table: AnyPath, action: Mapping[str, Any]) -> Iterator[LiveFile]:
     yield LiveFile(_located(table, unquote(action["path"])), action.get("size") or 0)
-    vector = _vector_of(table, action)
+    vector = vector_of(table, action)
     if vector is not None and vector.path is not None:
         yield LiveFile(vector.path, vector.offset + vector.size, is_data=False)
-
-
-def _vector_of(table: AnyPath, action: Mapping[str, Any]) -> DeletionVector | None:
-    vector = action.get("deletionVector")
-    if not vector:
-        return None
-    text, size, gone = vector["pathOrInlineDv"], vector["sizeInBytes"], vector["cardinality"]
-    if vector["storageType"] == "i":
-        data = base64.b85decode(text.translate(_FROM_Z85))
-        return DeletionVector(size=size, cardinality=gone, data=data)
-    if vector["storageType"] == "u":
-        text = vector_path(text)
-    return DeletionVector(
-        size=size, cardinality=gone, path=_located(table, text), offset=vector.get("offset") or 0
-    )
-
-
-def vector_path(text: str) -> str:
-    """Return the path of a file of deletion vectors that a log names by a folder and an id."""
-    # The last 20 characters are a UUID in Z85, what is before them is a folder.
-    named = uuid.UUID(bytes=base64.b85decode(text[-20:].translate(_FROM_Z85)))
-    return f"{text[:-20]}/deletion_vector_{named}.bin".lstrip("/")
-
-
-_FROM_Z85 = str.maketrans(
-    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
-    "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
-)
 
 
 def _located(table: AnyPath, text: str) -> AnyPath:

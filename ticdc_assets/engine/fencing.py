@@ -87,14 +87,28 @@ class Fence:
         Raises:
             LeaseLostError: the table has a commit of a newer lease.
         """
-        seen = None if table is None else number_in(table)
-        if table is not None and seen is not None and seen > self.number:
+        if table is not None:
+            where = f"{table.table_uri}: version {table.version()}"
+            self.require_newest(table.transaction_version(APP_ID), where)
+        return Transaction(APP_ID, self.version)
+
+    def require_newest(self, seen: int | None, where: str) -> None:
+        """Make sure that no newer lease has written to a table.
+
+        Args:
+            seen: the newest version of the identifier in it, None if it has none.
+            where: the table, for people.
+
+        Raises:
+            LeaseLostError: one has.
+        """
+        number = None if seen is None else seen >> _SHIFT
+        if number is not None and number > self.number:
             raise LeaseLostError(
-                f"{table.table_uri}: version {table.version()} was written under lease {seen}, "
+                f"{where} was written under lease {number}, "
                 f"this run has lease {self.number}: another run took over while this one stood "
                 "still; nothing was committed, sync again"
             )
-        return Transaction(APP_ID, self.version)
 
     def was_passed(self, table: DeltaTable) -> bool:
         """Return whether Spark skipped the commit, because the table has seen a later one."""

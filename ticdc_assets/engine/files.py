@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from ticdc_assets.engine.deletion_vectors import DeletionVector
+from ticdc_assets.engine.delta_protocol import DeletionVector
 from ticdc_assets.storage.paths import AnyPath, below, located
 from ticdc_assets.wire.batch import runs_within
 
@@ -63,6 +63,68 @@ class WrittenFile:
     partition: Mapping[str, str]
     modified_ms: int
     stats: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileLayout:
+    """How rows of a table are written into files.
+
+    Attributes:
+        schema: the columns by the names that they have in files, with the ids of those that have
+            one.
+        bounded: columns whose bounds are kept, by these names.
+        distinct: columns whose values hardly ever repeat.
+    """
+
+    schema: pa.Schema
+    bounded: Sequence[str] = ()
+    distinct: Sequence[str] = ()
+
+    def writer(self, table: AnyPath) -> "FileWriter":
+        """Return what writes one file of a table."""
+        return FileWriter(table, self.schema, bounded=self.bounded, distinct=self.distinct)
+
+    def stored(self, rows: pa.Table) -> pa.Table:
+        """Return rows, whose columns are in order, by the names that they have in files."""
+        return rows.rename_columns(self.schema.names).cast(self.schema)
+
+
+def layout_of(
+    schema: pa.Schema, stored: Mapping[str, tuple[str, int | None]], key: Sequence[str]
+) -> FileLayout:
+    """Return how rows of a mirror or a history are written.
+
+    Args:
+        schema: the columns of the table.
+        stored: for each of them its name in files, and its id in them if it has one.
+        key: the columns of the table's key.
+    """
+    fields: list[pa.Field] = []
+    for item in schema:
+        name, number = stored[item.name]
+        own = None if number is None else {_FIELD_ID: str(number)}
+        fields.append(pa.field(name, item.type, metadata=own))
+    return FileLayout(
+        schema=pa.schema(fields),
+        bounded=[
+            name
+            for item, (name, _) in zip(schema, (stored[item.name] for item in schema), strict=True)
+            if _has_bounds(item.type)
+        ][:_BOUNDED],
+        distinct=[stored[name][0] for name in key if len(key) == 1],
+    )
+
+
+_FIELD_ID = "PARQUET:field_id"
+
+_BOUNDED = 32
+"""Columns whose bounds are kept, as many as Delta keeps them of."""
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    """Return whether the bounds of a type are told exactly by what writes them here."""
+    is_moment = pa.types.is_timestamp(kind) and kind.tz is not None
+    return pa.types.is_integer(kind) or pa.types.is_string(kind) or is_moment
 
 
 class FileWriter:

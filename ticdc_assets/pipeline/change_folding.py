@@ -14,7 +14,7 @@ temporary folder are written, and the same change log gives the same result.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
@@ -25,7 +25,7 @@ from ticdc_assets.changelog.carrying import handover_steps
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.changelog.resolve import casts_after
 from ticdc_assets.engine.executing import Inline, OnSpark, executor
-from ticdc_assets.engine.files import row_groups
+from ticdc_assets.engine.files import FileLayout, row_groups
 from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
@@ -42,7 +42,7 @@ from ticdc_assets.rows.fold_runs import (
     fold_of_pieces,
     run_folds,
 )
-from ticdc_assets.rows.folding import KnownColumns, fold_in_pieces, with_origins
+from ticdc_assets.rows.folding import KnownColumns, fold_in_pieces
 from ticdc_assets.rows.mirror_rows import (
     ArrowMap,
     MirrorLayout,
@@ -50,8 +50,6 @@ from ticdc_assets.rows.mirror_rows import (
     mirror_operations,
     part_operations,
 )
-from ticdc_assets.rows.row_identity import has_exact_key
-from ticdc_assets.rows.row_operations import operation_schema
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.storage.paths import AnyPath
@@ -64,13 +62,10 @@ class _RowsBefore:
     Attributes:
         rows: the rows.
         convert: the function from them to operations.
-        is_settled: whether they are what `convert` would make of them, so that those which no
-            change is about need not be converted.
     """
 
     rows: Rows
     convert: ArrowMap
-    is_settled: bool = False
 
 
 class ChangeFolding(ChangeReader):
@@ -83,10 +78,9 @@ class ChangeFolding(ChangeReader):
         until: int,
         base: MirrorCut | None = None,
         above: int = 0,
-        with_rows: bool = True,
-        for_merge: bool = False,
+        with_keys: bool = False,
         in_pieces: bool = False,
-        table: AnyPath | None = None,
+        table: tuple[AnyPath, FileLayout] | None = None,
         watched: Collection[str] = (),
     ) -> Folded:
         """Fold the mirror's changes.
@@ -96,12 +90,11 @@ class ChangeFolding(ChangeReader):
             until: TSO up to which changes are folded.
             base: the mirror as a cut has it, None to fold all changes there are.
             above: TSO of that cut, above which changes are folded.
-            with_rows: whether to fold the changes over the rows of `base`.
-            for_merge: whether the rows are to be the source of a MERGE.
+            with_keys: whether to fold the changes alone, and give the keys of what changed.
             in_pieces: whether the values are too large to be held, so that the result is to be in
                 pieces.
-            table: folder of the table that files of rows are written for; None if nobody names
-                them.
+            table: folder of the table that files of rows are written for, and how it has them;
+                None if nobody names them.
             watched: keys of operations whose newest whole change is asked for.
         """
         before: list[_RowsBefore] = []
@@ -116,7 +109,7 @@ class ChangeFolding(ChangeReader):
             known = KnownColumns(
                 hidden=frozenset(base.hidden), columns=_columns(base.table_schema, base.rows)
             )
-            if with_rows and base.rows:
+            if base.rows and not with_keys:
                 before.append(self._rows_of_cut(mirror, base, above))
         elif mirror.handover is not None:
             given = self._given(mirror)
@@ -125,14 +118,16 @@ class ChangeFolding(ChangeReader):
                 rows for part, fold in given for rows in self._rows_of_part(mirror, part, fold)
             ]
         if in_pieces:
-            fold = self._in_pieces(mirror, before, above, until, frozenset(watched))
+            fold = self._in_pieces(
+                mirror, before, above, until, frozenset(watched), with_keys=with_keys
+            )
         else:
             fold = self._over(
                 mirror,
                 before,
                 above,
                 until,
-                for_merge=for_merge,
+                with_keys=with_keys,
                 table=table,
                 watched=frozenset(watched),
             )
@@ -145,6 +140,8 @@ class ChangeFolding(ChangeReader):
         above: int,
         until: int,
         watched: frozenset[str],
+        *,
+        with_keys: bool,
     ) -> Folded:
         conversion = change_operations(mirror, self._changefeed.timezone)
 
@@ -153,8 +150,8 @@ class ChangeFolding(ChangeReader):
                 yield from item.convert(item.rows.read())
             yield from conversion(self.change_pieces(mirror, above, until))
 
-        made = fold_in_pieces(operations, mirror.schema)
-        return fold_of_pieces(mirror.schema, made.folded, made.pieces, watched)
+        made = fold_in_pieces(operations, mirror.schema, keeping=not with_keys)
+        return fold_of_pieces(mirror.schema, made.folded, made.pieces, watched, with_keys=with_keys)
 
     def _over(
         self,
@@ -163,28 +160,16 @@ class ChangeFolding(ChangeReader):
         above: int,
         until: int,
         *,
-        for_merge: bool = False,
-        table: AnyPath | None = None,
+        with_keys: bool = False,
+        table: tuple[AnyPath, FileLayout] | None = None,
         watched: frozenset[str] = frozenset(),
     ) -> Folded:
         """Fold the mirror's changes in (above, until] over the rows before."""
         changes = self.changes(mirror, above, until)
-        convert = self._conversion(mirror, above)
         rows = changes.count + sum(item.rows.count for item in before)
         size = changes.size + sum(item.rows.size for item in before)
         runs_on = executor(self._spark, self._paths.base, rows=rows, size=size)
-        settled: pa.Table | None = None
-        # A MERGE reads its source more than once, and from files like that of any size.
-        output = self._output(table, for_merge=True) if for_merge else Output()
-        if isinstance(runs_on, Inline):
-            changes = replace(
-                changes,
-                table=pa.Table.from_batches(list(convert(changes.read())), _operations_of(mirror)),
-            )
-            convert = _as_they_are
-            before, settled = _without_settled(before, changes.table, mirror.schema)
-        elif not for_merge:
-            output = self._output(table, for_merge=False)
+        output = Output() if isinstance(runs_on, Inline) else self._output(table)
         (fold,) = run_folds(
             runs_on,
             changes,
@@ -192,31 +177,22 @@ class ChangeFolding(ChangeReader):
                 MirrorFold(
                     schema=mirror.schema,
                     condition=None,
-                    convert=convert,
+                    convert=self._conversion(mirror, above),
                     before=[(item.rows, item.convert) for item in before],
                     ddl_stamps=_casting_stamps(mirror),
                     watched=watched,
-                    output=output,
+                    output=replace(output, with_keys=with_keys),
                     rows=changes.count,
                     size=changes.size,
                 )
             ],
         )
-        if settled is None:
-            return fold
-        assert fold.rows.table is not None
-        counts = replace(fold.counts, copies=fold.counts.copies + settled.num_rows)
-        there = pa.concat_tables([settled, fold.rows.table])
-        return replace(fold, counts=counts, rows=replace(fold.rows, table=there))
+        return fold
 
-    def _output(self, table: AnyPath | None, *, for_merge: bool) -> Output:
+    def _output(self, table: tuple[AnyPath, FileLayout] | None) -> Output:
         """Return where the files of a fold come."""
-        return Output(
-            folder=self.scratch.folder() if table is None else table,
-            faults=self.scratch.folder(),
-            is_table=table is not None,
-            for_merge=for_merge,
-        )
+        folder, layout = (self.scratch.folder(), None) if table is None else table
+        return Output(folder=folder, faults=self.scratch.folder(), layout=layout)
 
     def _conversion(self, mirror: MirrorPlan, above: int) -> ArrowMap:
         """Return the function from the mirror's changes above a commit ts to operations."""
@@ -259,9 +235,6 @@ class ChangeFolding(ChangeReader):
         return _RowsBefore(
             rows=self._mirror_rows(base, self._paths),
             convert=mirror_operations(base.table_schema, mirror, zone, since_ts),
-            is_settled=not is_touched(mirror, base.table_schema, since_ts)
-            and base.table_schema.columns == mirror.schema.columns
-            and has_exact_key(mirror.schema),
         )
 
     def _mirror_rows(self, cut: MirrorCut, paths: LakePaths, above: int | None = None) -> Rows:
@@ -316,13 +289,13 @@ class ChangeFolding(ChangeReader):
         raise AssertionError("the mirror must come last")
 
     def folded_into_files(
-        self, mirrors: Sequence[tuple[MirrorPlan, int]], *, until: int
+        self, mirrors: Sequence[tuple[MirrorPlan, int, FileLayout]], *, until: int
     ) -> list[Folded]:
         """Fold all changes of mirrors that begin with nothing, and write their rows as files.
 
         Args:
-            mirrors: their plans at `until`, each with how many changes it has, about; each
-                `begins_empty`.
+            mirrors: their plans at `until`, each with how many changes it has, about, and how its
+                table has files; each `begins_empty`.
             until: TSO up to which changes are folded.
 
         Returns:
@@ -331,17 +304,17 @@ class ChangeFolding(ChangeReader):
         log = self.dataset()
         if not self.is_log_portable():
             return []
-        names = columns_in(log, *(mirror for mirror, _ in mirrors))
+        names = columns_in(log, *(mirror for mirror, _, _ in mirrors))
         folds = [
             MirrorFold(
                 schema=mirror.schema,
                 condition=self.condition_of(mirror, 0, until),
                 convert=self._conversion(mirror, 0),
                 ddl_stamps=_casting_stamps(mirror),
-                output=self._output(self._paths.mirror(mirror.mirror_id), for_merge=False),
+                output=self._output((self._paths.mirror(mirror.mirror_id), layout)),
                 rows=rows,
             )
-            for mirror, rows in mirrors
+            for mirror, rows, layout in mirrors
         ]
         condition = reduce(or_, (fold.condition for fold in folds))
         changes = Rows(
@@ -350,7 +323,7 @@ class ChangeFolding(ChangeReader):
             stored=tuple(names),
             large=IMAGES,
             condition=condition,
-            count=sum(rows for _, rows in mirrors),
+            count=sum(rows for _, rows, _ in mirrors),
         )
         runs_on = OnSpark(self._spark, self._paths.base)
         return run_folds(runs_on, changes, folds)
@@ -358,15 +331,6 @@ class ChangeFolding(ChangeReader):
     def begins_empty(self, mirror: MirrorPlan) -> bool:
         """Return whether a mirror is made of its changes in the change log alone."""
         return mirror.handover is None and self.start(mirror) is None
-
-
-def _operations_of(mirror: MirrorPlan) -> pa.Schema:
-    operations = operation_schema(mirror.schema)
-    return operations if mirror.schema.handle_key else with_origins(operations)
-
-
-def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
 
 
 def _casting_stamps(mirror: MirrorPlan) -> list[int]:
@@ -424,34 +388,6 @@ def hidden_columns(mirror: MirrorPlan, folded: Folded) -> list[str]:
         # A mirror that had rows knows its columns: only those that are new may join.
         hidden = (hidden & never) | (never - folded.before.columns)
     return sorted(hidden & {column.name for column in mirror.schema.columns})
-
-
-def _without_settled(
-    before: Sequence[_RowsBefore], operations: pa.Table, schema: TableSchema
-) -> tuple[list[_RowsBefore], pa.Table | None]:
-    """Leave out rows that no operation is about and that stay as they are; return these too."""
-    left: list[_RowsBefore] = []
-    settled: pa.Table | None = None
-    for item in before:
-        if item.is_settled and item.rows.table is not None:
-            touched, settled = _touched_rows(item.rows.table, operations, schema)
-            item = replace(item, rows=Rows.here(touched))
-        left.append(item)
-    return left, settled
-
-
-def _touched_rows(
-    rows: pa.Table, operations: pa.Table, schema: TableSchema
-) -> tuple[pa.Table, pa.Table]:
-    """Divide a mirror's rows into those that operations are about and the others."""
-    names = [column.name for column in schema.columns]
-    places = [f"c{names.index(name)}" for name in schema.handle_key]
-    about = set(zip(*(operations[place].to_pylist() for place in places), strict=True))
-    keys = zip(*(rows[name].to_pylist() for name in schema.handle_key), strict=True)
-    found = [key in about for key in keys]
-    others = rows.filter(pa.array([not one for one in found], pa.bool_()))
-    layout = MirrorLayout(schema=schema)
-    return rows.filter(pa.array(found, pa.bool_())), others.select(layout.names).cast(layout.arrow)
 
 
 def is_touched(mirror: MirrorPlan, base: TableSchema, since_ts: int) -> bool:

@@ -20,7 +20,7 @@ from ticdc_assets.changelog.history_changes import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.executing import Inline, executor
-from ticdc_assets.engine.files import WrittenFile
+from ticdc_assets.engine.files import FileLayout, WrittenFile
 from ticdc_assets.engine.frames import Frame, quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import Scratch
@@ -49,6 +49,7 @@ from ticdc_assets.rows.rows_of_work import (
     kept_rows,
 )
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.storage.paths import AnyPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,14 @@ class HistoryFolding:
         self._changes = changes
         self._only_key = None if only_key is None else "=" + only_key
 
-    def folded(self, plan: MirrorPlan, *, until: int, base: HistoryBase | None = None) -> Versions:
+    def folded(
+        self,
+        plan: MirrorPlan,
+        *,
+        until: int,
+        base: HistoryBase | None = None,
+        table: tuple[AnyPath, FileLayout] | None = None,
+    ) -> Versions:
         """Return the versions up to a cut.
 
         What came before each plan is folded before it; a table may have begun anew many times.
@@ -131,6 +139,8 @@ class HistoryFolding:
             plan: the table's plan at the cut.
             until: TSO of the cut.
             base: the history to go on from, None to fold all changes there are.
+            table: folder of the table that the versions are written for, and how it has files; then
+                they have the columns of `HistoryLayout`, and nothing but versions is among them.
         """
         folded: dict[int, Versions] = {}
         for item in _past_first(plan, base):
@@ -154,7 +164,9 @@ class HistoryFolding:
                     (folded[id(source)].rows.rows(), passage)
                     for source, passage in self._passages(item)
                 ]
-            folded[id(item)] = self._over(item, sources, above, ends_at, only_key)
+            folded[id(item)] = self._over(
+                item, sources, above, ends_at, only_key, table if item is plan else None
+            )
         return folded[id(plan)]
 
     def _passages(self, plan: MirrorPlan) -> Iterator[tuple[MirrorPlan, Passage]]:
@@ -233,6 +245,7 @@ class HistoryFolding:
         above: int,
         until: int,
         only_key: str | None,
+        table: tuple[AnyPath, FileLayout] | None,
     ) -> Versions:
         """Fold the plan's changes in (above, until] behind the versions of `sources`."""
         changes = self._changes.changes(plan, above, until)
@@ -248,6 +261,7 @@ class HistoryFolding:
                     (rows, passage.operations(only_key), passage.keeps_ended and only_key is None)
                     for rows, passage in sources
                 ],
+                table=table,
             ),
             changes,
         )
@@ -283,12 +297,14 @@ class HistoryFold:
         before: versions that changes are folded behind, each with the function from them to
             operations, and whether those that have ended stay as they are.
         heads: as of `fold_versions`.
+        table: as of `HistoryFolding.folded`.
     """
 
     schema: TableSchema
     convert: ArrowMap
     before: Sequence[tuple[Rows, ArrowMap, bool]] = ()
     heads: bool = False
+    table: tuple[AnyPath, FileLayout] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,6 +313,12 @@ class _Part:
     begun: int
     heads: int
     unread: int
+
+
+def begun_versions(rows: pa.Table, layout: HistoryLayout) -> pa.Table:
+    """Return of folded rows what are versions, as a history has them."""
+    begun = rows.filter(ds.field("valid_from").is_valid())
+    return begun.select(layout.places).rename_columns(layout.names)
 
 
 _ORDER = ("key", *SEQUENCE_FIELDS)
@@ -317,7 +339,10 @@ def run_history(
     count = changes.count + sum(rows.count for rows, _, _ in history.before)
     size = changes.size + sum(rows.size for rows, _, _ in history.before)
     runs_on = executor(spark, paths.base, rows=count, size=size)
-    folder = None if isinstance(runs_on, Inline) else scratch.folder()
+    layout = HistoryLayout(schema=history.schema)
+    folder, files = history.table or (scratch.folder(), None)
+    if isinstance(runs_on, Inline):
+        folder = None
     buckets = buckets_for(count, size, runs_on.workers)
     keyed = bool(history.schema.handle_key)
     operations_schema = history_operation_schema(history.schema)
@@ -356,8 +381,10 @@ def run_history(
             rows = pa.Table.from_batches(fold(operations.to_batches()), versions)
         begun = rows.num_rows - rows["valid_from"].null_count
         heads = rows.filter(ds.field("valid_from").is_null() & ds.field("is_head")).num_rows
+        if history.table is not None:
+            rows = begun_versions(rows, layout)
         yield _Part(
-            rows=kept(rows, folder),
+            rows=kept(rows, folder, files),
             begun=begun,
             heads=heads,
             unread=rows.num_rows - begun - heads,
@@ -373,8 +400,12 @@ def run_history(
         tasks=max(buckets, runs_on.workers),
         buckets=2 * buckets,
     )
+    target = (
+        versions if history.table is None else begun_versions(versions.empty_table(), layout).schema
+    )
+    stored = target.names if files is None else files.schema.names
     return Versions(
-        rows=kept_rows([part.rows for part in found], versions, versions.names, folder),
+        rows=kept_rows([part.rows for part in found], target, stored, folder),
         begun=sum(part.begun for part in found),
         heads=sum(part.heads for part in found),
         unread=sum(part.unread for part in found),

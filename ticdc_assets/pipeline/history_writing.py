@@ -7,35 +7,34 @@ the mirror's version (`MirrorCut.history_version`), so both are published togeth
 How a history is made, cheapest first:
 
 - carried: nothing changed.
-- merge: the changes since the last cut give, for each changed key, its new versions and the end of
-  the current one; one MERGE appends the new versions and closes the current one. No other row is
-  touched.
+- change: the changes since the last cut give, for each changed key, its new versions and the end of
+  the current one. The current versions of these keys are found in the files, and written again with
+  their end (`table_writing`). No other row is touched.
 - overwrite: the versions of the last cut go through the DDL since (schema steps, TRUNCATE,
-  partition DDL), the changes are folded after them, and the table is overwritten. This is used for
-  DDL that touches rows, for a small history and for a table without a key.
+  partition DDL), the changes are folded after them, and all rows are new. This is used for DDL that
+  touches rows, and for a table without a key.
 - fold: the same from all changes in the change log, for a history that is new or whose past changed
   (`MirrorPlan.past_digest`, late rows).
 
 Why running it again is safe: each way is one Delta commit, made from the version that the last
-published cut names. Versions of a killed run are not read, and are undone before a MERGE.
+published cut names. Versions of a killed run are taken back by it.
 
 Not here: histories of dropped tables. The last cut that had such a table names its history.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-from delta.tables import DeltaTable
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.commits import reached, same_rows_at
-from ticdc_assets.engine.frames import quoted
+from ticdc_assets.engine.commits import same_rows_at
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import functions
-from ticdc_assets.engine.spark_commits import SparkCommit, alter, take_back
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.cuts import LAYOUT
 from ticdc_assets.pipeline.history import (
@@ -43,31 +42,20 @@ from ticdc_assets.pipeline.history import (
     HistoryFold,
     HistoryFolding,
     Versions,
+    begun_versions,
     goes_on_from,
     run_history,
 )
-from ticdc_assets.pipeline.in_place import rescued_renamed
-from ticdc_assets.pipeline.merging import marked, same_row
-from ticdc_assets.pipeline.overwriting import (
-    PORTABLE_ROWS,
-    fits_merge,
-    give_features,
-    overwrite,
-    overwrite_by_files,
-    stays_portable,
-    written,
-)
+from ticdc_assets.pipeline.table_writing import TableWriter
 from ticdc_assets.pipeline.truncation_points import read_truncation_point
 from ticdc_assets.pipeline.versions import (
     former_rescued,
 )
-from ticdc_assets.rows.history_layout import HistoryLayout
+from ticdc_assets.rows.finding import keys_of
+from ticdc_assets.rows.history_layout import HistoryLayout, version_schema
 from ticdc_assets.rows.history_operations import Passage, history_operations
-from ticdc_assets.rows.mirror_rows import PARTIAL
-from ticdc_assets.storage.paths import AnyPath
-
-SMALL_HISTORY_ROWS = PORTABLE_ROWS
-"""Versions up to which a history is overwritten whole: that costs less than a MERGE."""
+from ticdc_assets.rows.mirror_rows import MirrorLayout, marked
+from ticdc_assets.rows.row_identity import may_be_rescued
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,41 +122,37 @@ class HistoryWriter:
         """
         if base is None:
             return self._overwrite(plan, self._kept_base(plan), published)
+        path = self._paths.history(plan.mirror_id)
+        former = self._former_rescued(base)
         touched = self._is_touched(plan, base)
-        if not changed and not touched:
+        if not changed and not touched and former is None:
             # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
-            path = self._paths.history(plan.mirror_id)
             same = same_rows_at(path, base.version)
-            if same is not None and self._former_rescued(base) is not None:
-                by_rows = self._is_small(plan, base) or not self._takes_merge(plan, base)
-                same = None if by_rows else self._renamed(base, path, same)
-            if same is None:
-                return self._overwrite(plan, base, published)
-            return MadeHistory(
-                version=same,
-                rows=base.rows,
-                unread=base.cut.history_unread or 0,
-                digest=plan.past_digest,
-                since=self._since(base),
-            )
-        if touched or self._is_small(plan, base) or not self._takes_merge(plan, base):
+            if same is not None:
+                return self._made(plan, base, version=same, rows=base.rows, unread=0)
+        if touched or not plan.schema.handle_key:
             return self._overwrite(plan, base, published)
-        return self._merge(plan, base)
+        writer = self._writer(plan, published)
+        writer.begin(base.version)
+        if former is not None:
+            if not writer.takes_features(base.rows):
+                return self._overwrite(plan, base, published)
+            layout = HistoryLayout(schema=plan.schema)
+            writer.alter({name: name for name in layout.names} | {layout.rescued: former})
+        return self._change(plan, base, writer)
 
-    def _is_small(self, plan: MirrorPlan, base: HistoryBase) -> bool:
-        """Whether a history is overwritten whole when row changes come."""
-        return not plan.schema.handle_key or base.rows <= SMALL_HISTORY_ROWS
-
-    def _is_portable(self, plan: MirrorPlan) -> bool:
-        """Whether a history stays a portable table, however large it is."""
-        wanted = self._changefeed.readers.portable.includes(plan.database, plan.table)
-        return wanted and stays_portable(self._paths.history(plan.mirror_id))
-
-    def _takes_merge(self, plan: MirrorPlan, base: HistoryBase) -> bool:
-        """Whether Spark can merge into a history as it is to stay."""
-        return not self._is_portable(plan) or (
-            fits_merge(HistoryLayout(schema=plan.schema).names)
-            and self._former_rescued(base) is None
+    def _writer(self, plan: MirrorPlan, published: int | None) -> TableWriter:
+        layout = HistoryLayout(schema=plan.schema)
+        return TableWriter(
+            self._spark,
+            self._paths.history(plan.mirror_id),
+            begun_versions(version_schema(plan.schema).empty_table(), layout).schema,
+            key=plan.schema.handle_key,
+            rescued=layout.rescued,
+            told=f"the history of {joined_name(*plan.name)}",
+            retention=self._changefeed.retention,
+            portable=self._changefeed.readers.portable.includes(plan.database, plan.table),
+            published=published,
         )
 
     def _former_rescued(self, base: HistoryBase) -> str | None:
@@ -177,19 +161,6 @@ class HistoryWriter:
             return None
         path = self._paths.history(base.cut.mirror_id)
         return former_rescued(path, base.version, base.cut.table_schema)
-
-    def _renamed(self, base: HistoryBase, path: AnyPath, begin: int) -> int | None:
-        """Give the column of rescued data its name of today, if it has another.
-
-        Returns:
-            The version that has it, with the rows of `begin`; None if others changed rows.
-        """
-        former = self._former_rescued(base)
-        if former is None:
-            return begin
-        give_features(self._spark, path)
-        alter(self._spark, path, [rescued_renamed(former, base.cut.table_schema)])
-        return reached(path, begin, None)
 
     def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
         """Return what the change log is to be folded behind, where it was truncated."""
@@ -218,105 +189,53 @@ class HistoryWriter:
     def _overwrite(
         self, plan: MirrorPlan, base: HistoryBase | None, published: int | None
     ) -> MadeHistory:
-        layout = HistoryLayout(schema=plan.schema)
-        versions = self._folding.folded(plan, until=self._tso, base=base)
-        path, portable = self._paths.history(plan.mirror_id), self._is_portable(plan)
-
-        def chosen(rows: pa.Table) -> pa.Table:
-            begun = rows.filter(ds.field("valid_from").is_valid())
-            return begun.select(layout.places).rename_columns(layout.names)
-
-        schema = chosen(versions.rows.schema.empty_table()).schema
-        if versions.rows.table is not None:
-            rows = chosen(versions.rows.table)
-        elif portable:
-            version = overwrite_by_files(
-                lambda: written(map(chosen, versions.rows.tables()), schema, path),
-                schema,
-                path,
-                self._changefeed.retention,
-                metadata=self._metadata(plan),
-                published=published,
-            )
-            return self._overwritten(plan, versions, base, version)
-        else:
-            frame = versions.rows.frame(self._spark).where("valid_from is not null")
-            rows = frame.select(*layout.places).toDF(*layout.names)
-        version = overwrite(
-            self._spark,
-            rows,
-            path,
-            self._changefeed.retention,
-            metadata=self._metadata(plan),
-            published=published,
-            portable=portable,
+        writer = self._writer(plan, published)
+        table = self._paths.history(plan.mirror_id), writer.begin_anew()
+        versions = self._folding.folded(plan, until=self._tso, base=base, table=table)
+        rows = versions.rows.table
+        version = writer.replace(
+            () if rows is None else (rows,), versions.rows.files, self._metadata(plan)
         )
-        return self._overwritten(plan, versions, base, version)
+        return self._made(plan, base, version=version, rows=versions.begun, unread=versions.unread)
 
-    def _overwritten(
-        self, plan: MirrorPlan, versions: Versions, base: HistoryBase | None, version: int
+    def _made(
+        self, plan: MirrorPlan, base: HistoryBase | None, *, version: int, rows: int, unread: int
     ) -> MadeHistory:
         return MadeHistory(
             version=version,
-            rows=versions.begun,
-            unread=versions.unread + ((base.cut.history_unread or 0) if base else 0),
+            rows=rows,
+            unread=unread + ((base.cut.history_unread or 0) if base else 0),
             digest=plan.past_digest,
             since=self._since(base),
         )
 
-    def _merge(self, plan: MirrorPlan, base: HistoryBase) -> MadeHistory:
-        """Append the versions that began since the last cut, and end those that they follow."""
-        F = functions(self._spark)
-        path = self._paths.history(plan.mirror_id)
-        begin = same_rows_at(path, base.version)
-        if begin is None:
-            # What a killed run committed and did not publish, or a foreign writer changed.
-            begin = take_back(self._spark, path, base.version)
-        if not self._is_portable(plan):
-            give_features(self._spark, path)
-        if self._renamed(base, path, begin) is None:
-            return self._overwrite(plan, base, base.version)
-        own = SparkCommit(self._spark, path, self._metadata(plan))
-        table = DeltaTable.forPath(own.session(), str(path))
+    def _change(self, plan: MirrorPlan, base: HistoryBase, writer: TableWriter) -> MadeHistory:
+        """Add the versions that began since the last cut, and end those that they follow."""
         layout = HistoryLayout(schema=plan.schema)
-        heads = self._heads(plan, base.tso)
-        source = heads.rows.frame(self._spark)
-        names = dict(zip(layout.names, layout.places, strict=True))
-        values: dict[str, str | Column] = {
-            quoted(name): F.col(f"s.{place}") for name, place in names.items()
-        }
-        rescued = quoted(layout.rescued)
-        mark = F.create_map(F.lit(PARTIAL), F.col("s.partial_ts"))
-        ends: dict[str, str | Column] = {
-            quoted(layout.valid_to): F.col("s.valid_to"),
-            quoted(layout.ended_by): F.col("s.ended_by"),
-            rescued: F.when(
-                F.col("s.partial_ts").isNotNull(), marked(self._spark, plan.schema, mark)
-            ).otherwise(F.col(f"t.{rescued}")),
-        }
-        # The current version of the row whose head it is.
-        is_current = F.col("s.is_head") & F.col(f"t.{quoted(layout.valid_to)}").isNull()
-        places = {name: f"s.{place}" for name, place in names.items()}
-        (
-            table.alias("t")
-            .merge(source.alias("s"), is_current & same_row(self._spark, plan.schema, places))
-            .whenMatchedUpdate(set=ends)
-            .whenNotMatchedInsert(condition="s.valid_from is not null", values=values)
-            .execute()
+        versions = self._heads(plan, base.tso)
+        heads = _heads_in(versions)
+        keys = keys_of(
+            heads.select(layout.places).rename_columns(layout.names),
+            plan.schema.handle_key,
+            {column.name for column in plan.schema.columns if may_be_rescued(column)},
+            layout.rescued,
         )
-        made = own.find()
-        version = reached(path, begin, made)
-        if version is None:
-            # Others changed rows in between: what they were at the last cut is what counts.
-            return self._overwrite(plan, base, base.version)
-        inserted = 0 if made is None else made.metrics.get("numTargetRowsInserted", 0)
-        return MadeHistory(
-            version=version,
-            rows=base.rows + inserted,
-            unread=(base.cut.history_unread or 0) + heads.unread,
-            digest=plan.past_digest,
-            since=self._since(base),
-        )
+        found = writer.find(keys, count=heads.num_rows, current=layout.valid_to)
+        is_there = found.counts > 0
+        # Where there is no such version, a head that began is one by itself.
+        alone = heads.filter(pa.array(~is_there))
+        begun = begun_versions(alone, layout)
+
+        def rows() -> Iterator[pa.Table]:
+            for current, numbers in found.rows(is_there, writer):
+                yield _ended(current, heads.take(pa.array(numbers)), layout)
+            yield begun
+            for table in versions.rows.tables():
+                yield begun_versions(table.filter(~ds.field("is_head")), layout)
+
+        version = writer.change(found, rows(), (), self._metadata(plan))
+        new = versions.begun - heads.num_rows + heads["valid_from"].null_count + begun.num_rows
+        return self._made(plan, base, version=version, rows=base.rows + new, unread=versions.unread)
 
     def _heads(self, plan: MirrorPlan, above: int) -> Versions:
         """Return the versions since a cut, and what becomes of those that were current at it."""
@@ -331,3 +250,28 @@ class HistoryWriter:
 
     def _metadata(self, plan: MirrorPlan) -> dict[str, object]:
         return {"tso": self._tso, "database": plan.database, "table": plan.table}
+
+
+def _heads_in(versions: Versions) -> pa.Table:
+    """Return what becomes of versions that are in the table already, one row a key."""
+    found = [table.filter(ds.field("is_head")) for table in versions.rows.tables()]
+    return pa.concat_tables([versions.rows.schema.empty_table(), *found]).combine_chunks()
+
+
+def _ended(current: pa.Table, heads: pa.Table, layout: HistoryLayout) -> pa.Table:
+    """Return current versions with the end, or the mark, that their heads give them."""
+    for name, place in ((layout.valid_to, "valid_to"), (layout.ended_by, "ended_by")):
+        number = current.schema.get_field_index(name)
+        current = current.set_column(number, current.schema.field(number), heads[place])
+    marks = heads["partial_ts"].to_pylist()
+    if not any(marks):
+        return current
+    is_marked = np.array([mark is not None for mark in marks])
+    rows = current.filter(pa.array(is_marked))
+    mirror = MirrorLayout(schema=layout.schema)
+    return pa.concat_tables(
+        [
+            current.filter(pa.array(~is_marked)),
+            marked(rows, mirror, [mark for mark in marks if mark is not None]),
+        ]
+    )

@@ -1,28 +1,21 @@
 """Schema changes of a mirror that write no rows: renames, drops, widening, new NULL columns.
 
-In: the schema of a mirror's table and the steps to the schema at the cut. Out: the ALTER TABLE
-statements for these steps, or None if rows change (a default that is not NULL, a cast that changes
-text, a type that Delta does not widen); such a mirror is rewritten.
-
-With column mapping, names and dropped columns are metadata, and with type widening, types are too;
-both are on from a mirror's first version. Each statement is a separate Delta commit. A run killed
-between two of them leaves versions that no cut names, and the next run first restores the published
-version, so running it again is safe.
+In: the schema of a mirror's table and the steps to the schema at the cut. Out: for each column of
+the latter the column that it was, or None if rows change (a default that is not NULL, a cast that
+changes text, a type that Delta does not widen); then all rows are written anew.
 
 Rescued data is stored by column name, so a renamed or dropped column must have no entry in it: the
-caller first checks the entries of `Alterations.rescued`.
+caller first checks the entries of `Alterations.rescued`. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import pyarrow as pa
 
-from ticdc_assets.engine.frames import quoted
 from ticdc_assets.mysql_types import arrow_type
 from ticdc_assets.registry.evolution import SchemaStep, added_value
-from ticdc_assets.rows.mirror_rows import MirrorLayout, spark_type_name
+from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.row_identity import may_be_rescued
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values import cast_is_identity
@@ -38,15 +31,17 @@ _WIDER: dict[pa.DataType, frozenset[pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alterations:
-    """How a table's metadata comes from one schema to another.
+    """How a table's columns come from one schema to another.
 
     Attributes:
-        clauses: what follows ALTER TABLE, in order.
+        origin: for each column of the mirror afterwards the one that it was, None if it is new.
         rescued: columns of the old schema that must have no entry in the rescued data.
+        needs_features: whether Delta needs features for it that not every reader has.
     """
 
-    clauses: tuple[str, ...]
+    origin: Mapping[str, str | None]
     rescued: tuple[str, ...]
+    needs_features: bool
 
 
 def alterations(
@@ -68,30 +63,20 @@ def alterations(
         return None
     columns = {column.name: column for column in base.columns}
     kept = {source: name for name, source in origin.items() if source is not None}
-    clauses = [f"DROP COLUMN {quoted(name)}" for name in columns if name not in kept]
-    clauses += _renames({old: new for old, new in kept.items() if old != new}, set(columns))
-    rescued = [name for name in columns if kept.get(name) != name]
+    is_widened = False
     for column in final.columns:
         source = origin[column.name]
-        if source is None:
-            continue
-        before, after = arrow_type(columns[source]), arrow_type(column)
-        if before == after:
-            continue
-        if after not in _WIDER.get(before, ()):
-            return None
-        clauses.append(f"ALTER COLUMN {quoted(column.name)} TYPE {spark_type_name(column).upper()}")
-    present = [kept[name] for name in columns if name in kept]
-    clauses += _placements(final, origin, present)
+        before = None if source is None else arrow_type(columns[source])
+        if before is not None and before != (after := arrow_type(column)):
+            if after not in _WIDER.get(before, ()):
+                return None
+            is_widened = True
+    moved = [name for name in columns if kept.get(name) != name]
     return Alterations(
-        clauses=tuple(clauses),
-        rescued=tuple(name for name in rescued if may_be_rescued(columns[name])),
+        origin={**origin, new.commit_ts: old.commit_ts, new.rescued: old.rescued},
+        rescued=tuple(name for name in moved if may_be_rescued(columns[name])),
+        needs_features=is_widened or bool(moved),
     )
-
-
-def rescued_renamed(former: str, schema: TableSchema) -> str:
-    """Return the clause that gives the column of rescued data its name of today."""
-    return f"RENAME COLUMN {quoted(former)} TO {quoted(MirrorLayout(schema=schema).rescued)}"
 
 
 def _origins(
@@ -112,30 +97,3 @@ def _origins(
                 return None
         origin = found
     return origin
-
-
-def _renames(renames: dict[str, str], taken: set[str]) -> list[str]:
-    """Return the renames, by way of names that nobody has: so swaps and changes of case work."""
-    free = (name for number in count() if (name := f"__renamed_{number}") not in taken)
-    through = [(old, next(free), new) for old, new in renames.items()]
-    return [
-        *(f"RENAME COLUMN {quoted(old)} TO {quoted(name)}" for old, name, _ in through),
-        *(f"RENAME COLUMN {quoted(name)} TO {quoted(new)}" for _, name, new in through),
-    ]
-
-
-def _placements(final: TableSchema, origin: dict[str, str | None], present: list[str]) -> list[str]:
-    """Return what adds the new columns and brings all into their order, from `present`."""
-    clauses: list[str] = []
-    order = list(present)
-    for number, column in enumerate(final.columns):
-        name = column.name
-        place = "FIRST" if number == 0 else f"AFTER {quoted(final.columns[number - 1].name)}"
-        if origin[name] is None:
-            clauses.append(f"ADD COLUMN {quoted(name)} {spark_type_name(column).upper()} {place}")
-            order.insert(number, name)
-        elif order[number] != name:
-            clauses.append(f"ALTER COLUMN {quoted(name)} {place}")
-            order.remove(name)
-            order.insert(number, name)
-    return clauses

@@ -1,34 +1,30 @@
-"""Making one mirror at a cut: carried, altered, merged, rewritten or folded.
+"""Making one mirror at a cut: carried, altered, changed, rewritten or folded.
 
 In: a mirror's plan, the mirror at the last cut, and the change log. Out: the Delta version for the
 cut to name, and its figures. `mirrors` explains each way; this module chooses the cheapest possible
-one.
+one, and `table_writing` writes it.
 
 Why running it again is safe: each way is one Delta commit, made from the version that the newest
-published cut names. Later versions, by a killed run or another writer, are undone first.
+published cut names. Later versions, by a killed run or another writer, are taken back by it.
 """
 
-import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from delta.tables import DeltaTable
-from pyspark.sql import Column, SparkSession
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import (
     MirrorPlan,
     Plan,
 )
 from ticdc_assets.config import Changefeed
-from ticdc_assets.config.spark import MERGING
-from ticdc_assets.engine.commits import reached, same_rows_at
+from ticdc_assets.engine.commits import same_rows_at
 from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.executing import INLINE_ROWS
-from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import functions
-from ticdc_assets.engine.spark_commits import SparkCommit, alter, take_back
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_folding import (
@@ -44,30 +40,16 @@ from ticdc_assets.pipeline.cuts import (
 )
 from ticdc_assets.pipeline.history import HistoryBase
 from ticdc_assets.pipeline.history_writing import HistoryWriter, MadeHistory
-from ticdc_assets.pipeline.in_place import alterations, rescued_renamed
-from ticdc_assets.pipeline.merging import marked, same_row
+from ticdc_assets.pipeline.in_place import Alterations, alterations
 from ticdc_assets.pipeline.misfits import Doubts, Misfits
-from ticdc_assets.pipeline.overwriting import (
-    PORTABLE_ROWS,
-    fits_merge,
-    give_features,
-    overwrite,
-    overwrite_by_files,
-    stays_portable,
-    undisturbed,
-    written,
-)
+from ticdc_assets.pipeline.table_writing import FoundKeys, TableWriter, undisturbed
 from ticdc_assets.pipeline.validity import Knowledge
-from ticdc_assets.pipeline.versions import former_rescued, is_portable_mirror, mirror_in_spark
+from ticdc_assets.pipeline.versions import former_rescued, mirror_rescued
 from ticdc_assets.progress import tell
-from ticdc_assets.rows.fold_runs import Folded
-from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout
-from ticdc_assets.storage.paths import AnyPath
-
-_LOGGER = logging.getLogger(__name__)
-
-SMALL_MIRROR_ROWS = PORTABLE_ROWS
-"""Rows up to which a mirror is rewritten whole: that costs less than a MERGE."""
+from ticdc_assets.rows.finding import keys_of
+from ticdc_assets.rows.fold_runs import ChangedKeys, Folded
+from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, marked
+from ticdc_assets.rows.row_identity import may_be_rescued
 
 LARGE_BYTES = 64 << 20
 """Bytes of large images (`totals.LARGE_ROW_BYTES`) from which on a mirror is made in pieces."""
@@ -81,7 +63,7 @@ class Mode(StrEnum):
 
     CARRIED = "carried"
     ALTER = "alter"
-    MERGE = "merge"
+    CHANGE = "change"
     REWRITE = "rewrite"
     FOLD = "fold"
 
@@ -175,94 +157,65 @@ class MirrorMaker:
         assert self._last is not None
         # Of a killed run what it committed and did not publish, and what other writers changed.
         same = same_rows_at(self._paths.mirror(mirror.mirror_id), before.version)
-        is_ahead = same is None
+        former = self._former_rescued(before)
+        is_touched_now = former is not None or is_touched(
+            mirror, before.table_schema, self._last.tso
+        )
+        changed = self._known.has_changes(mirror, self._last.tso, self._tso)
         if same is not None:
             # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
             before = replace(before, version=same)
-        touched = (
-            is_touched(mirror, before.table_schema, self._last.tso)
-            or self._former_rescued(before) is not None
-        )
-        changed = self._known.has_changes(mirror, self._last.tso, self._tso)
-        if not changed and not touched and not is_ahead:
-            return self._carried(before)
-        if not mirror.schema.handle_key or before.rows <= SMALL_MIRROR_ROWS:
-            return self._overwrite(mirror, before, Mode.REWRITE)
-        if is_ahead and is_portable_mirror(self._paths, before):
-            # Spark, which has begun to change it since, cannot take every portable table back.
-            return self._overwrite(mirror, before, Mode.REWRITE)
-        if is_ahead:
-            before = self._taken_back(mirror, before)
-        if not changed and not touched:
-            return self._carried(before)
-        if self._is_large(mirror) and self._changes.has_more_bytes(
-            mirror, self._last.tso, self._tso, than=LARGE_BYTES
-        ):
-            return self._overwrite(mirror, before, Mode.REWRITE)
-        if self._is_portable(mirror):
-            if touched or not fits_merge(MirrorLayout(schema=mirror.schema).names):
+            if not changed and not is_touched_now:
+                return self._carried(before)
+        writer = self._writer(mirror, before.version)
+        writer.begin(before.version)
+        found = None
+        if is_touched_now:
+            found = self._alterations(mirror, before, former)
+            if found is None or (found.needs_features and not writer.takes_features(before.rows)):
                 return self._overwrite(mirror, before, Mode.REWRITE)
-        else:
-            give_features(self._spark, self._paths.mirror(mirror.mirror_id))
-            if touched and not self._altered(mirror, before):
-                return self._overwrite(mirror, before, Mode.REWRITE)
-        # If somebody else changed rows in between, what they were at the last cut is what counts.
-        merged = self._merge(mirror, before)
-        return merged or self._overwrite(mirror, before, Mode.REWRITE)
+        if changed and not mirror.schema.handle_key and self._known.count(mirror) > INLINE_ROWS:
+            # Copies of a row are counted where all of its changes are: in this process.
+            return self._overwrite(mirror, before, Mode.REWRITE)
+        return self._change(mirror, before, writer, found, changed=changed)
 
-    def _is_portable(self, mirror: MirrorPlan) -> bool:
-        """Whether a mirror stays a portable table, however large it is."""
-        if not self._changefeed.readers.portable.includes(mirror.database, mirror.table):
-            return False
-        path = self._paths.mirror(mirror.mirror_id)
-        if stays_portable(path):
-            return True
-        _LOGGER.warning(
-            "%s.%s had Delta features that not every reader supports before it was configured as "
-            "portable, and keeps them",
-            mirror.database,
-            mirror.table,
+    def _writer(self, mirror: MirrorPlan, published: int | None) -> TableWriter:
+        layout = MirrorLayout(schema=mirror.schema)
+        return TableWriter(
+            self._spark,
+            self._paths.mirror(mirror.mirror_id),
+            layout.arrow,
+            key=mirror.schema.handle_key,
+            rescued=layout.rescued,
+            told=joined_name(*mirror.name),
+            retention=self._changefeed.retention,
+            portable=self._changefeed.readers.portable.includes(mirror.database, mirror.table),
+            published=published,
         )
-        return False
 
-    def _altered(self, mirror: MirrorPlan, before: MirrorCut) -> bool:
-        """Take the table to the schema at the cut without touching its rows, if that is enough."""
+    def _alterations(
+        self, mirror: MirrorPlan, before: MirrorCut, former: str | None
+    ) -> Alterations | None:
+        """Return how the columns come to the schema at the cut, None if rows change with them."""
         assert self._last is not None
         if is_removed_from(mirror, self._last.tso):
-            return False
+            return None
         schema, zone = before.table_schema, self._changefeed.timezone
-        steps = mirror.steps_since(schema.version)
-        changes = alterations(schema, mirror.schema, steps, zone)
-        if changes is None:
-            return False
-        if changes.rescued:
-            F = functions(self._spark)
-            rescued = F.col(quoted(MirrorLayout(schema=schema).rescued))
-            entries = F.array_intersect(F.map_keys(rescued), F.lit(list(changes.rescued)))
-            rows = mirror_in_spark(self._spark, self._paths, before)
-            if not rows.where(F.size(entries) > 0).isEmpty():
-                return False
-        former = self._former_rescued(before)
+        found = alterations(schema, mirror.schema, mirror.steps_since(schema.version), zone)
+        if found is None:
+            return None
+        if found.rescued and mirror_rescued(self._paths, before, found.rescued):
+            return None
         if former is not None:
-            rename = rescued_renamed(former, schema)
-            changes = replace(changes, clauses=(rename, *changes.clauses))
-        alter(self._spark, self._paths.mirror(mirror.mirror_id), changes.clauses)
-        table = self._spark.read.format("delta").load(str(self._paths.mirror(mirror.mirror_id)))
-        return table.columns == MirrorLayout(schema=mirror.schema).names
+            rescued = MirrorLayout(schema=mirror.schema).rescued
+            found = replace(found, origin={**found.origin, rescued: former}, needs_features=True)
+        return found
 
     def _former_rescued(self, before: MirrorCut) -> str | None:
         """Return the former name of the column of rescued data, None if it has today's."""
         if self._last is None or self._last.layout == LAYOUT:
             return None
         return former_rescued(before.path(self._paths), before.version, before.table_schema)
-
-    def _taken_back(self, mirror: MirrorPlan, before: MirrorCut) -> MirrorCut:
-        """Make the mirror's newest version what the last cut has, and return it as it is then.
-
-        The restored version has the content of the published one under a number of its own.
-        """
-        path = self._paths.mirror(mirror.mirror_id)
-        return replace(before, version=take_back(self._spark, path, before.version))
 
     def _carried(self, before: MirrorCut) -> Made:
         return Made(
@@ -276,27 +229,23 @@ class MirrorMaker:
             casts=before.casts,
         )
 
+    # All rows -----------------------------------------------------------------------------------
+
     def _overwrite(self, mirror: MirrorPlan, before: MirrorCut | None, mode: Mode) -> Made:
-        """Make the mirror whole, from the last cut's rows or from nothing, in one overwrite."""
+        """Make the mirror whole, from the last cut's rows or from nothing."""
         base = before if mode is Mode.REWRITE else None
-        path = self._paths.mirror(mirror.mirror_id)
+        writer = self._writer(mirror, None if before is None else before.version)
         doubts = self._misfits.doubts(mirror) if base is not None else {}
-        folded = self._folded(
-            mirror,
-            base,
-            in_pieces=self._is_large(mirror),
-            # Workers may write the files of what is portable, or not there.
-            table=path if stays_portable(path, broken=False) else None,
-            watched={key for found in doubts.values() for key, _ in found},
-        )
+        folded = self._folded(mirror, writer, base, doubts)
         if folded.counts.lost:
             # A value of the last cut does not survive a schema step: its change must be found.
             return self._overwrite(mirror, before, Mode.FOLD)
-        return self._written(mirror, folded, before, mode, doubts)
+        return self._written(mirror, writer, folded, before, mode, doubts)
 
     def _written(
         self,
         mirror: MirrorPlan,
+        writer: TableWriter,
         folded: Folded,
         before: MirrorCut | None,
         mode: Mode,
@@ -306,8 +255,8 @@ class MirrorMaker:
         base = before if mode is Mode.REWRITE else None
         start = base or self._changes.start(mirror)
         counts = folded.counts
-        published = None if before is None else before.version
-        version = self._write(mirror, folded, mode, published)
+        rows = _rows_here(folded)
+        version = writer.replace(rows, folded.rows.files, self._metadata(mirror, mode))
         self._misfits.quarantine(mirror, folded, is_fold=mode is Mode.FOLD)
         void = self._misfits.close_void(folded, doubts)
         return Made(
@@ -321,56 +270,46 @@ class MirrorMaker:
             casts=counts.casts,
         )
 
-    def _write(self, mirror: MirrorPlan, folded: Folded, mode: Mode, published: int | None) -> int:
-        """Write the rows that a folding leaves in one commit; return the mirror's version."""
-        table, metadata = self._paths.mirror(mirror.mirror_id), self._metadata(mirror, mode)
-        schema, retention = MirrorLayout(schema=mirror.schema).arrow, self._changefeed.retention
-        pieces = folded.pieces
-        if pieces is not None or folded.rows.folder == table:
-            return overwrite_by_files(
-                (lambda: folded.rows.files)
-                if pieces is None
-                else lambda: written(pieces(), schema, table),
-                schema,
-                table,
-                retention,
-                metadata=metadata,
-                published=published,
-            )
-        rows, portable = folded.rows.table, self._is_portable(mirror)
-        if rows is None and portable:
-            return overwrite_by_files(
-                lambda: written(folded.rows.tables(), schema, table),
-                schema,
-                table,
-                retention,
-                metadata=metadata,
-                published=published,
-            )
-        return overwrite(
-            self._spark,
-            folded.rows.frame(self._spark) if rows is None else rows,
-            table,
-            retention,
-            metadata=metadata,
-            published=published,
-            portable=portable,
+    def _folded(
+        self,
+        mirror: MirrorPlan,
+        writer: TableWriter,
+        base: MirrorCut | None,
+        doubts: Doubts,
+        *,
+        with_keys: bool = False,
+    ) -> Folded:
+        """Fold the mirror's changes since `base`, over its rows unless keys are asked for."""
+        layout = writer.layout() if with_keys else writer.begin_anew()
+        above = self._last.tso if base is not None and self._last is not None else 0
+        in_pieces = self._is_large(mirror) and (
+            not with_keys
+            or self._changes.has_more_bytes(mirror, above, self._tso, than=LARGE_BYTES)
+        )
+        return self._changes.folded(
+            mirror,
+            until=self._tso,
+            base=base,
+            above=above,
+            with_keys=with_keys,
+            in_pieces=in_pieces,
+            # Workers write the files of the table.
+            table=(self._paths.mirror(mirror.mirror_id), layout),
+            watched={key for found in doubts.values() for key, _ in found},
         )
 
     def _is_large(self, mirror: MirrorPlan) -> bool:
         """Whether changes of a mirror have values so large that it must be made in pieces."""
         groups = self._known.groups_of(mirror)
-        if (
-            not mirror.schema.handle_key
-            or sum(group.large_bytes for group in groups) <= LARGE_BYTES
-            or sum(group.rows for group in groups) > MOST_ROWS_IN_PIECES
-        ):
-            return False
-        return stays_portable(self._paths.mirror(mirror.mirror_id))
+        return (
+            bool(mirror.schema.handle_key)
+            and sum(group.large_bytes for group in groups) > LARGE_BYTES
+            and sum(group.rows for group in groups) <= MOST_ROWS_IN_PIECES
+        )
 
     def make_new(self, plan: Plan, stale: Collection[str]) -> dict[str, Made]:
         """Make the mirrors that have no table yet and many changes, all at once."""
-        wanted: list[tuple[MirrorPlan, int]] = []
+        wanted: list[tuple[MirrorPlan, int, TableWriter]] = []
         for mirror in plan.mirrors:
             if mirror.mirror_id in self._damages:
                 continue  # its versions go on where they were
@@ -383,21 +322,24 @@ class MirrorMaker:
                 and self._changes.begins_empty(mirror)
                 and open_table(self._paths.mirror(mirror.mirror_id)) is None
             ):
-                wanted.append((mirror, rows))
+                wanted.append((mirror, rows, self._writer(mirror, None)))
         if not wanted:
             return {}
-        tell(f"folding {sum(rows for _, rows in wanted):,} changes of {len(wanted)} new tables")
+        tell(f"folding {sum(rows for _, rows, _ in wanted):,} changes of {len(wanted)} new tables")
         found = attempted(
-            lambda: self._changes.folded_into_files(wanted, until=self._tso),
+            lambda: self._changes.folded_into_files(
+                [(mirror, rows, writer.begin_anew()) for mirror, rows, writer in wanted],
+                until=self._tso,
+            ),
             f"folding {len(wanted)} new mirrors at once",
         )
         if isinstance(found, Failure) or not found:
             return {}  # they are made one by one, and then it shows which of them fails
         made: dict[str, Made] = {}
-        for (mirror, _), folded in zip(wanted, found, strict=True):
+        for (mirror, _, writer), folded in zip(wanted, found, strict=True):
             result = attempted(
-                lambda mirror=mirror, folded=folded: self._written(
-                    mirror, folded, None, Mode.FOLD, {}
+                lambda mirror=mirror, writer=writer, folded=folded: self._written(
+                    mirror, writer, folded, None, Mode.FOLD, {}
                 ),
                 f"the mirror of {joined_name(*mirror.name)}",
             )
@@ -405,101 +347,58 @@ class MirrorMaker:
                 made[mirror.mirror_id] = result
         return made
 
-    def _merge(self, mirror: MirrorPlan, before: MirrorCut) -> Made | None:
-        """Merge the changes since the last cut, one per key; None if others changed rows."""
-        path = self._paths.mirror(mirror.mirror_id)
-        layout = MirrorLayout(schema=mirror.schema)
-        doubts = self._misfits.doubts(mirror)
-        folded = self._folded(
-            mirror,
-            before,
-            with_rows=False,
-            for_merge=True,
-            watched={key for found in doubts.values() for key, _ in found},
-        )
-        counts = folded.counts
-        self._misfits.quarantine(mirror, folded, is_fold=False)
-        if not counts.changed:
-            carried = self._carried(before)
-            version = reached(path, before.version, None)
-            if version is None:
-                return None
-            altered = version != before.version
-            return replace(
-                carried,
-                version=version,
-                mode=Mode.ALTER if altered else carried.mode,
-                hidden=hidden_columns(mirror, folded),
-                casts=counts.casts,
-                quarantined=before.quarantined + counts.errors,
-            )
-        F = functions(self._spark)
-        names = {name: f"s.s{number}" for number, name in enumerate(layout.names)}
-        values: dict[str, str | Column] = {
-            quoted(name): F.col(source_name) for name, source_name in names.items()
-        }
-        own = SparkCommit(self._spark, path, self._metadata(mirror, Mode.MERGE))
-        session = own.session(MERGING)
-        # Spark makes Bloom filters only of what seems to be filtered: this is true of all rows.
-        always = F.col(names[layout.commit_ts].removeprefix("s.")) >= 0
-        source = folded.rows.frame(session).where(always)
-        mark = F.map_filter(F.col(names[layout.rescued]), lambda name, _: name == PARTIAL)
-        (
-            DeltaTable.forPath(session, str(path))
-            .alias("t")
-            .merge(source.alias("s"), same_row(session, mirror.schema, names))
-            .whenMatchedDelete(F.col("s.deleted"))
-            .whenMatchedUpdate(
-                F.col("s.keeps"),
-                # The row is there, but its change is known by its key alone.
-                set={quoted(layout.rescued): marked(session, mirror.schema, mark)},
-            )
-            .whenMatchedUpdate(set=values)
-            .whenNotMatchedInsert(condition=~F.col("s.deleted"), values=values)
-            .execute()
-        )
-        void = self._misfits.close_void(folded, doubts)
-        made = own.find()
-        version = reached(path, before.version, made)
-        if version is None:
-            return None
-        metrics = {} if made is None else made.metrics
-        inserted = metrics.get("numTargetRowsInserted", 0)
-        deleted = metrics.get("numTargetRowsDeleted", 0)
-        return Made(
-            version=version,
-            rows=before.rows + inserted - deleted,
-            hidden=hidden_columns(mirror, folded),
-            quarantined=before.quarantined + counts.errors - void,
-            mode=Mode.MERGE,
-            changes=counts.changed,
-            unknown_deletes=before.unknown_deletes + max(0, counts.taken - deleted),
-            casts=counts.casts,
-        )
+    # Changed rows -------------------------------------------------------------------------------
 
-    def _folded(
+    def _change(
         self,
         mirror: MirrorPlan,
-        base: MirrorCut | None,
+        before: MirrorCut,
+        writer: TableWriter,
+        found: Alterations | None,
         *,
-        with_rows: bool = True,
-        for_merge: bool = False,
-        in_pieces: bool = False,
-        table: AnyPath | None = None,
-        watched: Collection[str] = (),
-    ) -> Folded:
-        """Fold the mirror's changes since `base`, and the rows of `base` before them."""
-        above = self._last.tso if base is not None and self._last is not None else 0
-        return self._changes.folded(
-            mirror,
-            until=self._tso,
-            base=base,
-            above=above,
-            with_rows=with_rows,
-            for_merge=for_merge,
-            in_pieces=in_pieces,
-            table=table,
-            watched=watched,
+        changed: bool,
+    ) -> Made:
+        """Put the rows that changed since the last cut in the place of those that were there."""
+        made = self._carried(before)
+        if found is not None:
+            writer.alter(found.origin)
+        if not changed:
+            if found is None and not writer.is_ahead:
+                return made
+            mode = Mode.CARRIED if found is None else Mode.ALTER
+            version = writer.change(None, (), (), self._metadata(mirror, mode))
+            return replace(made, version=version, mode=mode)
+        doubts = self._misfits.doubts(mirror)
+        folded = self._folded(mirror, writer, before, doubts, with_keys=True)
+        counts, keys = folded.counts, folded.keys
+        assert keys is not None
+        self._misfits.quarantine(mirror, folded, is_fold=False)
+        made = replace(
+            made,
+            hidden=hidden_columns(mirror, folded),
+            casts=counts.casts,
+            quarantined=before.quarantined + counts.errors,
+        )
+        is_nothing = not keys.flags.num_rows
+        if is_nothing and found is None and not writer.is_ahead:
+            return made
+        mode = Mode.ALTER if is_nothing and found is not None else Mode.CHANGE
+        changes = _Changes(mirror, keys, writer)
+        version = writer.change(
+            changes.found,
+            _all(changes.rows(), _rows_here(folded)),
+            folded.rows.files,
+            self._metadata(mirror, mode),
+        )
+        void = self._misfits.close_void(folded, doubts)
+        return replace(
+            made,
+            version=version,
+            rows=before.rows + changes.put(counts.puts) - changes.gone,
+            quarantined=made.quarantined - void,
+            mode=mode,
+            changes=counts.changed,
+            unknown_deletes=before.unknown_deletes + changes.unknown_deletes(counts.taken),
         )
 
     def _metadata(self, mirror: MirrorPlan, mode: Mode) -> dict[str, object]:
@@ -509,3 +408,97 @@ class MirrorMaker:
             "database": mirror.database,
             "table": mirror.table,
         }
+
+
+def _rows_here(folded: Folded) -> Iterator[pa.Table]:
+    """Yield the rows of a folding that are in no file."""
+    if folded.pieces is not None:
+        yield from folded.pieces()
+    elif folded.rows.table is not None:
+        yield folded.rows.table
+
+
+def _all(*rows: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    for some in rows:
+        yield from some
+
+
+class _Changes:
+    """What changes do to the rows that a mirror has.
+
+    Args:
+        mirror: its plan.
+        keys: the keys of what changed.
+        writer: writes the mirror.
+    """
+
+    def __init__(self, mirror: MirrorPlan, keys: ChangedKeys, writer: TableWriter) -> None:
+        self._layout = MirrorLayout(schema=mirror.schema)
+        self._keys = keys
+        self._writer = writer
+        columns = mirror.schema.columns
+        wanted = mirror.schema.handle_key or tuple(column.name for column in columns)
+        inexact = {column.name for column in columns if may_be_rescued(column)}
+        count = keys.flags.num_rows
+        found = keys_of(keys.rows, wanted, inexact, self._layout.rescued)
+        self.found: FoundKeys = writer.find(found, count=count)
+        self._is_there = self.found.counts > 0
+        self._is_bag = not mirror.schema.handle_key
+        if self._is_bag:
+            net, least = (self._flag(name) for name in ("net", "least"))
+            self._unknown = np.maximum(0, -(self.found.counts + least))
+            self._copies = self.found.counts + net + self._unknown
+        else:
+            self._keeps = self._flag("keeps")
+        self.gone = int(self.found.counts.sum())
+
+    def _flag(self, name: str) -> np.ndarray:
+        return self._keys.flags[name].to_numpy()
+
+    def put(self, puts: int) -> int:
+        """Return how many rows are put, those that only get a mark included.
+
+        Args:
+            puts: how many keys have a row afterwards.
+        """
+        return int(self._copies.sum()) if self._is_bag else puts
+
+    def unknown_deletes(self, taken: int) -> int:
+        """Return how many deletes were of a row that was not there.
+
+        Args:
+            taken: how many keys are gone and were there, if all is well.
+        """
+        if self._is_bag:
+            return int(self._unknown.sum())
+        gone = int(np.count_nonzero(self._flag("deleted") & self._is_there))
+        return max(0, taken - gone)
+
+    def rows(self) -> Iterator[pa.Table]:
+        """Yield the rows that depend on what was there."""
+        if self._is_bag:
+            places = np.repeat(np.arange(len(self._copies)), self._copies)
+            yield self._as_rows(places)
+            return
+        if not self._keeps.any():
+            return
+        marks = self._keys.rows[self._layout.rescued].to_pylist()
+        for rows, numbers in self.found.rows(self._keeps, self._writer):
+            own = [dict(marks[number])[PARTIAL] for number in numbers.tolist()]
+            yield marked(rows, self._layout, own)
+        yield self._as_rows(np.flatnonzero(self._keeps & ~self._is_there))
+
+    def _as_rows(self, places: np.ndarray) -> pa.Table:
+        """Return keys as rows, of which nothing else is known."""
+        taken = pa.array(places)
+        rows = self._keys.rows.take(taken)
+        stamps = self._keys.flags["commit_ts"].take(taken)
+        columns: list[pa.Array | pa.ChunkedArray] = []
+        for item in self._layout.arrow:
+            if item.name == self._layout.commit_ts:
+                columns.append(stamps)
+            elif item.name in rows.column_names:
+                columns.append(rows[item.name])
+            else:
+                columns.append(pa.nulls(len(places), item.type))
+        return pa.table(columns, schema=self._layout.arrow)

@@ -11,7 +11,7 @@ a column of that name, both programs add underscores to theirs, so the two are n
 Nothing is written, and versions do not change: reading again gives the same.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -118,6 +118,23 @@ def mirror_stamps(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
 def mirror_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
     """Return the rows of a mirror for a step with all columns that the table has; else as above."""
     return _as_stored(mirror.path(paths), mirror.version, mirror.table_schema)
+
+
+def mirror_rescued(paths: LakePaths, mirror: MirrorCut, names: Collection[str]) -> bool:
+    """Return whether the rescued data of a mirror may have an entry of one of some columns."""
+    layout = MirrorLayout(schema=mirror.table_schema)
+    path = mirror.path(paths)
+    files = _files(path, mirror.version, mirror.table_schema)
+    if files is None:
+        return True
+    with reading(path, mirror.version):
+        rows = files.rows(pa.schema([layout.arrow.field(layout.rescued)]))
+        return any(
+            name in names
+            for batch in rows.read()
+            for entries in batch.column(0).drop_null().to_pylist()
+            for name, _ in entries
+        )
 
 
 def is_portable_mirror(paths: LakePaths, mirror: MirrorCut) -> bool:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.engine.executing import Executor
-from ticdc_assets.engine.files import WrittenFile
+from ticdc_assets.engine.files import FileLayout, WrittenFile
 from ticdc_assets.rows.bag_operations import of_no_change
 from ticdc_assets.rows.folding import (
     FoldCounts,
@@ -68,15 +68,31 @@ class Output:
     Attributes:
         folder: where files of rows come; None to have all in this process.
         faults: where files of faults come.
-        is_table: whether the folder is the mirror's own, and columns have its names in the files;
-            else they are numbered.
-        for_merge: whether the rows are the source of a MERGE (`merge_schema`), not a mirror's.
+        layout: how these files are written if they are a table's own; None for numbered columns.
+        with_keys: whether the keys of what changed are asked for (`ChangedKeys`).
     """
 
     folder: AnyPath | None = None
     faults: AnyPath | None = None
-    is_table: bool = False
-    for_merge: bool = False
+    layout: FileLayout | None = None
+    with_keys: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedKeys:
+    """The keys of what changed, each once.
+
+    Attributes:
+        rows: by the names of the mirror, the columns of the key (all columns, if the table has
+            none) and the rescued data.
+        flags: of each key the commit ts of its last change, whether its row is gone (`deleted`),
+            and whether a row that is there stays as it is but for the mark (`keeps`); such a key
+            is not among the rows that were put. Without a key, of each row, how many more copies
+            there are (`net`), and the least that this was on the way (`least`).
+    """
+
+    rows: pa.Table
+    flags: pa.Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,9 +151,10 @@ class Folded:
         counts: in numbers.
         never_sent: columns that every image of the put rows lacked.
         newest: commit ts of the last whole change that fits, of the watched keys that have one.
-        rows: the rows that are there afterwards, or the source of a MERGE.
+        rows: the rows that are there afterwards.
         faults: the changes that did not fit (`FAULT_COLUMNS`).
         before: what is known of the columns of the rows that the changes were folded over.
+        keys: the keys of what changed, if they were asked for.
         pieces: the rows, some at a time, if their values are too large to be held; then `rows` has
             none.
     """
@@ -149,6 +166,7 @@ class Folded:
     rows: KeptRows
     faults: KeptRows
     before: KnownColumns = field(default_factory=KnownColumns)
+    keys: ChangedKeys | None = None
     pieces: Callable[[], Iterator[pa.Table]] | None = None
 
 
@@ -160,6 +178,7 @@ class _Part:
     newest: Mapping[str, int]
     rows: WrittenFile | pa.Table | None
     faults: WrittenFile | pa.Table | None
+    keys: ChangedKeys | None
 
 
 FAULT_COLUMNS = (
@@ -173,22 +192,6 @@ def fault_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of the changes that did not fit."""
     operations = operation_schema(schema)
     return pa.schema([operations.field(name) for name in FAULT_COLUMNS])
-
-
-def merge_schema(schema: TableSchema) -> pa.Schema:
-    """Return the Arrow schema of a MERGE's source: `deleted`, `keeps`, and `s0`, `s1`, ...
-
-    These are the columns of the mirror, in its order. `keeps` says that a row that is there stays
-    as it is but for the mark.
-    """
-    layout = MirrorLayout(schema=schema).arrow
-    return pa.schema(
-        [
-            ("deleted", pa.bool_()),
-            ("keeps", pa.bool_()),
-            *((f"s{number}", item.type) for number, item in enumerate(layout)),
-        ]
-    )
 
 
 def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> list[Folded]:
@@ -310,23 +313,41 @@ def _part(number: int, mirror: MirrorFold, folded: FoldedRows) -> _Part:
         counts=folded.counts,
         missing=folded.missing,
         newest=_newest(folded.rows, mirror.watched),
-        rows=kept(rows, output.folder, numbered=not output.is_table),
-        faults=kept(faults, output.faults, numbered=False),
+        rows=kept(rows, output.folder, output.layout, numbered=output.layout is None),
+        faults=kept(faults, output.faults),
+        keys=_changed_keys(folded.rows, mirror.schema) if output.with_keys else None,
     )
 
 
 def _output_rows(folded: pa.Table, mirror: MirrorFold) -> pa.Table:
     layout = MirrorLayout(schema=mirror.schema)
-    if not mirror.output.for_merge:
+    if not mirror.output.with_keys:
         return put_rows(folded, layout)
+    # How many copies of a row there are is known when those that are there have been counted.
+    return _put_rows_alone(folded, layout) if mirror.keyed else layout.arrow.empty_table()
+
+
+def _put_rows_alone(folded: pa.Table, layout: MirrorLayout) -> pa.Table:
+    """Return the rows that are put whatever was there."""
+    return put_rows(folded.filter(~ds.field("keeps_row")), layout)
+
+
+def _changed_keys(folded: pa.Table, schema: TableSchema) -> ChangedKeys:
+    """Return the keys of folded operations that fit."""
     fits = folded.filter(ds.field("reason").is_null()).combine_chunks()
-    target = merge_schema(mirror.schema)
-    if not fits.num_rows:
-        return target.empty_table()
-    places = [f"c{number}" for number in range(len(layout.schema.columns))]
-    stamps = fits["sequence"].chunk(0).field("commit_ts")
-    columns = [fits["is_delete"], fits["keeps_row"], *(fits[place] for place in places)]
-    return pa.table([*columns, stamps, fits["rescued"]], schema=target)
+    names = [column.name for column in schema.columns]
+    wanted = schema.handle_key or names
+    rows = pa.table(
+        [*(fits[f"c{names.index(name)}"] for name in wanted), fits["rescued"]],
+        names=[*wanted, MirrorLayout(schema=schema).rescued],
+    )
+    sequence = fits["sequence"]
+    own = {"deleted": "is_delete", "keeps": "keeps_row"}
+    own = own if schema.handle_key else {"net": "net", "least": "least"}
+    flags = pa.table({name: fits[source] for name, source in own.items()})
+    stamps = (chunk.field("commit_ts") for chunk in sequence.chunks)
+    flags = flags.append_column("commit_ts", pa.chunked_array(stamps, pa.int64()))
+    return ChangedKeys(rows=rows, flags=flags)
 
 
 def _newest(folded: pa.Table, watched: frozenset[str]) -> dict[str, int]:
@@ -342,10 +363,11 @@ def _newest(folded: pa.Table, watched: frozenset[str]) -> dict[str, int]:
 def _joined(mirror: MirrorFold, parts: Sequence[_Part]) -> Folded:
     output = mirror.output
     schema = mirror.schema
-    target = merge_schema(schema) if output.for_merge else MirrorLayout(schema=schema).arrow
+    target = MirrorLayout(schema=schema).arrow
     counts = joined_counts(part.counts for part in parts)
     missing = frozenset[tuple[str, ...]]().union(*(part.missing for part in parts))
-    stored = target.names if output.is_table else numbered_names(target)
+    stored = numbered_names(target) if output.layout is None else output.layout.schema.names
+    keys = [part.keys for part in parts if part.keys is not None]
     faults = fault_schema(schema)
     return Folded(
         schema=schema,
@@ -354,6 +376,21 @@ def _joined(mirror: MirrorFold, parts: Sequence[_Part]) -> Folded:
         newest={key: ts for part in parts for key, ts in part.newest.items()},
         rows=kept_rows([part.rows for part in parts], target, stored, output.folder),
         faults=kept_rows([part.faults for part in parts], faults, faults.names, output.faults),
+        keys=_joined_keys(keys, schema) if output.with_keys else None,
+    )
+
+
+def _joined_keys(keys: Sequence[ChangedKeys], schema: TableSchema) -> ChangedKeys:
+    if not keys:
+        empty = fold_operations(operation_schema(schema).empty_table(), keyed=True).rows
+        if not schema.handle_key:
+            empty = fold_operations(
+                with_origins(operation_schema(schema)).empty_table(), keyed=False
+            ).rows
+        keys = [_changed_keys(empty, schema)]
+    return ChangedKeys(
+        rows=pa.concat_tables([item.rows for item in keys]).combine_chunks(),
+        flags=pa.concat_tables([item.flags for item in keys]).combine_chunks(),
     )
 
 
@@ -362,6 +399,8 @@ def fold_of_pieces(
     folded: FoldedRows,
     pieces: Callable[[], Iterator[pa.Table]],
     watched: frozenset[str],
+    *,
+    with_keys: bool,
 ) -> Folded:
     """Return a folding of values that are too large to be held."""
     layout = MirrorLayout(schema=schema)
@@ -373,6 +412,7 @@ def fold_of_pieces(
         newest=_newest(folded.rows, watched),
         rows=kept_rows([], layout.arrow, layout.names, None),
         faults=kept_rows([faults], fault_schema(schema), faults.column_names, None),
+        keys=_changed_keys(folded.rows, schema) if with_keys else None,
         pieces=lambda: (put_rows(rows, layout) for rows in pieces()),
     )
 

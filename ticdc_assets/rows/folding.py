@@ -18,7 +18,7 @@ changes a million times is moved as a few rows. Folding is pure and writes nothi
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import Any
 
@@ -83,7 +83,8 @@ class FoldedRows:
 
     Attributes:
         rows: one row a key: the columns of an operation, `copies`, and `keeps_row`, which says
-            whether a row that is there stays as it is but for the mark.
+            whether a row that is there stays as it is but for the mark. Without a key also `net`
+            and `least`, as `fold_runs.ChangedKeys` has them.
         counts: in numbers.
         missing: what images of put rows lacked, each list of names once; those that lacked nothing
             are not among them.
@@ -337,7 +338,8 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     operations = without_replays(operations).combine_chunks()
     size = operations.num_rows
     if not size:
-        return _fold_each(operations, np.empty(0, np.int64))
+        nothing = _fold_each(operations, np.empty(0, np.int64))
+        return replace(nothing, rows=_with_numbers(nothing.rows, [], []))
     codes = _codes(operations)
     order = _order(operations, codes)
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
@@ -347,8 +349,10 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     # is how many deletes took none.
     running = np.cumsum(np.where(is_delete[order], -1, 1))
     running -= np.repeat(np.append(0, running[ends[:-1]]), ends - starts + 1)
-    unknown = np.maximum(0, -np.minimum.reduceat(running, starts))
-    copies = running[ends] + unknown
+    least = np.minimum.reduceat(running, starts)
+    unknown = np.maximum(0, -least)
+    net = running[ends]
+    copies = net + unknown
     last = order[ends]
     faulty = operations.column("reason").is_valid().to_numpy()[last]
     # What no longer fits and is gone again does not matter.
@@ -367,8 +371,9 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     rows = operations.take(pa.array(last[stays]))
     rows = rows.append_column("copies", pa.array(copies[stays].astype(np.int32)))
     keeps = np.zeros(int(np.count_nonzero(stays)), np.bool_)
+    rows = rows.append_column("keeps_row", pa.array(keeps))
     return FoldedRows(
-        rows=rows.append_column("keeps_row", pa.array(keeps)),
+        rows=_with_numbers(rows, net[stays], least[stays]),
         counts=FoldCounts(
             copies=int(copies[fits].sum()),
             changed=int(np.count_nonzero(fits & changed)),
@@ -381,6 +386,12 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
         ),
         missing=lacking,
     )
+
+
+def _with_numbers(rows: pa.Table, net: Any, least: Any) -> pa.Table:
+    """Return folded rows with how many more copies there are, and the least on the way."""
+    rows = rows.append_column("net", pa.array(net, pa.int64()))
+    return rows.append_column("least", pa.array(least, pa.int64()))
 
 
 # Sharing out ------------------------------------------------------------------------------------
@@ -485,7 +496,7 @@ class FoldInPieces:
 
 
 def fold_in_pieces(
-    operations: Callable[[], Iterator[pa.RecordBatch]], schema: TableSchema
+    operations: Callable[[], Iterator[pa.RecordBatch]], schema: TableSchema, *, keeping: bool
 ) -> FoldInPieces:
     """Fold operations on a table with a key in this process, whose values are too large to be held.
 
@@ -495,16 +506,21 @@ def fold_in_pieces(
     Args:
         operations: gives all operations, in the same order each time.
         schema: of the table.
+        keeping: whether the pieces have the rows that may only mark others (`keeps_row`).
     """
     # The values are last, and behind them the rescued data, which may be as large.
-    names = operation_schema(schema).names[: -len(schema.columns) - 1]
+    fields = operation_schema(schema).names
+    columns = [column.name for column in schema.columns]
+    key = [f"c{columns.index(name)}" for name in schema.handle_key]
+    names = [*fields[: -len(columns) - 1], *key]
     regular: list[pa.Table] = []
     place = 0
     for batch in operations():
         places = pa.array(np.arange(place, place + batch.num_rows))
         place += batch.num_rows
         rows = pa.Table.from_batches([batch]).select(names)
-        rows = rows.append_column("rescued", pa.nulls(batch.num_rows, RESCUED_TYPE))
+        rescued = _rescued_of(batch.column("rescued"), frozenset({*schema.handle_key, PARTIAL}))
+        rows = rows.append_column("rescued", rescued)
         # A copy: what is only selected keeps the whole batch.
         regular.append(
             pa.concat_tables([rows.append_column("place", places)]).take(
@@ -516,9 +532,13 @@ def fold_in_pieces(
     folded = _fold_keys(pa.concat_tables([nothing, *regular]))
     del regular
     puts = folded.rows.filter(ds.field("reason").is_null() & (ds.field("copies") > 0))
+    if not keeping:
+        puts = puts.filter(~ds.field("keeps_row"))
     puts = puts.select(["place", "rescued"]).sort_by("place")
     wanted = puts["place"].to_numpy()
-    marks = [dict(rescued)[PARTIAL] if rescued else None for rescued in puts["rescued"].to_pylist()]
+    marks = [
+        dict(rescued).get(PARTIAL) if rescued else None for rescued in puts["rescued"].to_pylist()
+    ]
 
     def pieces() -> Iterator[pa.Table]:
         place = 0
@@ -531,6 +551,19 @@ def fold_in_pieces(
                 yield _with_marks(rows, marks[begin:end]) if any(marks[begin:end]) else rows
 
     return FoldInPieces(folded=folded, pieces=pieces)
+
+
+def _rescued_of(rescued: pa.Array, names: frozenset[str]) -> pa.Array:
+    """Return of the rescued data what is about columns of these names."""
+    if rescued.null_count == len(rescued):
+        return rescued
+    return pa.array(
+        [
+            [item for item in entries if item[0] in names] or None if entries else None
+            for entries in rescued.to_pylist()
+        ],
+        RESCUED_TYPE,
+    )
 
 
 def joined_counts(counts: Iterable[FoldCounts]) -> FoldCounts:

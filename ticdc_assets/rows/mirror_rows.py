@@ -10,7 +10,7 @@ commit ts of a change that was sent with only its handle key (`PARTIAL`): from t
 other columns are unknown.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -119,6 +119,22 @@ def put_rows(folded: pa.Table, layout: MirrorLayout) -> pa.Table:
         return layout.arrow.empty_table()
     stamps = puts["sequence"].chunk(0).field("commit_ts")
     return pa.table([*columns, stamps, puts["rescued"]], schema=layout.arrow)
+
+
+def marked(rows: pa.Table, layout: MirrorLayout, marks: Sequence[str]) -> pa.Table:
+    """Return rows of a mirror with the mark of those that are known in part.
+
+    Args:
+        rows: the rows.
+        layout: of the mirror.
+        marks: for each since which commit ts it is.
+    """
+    number = rows.schema.get_field_index(layout.rescued)
+    entries = [
+        [*(item for item in own or () if item[0] != PARTIAL), (PARTIAL, mark)]
+        for own, mark in zip(rows.column(number).to_pylist(), marks, strict=True)
+    ]
+    return rows.set_column(number, rows.schema.field(number), pa.array(entries, RESCUED_TYPE))
 
 
 @dataclass(slots=True)

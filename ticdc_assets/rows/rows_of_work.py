@@ -18,9 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ticdc_assets.engine.deletion_vectors import DeletionVector
+from ticdc_assets.engine.delta_protocol import DeletionVector
 from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS
 from ticdc_assets.engine.files import (
+    FileLayout,
     FileWriter,
     WrittenFile,
     open_parquet,
@@ -267,16 +268,29 @@ class KeptRows:
 
 
 def kept(
-    rows: pa.Table, folder: AnyPath | None, *, numbered: bool = False
+    rows: pa.Table,
+    folder: AnyPath | None,
+    layout: FileLayout | None = None,
+    *,
+    numbered: bool = False,
 ) -> WrittenFile | pa.Table | None:
-    """Return rows as they are, or the file that they were written to; None of none."""
+    """Return rows as they are, or the file that they were written to; None of none.
+
+    Args:
+        rows: the rows.
+        folder: where the file comes; None to have the rows as they are.
+        layout: how a table writes its files, if the folder is a table's.
+        numbered: whether the columns have numbered names in the file.
+    """
     if folder is None:
         return rows
     if not rows.num_rows:
         return None
-    if numbered:
+    if layout is not None:
+        rows = layout.stored(rows)
+    elif numbered:
         rows = rows.rename_columns(numbered_names(rows.schema))
-    writer = FileWriter(folder, rows.schema)
+    writer = FileWriter(folder, rows.schema) if layout is None else layout.writer(folder)
     writer.write(rows)
     return writer.close()
 

@@ -20,7 +20,6 @@ from ticdc_assets.config import (
     TableChoice,
     TableFilter,
 )
-from ticdc_assets.config.spark import MERGING
 from ticdc_assets.engine.control import commit_metadata, read_table, write_table
 from ticdc_assets.engine.executing import Executor, OnSpark
 from ticdc_assets.engine.paths import LakePaths
@@ -29,9 +28,8 @@ from ticdc_assets.pipeline import (
     change_folding,
     change_reading,
     history,
-    history_writing,
     mirror_making,
-    overwriting,
+    table_writing,
 )
 from ticdc_assets.pipeline.cuts import CUT_SCHEMA, Cut, newest_cut
 from ticdc_assets.pipeline.decoding import decode_new
@@ -55,26 +53,23 @@ from ticdc_assets_tests.simulator.builders import write_capture
 
 
 def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let changes be folded by Spark and merged into mirrors as if these were very large."""
+    """Let changes be folded by Spark and put into mirrors as if these were very large."""
 
     def on_spark(spark: SparkSession, folder: Path, *, rows: int, size: int) -> Executor:
         return OnSpark(spark, folder)
 
-    for module in (change_folding, history):
+    for module in (change_folding, history, table_writing):
         monkeypatch.setattr(module, "executor", on_spark)
     for module in (change_reading, mirror_making, rows_of_work):
         monkeypatch.setattr(module, "INLINE_ROWS", -1)
-    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
-    threshold = "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold"
-    assert threshold in MERGING
-    monkeypatch.setitem(MERGING, threshold, "0")
+    small_up_to(monkeypatch, 0)
 
 
 def small_up_to(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """Let mirrors and histories of more rows than these be large ones."""
-    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", rows)
-    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", rows)
-    monkeypatch.setattr(overwriting, "PORTABLE_ROWS", rows)
+    """Let files of mirrors and histories with more rows than these be large ones."""
+    monkeypatch.setattr(table_writing, "SMALL_ROWS", rows)
+    # Files of few rows get vectors too.
+    monkeypatch.setattr(table_writing, "MOST_DELETED", 0.9)
 
 
 @dataclass(frozen=True)

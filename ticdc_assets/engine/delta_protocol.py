@@ -1,0 +1,513 @@
+"""What this package writes of the Delta protocol by hand: log entries, schemas, deletion vectors.
+
+In: what a version of a table has (`LogState`, which `delta_files` reads), and what the next one is
+to have. Out: the actions of one commit, as text; and deletion vectors, as bytes. A commit takes a
+table from any version to any other one: its actions are the difference. So a commit of a killed
+run, or of another program, is taken back by the same commit that brings new rows.
+
+The libraries do the rest: delta-rs turns Arrow types into Delta's, and writes checkpoints. It
+cannot add a deletion vector, nor a mapping of columns; that is why entries are written here.
+
+Why making it again is safe: everything here is pure but `write_vectors`, whose file has no effect
+until a commit names it.
+
+Source: Delta's PROTOCOL.md; the sections are named at each part.
+"""
+
+# numpy's and pyroaring's types are unknown to the checker.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+import base64
+import json
+import struct
+import time
+import uuid
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from deltalake import Schema
+from pyroaring import BitMap64
+
+from ticdc_assets.storage.paths import AnyPath
+
+Action: TypeAlias = dict[str, Any]
+"""An action of a commit, without its name."""
+
+Positions: TypeAlias = npt.NDArray[np.int64]
+"""Numbers of rows in a data file, from 0."""
+
+
+class FeatureError(ValueError):
+    """A table has a Delta feature that is not written here; the text is the clause that says so."""
+
+
+# Deletion vectors: "Deletion Vectors", "Deletion Vector Format" ----------------------------------
+
+_PORTABLE = 1_681_511_377
+"""The magic number before a bitmap in Roaring's portable form, 64 bits."""
+
+_FILE_VERSION = b"\x01"
+"""The first byte of a file of vectors."""
+
+_Z85 = (
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+    "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+)
+"""The characters of Z85, and those of Python's base85 in the same order."""
+_FROM_Z85 = str.maketrans(*_Z85)
+_TO_Z85 = str.maketrans(*reversed(_Z85))
+
+
+class DeletionVectorError(ValueError):
+    """A deletion vector cannot be read; the text is the clause that says how."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionVector:
+    """Which rows of a data file a version of a table does not have.
+
+    Attributes:
+        size: bytes of the bitmap, with the number before it.
+        cardinality: how many rows are gone.
+        path: the file; None if `data` has the bitmap.
+        offset: where in the file it begins, at its size.
+        data: the bitmap, if it is in no file.
+    """
+
+    size: int
+    cardinality: int
+    path: AnyPath | None = None
+    offset: int = 0
+    data: bytes = b""
+
+    def kept(self, first: int, rows: int) -> npt.NDArray[np.bool_] | None:
+        """Return which of `rows` rows from number `first` of the file on are left; None if all are.
+
+        Raises:
+            DeletionVectorError: the vector is damaged.
+            OSError: its file cannot be read.
+        """
+        deleted = _read(self)
+        begin, end = deleted.rank(first - 1) if first else 0, deleted.rank(first + rows - 1)
+        if begin == end:
+            return None
+        left = np.ones(rows, np.bool_)
+        left[np.fromiter(deleted[begin:end], np.int64, end - begin) - first] = False
+        return left
+
+
+def vector_with(before: DeletionVector | None, positions: Positions) -> DeletionVector:
+    """Return the vector that also has the rows at `positions`, as bytes."""
+    deleted = BitMap64(positions) if before is None else _read(before) | BitMap64(positions)
+    data = struct.pack("<I", _PORTABLE) + deleted.serialize()
+    return DeletionVector(size=len(data), cardinality=len(deleted), data=data)
+
+
+@lru_cache(maxsize=64)
+def _read(vector: DeletionVector) -> BitMap64:
+    data = vector.data if vector.path is None else _in_file(vector, vector.path)
+    if len(data) < vector.size:
+        raise DeletionVectorError(f"{len(data)} bytes where {vector.size} were written")
+    if data[:4] != struct.pack("<I", _PORTABLE):
+        raise DeletionVectorError("not a bitmap in the portable form")
+    try:
+        found = BitMap64.deserialize(data[4 : vector.size])
+    except ValueError:
+        raise DeletionVectorError("not a bitmap") from None
+    if len(found) != vector.cardinality:
+        raise DeletionVectorError(f"{len(found)} rows where {vector.cardinality} were deleted")
+    return found
+
+
+def _in_file(vector: DeletionVector, path: AnyPath) -> bytes:
+    with path.open("rb") as file:
+        file.seek(vector.offset)
+        size = file.read(4)
+        data = file.read(vector.size)
+        checksum = file.read(4)
+    if size != struct.pack(">I", vector.size):
+        raise DeletionVectorError(f"no vector of {vector.size} bytes at byte {vector.offset}")
+    if checksum != struct.pack(">I", zlib.crc32(data)):
+        raise DeletionVectorError(f"another checksum than was written, at byte {vector.offset}")
+    return data
+
+
+def write_vectors(table: AnyPath, vectors: Sequence[DeletionVector]) -> list[Action]:
+    """Write vectors into one file of a table; return how an `add` names each of them."""
+    if not vectors:
+        return []
+    named = uuid.uuid4()
+    text = base64.b85encode(named.bytes).decode().translate(_TO_Z85)
+    content = bytearray(_FILE_VERSION)
+    found: list[Action] = []
+    for vector in vectors:
+        found.append(
+            {
+                "storageType": "u",
+                "pathOrInlineDv": text,
+                "offset": len(content),
+                "sizeInBytes": vector.size,
+                "cardinality": vector.cardinality,
+            }
+        )
+        content += struct.pack(">I", vector.size) + vector.data
+        content += struct.pack(">I", zlib.crc32(vector.data))
+    (table / vector_path(text)).write_bytes(bytes(content))
+    return found
+
+
+def vector_path(text: str) -> str:
+    """Return the path of a file of deletion vectors that a log names by a folder and an id."""
+    # The last 20 characters are a UUID in Z85, what is before them is a folder.
+    named = uuid.UUID(bytes=base64.b85decode(text[-20:].translate(_FROM_Z85)))
+    return f"{text[:-20]}/deletion_vector_{named}.bin".lstrip("/")
+
+
+def inline_vector(text: str) -> bytes:
+    """Return the bitmap of a vector that stands in a commit."""
+    return base64.b85decode(text.translate(_FROM_Z85))
+
+
+# Versions: "Add File and Remove File", "Change Metadata", "Protocol Evolution" -------------------
+
+FileId: TypeAlias = tuple[str, str | None]
+"""A logical file: its path, and the vector that it has."""
+
+
+def file_id(action: Mapping[str, Any]) -> FileId:
+    """Return which logical file an `add` or a `remove` is of."""
+    vector = action.get("deletionVector")
+    if not vector:
+        return action["path"], None
+    return action["path"], f"{vector['pathOrInlineDv']}@{vector.get('offset')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogState:
+    """What a version of a table has.
+
+    Attributes:
+        version: the version; -1 if there is no table.
+        protocol: the action `protocol`.
+        metadata: the action `metaData`.
+        files: the action `add` of each file.
+        transactions: the newest version of each transaction identifier.
+    """
+
+    version: int = -1
+    protocol: Action = field(default_factory=lambda: dict(_FIRST_PROTOCOL))
+    metadata: Action = field(default_factory=dict[str, Any])
+    files: Sequence[Action] = ()
+    transactions: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def fields(self) -> list[Action]:
+        """The columns of the table, as the schema has them."""
+        return json.loads(self.metadata["schemaString"])["fields"] if self.metadata else []
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """The table properties."""
+        return dict(self.metadata.get("configuration") or {})
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether columns have other names in files than in the table."""
+        return self.configuration.get(_MAPPING, "none") != "none"
+
+
+_FIRST_PROTOCOL: Action = {"minReaderVersion": 1, "minWriterVersion": 2}
+
+_MAPPING = "delta.columnMapping.mode"
+_MOST_ID = "delta.columnMapping.maxColumnId"
+_ID = "delta.columnMapping.id"
+_STORED = "delta.columnMapping.physicalName"
+_CHANGES = "delta.typeChanges"
+
+VECTORS = "deletionVectors"
+MAPPING = "columnMapping"
+WIDENING = "typeWidening"
+NTZ = "timestampNtz"
+
+_READER_FEATURES = frozenset({VECTORS, MAPPING, WIDENING, NTZ, "typeWidening-preview"})
+_LEGACY = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: (MAPPING,),
+    6: ("identityColumns",),
+}
+"""The writer features that a version of the protocol before 7 stands for, with those below it."""
+_WRITTEN = _READER_FEATURES.union(*_LEGACY.values())
+"""Features that are written here. The legacy ones are, as long as a table does not use them."""
+
+_USES = ("delta.constraints.", "delta.enableInCommitTimestamps", "delta.enableRowTracking")
+_GENERATED = ("delta.generationExpression", "delta.invariants", "delta.identity.start")
+
+
+def features_of(state: LogState) -> list[str]:
+    """Return the features of a table that a reader must know, and not every one does."""
+    readers, _ = _listed(state.protocol)
+    return sorted(readers - {NTZ})
+
+
+def require_written(state: LogState) -> None:
+    """Make sure that the next commit of a table may be written here.
+
+    Raises:
+        FeatureError: the table has a feature that this package does not write.
+    """
+    features = {
+        *(state.protocol.get("readerFeatures") or ()),
+        *(state.protocol.get("writerFeatures") or ()),
+    }
+    foreign = sorted(features - _WRITTEN)
+    if state.configuration.get("delta.appendOnly") == "true":
+        foreign.append("appendOnly")
+    foreign += [name for name in state.configuration if name.startswith(_USES)]
+    foreign += [key for item in state.fields for key in item["metadata"] if key in _GENERATED]
+    if state.configuration.get(_MAPPING, "none") not in ("none", "name"):
+        foreign.append("columnMapping by id")
+    if state.metadata.get("partitionColumns"):
+        foreign.append("partition columns")
+    if foreign:
+        raise FeatureError(
+            f"another program gave it {', '.join(foreign)}, which are not written here: drop them "
+            "there, or run `ticdc-assets rebuild`"
+        )
+
+
+def with_features(state: LogState, *features: str) -> LogState:
+    """Return the state with features that the table may not have yet, switched on."""
+    configuration = state.configuration
+    for name in features:
+        if name in _SWITCHES:
+            configuration[_SWITCHES[name]] = "true"
+    metadata = {**state.metadata, "configuration": configuration}
+    wanted = _protocol({*features}, {*features})
+    return replace(state, protocol=_joined(state.protocol, wanted), metadata=metadata)
+
+
+def _joined(one: Action, other: Action) -> Action:
+    """Return the protocol of a table that needs what two protocols stand for."""
+    if _features(other) <= _features(one) or one == other:
+        return one
+    readers, writers = zip(_listed(one), _listed(other), strict=True)
+    return _protocol(readers[0] | readers[1], writers[0] | writers[1])
+
+
+def _features(protocol: Action) -> set[tuple[str, str]]:
+    readers, writers = _listed(protocol)
+    return {*(("read", name) for name in readers), *(("write", name) for name in writers)}
+
+
+def _listed(protocol: Action) -> tuple[set[str], set[str]]:
+    """Return the reader's and the writer's features that a protocol has or stands for."""
+    version = protocol["minWriterVersion"]
+    listed = protocol.get("writerFeatures")
+    legacy = (name for number, names in _LEGACY.items() if number <= version for name in names)
+    writers = set[str](legacy if listed is None else listed)
+    readers = set[str](protocol.get("readerFeatures") or ())
+    if protocol["minReaderVersion"] == 2:
+        readers.add(MAPPING)
+    return readers, writers
+
+
+def _protocol(readers: set[str], writers: set[str]) -> Action:
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": sorted(readers),
+        "writerFeatures": sorted(writers),
+    }
+
+
+_SWITCHES = {VECTORS: "delta.enableDeletionVectors", WIDENING: "delta.enableTypeWidening"}
+
+
+# Schemas: "Schema Serialization Format", "Column Mapping", "Type Widening" -----------------------
+
+
+def stored_name(column: Mapping[str, Any]) -> str:
+    """Return what a column of a table is called in its files."""
+    return str(column["metadata"].get(_STORED, column["name"]))
+
+
+def stored_id(column: Mapping[str, Any]) -> int | None:
+    """Return the id that a column has in files, None if it needs none."""
+    return column["metadata"].get(_ID)
+
+
+def _typed(schema: pa.Schema) -> list[Action]:
+    return json.loads(Schema.from_arrow(schema).to_json())["fields"]
+
+
+def _text(fields: Sequence[Action]) -> str:
+    return json.dumps({"type": "struct", "fields": list(fields)})
+
+
+def new_state(schema: pa.Schema, configuration: Mapping[str, str], before: LogState) -> LogState:
+    """Return the state of a table whose rows are all new.
+
+    Args:
+        schema: its columns.
+        configuration: the properties of a table that is not there yet.
+        before: the newest version of the table.
+    """
+    fields = _typed(schema)
+    metadata: Action = before.metadata or {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "partitionColumns": [],
+        "configuration": dict(configuration),
+        "createdTime": int(time.time() * 1000),
+    }
+    state = replace(before, metadata={**metadata, "schemaString": _text(fields)}, files=())
+    if state.is_mapped:
+        # No file of an earlier version is left, so names in files may be what they like.
+        state = _mapped(state, fields, int(state.configuration.get(_MOST_ID, "0")))
+    return _with_ntz(state, schema)
+
+
+def _with_ntz(state: LogState, schema: pa.Schema) -> LogState:
+    is_needed = any(pa.types.is_timestamp(item.type) and item.type.tz is None for item in schema)
+    return with_features(state, NTZ) if is_needed else state
+
+
+def _mapped(state: LogState, fields: Sequence[Action], most: int) -> LogState:
+    """Return the state with `fields`, where each column has an id and a name in files."""
+    numbered: list[Action] = []
+    for item in fields:
+        own = dict(item["metadata"])
+        if _ID not in own:
+            most += 1
+            own[_ID] = most
+        own.setdefault(_STORED, item["name"])
+        numbered.append({**item, "metadata": own})
+    configuration = {**state.configuration, _MAPPING: "name", _MOST_ID: str(most)}
+    metadata = {**state.metadata, "schemaString": _text(numbered), "configuration": configuration}
+    return with_features(replace(state, metadata=metadata), MAPPING)
+
+
+def altered(state: LogState, schema: pa.Schema, origin: Mapping[str, str | None]) -> LogState:
+    """Return the state of a table whose columns change while its rows stay what they are.
+
+    Args:
+        state: the table before.
+        schema: its columns afterwards.
+        origin: for each of them the column that it was, None if it is new and NULL.
+    """
+    before = {item["name"]: item for item in state.fields}
+    fields: list[Action] = []
+    is_widened = False
+    renames = any(source not in (None, name) for name, source in origin.items())
+    is_mapped = state.is_mapped or renames or bool(before.keys() - set(origin.values()))
+    if is_mapped:
+        # What a column was called until now is what it is called in files.
+        state = _mapped(state, state.fields, int(state.configuration.get(_MOST_ID, "0")))
+        before = {item["name"]: item for item in state.fields}
+    for item in _typed(schema):
+        source = origin[item["name"]]
+        if source is None:
+            if is_mapped:
+                # The name may be that of a column that was dropped, whose values files still have.
+                item = {**item, "metadata": {_STORED: f"col-{uuid.uuid4()}"}}
+            fields.append(item)
+            continue
+        own = before[source]
+        metadata = dict(own["metadata"])
+        if own["type"] != item["type"]:
+            is_widened = True
+            change = {"toType": item["type"], "fromType": own["type"]}
+            metadata[_CHANGES] = [*metadata.get(_CHANGES, ()), change]
+        fields.append({**item, "metadata": metadata})
+    if is_mapped:
+        state = _mapped(state, fields, int(state.configuration[_MOST_ID]))
+    else:
+        state = replace(state, metadata={**state.metadata, "schemaString": _text(fields)})
+    if is_widened:
+        state = with_features(state, WIDENING)
+    return _with_ntz(state, schema)
+
+
+# Commits: "Delta Log Entries", "Commit Provenance Information", "Transaction Identifiers" ---------
+
+
+def commit_text(
+    newest: LogState,
+    wanted: LogState,
+    *,
+    info: Mapping[str, Any],
+    transaction: tuple[str, int] | None,
+) -> bytes:
+    """Return the log entry that takes a table from its newest version to what is wanted.
+
+    Args:
+        newest: the newest version.
+        wanted: what the next version is to have.
+        info: what `commitInfo` is to say beside its time.
+        transaction: transaction identifier and its version, if the commit carries one.
+    """
+    now = int(time.time() * 1000)
+    protocol = wanted.protocol if newest.version < 0 else _joined(newest.protocol, wanted.protocol)
+    there = {file_id(item): item for item in newest.files}
+    then = {file_id(item): item for item in wanted.files}
+    actions: list[Action] = [{"commitInfo": {"timestamp": now, **info}}]
+    if newest.version < 0 or protocol != newest.protocol:
+        actions.append({"protocol": protocol})
+    if wanted.metadata != newest.metadata:
+        actions.append({"metaData": wanted.metadata})
+    if transaction is not None:
+        app_id, number = transaction
+        actions.append({"txn": {"appId": app_id, "version": number, "lastUpdated": now}})
+    actions += ({"remove": _removed(there[key], now)} for key in there if key not in then)
+    actions += ({"add": {**then[key], "dataChange": True}} for key in then if key not in there)
+    return "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
+
+
+def _removed(action: Action, now: int) -> Action:
+    removed: Action = {
+        "path": action["path"],
+        "deletionTimestamp": now,
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        "partitionValues": action.get("partitionValues") or {},
+        "size": action["size"],
+    }
+    if action.get("deletionVector"):
+        removed["deletionVector"] = action["deletionVector"]
+    return removed
+
+
+def with_vector(action: Action, vector: Action) -> Action:
+    """Return the `add` of a file whose rows are not all there any more."""
+    stats = {**json.loads(action.get("stats") or "{}"), "tightBounds": False}
+    return {**action, "stats": json.dumps(stats), "deletionVector": vector}
+
+
+def with_counts(action: Action, rows: int) -> Action:
+    """Return the `add` of a file with the number of its rows, which a vector needs."""
+    stats = json.loads(action.get("stats") or "{}")
+    return {**action, "stats": json.dumps({**stats, "numRecords": rows})}
+
+
+def added(files: Iterable[Any]) -> list[Action]:
+    """Return the `add` of files that were written here (`files.WrittenFile`)."""
+    return [
+        {
+            "path": file.path,
+            "partitionValues": {},
+            "size": file.size,
+            "modificationTime": file.modified_ms,
+            "dataChange": True,
+            "stats": file.stats,
+        }
+        for file in files
+    ]

@@ -1,0 +1,634 @@
+"""Writing a mirror or a history: one commit from the version that a cut names to the next one.
+
+In: the table, the keys of rows that are replaced or gone, and new rows. Out: the table's next
+version. There is one way, whatever the size: the positions of the keys are found in the live files
+(`rows.finding`), new rows are written as new files, and one log entry names what the version has.
+A file that loses rows is kept with a deletion vector, or its other rows are written again; `_fate`
+decides that for each file. If every row is new, all files go.
+
+Small files are written again together with new rows, each size with those that are about as large,
+so a table that gets a few rows a second has as many files as its size has digits, and no file of it
+is written again often. What is left for a compaction are large files.
+
+Where the work runs: in this process while few rows are looked through; else each file is a part of
+a step (`executing`).
+
+Why running it again is safe: a file or a vector has no effect until a commit names it. The log
+entry is put where none is (`storage.creating`), so nothing of it is there if another program was
+faster. The entry is the difference between the newest version and what is wanted; so commits of a
+killed run, which no cut names, are taken back by it, and rows that others changed are what the cut
+has.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_assets.config import Retention
+from ticdc_assets.engine.commits import (
+    METADATA_KEY,
+    CommitError,
+    NamedCommit,
+    same_rows_at,
+)
+from ticdc_assets.engine.committing import require_there
+from ticdc_assets.engine.control import opened, reading
+from ticdc_assets.engine.delta_files import log_state, vector_of
+from ticdc_assets.engine.delta_protocol import (
+    VECTORS,
+    Action,
+    DeletionVector,
+    FeatureError,
+    LogState,
+    added,
+    altered,
+    commit_text,
+    features_of,
+    file_id,
+    new_state,
+    require_written,
+    stored_id,
+    stored_name,
+    vector_with,
+    with_counts,
+    with_features,
+    with_vector,
+    write_vectors,
+)
+from ticdc_assets.engine.executing import executor
+from ticdc_assets.engine.files import FileLayout, FileWriter, WrittenFile, layout_of, read_footer
+from ticdc_assets.engine.renewing import renew_if_lost
+from ticdc_assets.engine.session import Session
+from ticdc_assets.pipeline.mirror_properties import mirror_properties
+from ticdc_assets.rows.finding import FoundRows, Keys, SearchedFile, find, rows_at
+from ticdc_assets.rows.rows_of_work import RowPart
+from ticdc_assets.storage.creating import create
+from ticdc_assets.storage.paths import LOG, AnyPath
+
+_LOGGER = logging.getLogger(__name__)
+T = TypeVar("T")
+
+SMALL_ROWS = 10_000
+"""Rows of a file up to which it is written again if it loses some: a vector costs readers more."""
+
+SMALL_BYTES = 16 << 20
+"""Bytes of a file up to which it is written again together with new rows."""
+
+MOST_DELETED = 0.2
+"""Share of a file's rows up to which they are marked as deleted: a reader still reads them."""
+
+GROUP_ROWS = 100_000
+"""Rows of a row group, about."""
+
+GROUP_BYTES = 32 << 20
+"""Bytes of its values, about, before they are encoded."""
+
+FILE_BYTES = 256 << 20
+"""Bytes of rows, before they are encoded, from which on a file is closed."""
+
+_SEARCHED = 1_000
+"""Rows whose key columns are looked through for the cost of one row of another step."""
+
+_COPIED = 50
+"""Rows that are copied from file to file for the cost of one row of another step."""
+
+_CHECKPOINT_INTERVAL = 20
+"""Commits from one checkpoint to the next."""
+
+
+class _Fate(Enum):
+    """What becomes of a file."""
+
+    KEPT = auto()
+    MARKED = auto()
+    COPIED = auto()
+    JOINED = auto()
+    GONE = auto()
+
+
+def _fate(file: "LiveRows", lost: int, *, has_vectors: bool) -> _Fate:
+    """Return what becomes of a file that loses so many rows: the one place that decides it.
+
+    - GONE: none is left.
+    - JOINED: it is small, and its other rows are written again with the new rows.
+    - COPIED: its other rows are written into a file of their own: the table has no vectors, or so
+      many rows are gone that reading them costs more than to write the others once.
+    - MARKED: it gets a vector.
+    """
+    left = file.left - lost
+    if not left:
+        return _Fate.GONE
+    if not lost:
+        return _Fate.KEPT
+    if file.rows <= SMALL_ROWS and file.size <= SMALL_BYTES:
+        return _Fate.JOINED
+    if not has_vectors or file.rows - left > MOST_DELETED * file.rows:
+        return _Fate.COPIED
+    return _Fate.MARKED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRows:
+    """A file of the version that is gone on from.
+
+    Attributes:
+        action: the `add` that names it.
+        searched: the file as rows are looked for in it.
+        rows: how many rows it has.
+        left: how many of them are there.
+    """
+
+    action: Action
+    searched: SearchedFile
+    rows: int
+    left: int
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self.action["size"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundKeys:
+    """Where keys are in a table.
+
+    Attributes:
+        files: the files, each with the rows in it that have one of the keys.
+        counts: how many rows each key has, by its number.
+    """
+
+    files: Sequence[tuple[LiveRows, FoundRows]]
+    counts: np.ndarray[Any, np.dtype[np.int64]]
+
+    def rows(
+        self, wanted: np.ndarray[Any, np.dtype[np.bool_]], writer: "TableWriter"
+    ) -> Iterator[tuple[pa.Table, np.ndarray[Any, np.dtype[np.int64]]]]:
+        """Yield the rows of wanted keys, file by file, with the number of the key of each."""
+        for file, found in self.files:
+            chosen = found.where(wanted)
+            if len(chosen.positions):
+                yield writer.rows_at(file, chosen), chosen.keys
+
+
+class TableWriter:
+    """Writes the next version of a mirror or of a history.
+
+    Args:
+        spark: the session, which is asked for nothing if the work is small.
+        table: folder of the table.
+        schema: the columns that it is to have.
+        key: names of the key columns.
+        rescued: name of the column of rescued data.
+        told: what people call the table.
+        retention: what is kept for how long.
+        portable: whether it stays without the features that not every reader has.
+        published: the newest version that a cut names, None if none does.
+    """
+
+    def __init__(
+        self,
+        spark: Session,
+        table: AnyPath,
+        schema: pa.Schema,
+        *,
+        key: Sequence[str],
+        rescued: str,
+        told: str,
+        retention: Retention,
+        portable: bool,
+        published: int | None,
+    ) -> None:
+        self._spark = spark
+        self._table = table
+        self._schema = schema
+        self._key = key
+        self._rescued = rescued
+        self._told = told
+        self._portable = portable
+        self._configuration = {
+            "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
+            **mirror_properties(retention),
+        }
+        self._published = published
+        self._newest = LogState()
+        self._state = LogState()
+
+    # What is there ------------------------------------------------------------------------------
+
+    def begin(self, version: int) -> None:
+        """Go on from the rows of a version."""
+        with reading(self._table, version):
+            self._newest = log_state(self._table)
+            base = version
+            if self._newest.version != version:
+                # A compaction by hand leaves the rows.
+                base = same_rows_at(self._table, version) or version
+            is_newest = base == self._newest.version
+            self._state = self._newest if is_newest else log_state(self._table, base)
+        self._require_written()
+
+    def begin_anew(self) -> FileLayout:
+        """Go on without the rows that are there; return how files of new rows are written."""
+        if self._published is not None:
+            renew_if_lost(self._table, self._published, self._configuration)
+        with reading(self._table):
+            self._newest = log_state(self._table)
+        self._state = new_state(self._schema, self._configuration, self._newest)
+        self._require_written()
+        return self.layout()
+
+    def _require_written(self) -> None:
+        features = features_of(self._newest)
+        if self._portable and features:
+            _LOGGER.warning(
+                "%s is configured as portable, and has the Delta features %s of before; it keeps "
+                "them, and not every reader supports them",
+                self._told,
+                ", ".join(features),
+            )
+            self._portable = False
+        try:
+            require_written(self._newest)
+        except FeatureError as error:
+            raise CommitError(f"{self._told}: {error}") from None
+
+    def layout(self) -> FileLayout:
+        """Return how files of new rows are written."""
+        stored = {item["name"]: (stored_name(item), stored_id(item)) for item in self._state.fields}
+        return layout_of(self._schema, stored, self._key)
+
+    @property
+    def version(self) -> int:
+        """The version that is gone on from."""
+        return self._state.version
+
+    def takes_features(self, rows: int) -> bool:
+        """Return whether the table may get features that not every reader has.
+
+        Args:
+            rows: how many rows it has: few are written anew for less than a reader is worth.
+        """
+        return not self._portable and rows > SMALL_ROWS
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the newest version has other rows than the one that is gone on from."""
+        return self._newest.version != self._state.version
+
+    def alter(self, origin: Mapping[str, str | None]) -> None:
+        """Let columns change, while rows stay what they are (`delta_protocol.altered`)."""
+        self._state = altered(self._state, self._schema, origin)
+
+    def column_names(self) -> list[str]:
+        """Return the names of the columns that the table has."""
+        return [item["name"] for item in self._state.fields]
+
+    def live(self, current: str | None = None) -> list[LiveRows]:
+        """Return the files of the version that is gone on from.
+
+        Args:
+            current: a column that is NULL in the rows that are meant.
+        """
+        stored = {item["name"]: stored_name(item) for item in self._state.fields}
+        types = {item.name: item.type for item in self._schema}
+        found: list[LiveRows] = []
+        for action in self._state.files:
+            deleted = vector_of(self._table, action)
+            path = self._table / unquote(action["path"])
+            rows = json.loads(action.get("stats") or "{}").get("numRecords")
+            if rows is None:
+                rows = read_footer(path).num_rows
+                action = with_counts(action, rows)
+            found.append(
+                LiveRows(
+                    action=action,
+                    searched=SearchedFile(
+                        path=path,
+                        deleted=deleted,
+                        stored=stored,
+                        types=types,
+                        current=current,
+                        rescued=self._rescued,
+                    ),
+                    rows=rows,
+                    left=rows - (0 if deleted is None else deleted.cardinality),
+                )
+            )
+        return found
+
+    def rows_at(self, file: LiveRows, found: FoundRows) -> pa.Table:
+        """Return rows of a file as the table has them."""
+        names = [file.searched.stored[name] for name in self._schema.names]
+        return rows_at(file.searched, found.positions, self._schema, names)
+
+    def find(self, keys: Keys, *, count: int, current: str | None = None) -> FoundKeys:
+        """Return where keys are.
+
+        Args:
+            keys: the keys.
+            count: how many there are.
+            current: a column that is NULL in the rows that are meant; all rows are if None.
+        """
+        files = self.live(current)
+        own = [file for file in files if _may_have(file, keys)]
+        runs_on = executor(
+            self._spark, self._table, rows=sum(file.rows for file in own) // _SEARCHED, size=0
+        )
+
+        def step(parts: Iterable[SearchedFile]) -> Iterator[FoundRows]:
+            for part in parts:
+                yield find(part, keys)
+
+        found = dict(
+            zip(
+                (id(file) for file in own),
+                runs_on.run(step, [file.searched for file in own], tasks=len(own)),
+                strict=True,
+            )
+        )
+        nothing = FoundRows(positions=np.empty(0, np.int64), keys=np.empty(0, np.int64))
+        together = [(file, found.get(id(file), nothing)) for file in files]
+        numbers = [rows.keys for _, rows in together]
+        counts = np.bincount(np.concatenate([*numbers, np.empty(0, np.int64)]), minlength=count)
+        return FoundKeys(files=together, counts=counts)
+
+    # Writing ------------------------------------------------------------------------------------
+
+    def change(
+        self,
+        found: FoundKeys | None,
+        rows: Iterable[pa.Table],
+        files: Sequence[WrittenFile],
+        metadata: Mapping[str, Any],
+    ) -> int:
+        """Put rows in the place of those that were found.
+
+        Args:
+            found: the rows that are gone; None if none are.
+            rows: new rows, as the table has its columns.
+            files: files of new rows, written by `layout`.
+            metadata: what the commit carries.
+
+        Returns:
+            The version that it is.
+
+        Raises:
+            ConflictError: another program was faster; nothing was committed.
+            NotThereError: a file is not there; nothing was committed.
+        """
+        together = [(file, None) for file in self.live()] if found is None else found.files
+        fates: list[tuple[LiveRows, FoundRows | None, _Fate]] = []
+        for file, own in together:
+            lost = 0 if own is None else len(own.positions)
+            fates.append((file, own, _fate(file, lost, has_vectors=not self._portable)))
+        new = self._gathered(rows)
+        head = list(_first(new))
+        joined = [(file, own) for file, own, fate in fates if fate is _Fate.JOINED]
+        least = sum(item.num_rows for item in head) + sum(file.left for file, _ in joined)
+        if least:
+            quiet = [file for file, _, fate in fates if fate is _Fate.KEPT]
+            joined += ((file, None) for file in _about_as_large(quiet, least))
+        left = {id(file) for file, _ in joined}
+        written = self._write(_all(head, new, self._rows_of(joined)))
+        copied = [(file, own) for file, own, fate in fates if fate is _Fate.COPIED]
+        written += self._copied(copied)
+        kept = [
+            file.action for file, _, fate in fates if fate is _Fate.KEPT and id(file) not in left
+        ]
+        marked = self._marked(
+            [(file, own) for file, own, fate in fates if fate is _Fate.MARKED and own is not None]
+        )
+        state = with_features(self._state, VECTORS) if marked else self._state
+        return self._commit(state, [*kept, *marked], [*files, *written], metadata)
+
+    def replace(
+        self, rows: Iterable[pa.Table], files: Sequence[WrittenFile], metadata: Mapping[str, Any]
+    ) -> int:
+        """Put rows in the place of all that there are; see `change`."""
+        return self._commit(self._state, [], [*files, *self._write(rows)], metadata)
+
+    def _gathered(self, rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        return (item for item in rows if item.num_rows)
+
+    def _rows_of(self, files: Sequence[tuple[LiveRows, FoundRows | None]]) -> Iterator[pa.Table]:
+        """Yield the rows of files that stay."""
+        for file, found in files:
+            for batch in self._part(file, found).read():
+                yield pa.Table.from_batches([batch])
+
+    def _part(self, file: LiveRows, found: FoundRows | None) -> RowPart:
+        """Return the rows of a file that stay."""
+        deleted = file.searched.deleted
+        if found is not None and len(found.positions):
+            deleted = vector_with(deleted, found.positions)
+        footer = read_footer(file.searched.path)
+        return RowPart(
+            path=file.searched.path,
+            groups=tuple(range(footer.num_row_groups)),
+            schema=self._schema,
+            stored=tuple(file.searched.stored[name] for name in self._schema.names),
+            large=tuple(
+                file.searched.stored[item.name] for item in self._schema if _is_large(item.type)
+            ),
+            deleted=deleted,
+        )
+
+    def _write(self, rows: Iterable[pa.Table]) -> list[WrittenFile]:
+        return write_rows(self._table, self.layout(), rows)
+
+    def _copied(self, files: Sequence[tuple[LiveRows, FoundRows | None]]) -> list[WrittenFile]:
+        """Write the rows of files that stay, each file into one of its own."""
+        if not files:
+            return []
+        table, layout = self._table, self.layout()
+        parts = [self._part(file, found) for file, found in files]
+        rows = sum(file.left for file, _ in files)
+        runs_on = executor(self._spark, table, rows=rows // _COPIED, size=0)
+
+        def step(some: Iterable[RowPart]) -> Iterator[list[WrittenFile]]:
+            for part in some:
+                tables = (pa.Table.from_batches([batch]) for batch in part.read())
+                yield write_rows(table, layout, tables)
+
+        found = runs_on.run(step, parts, tasks=len(parts))
+        return [file for own in found for file in own]
+
+    def _marked(self, files: Sequence[tuple[LiveRows, FoundRows]]) -> list[Action]:
+        """Write the vectors of files that lose rows; return how the commit names the files."""
+        vectors: list[DeletionVector] = [
+            vector_with(file.searched.deleted, found.positions) for file, found in files
+        ]
+        named = write_vectors(self._table, vectors)
+        return [
+            with_vector(file.action, vector) for (file, _), vector in zip(files, named, strict=True)
+        ]
+
+    def _commit(
+        self,
+        state: LogState,
+        kept: Sequence[Action],
+        files: Sequence[WrittenFile],
+        metadata: Mapping[str, Any],
+    ) -> int:
+        require_there(self._table, files)
+        wanted = replace(state, files=(*kept, *added(files)))
+        own = NamedCommit(self._table, metadata)
+        seen = self._newest.transactions
+        version = self._newest.version + 1
+        entry = commit_text(
+            self._newest,
+            wanted,
+            info={
+                "operation": "WRITE",
+                "operationParameters": {"mode": "Change" if kept else "Overwrite"},
+                "operationMetrics": {"num_added_files": _new_files(self._newest, wanted)},
+                "engineInfo": "ticdc_assets",
+                METADATA_KEY: own.text,
+            },
+            transaction=own.transaction(seen),
+        )
+        (self._table / LOG).mkdir(parents=True, exist_ok=True)
+        try:
+            create(self._table / LOG / f"{version:020}.json", entry)
+        except FileExistsError:
+            raise ConflictError(self._table, version) from None
+        own.require()
+        if version and version % _CHECKPOINT_INTERVAL == 0:
+            opened(self._table).create_checkpoint()
+        return version
+
+
+class ConflictError(CommitError):
+    """Another program committed to a table in the meantime; nothing of ours is there."""
+
+    def __init__(self, table: AnyPath, version: int) -> None:
+        super().__init__(table, version)
+        self.table = table
+        self.version = version
+
+    def __str__(self) -> str:
+        return (
+            f"another program wrote version {self.version} of table {self.table} while it was "
+            "being written; nothing was published: stop that program, and sync again"
+        )
+
+
+_TRIES = 3
+
+
+def undisturbed(make: Callable[[], T]) -> T:
+    """Return what `make` returns, begun anew where another program was faster.
+
+    Nothing of a refused commit is there, so the next try sees what the other one left.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return make()
+        except ConflictError as error:
+            _LOGGER.warning("another writer was faster, trying again: %s", error)
+    return make()
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+def write_rows(table: AnyPath, layout: FileLayout, rows: Iterable[pa.Table]) -> list[WrittenFile]:
+    """Write rows into files of bounded size, in row groups of bounded size.
+
+    Args:
+        table: folder of the table.
+        layout: how they are written.
+        rows: the rows, with their columns in order.
+    """
+    files: list[WrittenFile] = []
+    writer: FileWriter | None = None
+    size = 0
+    for group in _row_groups(rows):
+        if writer is None:
+            table.mkdir(parents=True, exist_ok=True)
+            writer, size = layout.writer(table), 0
+        writer.write(layout.stored(group))
+        size += group.nbytes
+        if size >= FILE_BYTES:
+            files.append(writer.close())
+            writer = None
+    if writer is not None:
+        files.append(writer.close())
+    return files
+
+
+def _row_groups(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield rows in tables of about one row group each."""
+    held: list[pa.Table] = []
+    count = size = 0
+    for item in rows:
+        for start in range(0, item.num_rows, GROUP_ROWS):
+            part = item.slice(start, GROUP_ROWS)
+            held.append(part)
+            count += part.num_rows
+            size += part.nbytes
+            if count >= GROUP_ROWS or size >= GROUP_BYTES:
+                yield pa.concat_tables(held)
+                held, count, size = [], 0, 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _first(rows: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the first of some rows: enough to tell how many there are, if they are few."""
+    count = size = 0
+    for item in rows:
+        yield item
+        count += item.num_rows
+        size += item.nbytes
+        if count >= GROUP_ROWS or size >= GROUP_BYTES:
+            return
+
+
+def _all(*rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    for some in rows:
+        yield from some
+
+
+def _about_as_large(files: Sequence[LiveRows], rows: int) -> list[LiveRows]:
+    """Return the small files that are written again with so many rows.
+
+    Each that is at most twice as large as what it is written with: so sizes grow in steps, and a
+    row is written again as often as its file doubles.
+    """
+    chosen: list[LiveRows] = []
+    small = (file for file in files if file.size <= SMALL_BYTES)
+    for file in sorted(small, key=lambda item: item.left):
+        if file.left > 2 * rows:
+            break
+        chosen.append(file)
+        rows += file.left
+    return chosen
+
+
+def _may_have(file: LiveRows, keys: Keys) -> bool:
+    """Return whether a file may have a row with one of the keys, by its statistics."""
+    if not len(keys):
+        return False
+    stats = json.loads(file.action.get("stats") or "{}")
+    stored = file.searched.stored[keys.first]
+    least = (stats.get("minValues") or {}).get(stored)
+    greatest = (stats.get("maxValues") or {}).get(stored)
+    return keys.may_be_between(least, greatest)
+
+
+def _new_files(newest: LogState, wanted: LogState) -> int:
+    there = {file_id(item) for item in newest.files}
+    return sum(file_id(item) not in there for item in wanted.files)
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_binary(kind)

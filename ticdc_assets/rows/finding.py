@@ -1,0 +1,309 @@
+"""Finding rows: the places, in the files of a mirror or a history, of rows with certain keys.
+
+In: keys as typed columns (`Keys`), and a data file with the vector that it has. Out: the positions
+of the rows that have one of the keys, and which one each has. Only key columns are read, and of the
+second and each further one only where the ones before are those of a key. Whole row groups are left
+out by their statistics.
+
+Two values are the same if Arrow says so; NULL is the same as NULL. What a typed column cannot hold
+is NULL there, and its exact text is in the rescued data; then the texts are compared too. In a
+table without a key, all columns are the key, and a key may have many rows.
+
+It is a function over one file, so it runs in this process and in Spark's workers. Nothing is
+written, and files do not change: finding again gives the same.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ticdc_assets.engine.delta_protocol import DeletionVector, Positions
+from ticdc_assets.engine.files import open_parquet
+from ticdc_assets.rows.rows_of_work import RowPart
+from ticdc_assets.storage.paths import AnyPath
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """How one more column tells the keys apart.
+
+    Attributes:
+        name: the column; one of the texts in the rescued data if `is_text`.
+        is_text: whether it is.
+        values: the values that keys have in it, each once.
+        pairs: sorted, for each beginning of a key so far the number of the beginning without this
+            column, times the number of values, plus the place of the value.
+    """
+
+    name: str
+    is_text: bool
+    values: pa.Array
+    pairs: Numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """Keys that rows are looked for by.
+
+    Attributes:
+        steps: the columns, one after the other.
+        numbers: for each key, as the steps number it, its row in the table that it came from.
+        least: the smallest value of the first column, if its type has an order that files tell.
+        greatest: the greatest.
+    """
+
+    steps: Sequence[_Step]
+    numbers: Numbers
+    least: object = None
+    greatest: object = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def first(self) -> str:
+        """Name of the first column."""
+        return self.steps[0].name
+
+    def may_be_between(self, least: object, greatest: object) -> bool:
+        """Return whether a key may be between two bounds of the first column, None if unknown."""
+        low: Any = self.least
+        high: Any = self.greatest
+        if type(least) is not type(low) or type(greatest) is not type(high):
+            return True
+        return low is None or (least <= high and greatest >= low)  # pyright: ignore[reportOperatorIssue]
+
+
+def keys_of(rows: pa.Table, columns: Sequence[str], inexact: Collection[str], rescued: str) -> Keys:
+    """Return the keys of rows; no two of them have the same one.
+
+    Args:
+        rows: the rows.
+        columns: names of the key columns.
+        inexact: those of them whose values may be in the rescued data.
+        rescued: name of the column of rescued data.
+    """
+    steps: list[_Step] = []
+    beginnings = np.zeros(rows.num_rows, np.int64)
+
+    def add(name: str, values: pa.Array, *, is_text: bool) -> None:
+        nonlocal beginnings
+        distinct = pc.unique(values)
+        places = _index_in(values, distinct)
+        pairs = beginnings * len(distinct) + places
+        found, beginnings = np.unique(pairs, return_inverse=True)
+        steps.append(_Step(name, is_text, distinct, found))
+
+    for name in columns:
+        values = comparable(rows[name])
+        add(name, values, is_text=False)
+        if name in inexact and values.null_count:
+            add(name, _texts(rows[rescued], name), is_text=True)
+    numbers = np.empty(rows.num_rows, np.int64)
+    numbers[beginnings] = np.arange(rows.num_rows)
+    least = greatest = None
+    first = steps[0].values.drop_null() if steps else None
+    if (
+        first is not None
+        and len(first)
+        and not rows[columns[0]].null_count
+        and (pa.types.is_integer(first.type) or pa.types.is_string(first.type))
+    ):
+        bounds = pc.min_max(first).as_py()
+        least, greatest = bounds["min"], bounds["max"]
+    return Keys(steps=steps, numbers=numbers, least=least, greatest=greatest)
+
+
+def comparable(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Return values so that two of them are the same if their bits are."""
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
+    if pa.types.is_float64(values.type):
+        return values.view(pa.int64())
+    return values.view(pa.int32()) if pa.types.is_float32(values.type) else values
+
+
+def _index_in(values: pa.Array, distinct: pa.Array) -> Numbers:
+    """Return where in `distinct` each value is, -1 if nowhere."""
+    return pc.index_in(values, value_set=distinct).fill_null(-1).to_numpy().astype(np.int64)
+
+
+def _texts(rescued: pa.ChunkedArray | pa.Array, name: str) -> pa.Array:
+    """Return the text that the rescued data of each row has of a column."""
+    maps = rescued.to_pylist() if rescued.null_count < len(rescued) else []
+    found = [dict(entries).get(name) if entries else None for entries in maps]
+    return pa.array(found, pa.string()) if found else pa.nulls(len(rescued), pa.string())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRows:
+    """Rows of a file that have one of the keys.
+
+    Attributes:
+        positions: their numbers in the file, ascending.
+        keys: the number of the key of each.
+    """
+
+    positions: Positions
+    keys: Numbers
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> "FoundRows":
+        """Return those whose key is chosen, by its number."""
+        kept = chosen[self.keys]
+        return FoundRows(positions=self.positions[kept], keys=self.keys[kept])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedFile:
+    """A file in which rows are looked for.
+
+    Attributes:
+        path: where it is.
+        deleted: which of its rows are gone already.
+        stored: for each column that may be asked for, what it is called in the file.
+        types: and of what type it is in the table.
+        current: a column that is NULL in the rows that are meant; all rows are if None.
+        rescued: the column of rescued data.
+    """
+
+    path: AnyPath
+    deleted: DeletionVector | None
+    stored: Mapping[str, str]
+    types: Mapping[str, pa.DataType] = field(default_factory=dict[str, pa.DataType])
+    current: str | None = None
+    rescued: str = ""
+
+
+def find(file: SearchedFile, keys: Keys) -> FoundRows:
+    """Return the rows of a file that have one of the keys."""
+    positions: list[Positions] = [np.empty(0, np.int64)]
+    numbers: list[Numbers] = [np.empty(0, np.int64)]
+    if len(keys):
+        with open_parquet(file.path) as opened:
+            first = 0
+            for number in range(opened.num_row_groups):
+                group = opened.metadata.row_group(number)
+                if _may_have(group, file.stored[keys.steps[0].name], keys):
+                    found, own = _find_in(_Group(opened, number, file, group.num_rows), keys, first)
+                    positions.append(found)
+                    numbers.append(own)
+                first += group.num_rows
+    return FoundRows(positions=np.concatenate(positions), keys=np.concatenate(numbers))
+
+
+def _may_have(group: pq.RowGroupMetaData, stored: str, keys: Keys) -> bool:
+    """Return whether a row group may have a value between the bounds of the keys."""
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema != stored:
+            continue
+        bounds = column.statistics if column.is_stats_set else None
+        if bounds is None or not bounds.has_min_max:
+            return True
+        return keys.may_be_between(bounds.min, bounds.max)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A row group of an opened file."""
+
+    opened: pq.ParquetFile
+    number: int
+    file: SearchedFile
+    rows: int
+
+    def column(self, name: str) -> pa.Array:
+        """Return a column as the table has it; NULL where the file has none."""
+        stored, wanted = self.file.stored[name], self.file.types[name]
+        if stored not in self.opened.schema_arrow.names:
+            return pa.nulls(self.rows, wanted)
+        found = self.opened.read_row_group(self.number, columns=[stored], use_threads=False)
+        values = found.column(0)
+        if values.type != wanted:
+            values = values.cast(wanted)
+        return comparable(values)
+
+
+def _find_in(group: _Group, keys: Keys, first: int) -> tuple[Positions, Numbers]:
+    """Return the rows of a row group with one of the keys, counted from `first`."""
+    file = group.file
+    places = np.arange(group.rows)
+    beginnings = np.zeros(group.rows, np.int64)
+    rescued: pa.Array | None = None
+    for step in keys.steps:
+        if not len(places):
+            break
+        if step.is_text:
+            column = group.column(file.rescued) if rescued is None else rescued
+            rescued = column
+            values = _texts(column.take(pa.array(places)), step.name)
+        else:
+            values = group.column(step.name)
+            values = values if len(places) == group.rows else values.take(pa.array(places))
+        own = _index_in(values, step.values)
+        known = own >= 0
+        places, own, beginnings = places[known], own[known], beginnings[known]
+        pairs = beginnings * len(step.values) + own
+        spots = np.searchsorted(step.pairs, pairs)
+        spots[spots == len(step.pairs)] = 0
+        same = step.pairs[spots] == pairs if len(step.pairs) else np.zeros(len(pairs), np.bool_)
+        places, beginnings = places[same], spots[same]
+    if len(places) and file.deleted is not None:
+        left = file.deleted.kept(first, group.rows)
+        if left is not None:
+            places, beginnings = places[left[places]], beginnings[left[places]]
+    if len(places) and file.current is not None:
+        is_current = group.column(file.current).take(pa.array(places)).is_null().to_numpy(False)
+        places, beginnings = places[is_current], beginnings[is_current]
+    return places + first, keys.numbers[beginnings]
+
+
+def rows_at(
+    file: SearchedFile, positions: Positions, schema: pa.Schema, stored: Sequence[str]
+) -> pa.Table:
+    """Return the rows of a file at some positions, ascending.
+
+    Args:
+        file: the file.
+        positions: which rows.
+        schema: the columns to read.
+        stored: what they are called in the file.
+    """
+    with open_parquet(file.path) as opened:
+        sizes = [opened.metadata.row_group(n).num_rows for n in range(opened.num_row_groups)]
+    batches: list[pa.RecordBatch] = []
+    first = 0
+    for number, rows in enumerate(sizes):
+        begin, end = np.searchsorted(positions, [first, first + rows])
+        if end > begin:
+            part = RowPart(
+                path=file.path,
+                groups=(number,),
+                schema=schema,
+                stored=tuple(stored),
+            )
+            batches += _taken(part.read(), positions[begin:end] - first)
+        first += rows
+    return pa.Table.from_batches(batches, schema)
+
+
+def _taken(batches: Iterator[pa.RecordBatch], places: Numbers) -> Iterator[pa.RecordBatch]:
+    """Yield of batches the rows at places, counted through all of them."""
+    first = 0
+    for batch in batches:
+        begin, end = np.searchsorted(places, [first, first + batch.num_rows])
+        if end > begin:
+            yield batch.take(pa.array(places[begin:end] - first))
+        first += batch.num_rows
