@@ -17,14 +17,14 @@ from bench.measuring import leave_out
 from bench.pipeline import Feed
 from bench.traffic import DATABASE, FIRST_ID, Shape, Traffic, narrow
 from ticdc_assets.config import KafkaSource, Readers, TableChoice
-from ticdc_assets.engine.control import latest_version
 from ticdc_assets.engine.session import functions
 from ticdc_assets.kafka.records import produce
 from ticdc_assets.pipeline.cuts import require_cut
-from ticdc_assets.pipeline.overwriting import overwrite, overwrite_by_files, written
 from ticdc_assets.pipeline.publishing import publish
+from ticdc_assets.pipeline.table_writing import TableWriter
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import copied_by_spark
+from ticdc_assets.storage.paths import remove_tree
 from ticdc_assets_tests.brokers import OwnBroker
 
 TABLE = (DATABASE, "t0")
@@ -101,18 +101,23 @@ def filled_feed(
     filled = numbers.crossJoin(F.broadcast(row)).withColumns(
         {"id": F.col("number"), "c": text(spark)}
     )
-    retention = feed.changefeed.retention
-    metadata = {"mode": "filled"}
-    if portable:
-        schema = MirrorLayout(schema=mirror.table_schema).arrow
-        copied = copied_by_spark(filled.select(*columns), schema, folder / "rows")
-        pieces = list(copied.read())
-        files = written([pa.Table.from_batches(pieces)], schema, path)
-        overwrite_by_files(lambda: files, schema, path, retention, metadata=metadata)
-    else:
-        overwrite(spark, filled.select(*columns), path, retention, metadata=metadata)
-    version = latest_version(path)
-    assert version is not None
+    layout = MirrorLayout(schema=mirror.table_schema)
+    copied = copied_by_spark(filled.select(*columns), layout.arrow, folder / "rows")
+    writer = TableWriter(
+        spark,
+        path,
+        layout.arrow,
+        key=mirror.table_schema.handle_key,
+        rescued=layout.rescued,
+        told=folder.name,
+        retention=feed.changefeed.retention,
+        portable=portable,
+        published=mirror.version,
+    )
+    writer.begin_anew()
+    tables = (pa.Table.from_batches([batch]) for batch in copied.read())
+    version = writer.replace(tables, (), {"mode": "filled"})
+    remove_tree(folder / "rows")
     publish(
         feed.paths,
         replace(cut, number=cut.number + 1, mirrors=(replace(mirror, version=version, rows=rows),)),

@@ -168,7 +168,7 @@ def measure_one_table(
     nothing = measure(feed.sync, repetitions=repetitions)
     cut = newest_cut(feed.paths)
     assert cut is not None
-    assert cut.mirrors[0].mode == "merge"
+    assert cut.mirrors[0].mode == "change"
     return [
         Result(
             section=MIRRORS,

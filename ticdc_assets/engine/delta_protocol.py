@@ -245,7 +245,9 @@ _LEGACY = {
     6: ("identityColumns",),
 }
 """The writer features that a version of the protocol before 7 stands for, with those below it."""
-_WRITTEN = _READER_FEATURES.union(*_LEGACY.values())
+_UNUSED = frozenset({"variantType", "variantType-preview"})
+"""Features that delta-rs gives a table whose properties it sets; no mirror has such a column."""
+_WRITTEN = _READER_FEATURES.union(_UNUSED, *_LEGACY.values())
 """Features that are written here. The legacy ones are, as long as a table does not use them."""
 
 _USES = ("delta.constraints.", "delta.enableInCommitTimestamps", "delta.enableRowTracking")
@@ -446,6 +448,7 @@ def commit_text(
     *,
     info: Mapping[str, Any],
     transaction: tuple[str, int] | None,
+    changes_rows: bool,
 ) -> bytes:
     """Return the log entry that takes a table from its newest version to what is wanted.
 
@@ -454,6 +457,7 @@ def commit_text(
         wanted: what the next version is to have.
         info: what `commitInfo` is to say beside its time.
         transaction: transaction identifier and its version, if the commit carries one.
+        changes_rows: whether the rows are other ones, and not only in other files.
     """
     now = int(time.time() * 1000)
     protocol = wanted.protocol if newest.version < 0 else _joined(newest.protocol, wanted.protocol)
@@ -467,8 +471,9 @@ def commit_text(
     if transaction is not None:
         app_id, number = transaction
         actions.append({"txn": {"appId": app_id, "version": number, "lastUpdated": now}})
-    actions += ({"remove": _removed(there[key], now)} for key in there if key not in then)
-    actions += ({"add": {**then[key], "dataChange": True}} for key in then if key not in there)
+    change = {"dataChange": changes_rows}
+    actions += ({"remove": _removed(there[key], now) | change} for key in there if key not in then)
+    actions += ({"add": then[key] | change} for key in then if key not in there)
     return "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
 
 
@@ -476,7 +481,6 @@ def _removed(action: Action, now: int) -> Action:
     removed: Action = {
         "path": action["path"],
         "deletionTimestamp": now,
-        "dataChange": True,
         "extendedFileMetadata": True,
         "partitionValues": action.get("partitionValues") or {},
         "size": action["size"],
@@ -506,7 +510,6 @@ def added(files: Iterable[Any]) -> list[Action]:
             "partitionValues": {},
             "size": file.size,
             "modificationTime": file.modified_ms,
-            "dataChange": True,
             "stats": file.stats,
         }
         for file in files

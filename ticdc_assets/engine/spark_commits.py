@@ -12,27 +12,15 @@ Not handled: an executor that joins while Spark writes, and does not share the f
 after the commit finds it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from delta.exceptions import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from ticdc_assets.engine.cluster import require_cluster
 from ticdc_assets.engine.commits import CommitError, LoggedCommit, OwnCommit
 from ticdc_assets.engine.committing import NotThereError
 from ticdc_assets.engine.control import commit_metadata, open_table
-from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.session import session_with
 from ticdc_assets.storage.paths import AnyPath
 
@@ -98,38 +86,6 @@ class SparkCommit:
         found = self._own.made()
         _require_added(self._table, found)
         return found
-
-
-CONFLICTS = (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
-"""The errors by which Delta in Spark refuses a commit beside another one."""
-
-
-def alter(spark: SparkSession, table: AnyPath, clauses: Iterable[str]) -> None:
-    """Run ALTER TABLE with each of some clauses; each is a commit of ours."""
-    session = SparkCommit(spark, table).session()
-    for clause in clauses:
-        session.sql(f"ALTER TABLE delta.{quoted(str(table))} {clause}")
-
-
-def take_back(spark: SparkSession, table: AnyPath, version: int) -> int:
-    """Give a table the rows of a version once more.
-
-    Returns:
-        The version that has them now; its number is another one.
-    """
-    own = SparkCommit(spark, table)
-    DeltaTable.forPath(own.session(), str(table)).restoreToVersion(version)
-    made = own.find()
-    return version if made is None else made.version
 
 
 def carrying(spark: SparkSession, table: AnyPath) -> SparkCommit:

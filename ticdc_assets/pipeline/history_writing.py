@@ -34,7 +34,6 @@ from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import same_rows_at
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.cuts import LAYOUT
 from ticdc_assets.pipeline.history import (
@@ -46,13 +45,14 @@ from ticdc_assets.pipeline.history import (
     goes_on_from,
     run_history,
 )
+from ticdc_assets.pipeline.table_writers import history_writer
 from ticdc_assets.pipeline.table_writing import TableWriter
 from ticdc_assets.pipeline.truncation_points import read_truncation_point
 from ticdc_assets.pipeline.versions import (
     former_rescued,
 )
 from ticdc_assets.rows.finding import keys_of
-from ticdc_assets.rows.history_layout import HistoryLayout, version_schema
+from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.history_operations import Passage, history_operations
 from ticdc_assets.rows.mirror_rows import MirrorLayout, marked
 from ticdc_assets.rows.row_identity import may_be_rescued
@@ -142,16 +142,13 @@ class HistoryWriter:
         return self._change(plan, base, writer)
 
     def _writer(self, plan: MirrorPlan, published: int | None) -> TableWriter:
-        layout = HistoryLayout(schema=plan.schema)
-        return TableWriter(
+        return history_writer(
             self._spark,
-            self._paths.history(plan.mirror_id),
-            begun_versions(version_schema(plan.schema).empty_table(), layout).schema,
-            key=plan.schema.handle_key,
-            rescued=layout.rescued,
-            told=f"the history of {joined_name(*plan.name)}",
-            retention=self._changefeed.retention,
-            portable=self._changefeed.readers.portable.includes(plan.database, plan.table),
+            self._paths,
+            self._changefeed,
+            plan.schema,
+            plan.name,
+            plan.mirror_id,
             published=published,
         )
 

@@ -42,6 +42,7 @@ from ticdc_assets.pipeline.history import HistoryBase
 from ticdc_assets.pipeline.history_writing import HistoryWriter, MadeHistory
 from ticdc_assets.pipeline.in_place import Alterations, alterations
 from ticdc_assets.pipeline.misfits import Doubts, Misfits
+from ticdc_assets.pipeline.table_writers import mirror_writer
 from ticdc_assets.pipeline.table_writing import FoundKeys, TableWriter, undisturbed
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.pipeline.versions import former_rescued, mirror_rescued
@@ -180,16 +181,13 @@ class MirrorMaker:
         return self._change(mirror, before, writer, found, changed=changed)
 
     def _writer(self, mirror: MirrorPlan, published: int | None) -> TableWriter:
-        layout = MirrorLayout(schema=mirror.schema)
-        return TableWriter(
+        return mirror_writer(
             self._spark,
-            self._paths.mirror(mirror.mirror_id),
-            layout.arrow,
-            key=mirror.schema.handle_key,
-            rescued=layout.rescued,
-            told=joined_name(*mirror.name),
-            retention=self._changefeed.retention,
-            portable=self._changefeed.readers.portable.includes(mirror.database, mirror.table),
+            self._paths,
+            self._changefeed,
+            mirror.schema,
+            mirror.name,
+            mirror.mirror_id,
             published=published,
         )
 

@@ -93,6 +93,12 @@ GROUP_BYTES = 32 << 20
 FILE_BYTES = 256 << 20
 """Bytes of rows, before they are encoded, from which on a file is closed."""
 
+JOINED_BYTES = 64 << 20
+"""Bytes of a file up to which a compaction writes it again together with others."""
+
+_WORTH_WRITING = 0.05
+"""Share of a file's rows from which on a compaction writes it again because they are gone."""
+
 _SEARCHED = 1_000
 """Rows whose key columns are looked through for the cost of one row of another step."""
 
@@ -207,7 +213,7 @@ class TableWriter:
         published: int | None,
     ) -> None:
         self._spark = spark
-        self._table = table
+        self.table = table
         self._schema = schema
         self._key = key
         self._rescued = rescued
@@ -225,22 +231,22 @@ class TableWriter:
 
     def begin(self, version: int) -> None:
         """Go on from the rows of a version."""
-        with reading(self._table, version):
-            self._newest = log_state(self._table)
+        with reading(self.table, version):
+            self._newest = log_state(self.table)
             base = version
             if self._newest.version != version:
                 # A compaction by hand leaves the rows.
-                base = same_rows_at(self._table, version) or version
+                base = same_rows_at(self.table, version) or version
             is_newest = base == self._newest.version
-            self._state = self._newest if is_newest else log_state(self._table, base)
+            self._state = self._newest if is_newest else log_state(self.table, base)
         self._require_written()
 
     def begin_anew(self) -> FileLayout:
         """Go on without the rows that are there; return how files of new rows are written."""
         if self._published is not None:
-            renew_if_lost(self._table, self._published, self._configuration)
-        with reading(self._table):
-            self._newest = log_state(self._table)
+            renew_if_lost(self.table, self._published, self._configuration)
+        with reading(self.table):
+            self._newest = log_state(self.table)
         self._state = new_state(self._schema, self._configuration, self._newest)
         self._require_written()
         return self.layout()
@@ -301,8 +307,8 @@ class TableWriter:
         types = {item.name: item.type for item in self._schema}
         found: list[LiveRows] = []
         for action in self._state.files:
-            deleted = vector_of(self._table, action)
-            path = self._table / unquote(action["path"])
+            deleted = vector_of(self.table, action)
+            path = self.table / unquote(action["path"])
             rows = json.loads(action.get("stats") or "{}").get("numRecords")
             if rows is None:
                 rows = read_footer(path).num_rows
@@ -340,7 +346,7 @@ class TableWriter:
         files = self.live(current)
         own = [file for file in files if _may_have(file, keys)]
         runs_on = executor(
-            self._spark, self._table, rows=sum(file.rows for file in own) // _SEARCHED, size=0
+            self._spark, self.table, rows=sum(file.rows for file in own) // _SEARCHED, size=0
         )
 
         def step(parts: Iterable[SearchedFile]) -> Iterator[FoundRows]:
@@ -398,7 +404,7 @@ class TableWriter:
             joined += ((file, None) for file in _about_as_large(quiet, least))
         left = {id(file) for file, _ in joined}
         written = self._write(_all(head, new, self._rows_of(joined)))
-        copied = [(file, own) for file, own, fate in fates if fate is _Fate.COPIED]
+        copied = [[(file, own)] for file, own, fate in fates if fate is _Fate.COPIED]
         written += self._copied(copied)
         kept = [
             file.action for file, _, fate in fates if fate is _Fate.KEPT and id(file) not in left
@@ -414,6 +420,33 @@ class TableWriter:
     ) -> int:
         """Put rows in the place of all that there are; see `change`."""
         return self._commit(self._state, [], [*files, *self._write(rows)], metadata)
+
+    def compact(self, version: int, metadata: Mapping[str, Any], *, few: int) -> int:
+        """Write the same rows in fewer files, and bring the properties up to date.
+
+        Args:
+            version: the version whose rows they are.
+            metadata: what the commit carries.
+            few: files from which on small ones are written together.
+
+        Returns:
+            The version that has these rows now.
+
+        Raises:
+            ConflictError: another program was faster; nothing was committed.
+        """
+        self.begin(version)
+        if self.is_ahead:
+            return version  # of a killed run: the next sync takes it back
+        files = self.live()
+        groups = _groups(files) if len(files) >= few else []
+        joined = {id(file) for group in groups for file in group}
+        written = self._copied([[(file, None) for file in group] for group in groups])
+        kept = [file.action for file in files if id(file) not in joined]
+        own = self._state.metadata
+        configuration = {**self._state.configuration, **self._configuration}
+        state = replace(self._state, metadata={**own, "configuration": configuration})
+        return self._commit(state, kept, written, metadata, changes_rows=False)
 
     def _gathered(self, rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
         return (item for item in rows if item.num_rows)
@@ -442,20 +475,23 @@ class TableWriter:
         )
 
     def _write(self, rows: Iterable[pa.Table]) -> list[WrittenFile]:
-        return write_rows(self._table, self.layout(), rows)
+        return write_rows(self.table, self.layout(), rows)
 
-    def _copied(self, files: Sequence[tuple[LiveRows, FoundRows | None]]) -> list[WrittenFile]:
-        """Write the rows of files that stay, each file into one of its own."""
-        if not files:
+    def _copied(
+        self, groups: Sequence[Sequence[tuple[LiveRows, FoundRows | None]]]
+    ) -> list[WrittenFile]:
+        """Write the rows of files that stay, each group into files of its own."""
+        if not groups:
             return []
-        table, layout = self._table, self.layout()
-        parts = [self._part(file, found) for file, found in files]
-        rows = sum(file.left for file, _ in files)
+        table, layout = self.table, self.layout()
+        parts = [[self._part(file, found) for file, found in group] for group in groups]
+        rows = sum(file.left for group in groups for file, _ in group)
         runs_on = executor(self._spark, table, rows=rows // _COPIED, size=0)
 
-        def step(some: Iterable[RowPart]) -> Iterator[list[WrittenFile]]:
-            for part in some:
-                tables = (pa.Table.from_batches([batch]) for batch in part.read())
+        def step(some: Iterable[list[RowPart]]) -> Iterator[list[WrittenFile]]:
+            for group in some:
+                batches = (batch for part in group for batch in part.read())
+                tables = (pa.Table.from_batches([batch]) for batch in batches)
                 yield write_rows(table, layout, tables)
 
         found = runs_on.run(step, parts, tasks=len(parts))
@@ -466,7 +502,7 @@ class TableWriter:
         vectors: list[DeletionVector] = [
             vector_with(file.searched.deleted, found.positions) for file, found in files
         ]
-        named = write_vectors(self._table, vectors)
+        named = write_vectors(self.table, vectors)
         return [
             with_vector(file.action, vector) for (file, _), vector in zip(files, named, strict=True)
         ]
@@ -477,32 +513,36 @@ class TableWriter:
         kept: Sequence[Action],
         files: Sequence[WrittenFile],
         metadata: Mapping[str, Any],
+        *,
+        changes_rows: bool = True,
     ) -> int:
-        require_there(self._table, files)
+        require_there(self.table, files)
         wanted = replace(state, files=(*kept, *added(files)))
-        own = NamedCommit(self._table, metadata)
+        if _is_same(self._newest, wanted):
+            return self._newest.version
+        own = NamedCommit(self.table, metadata)
         seen = self._newest.transactions
         version = self._newest.version + 1
         entry = commit_text(
             self._newest,
             wanted,
             info={
-                "operation": "WRITE",
-                "operationParameters": {"mode": "Change" if kept else "Overwrite"},
+                "operation": "WRITE" if changes_rows else "OPTIMIZE",
                 "operationMetrics": {"num_added_files": _new_files(self._newest, wanted)},
                 "engineInfo": "ticdc_assets",
                 METADATA_KEY: own.text,
             },
             transaction=own.transaction(seen),
+            changes_rows=changes_rows,
         )
-        (self._table / LOG).mkdir(parents=True, exist_ok=True)
+        (self.table / LOG).mkdir(parents=True, exist_ok=True)
         try:
-            create(self._table / LOG / f"{version:020}.json", entry)
+            create(self.table / LOG / f"{version:020}.json", entry)
         except FileExistsError:
-            raise ConflictError(self._table, version) from None
+            raise ConflictError(self.table, version) from None
         own.require()
         if version and version % _CHECKPOINT_INTERVAL == 0:
-            opened(self._table).create_checkpoint()
+            opened(self.table).create_checkpoint()
         return version
 
 
@@ -614,6 +654,27 @@ def _about_as_large(files: Sequence[LiveRows], rows: int) -> list[LiveRows]:
     return chosen
 
 
+def _groups(files: Sequence[LiveRows]) -> list[list[LiveRows]]:
+    """Return the files whose rows are to be written again, those together that are small."""
+    groups: list[list[LiveRows]] = []
+    open_group: list[LiveRows] = []
+    size = 0
+    for file in files:
+        gone = file.rows - file.left
+        if file.size >= JOINED_BYTES:
+            if gone > _WORTH_WRITING * file.rows:
+                groups.append([file])
+            continue
+        open_group.append(file)
+        size += file.size
+        if size >= JOINED_BYTES:
+            groups.append(open_group)
+            open_group, size = [], 0
+    if len(open_group) > 1 or any(file.rows > file.left for file in open_group):
+        groups.append(open_group)
+    return groups
+
+
 def _may_have(file: LiveRows, keys: Keys) -> bool:
     """Return whether a file may have a row with one of the keys, by its statistics."""
     if not len(keys):
@@ -623,6 +684,12 @@ def _may_have(file: LiveRows, keys: Keys) -> bool:
     least = (stats.get("minValues") or {}).get(stored)
     greatest = (stats.get("maxValues") or {}).get(stored)
     return keys.may_be_between(least, greatest)
+
+
+def _is_same(newest: LogState, wanted: LogState) -> bool:
+    """Return whether a version has what is wanted already."""
+    there, then = ({file_id(item) for item in state.files} for state in (newest, wanted))
+    return newest.version >= 0 and there == then and newest.metadata == wanted.metadata
 
 
 def _new_files(newest: LogState, wanted: LogState) -> int:

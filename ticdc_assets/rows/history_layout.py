@@ -74,6 +74,17 @@ class HistoryLayout:
         return [*(column.name for column in self.schema.columns), *self.own]
 
     @property
+    def arrow(self) -> pa.Schema:
+        """Arrow schema of the table."""
+        versions = version_schema(self.schema)
+        return pa.schema(
+            [
+                versions.field(place).with_name(name)
+                for place, name in zip(self.places, self.names, strict=True)
+            ]
+        )
+
+    @property
     def places(self) -> list[str]:
         """Where in a version each of `names` is."""
         return [*column_places(self.schema), *OWN_PLACES]

@@ -40,14 +40,12 @@ from delta.tables import DeltaTable
 from deltalake import DeltaTable as DeltaLog
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import Changefeed, Retention
+from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import (
     NamedCommit,
     first_removal,
     named_files,
     newest_version,
-    reached,
-    same_rows_at,
 )
 from ticdc_assets.engine.control import (
     commit_metadata,
@@ -58,7 +56,6 @@ from ticdc_assets.engine.control import (
 from ticdc_assets.engine.delta_files import removable
 from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.engine.files import WRITTEN_NAME
-from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import session_with
 from ticdc_assets.engine.spark_commits import carrying
@@ -67,8 +64,9 @@ from ticdc_assets.isolation import Failure, Failures
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.pipeline.damage import require_ends, require_whole
-from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.pipeline.publishing import publish
+from ticdc_assets.pipeline.table_writers import history_writer, mirror_writer
+from ticdc_assets.pipeline.table_writing import TableWriter, undisturbed
 from ticdc_assets.progress import Counted, tell
 from ticdc_assets.services.log_cleaning import (
     clean_logs,
@@ -215,7 +213,7 @@ def maintain(
         for table in (paths.raw_messages, paths.change_log):
             tell(f"compacting {table.name}")
             _optimize_days(spark, table)
-        cut = optimize_mirrors(spark, paths, changefeed.retention, failures)
+        cut = optimize_mirrors(spark, paths, changefeed, failures)
         for path in _control_tables(paths):
             tell(f"compacting {path.name}")
             _maintain_control(path)
@@ -279,7 +277,7 @@ def _has_small_files(table: DeltaLog, *, before_day: str) -> bool:
 
 
 def optimize_mirrors(
-    spark: SparkSession, paths: LakePaths, retention: Retention, failures: Failures
+    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, failures: Failures
 ) -> Cut | None:
     """Compact the mirrors and histories of the newest cut, but for those that fail.
 
@@ -294,7 +292,7 @@ def optimize_mirrors(
     for mirror in cut.mirrors:
         name = joined_name(mirror.database, mirror.table)
         counted.begin(name)
-        made = failures.attempted(partial(_optimized, spark, paths, mirror, retention), name)
+        made = failures.attempted(partial(_optimized, spark, paths, mirror, changefeed), name)
         mirrors.append(mirror if isinstance(made, Failure) else made)
     if tuple(mirrors) == cut.mirrors:
         return None
@@ -304,48 +302,30 @@ def optimize_mirrors(
 
 
 def _optimized(
-    spark: SparkSession, paths: LakePaths, mirror: MirrorCut, retention: Retention
+    spark: SparkSession, paths: LakePaths, mirror: MirrorCut, changefeed: Changefeed
 ) -> MirrorCut:
     """Return a mirror with its history, both as they are after their compaction."""
-    version = _optimized_table(spark, mirror.path(paths), mirror.version, retention)
+    schema, name = mirror.table_schema, (mirror.database, mirror.table)
+    version = _compacted(
+        mirror_writer(spark, paths, changefeed, schema, name, mirror.mirror_id), mirror.version
+    )
     history_version = mirror.history_version
     if history_version is not None:
-        history = paths.history(mirror.mirror_id)
-        history_version = _optimized_table(spark, history, history_version, retention)
+        history_version = _compacted(
+            history_writer(spark, paths, changefeed, schema, name, mirror.mirror_id),
+            history_version,
+        )
     return replace(mirror, version=version, history_version=history_version)
 
 
-def _optimized_table(spark: SparkSession, path: AnyPath, version: int, retention: Retention) -> int:
-    """Compact a table that is at `version`, and bring its properties up to date.
+def _compacted(writer: TableWriter, version: int) -> int:
+    """Write a table that is at `version` in fewer files, and bring its properties up to date.
 
     Returns:
         The version with the same rows that a cut may name now.
     """
-    table = open_table(path)
-    begin = same_rows_at(path, version)
-    if table is None or begin is None:
-        return version  # a killed run is ahead of the cut: the next sync takes it back
-    wanted = mirror_properties(retention)
-    has = table.metadata().configuration
-    is_stale = any(has.get(name) != value for name, value in wanted.items())
-    if is_portable(table):
-        # One file, and Spark would refuse names that only column mapping allows.
-        if is_stale:
-            with NamedCommit(path, commit_metadata(path)).on(table) as properties:
-                table.alter.set_table_properties(wanted, commit_properties=properties)
-    else:
-        if is_stale:
-            listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
-            session = carrying(spark, path).session()
-            session.sql(f"ALTER TABLE delta.{quoted(str(path))} SET TBLPROPERTIES ({listed})")
-        if len(table.file_uris()) >= FEW_FILES:
-            compacting = carrying(spark, path)
-            session = compacting.session(_OPTIMIZE_CONF)
-            DeltaTable.forPath(session, str(path)).optimize().executeCompaction()
-            compacting.find()
-    newest = reached(path, begin, None)
-    # What somebody else changed meanwhile is taken back by the next sync.
-    return version if newest is None else newest
+    metadata = commit_metadata(writer.table)
+    return undisturbed(lambda: writer.compact(version, metadata, few=FEW_FILES))
 
 
 def _control_tables(paths: LakePaths) -> tuple[AnyPath, ...]:

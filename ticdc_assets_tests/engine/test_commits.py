@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from delta.exceptions import ConcurrentDeleteReadException
 from delta.tables import DeltaTable as SparkTable
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
@@ -46,10 +45,11 @@ from ticdc_assets.engine.session import LazySession
 from ticdc_assets.engine.spark_commits import SparkCommit
 from ticdc_assets.errors import LakeDamagedError, UnfinishedError
 from ticdc_assets.isolation import Failures
-from ticdc_assets.pipeline import decoding, history_writing, mirror_making, mirrors, overwriting
+from ticdc_assets.pipeline import decoding, mirror_making, mirrors, table_writing
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.decoding import DecodedFiles, decode_new, decoded_position
 from ticdc_assets.pipeline.mirror_making import Mode
+from ticdc_assets.pipeline.table_writing import TableWriter
 from ticdc_assets.pipeline.versions import history_in_spark
 from ticdc_assets.services import maintenance
 from ticdc_assets.services.maintenance import _maintain_control, maintain, remove_unnamed
@@ -59,7 +59,13 @@ from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import (
+    Feed,
+    grow_cuts_older,
+    keep_files_apart,
+    treat_as_large,
+    truth_rows,
+)
 from ticdc_assets_tests.lake.test_killed_runs import Killed, before
 from ticdc_assets_tests.simulator.builders import churn, fill
 
@@ -345,27 +351,22 @@ def life(synced_life: Life, tmp_path: Path) -> Life:
     return synced_life.copied(tmp_path)
 
 
-def treat_as_spark_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let Spark merge into the mirror."""
-    treat_as_large(monkeypatch)
-    monkeypatch.setattr(overwriting, "PORTABLE_ROWS", 0)
-
-
 @pytest.fixture(scope="module")
-def merged_life(synced_life: Life, tmp_path_factory: pytest.TempPathFactory) -> Life:
-    found = synced_life.copied(tmp_path_factory.mktemp("merged"))
+def changed_life(synced_life: Life, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    found = synced_life.copied(tmp_path_factory.mktemp("changed"))
     with pytest.MonkeyPatch.context() as patch:
-        treat_as_spark_s(patch)
+        treat_as_large(patch)
         found.write(seed=1)
-        assert found.synced().mode == Mode.MERGE
+        assert found.synced().mode == Mode.CHANGE
     return found
 
 
 @pytest.fixture
-def large(merged_life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Life:
-    """The same, whose mirror is one that Spark merges into."""
-    treat_as_spark_s(monkeypatch)
-    return merged_life.copied(tmp_path)
+def large(changed_life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Life:
+    """The same, whose mirror has deletion vectors."""
+    treat_as_large(monkeypatch)
+    keep_files_apart(monkeypatch)
+    return changed_life.copied(tmp_path)
 
 
 def by_spark(spark: SparkSession, path: Path, operation: str) -> None:
@@ -399,88 +400,71 @@ def by_hand(*by_day: str) -> pytest.MarkDecorator:
     )
 
 
+def disturbed(
+    monkeypatch: pytest.MonkeyPatch, table: Path, disturb: Callable[[], None], *, is_before: bool
+) -> list[int]:
+    """Let others do something to a table each time that we commit to it; the list counts."""
+    put, met = table_writing.create, []
+
+    def putting(path: Path, data: bytes) -> None:
+        is_ours = path.parent.parent == table
+        if is_ours and is_before:
+            met.append(newest_version(table))
+            disturb()
+        put(path, data)
+        if is_ours and not is_before:
+            met.append(newest_version(table))
+            disturb()
+
+    monkeypatch.setattr(table_writing, "create", putting)
+    return met
+
+
 @pytest.mark.spark
 @by_hand("delete")
-def test_what_is_committed_right_behind_a_merge_is_not_published(
+def test_what_is_committed_right_behind_a_change_is_not_published(
     operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = large.feed.cut.mirrors[0].path(large.feed.paths)
-    find = SparkCommit.find
-
-    def found(self: SparkCommit) -> Any:
-        if self._table == path:
-            by_spark(large.feed.spark, path, operation)
-        return find(self)
-
     large.write(seed=2)
     with monkeypatch.context() as patch:
-        patch.setattr(SparkCommit, "find", found)
+        disturbed(patch, path, lambda: by_spark(large.feed.spark, path, operation), is_before=False)
         mirror = large.synced()
-    assert mirror.mode == Mode.MERGE
+    assert mirror.mode == Mode.CHANGE
     assert newest_version(path) > mirror.version
-    assert read_commit(path, mirror.version).operation == "MERGE"
+    assert read_commit(path, mirror.version).operation == "WRITE"
     # What leaves the rows is kept, what does not is taken back; the next cut is right either way.
-    is_same = operation in ("optimize", "vacuum")
-    restored = [item for item in commits_after(path, mirror.version) if item.commit_id]
-    assert not restored
     large.write(seed=3)
     mirror = large.synced()
-    restored = [item for item in commits_after(path, 0) if item.operation == "RESTORE"]
-    assert bool(restored) is not is_same
+    assert mirror.mode == Mode.CHANGE
     assert large.feed.spark.read.format("delta").load(str(path)).count() == mirror.rows
 
 
 @pytest.mark.spark
 @by_hand("optimize")
-def test_what_is_committed_before_a_merge_never_gets_into_a_cut(
+def test_a_change_that_meets_another_commit_is_made_again(
     operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = large.feed.cut.mirrors[0].path(large.feed.paths)
-    give = mirror_making.give_features
+    met: list[int] = []
 
-    def given(spark: SparkSession, table: Path) -> None:
-        give(spark, table)
-        by_spark(large.feed.spark, path, operation)
+    def disturb() -> None:
+        if not met:
+            met.append(newest_version(path))
+            by_spark(large.feed.spark, path, operation)
 
     large.write(seed=2)
     with monkeypatch.context() as patch:
-        # Behind the look at what is there, and before the MERGE.
-        patch.setattr(mirror_making, "give_features", given)
+        # Behind the look at what is there, and before the commit.
+        tries = disturbed(patch, path, disturb, is_before=True)
         mirror = large.synced()
-    is_same = operation in ("optimize", "vacuum")
-    assert mirror.mode == (Mode.MERGE if is_same else Mode.REWRITE)
+    assert len(tries) == 2
+    assert (mirror.mode, large.feed.cut.failed) == (Mode.CHANGE, ())
     assert large.feed.spark.read.format("delta").load(str(path)).count() == mirror.rows
 
 
 @pytest.mark.spark
-def test_a_merge_that_meets_another_commit_is_tried_again(
-    large: Life, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = large.feed.cut.mirrors[0].path(large.feed.paths)
-    same_row, met = mirror_making.same_row, []
-
-    def meeting(session: SparkSession, *args: Any) -> Any:
-        condition = same_row(session, *args)
-        if not met:
-            met.append(newest_version(path))
-            raise _conflict(large.feed.spark, path)
-        return condition
-
-    def _conflict(spark: SparkSession, table: Path) -> Exception:
-        by_spark(spark, table, "optimize")
-        return ConcurrentDeleteReadException("files of the MERGE were compacted away")
-
-    large.write(seed=2)
-    with monkeypatch.context() as patch:
-        patch.setattr(mirror_making, "same_row", meeting)
-        mirror = large.synced()
-    assert met
-    assert (mirror.mode, large.feed.cut.failed) == (Mode.MERGE, ())
-
-
-@pytest.mark.spark
-def test_a_merge_with_nothing_to_do_counts_nothing(large: Life) -> None:
-    """Spark commits none then: the counts of the newest commit are those of an older MERGE."""
+def test_a_change_with_nothing_to_do_commits_nothing(large: Life) -> None:
     (mirror,) = large.feed.cut.mirrors
     # A row that comes and goes between two cuts leaves a delete of a row that nobody has.
     with large.upstream.transaction() as transaction:
@@ -489,7 +473,7 @@ def test_a_merge_with_nothing_to_do_counts_nothing(large: Life) -> None:
         transaction.delete(T, ("900001",))
     large.feed.write(large.changefeed.tick())
     after = large.synced()
-    assert (after.mode, after.version, after.rows) == (Mode.MERGE, mirror.version, mirror.rows)
+    assert (after.mode, after.version, after.rows) == (Mode.CHANGE, mirror.version, mirror.rows)
 
 
 @pytest.mark.spark
@@ -510,33 +494,24 @@ def test_a_carried_mirror_is_named_as_it_was_compacted_by_hand(large: Life) -> N
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("operation", ["append", "optimize", "vacuum"])
+@pytest.mark.parametrize("operation", ["append", "vacuum"])
 @pytest.mark.parametrize("is_before", [True, False])
-def test_a_mirror_written_whole_is_published_as_it_was_written(
+def test_a_small_mirror_is_published_as_it_was_written(
     is_before: bool, operation: str, life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = life.feed.cut.mirrors[0].path(life.feed.paths)
-    write = overwriting.write_deltalake
-    done: list[int] = []
+    met: list[int] = []
 
-    def by_hand() -> None:
-        by_spark(life.feed.spark, path, operation)
-
-    def writing(*args: Any, **kwargs: Any) -> None:
-        if is_before and not done:
-            by_hand()
-        write(*args, **kwargs)
-        if not is_before:
-            by_hand()
-        done.append(newest_version(path))
+    def disturb() -> None:
+        if not met:
+            met.append(newest_version(path))
+            by_spark(life.feed.spark, path, operation)
 
     life.write(seed=2)
     with monkeypatch.context() as patch:
-        patch.setattr(overwriting, "write_deltalake", writing)
+        disturbed(patch, path, disturb, is_before=is_before)
         mirror = life.synced()
-    assert mirror.mode == Mode.REWRITE
-    # What came before is written over, once more where rows of it could be among ours.
-    assert len(done) == (2 if is_before and operation == "append" else 1)
+    assert mirror.mode == Mode.CHANGE
     life.write(seed=3)
     life.synced()
 
@@ -547,19 +522,18 @@ def test_a_writer_that_never_stops_fails_the_mirror_in_one_sentence(
 ) -> None:
     (published,) = life.feed.cut.mirrors
     path = published.path(life.feed.paths)
-    write = overwriting.write_deltalake
 
-    def writing(*args: Any, **kwargs: Any) -> None:
+    def disturb() -> None:
         rows = DeltaTable(str(path)).to_pyarrow_table().slice(0, 2)
         write_deltalake(str(path), rows, mode="append")
-        write(*args, **kwargs)
 
     life.write(seed=2)
     with monkeypatch.context() as patch:
-        patch.setattr(overwriting, "write_deltalake", writing)
+        tries = disturbed(patch, path, disturb, is_before=True)
         life.feed.sync()
+    assert len(tries) == 3
     (failed,) = life.feed.cut.failed
-    assert "while it was being written, 3 times" in failed.reason
+    assert "another program wrote version" in failed.reason
     (mirror,) = life.feed.cut.mirrors
     assert (mirror.version, mirror.rows) == (published.version, published.rows)
     life.synced()
@@ -581,42 +555,31 @@ def test_a_history_is_named_by_its_own_commit(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By day the mirror itself is small, and Spark merges into its history alone."""
     found = Life(spark, tmp_path)
     keeping = replace(found.feed.changefeed, history=TableChoice(patterns=("*.*",)))
     found.feed = replace(found.feed, changefeed=keeping)
     if size == "large":
         treat_as_large(monkeypatch)
-    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 0)
     found.feed.write(found.changefeed.tick())
     mirror = found.synced()
     path = found.feed.paths.history(mirror.mirror_id)
-    find, give = SparkCommit.find, history_writing.give_features
-    met: list[str] = []
-
-    def finding(self: SparkCommit) -> Any:
-        if self._table == path:
-            met.append("find")
-            by_spark(spark, path, operation)
-        return find(self)
-
-    def giving(session: SparkSession, table: Path) -> None:
-        met.append("give")
-        give(session, table)
-        by_spark(spark, path, operation)
-
-    for seed, target in enumerate(
-        ((SparkCommit, "find", finding), (history_writing, "give_features", giving)), 1
-    ):
+    for seed, is_before in enumerate((False, True), 1):
         found.write(seed=seed)
+        met: list[int] = []
+
+        def disturb(met: list[int] = met) -> None:
+            if not met:
+                met.append(newest_version(path))
+                by_spark(spark, path, operation)
+
         with monkeypatch.context() as patch:
-            patch.setattr(*target)
+            assert not disturbed(patch, path, disturb, is_before=is_before)
             mirror = found.synced()
+        assert met
         rows = history_in_spark(spark, found.feed.paths, mirror)
         assert rows.count() == mirror.history_rows
         current = rows.where("_ticdc_valid_to is null").count()
         assert current == mirror.rows
-    assert set(met) == {"find", "give"}
 
 
 @pytest.mark.spark
@@ -652,7 +615,7 @@ def test_retention_counts_what_its_own_commit_removed(
 def test_verify_does_not_blame_a_half_finished_run_of_ours(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run makes a plain mirror Spark's, alters it and merges into it, and dies."""
+    """The run alters a mirror and changes its rows, in one commit, and dies."""
     treat_as_large(monkeypatch)
     published = life.feed.cut.mirrors[0]
     path = published.path(life.feed.paths)
@@ -663,7 +626,7 @@ def test_verify_does_not_blame_a_half_finished_run_of_ours(
         with pytest.raises(Killed):
             life.feed.sync()
     operations = [item.operation for item in commits_after(path, published.version)]
-    assert {"SET TBLPROPERTIES", "MERGE"} <= set(operations)
+    assert operations == ["WRITE"]
     assert all(item.commit_id for item in commits_after(path, published.version))
     found = verify(life.feed.spark, life.feed.paths, life.feed.changefeed)
     assert found.equal, [item.findings() for item in found.mirrors]
@@ -715,27 +678,27 @@ def test_new_mirrors_whose_files_are_elsewhere_are_made_again(
     monkeypatch.setattr(mirror_making, "INLINE_ROWS", 1)
     found = Life(spark, tmp_path)
     found.feed.write(found.changefeed.tick())
-    original = mirror_making.overwrite_by_files
+    original = TableWriter.replace
     refused: list[NotThereError] = []
 
-    def elsewhere(files: Any, schema: Any, table: Path, *args: Any, **kwargs: Any) -> int:
+    def elsewhere(self: TableWriter, rows: Any, files: Any, metadata: Any) -> int:
         if not refused:
-            torn(table / files()[0].path)
+            torn(self.table / files[0].path)
         try:
-            return original(files, schema, table, *args, **kwargs)
+            return original(self, rows, files, metadata)
         except NotThereError as error:
             refused.append(error)
             raise
 
     with monkeypatch.context() as patch:
-        patch.setattr(mirror_making, "overwrite_by_files", elsewhere)
+        patch.setattr(TableWriter, "replace", elsewhere)
         mirror = found.synced()
     assert len(refused) == 1
     # What is left of them is no commit's, and goes.
     path = mirror.path(found.feed.paths)
     left = {item.name for item in path.rglob("part-*") if WRITTEN_NAME.fullmatch(item.name)}
+    left -= named_files(path)
     assert left
-    assert not named_files(path) & left
     assert remove_unnamed(path, kept=timedelta()) == len(left)
     found.synced()
 

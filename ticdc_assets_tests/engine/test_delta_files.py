@@ -17,8 +17,8 @@ from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from ticdc_assets.engine.control import dataset_of, open_table, read_table, reading
-from ticdc_assets.engine.delta_protocol import DeletionVector, DeletionVectorError
 from ticdc_assets.engine.delta_files import broken, data_files, live_files, removable
+from ticdc_assets.engine.delta_protocol import DeletionVector, DeletionVectorError
 from ticdc_assets.engine.renewing import renew_if_lost
 from ticdc_assets.errors import LakeDamagedError
 

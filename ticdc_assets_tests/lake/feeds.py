@@ -72,6 +72,11 @@ def small_up_to(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(table_writing, "MOST_DELETED", 0.9)
 
 
+def keep_files_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no file of a mirror or a history be written again together with new rows."""
+    monkeypatch.setattr(table_writing, "SMALL_BYTES", 0)
+
+
 @dataclass(frozen=True)
 class Feed:
     """One changefeed and its lake."""

@@ -16,11 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import load_settings
-from ticdc_assets.pipeline import history_writing
 from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.pipeline.versions import history_in_spark, mirror_in_spark
 from ticdc_assets_tests.commands import Commands
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
+from ticdc_assets_tests.lake.feeds import Feed, small_up_to, treat_as_large
 
 pytestmark = pytest.mark.spark
 
@@ -100,7 +99,7 @@ def test_large_mirrors_of_an_earlier_lake_are_renamed_in_place(
 ) -> None:
     """ALTER TABLE gives mirrors and histories the column's name, whether or not rows changed."""
     treat_as_large(monkeypatch)
-    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 0)
+    small_up_to(monkeypatch, 0)
     commands = unpacked(EARLIEST, tmp_path)
     settings = load_settings(commands.env)
     feed = Feed(spark, settings.changefeed("shop"), commands.paths("shop"))
@@ -111,7 +110,7 @@ def test_large_mirrors_of_an_earlier_lake_are_renamed_in_place(
     assert applying.renamed == ("shop.customers", "shop.log", "shop.orders")
     assert {item.table: item.mode for item in feed.cut.mirrors} == {
         "customers": "alter",
-        "log": "rewrite",
+        "log": "alter",
         "orders": "alter",
     }
     assert feed.rows() == rows
@@ -136,7 +135,7 @@ def test_large_mirrors_of_an_earlier_lake_are_renamed_and_merged_into(
 ) -> None:
     """The same sync renames the column and brings row changes."""
     treat_as_large(monkeypatch)
-    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 0)
+    small_up_to(monkeypatch, 0)
     commands = unpacked(EARLIEST, tmp_path)
     settings = load_settings(commands.env)
     feed = Feed(spark, settings.changefeed("shop"), commands.paths("shop"))

@@ -198,8 +198,7 @@ def test_a_shop_with_ddl_equals_its_truth_at_every_cut(
         truth = truth_rows(changefeed.truth(feed.cut.tso))
         assert feed.rows() == (rows_of_tables(truth, three) if three else truth)
         modes |= {mirror.mode for mirror in feed.cut.mirrors}
-    assert {"fold", "rewrite" if size == "small" else "merge"} <= modes
-    assert ("merge" in modes) == (size != "small")
+    assert {"fold", "change"} <= modes
 
 
 @pytest.mark.parametrize("size", ["small", "large"])

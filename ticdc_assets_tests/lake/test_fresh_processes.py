@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from ticdc_assets.engine import executing
 from ticdc_assets.engine.session import LazySession
-from ticdc_assets.pipeline import change_reading, mirror_making, overwriting
+from ticdc_assets.pipeline import change_reading, mirror_making
 from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
 from ticdc_assets.rows import rows_of_work
 from ticdc_assets.simulator.alterations import DropColumn
@@ -119,8 +119,6 @@ def story(tmp_path_factory: pytest.TempPathFactory, java: None) -> Story:
             (change_reading, "INLINE_ROWS"),
             (change_reading, "INLINE_BYTES"),
             (mirror_making, "INLINE_ROWS"),
-            (overwriting, "PORTABLE_ROWS"),
-            (mirror_making, "SMALL_MIRROR_ROWS"),
             (executing, "INLINE_ROWS"),
             (executing, "INLINE_BYTES"),
         ):
@@ -156,7 +154,7 @@ def test_many_changes_of_few_rows(story: Story, tmp_path: Path) -> None:
     commands = story.at("changed", tmp_path, lake="filled")
     assert "published: cut 2" in commands.ran("sync", "feed")
     found = mirror_of(commands, MANY)
-    assert (found.mode, found.rows, found.changes) == ("rewrite", 6_000, 6_000)
+    assert (found.mode, found.rows, found.changes) == ("change", 6_000, 6_000)
     assert dumped(commands) == story.truths["changed"]
 
 
@@ -168,7 +166,7 @@ def test_a_mirror_that_a_killed_run_left_ahead(story: Story, tmp_path: Path) -> 
     write_deltalake(str(path), rows.slice(0, 9_000), mode="overwrite")
     assert "published: cut 2" in commands.ran("sync", "feed")
     found = mirror_of(commands, LARGE)
-    assert (found.mode, found.rows) == ("rewrite", 11_000)
+    assert (found.mode, found.rows) == ("change", 11_000)
     assert found.version > before.version + 1
 
 
@@ -207,7 +205,7 @@ def test_a_large_mirror_that_is_merged_into_and_altered(story: Story, tmp_path: 
     """The rows of a mirror that Spark has written are looked at before it is altered in place."""
     commands = story.at("merged", tmp_path, lake="closed")
     commands.ran("sync", "feed")
-    assert mirror_of(commands, LARGE).mode == "merge"
+    assert mirror_of(commands, LARGE).mode == "change"
     shutil.copy(story.capture("altered"), tmp_path / "capture.jsonl")
     commands.ran("sync", "feed")
     assert mirror_of(commands, LARGE).mode == "alter"

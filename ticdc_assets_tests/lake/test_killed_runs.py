@@ -13,14 +13,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.engine.control import read_rows
-from ticdc_assets.pipeline import decoding, landing, mirror_making, mirrors, schema_tables
+from ticdc_assets.pipeline import (
+    decoding,
+    landing,
+    mirror_making,
+    mirrors,
+    schema_tables,
+    table_writing,
+)
 from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.golden import Rows
-from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, small_up_to, truth_rows
 from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
@@ -68,13 +75,18 @@ DEATHS = {
     "conflicts written, registry missing": after(schema_tables, "write_table", 2),
     "registry written": after(schema_tables, "write_table", 3),
     "one mirror overwritten": after(mirror_making.MirrorMaker, "_overwrite"),
-    "one mirror merged": after(mirror_making.MirrorMaker, "_merge"),
+    "vectors and rows of one mirror written, nothing committed": before(table_writing, "create"),
+    "one mirror changed": after(mirror_making.MirrorMaker, "_change"),
     "every mirror there, nothing published": before(mirrors, "publish"),
     "published": after(mirrors, "publish"),
 }
 
-MERGING = {"one mirror merged", "every mirror there, nothing published"}
-"""Those before which small mirrors are merged into; the others overwrite them, without Spark."""
+OF_LARGE = {
+    "vectors and rows of one mirror written, nothing committed",
+    "one mirror changed",
+    "every mirror there, nothing published",
+}
+"""Those before which small mirrors are written as large ones are."""
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +128,8 @@ def test_a_killed_run_is_finished_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     template, truth, number = story
-    if death in MERGING:
-        monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
+    if death in OF_LARGE:
+        small_up_to(monkeypatch, 0)
     shutil.copytree(template.paths.root, tmp_path / "lake")
     feed = template.in_folder(tmp_path)
     with monkeypatch.context() as patch:

@@ -22,14 +22,13 @@ from ticdc_assets.config import Writer
 from ticdc_assets.engine.commits import newest_version, read_commit
 from ticdc_assets.engine.control import read_rows
 from ticdc_assets.engine.lock import writer_lock
-from ticdc_assets.pipeline import mirror_making
 from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.services.verifying import verify
 from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, small_up_to, truth_rows
 from ticdc_assets_tests.lake.test_killed_runs import place
 from ticdc_assets_tests.simulator.builders import churn, fill
 
@@ -46,15 +45,15 @@ from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import TicdcError
-from ticdc_assets.pipeline import mirror_making
+from ticdc_assets.pipeline import table_writing
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.schema_tables import register_new
 
-root, capture, owner, name, about, merges = sys.argv[1:]
-if merges:
-    mirror_making.SMALL_MIRROR_ROWS = 0
+root, capture, owner, name, about, is_large = sys.argv[1:]
+if is_large:
+    table_writing.SMALL_ROWS, table_writing.MOST_DELETED = 0, 0.9
 module, _, inside = owner.partition(":")
 holder = importlib.import_module(module)
 for part in inside.split(".") if inside else ():
@@ -98,17 +97,18 @@ class Place:
         owner: module, and what inside it has the function.
         name: the function.
         about: a piece of its first argument: of a table's path.
-        merges: whether small mirrors are merged into, by Spark.
+        is_large: whether small mirrors are written as large ones are.
     """
 
     owner: str
     name: str
     about: str = ""
-    merges: bool = False
+    is_large: bool = False
 
 
 COMMIT = ("deltalake:DeltaTable", "create_write_transaction")
 WRITE = ("ticdc_assets.engine.control", "write_deltalake")
+PUT = ("ticdc_assets.pipeline.table_writing", "create")
 MAKE = ("deltalake:DeltaTable", "create")
 
 PLACES = {
@@ -120,13 +120,8 @@ PLACES = {
     "totals are about to be committed": Place(*WRITE, "change_groups"),
     "DDL is about to be committed": Place(*WRITE, "ddl_history"),
     "schemas are about to be committed": Place(*WRITE, "schema_registry"),
-    "a mirror is about to be overwritten": Place(
-        "ticdc_assets.pipeline.overwriting", "write_deltalake"
-    ),
-    "a mirror is about to be altered": Place("pyspark.sql:SparkSession", "sql", merges=True),
-    "a mirror is about to be merged into": Place(
-        "delta.tables:DeltaMergeBuilder", "execute", merges=True
-    ),
+    "a small mirror is about to be committed": Place(*PUT),
+    "a large mirror is about to be committed": Place(*PUT, is_large=True),
     "a cut is about to be published": Place("ticdc_assets.pipeline.mirrors", "publish"),
     "a cut is about to be committed": Place(*WRITE, "cuts"),
 }
@@ -134,9 +129,7 @@ PLACES = {
 FIRST = {
     "the first table is about to be made": Place(*MAKE, "raw_messages"),
     "the first records are about to be committed": Place(*COMMIT, "raw_messages"),
-    "the first mirror is about to be made": Place(
-        "ticdc_assets.pipeline.overwriting", "write_deltalake"
-    ),
+    "the first mirror is about to be made": Place(*PUT),
     "the first cut is about to be committed": Place(*WRITE, "cuts"),
 }
 
@@ -197,7 +190,7 @@ class Story:
         assert hasattr(self.feed.changefeed.source, "path")
         words = [
             *(str(self.feed.paths.root), str(self.feed.changefeed.source.path)),
-            *(where.owner, where.name, where.about, "merges" if where.merges else ""),
+            *(where.owner, where.name, where.about, "large" if where.is_large else ""),
         ]
         process = subprocess.Popen(
             [sys.executable, "-c", STALLING, *words], stdout=subprocess.PIPE, text=True
@@ -237,8 +230,8 @@ def require_refused(process: subprocess.Popen[str]) -> None:
 def test_a_stalled_sync_loses_and_doubles_nothing(
     where: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if PLACES[where].merges:
-        monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
+    if PLACES[where].is_large:
+        small_up_to(monkeypatch, 0)
     story = Story.begun(spark, tmp_path)
     story.send()
     assert story.sync() is Outcome.PUBLISHED

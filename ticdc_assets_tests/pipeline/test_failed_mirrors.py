@@ -355,7 +355,7 @@ def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
     feed.sync()
     mirror = feed.cut.mirror("d", "n")
     assert mirror is not None
-    assert mirror.mode == ("merge" if is_large else "rewrite")
+    assert mirror.mode == "change"
     assert mirror.quarantined == 1
     rows = read_quarantine(feed.paths, open_only=False)
     assert sorted(row["closed_by"] or "" for row in rows) == ["", "later change"]

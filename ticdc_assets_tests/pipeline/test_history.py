@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.errors import NotFoundError
-from ticdc_assets.pipeline import history_writing
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.versions import history_in_spark
 from ticdc_assets.reading.histories import read_history, read_with_deleted, row_versions
@@ -23,7 +22,7 @@ from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.golden import Rows, Scenario, comparable
-from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.lake.feeds import Feed, small_up_to
 from ticdc_assets_tests.reference.history_fold import RowVersion, fold_history
 from ticdc_assets_tests.simulator.builders import fill
 
@@ -101,8 +100,8 @@ def test_a_history_kept_in_pieces_is_what_the_reference_says(
     golden_dir: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also by a MERGE, which small histories are spared, and at the earlier watermarks."""
-    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 20)
+    """Also in a history with deletion vectors, and at the earlier watermarks."""
+    small_up_to(monkeypatch, 20)
     scenario = Scenario(golden_dir(variant, "shop"))
     feed = with_history(feed_of(spark, tmp_path, scenario), "*.*")
     size = len(scenario.records) // cuts + 1
@@ -143,8 +142,8 @@ def test_a_history_is_merged_taken_back_and_read(
     feed.sync(until=first)
     (mirror,) = feed.cut.mirrors
     assert mirror.history_version == 0
-    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 0)
-    # A killed run that had merged, and did not publish.
+    small_up_to(monkeypatch, 0)
+    # A killed run that had committed, and did not publish.
     killed = feed.spark.read.format("delta").load(str(feed.paths.history(mirror.mirror_id)))
     killed.limit(3).write.format("delta").mode("append").save(
         str(feed.paths.history(mirror.mirror_id))

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import TableChoice
 from ticdc_assets.engine.control import open_table
-from ticdc_assets.pipeline import mirror_making
+from ticdc_assets.pipeline import mirror_making, table_writing
 from ticdc_assets.pipeline.cuts import read_cuts
 from ticdc_assets.pipeline.mirror_making import Mode
 from ticdc_assets.pipeline.versions import mirror_as_stored, mirror_in_spark
@@ -24,8 +24,8 @@ from ticdc_assets.simulator.alterations import (
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.lake.feeds import Feed, truth_rows
-from ticdc_assets_tests.lake.test_killed_runs import Killed, after
+from ticdc_assets_tests.lake.feeds import Feed, small_up_to, truth_rows
+from ticdc_assets_tests.lake.test_killed_runs import Killed, after, before
 from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
@@ -55,7 +55,7 @@ REWRITTEN: dict[str, tuple[AlterAction, ...]] = {
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
+    small_up_to(monkeypatch, 0)
 
 
 def started(spark: SparkSession, folder: Path) -> tuple[Feed, Upstream, StandInChangefeed]:
@@ -148,12 +148,13 @@ def test_what_touches_no_row_is_altered(
     (mirror,) = feed.cut.mirrors
     assert mirror.mode == Mode.ALTER
     assert feed.rows() == truth_rows(changefeed.truth())
-    assert "WRITE" not in " ".join(operations(feed))
+    assert operations(feed) == ["WRITE"]
+    assert len(list(mirror.path(feed.paths).glob("*.parquet"))) == 1
     churn(upstream, steps=10, seed=1)
     feed.write(changefeed.tick())
     feed.sync()
     (mirror,) = feed.cut.mirrors
-    assert mirror.mode == Mode.MERGE
+    assert mirror.mode == Mode.CHANGE
     assert feed.rows() == truth_rows(changefeed.truth())
     assert_read_alike(feed)
 
@@ -174,8 +175,8 @@ def test_what_touches_rows_is_written_anew(
 
 
 DEATHS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "altered": after(mirror_making, "alter"),
-    "altered and merged": after(mirror_making.MirrorMaker, "_merge"),
+    "nothing committed": before(table_writing, "create"),
+    "altered and changed": after(mirror_making.MirrorMaker, "_change"),
 }
 
 

@@ -83,7 +83,7 @@ def mirror_of(database: str, table: str, **other: Any) -> MirrorCut:
         "held": 0,
         "quarantined": 0,
         "caveats": [],
-        "mode": "merge",
+        "mode": "change",
         "changes": 3,
         "unknown_deletes": 0,
     }

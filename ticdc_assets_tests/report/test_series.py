@@ -154,7 +154,7 @@ def test_cuts_are_counted_by_mode_and_table(paths: LakePaths) -> None:
         (4, 4),
         (5, 5),
     ]
-    assert history.points[0].modes == {"carried": 1, "merge": 1}
+    assert history.points[0].modes == {"carried": 1, "change": 1}
     assert history.table_changes == {("s", "busy"): 14}
     assert history.newest is not None
     assert history.newest.number == 5

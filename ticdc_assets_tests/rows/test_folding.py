@@ -300,7 +300,7 @@ def test_both_executors_come_to_the_same(
         (SCHEMA, table_of(items, keyed=True)),
         (heap, table_of(bag, keyed=False)),
     ):
-        for for_merge in (True, False) if schema is SCHEMA else (False,):
+        for with_keys in (True, False):
             found = []
             for runs_on, folder in ((Inline(), None), (OnSpark(spark, tmp_path), tmp_path)):
                 fold = MirrorFold(
@@ -309,7 +309,7 @@ def test_both_executors_come_to_the_same(
                     convert=convert,
                     ddl_stamps=range(6),
                     watched=frozenset({"=0", "=1"}),
-                    output=Output(folder=folder, faults=folder, for_merge=for_merge),
+                    output=Output(folder=folder, faults=folder, with_keys=with_keys),
                     rows=3,
                 )
                 log = Rows.here(pa.concat_tables([table.slice(0, 4), table.slice(4)]))
@@ -319,5 +319,7 @@ def test_both_executors_come_to_the_same(
                 faults = sorted(map(repr, folded.faults.read().to_pylist()))
                 in_spark = sorted(map(repr, folded.rows.frame(spark).toArrow().to_pylist()))
                 assert in_spark == rows
-                found.append((rows, faults, folded.counts, folded.never_sent, folded.newest))
+                keys = folded.keys and [folded.keys.rows.to_pylist(), folded.keys.flags.to_pylist()]
+                told = sorted(map(repr, zip(*keys, strict=True))) if keys else []
+                found.append((rows, faults, folded.counts, folded.never_sent, folded.newest, told))
             assert found[0] == found[1]

@@ -21,7 +21,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import LakeDamagedError, UnfinishedError
 from ticdc_assets.isolation import Failures
-from ticdc_assets.pipeline import history_writing, mirror_making, overwriting
+from ticdc_assets.pipeline import table_writing
 from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, append_cut, read_cuts
 from ticdc_assets.pipeline.damage import require_ends
@@ -40,7 +40,13 @@ from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.golden import Rows, comparable
-from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
+from ticdc_assets_tests.lake.feeds import (
+    Feed,
+    grow_cuts_older,
+    keep_files_apart,
+    small_up_to,
+    truth_rows,
+)
 from ticdc_assets_tests.simulator.builders import churn, fill
 from ticdc_assets_tests.statuses import cut as made_up_cut
 from ticdc_assets_tests.statuses import mirror as mirror_of_cut
@@ -216,8 +222,9 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
         if seed == 1:
             upstream.drop_table(NAMES[1])
         if seed == 2:
-            # The first two overwrite, which leaves files behind; now they merge.
-            monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
+            # The first two write all rows again, which leaves files behind.
+            small_up_to(monkeypatch, 0)
+            keep_files_apart(monkeypatch)
         churn(upstream, steps=6, seed=seed)
         feed.write(changefeed.tick())
         feed.sync()
@@ -259,7 +266,7 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
     feed.write(changefeed.tick())
     assert feed.sync().outcome is Outcome.PUBLISHED
     assert feed.rows() == truth_rows(changefeed.truth())
-    assert [mirror.mode for mirror in feed.cut.mirrors] == ["merge"]
+    assert [mirror.mode for mirror in feed.cut.mirrors] == ["change"]
 
     # A cut is read whatever the age of the versions that it names.
     grow_older(feed, 24 * 40)
@@ -285,7 +292,8 @@ def test_a_killed_optimize_is_finished_by_the_next(
     def die(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
+    small_up_to(monkeypatch, 0)
+    keep_files_apart(monkeypatch)
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
     upstream = Upstream()
     upstream.create_database("d")
@@ -331,7 +339,8 @@ def test_a_killed_optimize_is_finished_by_the_next(
 def test_damaged_mirrors_do_not_stop_the_others(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
+    small_up_to(monkeypatch, 0)
+    keep_files_apart(monkeypatch)
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
     upstream = Upstream()
     upstream.create_database("d")
@@ -378,7 +387,8 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
 ) -> None:
     """From its first version on; one of an older lake since the next maintenance."""
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
-    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 0)
+    small_up_to(monkeypatch, 0)
+    keep_files_apart(monkeypatch)
     upstream = Upstream()
     upstream.create_database("d")
     changefeed = StandInChangefeed(upstream, "d")
@@ -398,7 +408,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
         feed.write(changefeed.tick())
         with monkeypatch.context() as patch:
             if name == NAMES[0]:
-                patch.setattr(overwriting, "mirror_properties", lambda _: {})
+                patch.setattr(table_writing, "mirror_properties", lambda _: {})
             feed.sync()
     churn(upstream, steps=6, seed=1)
     feed.write(changefeed.tick())
