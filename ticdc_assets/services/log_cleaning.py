@@ -1,11 +1,13 @@
 """Cleaning of logs: remove entries of `_delta_log` that no version to be read needs.
 
 In: the kept cuts, which name versions of mirrors and histories. Out: the logs without what stands
-before the newest checkpoint at or below the oldest version that is read. Delta's own clean-up goes
-by age and ignores cuts, so a property delays it (`delta.logRetentionDuration`).
+before the newest checkpoint at or below the oldest version that is read, and without the hidden
+files that killed writers left there. Delta's own clean-up goes by age and ignores cuts, so a
+property delays it (`delta.logRetentionDuration`).
 
 Why running it again is safe: only what a checkpoint replaces is removed, and the checkpoint is read
-before.
+before. A hidden file that a writer still needs is seconds old. If it is removed, its writer fails
+and commits nothing.
 """
 
 import re
@@ -24,6 +26,13 @@ from ticdc_assets.storage.paths import LOG, AnyPath, FoundFile, files_below
 LOG_KEPT = timedelta(days=30)
 """How long log entries of tables other than mirrors are kept at least, as Delta's default is."""
 
+STAGED_KEPT = timedelta(days=1)
+"""How long a commit that has not taken its name is kept: its writer was killed, or is stalled."""
+
+# By `storage.creating`, by delta-rs in a folder and on HDFS, and by Spark.
+_STAGED = re.compile(
+    r"\.?[0-9]{20}\.json(?:-[0-9a-f]{32}|#[0-9]+|\.tmp\.[0-9]+|\.[0-9a-f-]{36}\.tmp)"
+)
 _LOG_FILE = re.compile(
     r"(?P<version>[0-9]{20})\.(?P<kind>json|crc|checkpoint(\.[0-9]+\.[0-9]+)?\.parquet)"
 )
@@ -61,12 +70,14 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KE
 
 
 def _clean_log(table: AnyPath, version: int) -> int:
-    """Remove what stands before the newest checkpoint at or below `version`.
+    """Remove what stands before the newest checkpoint at or below `version`, and staged commits.
 
     Raises:
         LakeDamagedError: the checkpoint cannot be read.
     """
-    files = _log_files(table)
+    listed = list(files_below(table / LOG))
+    removed = _remove_staged(table, listed)
+    files = _log_files(listed)
     checkpoints = [
         number
         for number, kind, _ in files
@@ -76,27 +87,42 @@ def _clean_log(table: AnyPath, version: int) -> int:
     first = max(checkpoints, default=0)
     gone = [item.path for number, _, item in files if number < first]
     if not gone:
-        return 0
+        return removed
     # Only a checkpoint that can be read stands for them.
     open_table(table, first)
     require_lease(table)
     for path in gone:
         path.unlink()
-    return len(gone)
+    return len(gone) + removed
+
+
+def _remove_staged(table: AnyPath, listed: Iterable[FoundFile]) -> int:
+    """Remove the commits that killed writers staged and never named; return how many."""
+    least = (datetime.now(UTC) - STAGED_KEPT).timestamp()
+    left = [
+        item.path
+        for item in listed
+        if item.modified < least and _STAGED.fullmatch(str(item.below)) is not None
+    ]
+    if left:
+        require_lease(table)
+    for path in left:
+        path.unlink(missing_ok=True)
+    return len(left)
 
 
 def _version_at(table: AnyPath, moment: datetime) -> int | None:
     """Return the newest version that was committed before `moment`."""
     before = [
         number
-        for number, kind, item in _log_files(table)
+        for number, kind, item in _log_files(files_below(table / LOG))
         if kind == "json" and item.modified < moment.timestamp()
     ]
     return max(before, default=None)
 
 
-def _log_files(table: AnyPath) -> list[tuple[int, str, FoundFile]]:
-    found = ((_LOG_FILE.fullmatch(str(item.below)), item) for item in files_below(table / LOG))
+def _log_files(listed: Iterable[FoundFile]) -> list[tuple[int, str, FoundFile]]:
+    found = ((_LOG_FILE.fullmatch(str(item.below)), item) for item in listed)
     return sorted(
         (
             (int(match["version"]), match["kind"], item)

@@ -168,6 +168,14 @@ class HdfsHandler(FileSystemHandler):
         with _told():
             self._client.rename(src, dest, overwrite=True)
 
+    def move_new(self, src: str, dest: str) -> None:
+        """Give a file another name at once, if nothing has that name; FileExistsError if it has.
+
+        Arrow does not call this: its file systems move in place of what is there.
+        """
+        with _told():
+            self._client.rename(src, dest, overwrite=False)
+
     def copy_file(self, src: str, dest: str) -> None:
         """Copy a file; it takes its name when it is whole."""
         staged = f"{dest}.copied"

@@ -1,8 +1,8 @@
 """The store of a lake that is a URI, as each of the libraries that touch it is told of it.
 
 In: scheme and authority of a URI, and how the store is reached (`Storage`). Out: Arrow's file
-system, delta-rs's storage options, Hadoop's settings for Spark. No other module knows how a URI
-becomes any of these.
+system, delta-rs's storage options, obstore's client, Hadoop's settings for Spark. No other module
+knows how a URI becomes any of these.
 
 Credentials are in `Storage` alone, which shows none of them; it is pickled with paths for Spark's
 workers. Nothing is connected to here, so doing it again is safe.
@@ -17,15 +17,17 @@ here: all three libraries read Hadoop's own files and variables.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote, urlsplit
 
 from ticdc_assets.errors import ConfigError, PrerequisiteError, shorten
 
 if TYPE_CHECKING:
+    from obstore.store import ObjectStore
     from pyarrow.fs import FileSystem
 
 
@@ -209,6 +211,20 @@ class Store:
             }
         return {name: value for name, value in options.items() if value is not None}
 
+    # obstore -------------------------------------------------------------------------------------
+
+    @property
+    def objects(self) -> "ObjectStore":
+        """The client of obstore for a bucket or a container, one for each in a process.
+
+        Raises:
+            OSError: obstore does not accept the settings; or this process was forked after the
+                first use of the client, and a call would never return.
+        """
+        if _first_process() != os.getpid():
+            raise OSError(f"{self.root}: a process that was forked cannot use obstore; spawn it")
+        return _objects(self, self.storage)
+
     # Hadoop, for Spark ---------------------------------------------------------------------------
 
     def spark_settings(self) -> dict[str, str]:
@@ -339,6 +355,30 @@ def _file_system(store: Store, _: Storage) -> "FileSystem":
             return fs.AzureFileSystem(**options)
         case _:
             return _hdfs(store.root)
+
+
+@lru_cache(maxsize=1)
+def _first_process() -> int:
+    """Return the process that first called this; a fork inherits the answer."""
+    return os.getpid()
+
+
+@lru_cache(maxsize=16)
+def _objects(store: Store, _: Storage) -> "ObjectStore":
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    options = store.delta_options()
+    # obstore and delta-rs are two bindings of one library, with the same keys but for this one.
+    allow_http = options.pop("aws_allow_http", None)
+    try:
+        return from_url(
+            store.root,
+            config=cast("Any", options),
+            client_options=None if allow_http is None else {"allow_http": allow_http == "true"},
+        )
+    except BaseError as error:
+        raise OSError(f"{store.root}: {str(error).partition(chr(10))[0]}") from None
 
 
 def _hdfs(root: str) -> "FileSystem":

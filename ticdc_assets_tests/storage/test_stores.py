@@ -1,4 +1,4 @@
-"""What Arrow, delta-rs and Hadoop are told of the URI of a lake; nothing is connected to."""
+"""What Arrow, delta-rs, obstore and Hadoop are told of a lake's URI; nothing is connected to."""
 
 import pickle
 import sys
@@ -91,6 +91,38 @@ def test_google_and_hdfs() -> None:
     found = store("hdfs://name:8020/lake")
     assert (found.arrow_options(), found.delta_options()) == ({}, {})
     assert found.inside("lake/x") == "/lake/x"
+
+
+@pytest.mark.parametrize(
+    ("uri", "storage"),
+    [
+        ("s3://box/a", {"endpoint": "http://127.0.0.1:9000", "region": "here", **KEYS}),
+        ("s3://box/a", {"endpoint": "https://127.0.0.1:9000", "path_style": False}),
+        ("s3://box/a", {}),
+        ("gs://box/a", {}),
+        (AZURE, {"account_key": "aGlkZGVu"}),
+        (AZURE, {"tenant_id": "t", "client_id": "c", "client_secret": "hidden"}),
+    ],
+)
+def test_obstore_takes_what_delta_rs_takes(uri: str, storage: dict[str, str | bool]) -> None:
+    found = store(uri, **storage)
+    options = found.delta_options()
+    http = options.pop("aws_allow_http", None)
+    client = found.objects
+    assert found.objects is client
+    assert (client.client_options or {}).get("allow_http") == http
+    taken: dict[str, str] = {**client.config}
+    assert taken.pop("bucket", None) == (None if found.scheme == "abfss" else "box")
+    assert taken.pop("container_name", None) == ("box" if found.scheme == "abfss" else None)
+    # It has shorter names for the same keys.
+    assert sorted(taken.values()) == sorted(options.values())
+    assert "hidden" not in repr(client)
+
+
+def test_obstore_says_what_it_does_not_take() -> None:
+    with pytest.raises(OSError, match=r"abfss://box@acc.* Invalid Access Key") as error:
+        _ = store(AZURE, account_key="hidden!").objects
+    assert "hidden" not in str(error.value)
 
 
 def test_hdfs_needs_a_package_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,252 @@
+"""Create a file where none is: how a commit written by hand enters a Delta log.
+
+In: a path of either kind, and the bytes of the file. Out: the file, whole, or an error. A file that
+is already there stays as it is. Of all writers, on any hosts, that create the same path at the same
+time, one succeeds and each other one gets FileExistsError. Readers see the whole file or none.
+
+How each kind of lake refuses the second writer:
+
+- A folder: the bytes are written under a hidden name, synced to the disk and linked to the path.
+  `link` fails if the path is taken, also between hosts on NFS. A process that is killed in between
+  leaves the hidden file, which no reader of Delta counts; log cleaning removes it.
+- S3, Azure and Google: one PUT with a condition (`If-None-Match: *`, or Google's generation 0).
+- HDFS: the bytes are written under a hidden name and renamed without overwriting, which the name
+  node does for one writer.
+
+The answer of a store can get lost: the library then sends the PUT again, and the store refuses it
+because of the first one. And S3 may refuse two PUTs at once (409) although no file is there yet. So
+after each refusal or error `create` reads the path back. The same bytes are this writer's file, and
+`create` returns. Other bytes are another writer's file. If no file is there, `create` puts again.
+
+Why running it again is safe: the caller's bytes contain an id that nobody else has, as each commit
+does. Creating the same bytes again finds them and returns.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+import errno
+import os
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+from ticdc_assets.storage.paths import AnyPath, RemotePath, staged_name
+
+if TYPE_CHECKING:
+    from ticdc_assets.storage.hdfs import HdfsHandler
+
+_PAUSES_S: Final = (0.1, 1.0, 3.0, None)
+"""How long `create` waits after each put that left no file (s); None is after the last one."""
+_PATIENCE_S: Final = 180.0
+"""For how long `create` puts again; each put also has the library's own retries and time limits."""
+
+_NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+
+_REFUSED_BY_STATUS: Final = re.compile(r"status code: 4(?!08)\d\d")
+"""How obstore reports that a store refused a request; a text it does not match is unclear."""
+
+
+class UnclearPutError(OSError):
+    """Nobody knows whether a store wrote a file: it is not there yet, or cannot be read.
+
+    The file may appear later. To create the same bytes again is safe. To remove what these bytes
+    name, as if the file had not been written, is not.
+    """
+
+
+class _RefusedError(OSError):
+    """A store refused to write a file because one is there, or because another PUT is under way."""
+
+
+def create(path: AnyPath, data: bytes) -> None:
+    """Write a file whole where none is; see the module.
+
+    Args:
+        path: where; folders above it are made.
+        data: the bytes of the file, which no other writer has.
+
+    Raises:
+        FileExistsError: a file with other bytes is there.
+        UnclearPutError: nobody knows whether the file was written.
+        PermissionError: the credentials do not allow it.
+        OSError: the file was not written: the folder, the bucket or the file system does not allow
+            it.
+        PrerequisiteError: the package that reaches an HDFS is not installed.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    for pause in _PAUSES_S:
+        try:
+            _put(path, data)
+        except OSError as error:
+            failure = error
+        else:
+            return
+        there = _read(path, failure)
+        if there == data:
+            return
+        if there is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from failure
+        if not isinstance(failure, _RefusedError | UnclearPutError):
+            raise failure
+        if pause is None or time.monotonic() + pause > deadline:
+            raise UnclearPutError(
+                f"{path} was not written, or will appear later: {failure}"
+            ) from failure
+        time.sleep(pause)
+
+
+def _put(path: AnyPath, data: bytes) -> None:
+    if isinstance(path, Path):
+        _put_in_folder(path, data)
+    elif path.store.has_folders:
+        _put_in_hdfs(path, data)
+    else:
+        _put_object(path, data)
+
+
+def _read(path: AnyPath, failure: OSError) -> bytes | None:
+    """Return the bytes of a file, None if it is not there."""
+    try:
+        if isinstance(path, Path) or path.store.has_folders:
+            return path.read_bytes()
+        return _read_object(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if isinstance(failure, _RefusedError | UnclearPutError):
+            raise UnclearPutError(
+                f"{path} may have been written ({failure}), and cannot be read ({error})"
+            ) from failure
+        raise failure from error
+
+
+# A folder -----------------------------------------------------------------------------------------
+
+
+def _put_in_folder(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        # That is not the file that the caller asks for.
+        raise NotADirectoryError(
+            errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path.parent)
+        ) from None
+    staged = path.with_name(staged_name(path.name))
+    try:
+        with staged.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        _link(staged, path)
+    finally:
+        staged.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _link(staged: Path, path: Path) -> None:
+    try:
+        os.link(staged, path)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        raise OSError(
+            error.errno,
+            f"the file system of the lake has no hard links ({error.strerror}), and without them "
+            "one commit could replace another; move the lake to a file system that has them, or to "
+            "a store",
+            str(path),
+        ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Sync the names in a folder to the disk, where its file system can."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+# Stores of objects --------------------------------------------------------------------------------
+
+
+def _put_object(path: RemotePath, data: bytes) -> None:
+    import obstore
+    from obstore import exceptions
+
+    objects = path.store.objects
+    try:
+        obstore.put(objects, path.key, data, mode="create")
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+        raise _RefusedError(_first_line(error)) from error
+    except exceptions.BaseError as error:
+        _raise_for(path, error)
+    except FileNotFoundError as error:
+        raise _missing(path, error) from error
+
+
+def _read_object(path: RemotePath) -> bytes:
+    import obstore
+    from obstore import exceptions
+
+    try:
+        return bytes(obstore.get(path.store.objects, path.key).bytes())
+    except exceptions.BaseError as error:
+        _raise_for(path, error)
+
+
+def _raise_for(path: RemotePath, error: Exception) -> NoReturn:
+    """Raise what a file system raises for an error of obstore, which is none of Python's."""
+    from obstore import exceptions
+
+    said = _first_line(error)
+    if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
+        raise PermissionError(errno.EACCES, said, str(path)) from error
+    invalid = exceptions.InvalidPathError | exceptions.NotSupportedError
+    if isinstance(error, invalid) or _REFUSED_BY_STATUS.search(said):
+        raise OSError(errno.EINVAL, said, str(path)) from error
+    raise UnclearPutError(said) from error
+
+
+def _missing(path: RemotePath, error: OSError) -> OSError:
+    """Return the error for a bucket, or a user, that the store does not know."""
+    return FileNotFoundError(errno.ENOENT, _first_line(error), str(path))
+
+
+def _first_line(error: Exception) -> str:
+    """Return what an error says, without the answer of the store but for its code."""
+    text = str(error)
+    line = text.partition("\n")[0].partition(": <")[0]
+    code = _CODE.search(text)
+    return line if code is None else f"{line} ({code[1]})"
+
+
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+
+
+# HDFS ---------------------------------------------------------------------------------------------
+
+
+def _put_in_hdfs(path: RemotePath, data: bytes) -> None:
+    handler = cast("HdfsHandler", cast("Any", path.files).handler)
+    staged = path.with_name(staged_name(path.name))
+    try:
+        with path.files.open_output_stream(staged.inside, compression=None) as stream:
+            stream.write(data)
+        try:
+            handler.move_new(staged.inside, path.inside)
+        except (FileExistsError, PermissionError):
+            raise
+        except OSError as error:
+            raise UnclearPutError(_first_line(error)) from error
+    finally:
+        with suppress(OSError):
+            staged.unlink(missing_ok=True)

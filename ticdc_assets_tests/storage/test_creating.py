@@ -1,0 +1,489 @@
+"""A file is created where none is, in each kind of lake: one writer wins, and it knows."""
+
+import errno
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from ticdc_assets.engine.delta_files import broken
+from ticdc_assets.ports import HOST
+from ticdc_assets.services import log_cleaning
+from ticdc_assets.storage.creating import UnclearPutError, create
+from ticdc_assets.storage.paths import AnyPath, RemotePath, delta_options, names_in, remote_path
+from ticdc_assets.storage.stores import Storage
+from ticdc_assets_tests.s3 import SECRETS, S3Lake
+from ticdc_assets_tests.storage.faults import (
+    CONFLICT,
+    LATE_500,
+    LOST_ANSWER,
+    LOST_REQUEST,
+    FaultyProxy,
+    faulty_proxy,
+)
+
+pytestmark = pytest.mark.timeout(300)
+
+ROWS = pa.table({"a": pa.array([1], pa.int64())})
+
+
+@pytest.fixture(
+    params=[
+        "folder",
+        pytest.param("s3", marks=pytest.mark.s3),
+        pytest.param("hdfs", marks=pytest.mark.hdfs),
+    ]
+)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> AnyPath:
+    """Give an empty lake of each kind that runs here."""
+    if request.param == "folder":
+        return tmp_path / "lake"
+    return request.getfixturevalue(f"{request.param}_lake").path
+
+
+def commit(table: AnyPath, version: int) -> AnyPath:
+    return table / "_delta_log" / f"{version:020}.json"
+
+
+def unique(size: int = 0) -> bytes:
+    return uuid.uuid4().hex.encode() + bytes(size)
+
+
+# One writer wins --------------------------------------------------------------------------------
+
+
+def test_a_file_is_there_whole_and_stays_as_it_is(lake: AnyPath) -> None:
+    path, data = commit(lake / "table", 0), unique(3_000_000)
+    create(path, data)
+    assert path.read_bytes() == data
+    with pytest.raises(FileExistsError) as error:
+        create(path, unique())
+    assert str(path) in str(error.value)
+    assert path.read_bytes() == data
+    # The same bytes are the same writer's, whose answer was lost.
+    create(path, data)
+    create(path.with_name("empty"), b"")
+    assert path.with_name("empty").read_bytes() == b""
+    assert sorted(names_in(path.parent)) == [path.name, "empty"]
+
+
+@pytest.mark.thorough
+def test_of_many_threads_one_creates_a_file_and_no_reader_sees_half(lake: AnyPath) -> None:
+    paths = [commit(lake / "table", number) for number in range(5)]
+    seen: set[bytes] = set()
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            for path in paths:
+                try:
+                    seen.add(path.read_bytes())
+                except FileNotFoundError:
+                    continue
+
+    def write(path: AnyPath) -> bytes | None:
+        data = unique(1_000_000)
+        try:
+            create(path, data)
+        except FileExistsError:
+            return None
+        return data
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            for path in paths:
+                won = [data for data in pool.map(write, [path] * 8) if data is not None]
+                assert won == [path.read_bytes()]
+    finally:
+        done.set()
+        reader.join()
+    assert {len(data) for data in seen} == {1_000_032}
+    assert sorted(names_in(paths[0].parent)) == [path.name for path in paths]
+
+
+_RACING = """
+import json, sys, time, uuid
+from pathlib import Path
+from ticdc_assets.storage.creating import create
+from ticdc_assets.storage.paths import remote_path
+from ticdc_assets.storage.stores import Storage
+root, storage, start, times = sys.argv[1], json.loads(sys.argv[2]), float(sys.argv[3]), 20
+lake = remote_path(root, Storage(**storage)) if "://" in root else Path(root)
+won = {}
+create(lake / "begun" / uuid.uuid4().hex, b"")
+for number in range(times):
+    data = uuid.uuid4().hex * 100
+    time.sleep(max(0, start + number / 20 - time.time()))
+    try:
+        create(lake / "log" / f"{number}.json", data.encode())
+    except FileExistsError:
+        continue
+    won[number] = data
+print(json.dumps(won))
+"""
+
+
+@pytest.mark.thorough
+def test_of_many_processes_one_creates_each_file(lake: AnyPath) -> None:
+    storage = lake.store.storage if isinstance(lake, RemotePath) else Storage()
+    told = json.dumps({name: getattr(storage, name) for name in storage.given})
+    command = [sys.executable, "-c", _RACING, str(lake), told, str(time.time() + 3)]
+    racing = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    ends = [process.communicate(timeout=120)[0] for process in racing]
+    won: dict[str, str] = {}
+    for end in ends:
+        mine: dict[str, str] = json.loads(end)
+        assert not won.keys() & mine.keys()
+        won |= mine
+    assert sorted(map(int, won)) == list(range(20))
+    for number, data in won.items():
+        assert (lake / "log" / f"{number}.json").read_text() == data
+    assert len(names_in(lake / "log")) == 20
+
+
+@pytest.mark.thorough
+def test_commits_of_delta_rs_and_created_ones_never_replace_each_other(lake: AnyPath) -> None:
+    table, times = lake / "table", 10
+    options = delta_options(lake)
+    write_deltalake(str(table), ROWS, storage_options=options)
+
+    def append(number: int) -> None:
+        rows = pa.table({"a": pa.array([number], pa.int64())})
+        write_deltalake(str(table), rows, mode="append", storage_options=options)
+
+    def note(number: int) -> None:
+        action = {"txn": {"appId": f"note-{number}", "version": number}}
+        line = json.dumps({"commitInfo": {"id": uuid.uuid4().hex}}) + "\n" + json.dumps(action)
+        for version in range(1, 3 * times):
+            try:
+                create(commit(table, version), line.encode())
+            except FileExistsError:
+                continue
+            return
+        raise AssertionError("no version was free")
+
+    with ThreadPoolExecutor(4) as pool:
+        started = [pool.submit(job, number) for number in range(times) for job in (append, note)]
+        for job in started:
+            job.result()
+    found = DeltaTable(str(table), storage_options=options)
+    assert found.version() == 2 * times
+    assert sorted(found.to_pyarrow_table()["a"].to_pylist()) == sorted([1, *range(times)])
+    assert [found.transaction_version(f"note-{number}") for number in range(times)] == [
+        *range(times)
+    ]
+
+
+# A folder ---------------------------------------------------------------------------------------
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from ticdc_assets.storage.creating import create
+os.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+create(Path(sys.argv[1]), b"{}")
+"""
+
+
+def test_what_a_killed_writer_leaves_is_no_commit_and_is_removed(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    write_deltalake(str(table), ROWS)
+    path = commit(table, 1)
+    done = subprocess.run([sys.executable, "-c", _KILLED, str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (staged,) = [name for name in names_in(path.parent) if name != commit(table, 0).name]
+    assert re.fullmatch(rf"\.{path.name}-[0-9a-f]{{32}}", staged)
+    assert DeltaTable(str(table)).version() == 0
+    assert broken(table, footers=True) is None
+    write_deltalake(str(table), ROWS, mode="append")
+    assert broken(table, footers=True) is None
+    # Another writer may still be about to name a young one.
+    assert log_cleaning._clean_log(table, 1) == 0
+    old = time.time() - log_cleaning.STAGED_KEPT.total_seconds() - 60
+    others = [f"{2:020}.json#1", f".{2:020}.json.tmp.1", f".{2:020}.json.{uuid.uuid4()}.tmp"]
+    for name in (*others, f".{path.name}.crc"):
+        (path.parent / name).touch()
+    for name in (*others, staged, f".{path.name}.crc"):
+        os.utime(path.parent / name, (old, old))
+    assert log_cleaning._clean_log(table, 1) == 4
+    kept = [commit(table, 0).name, path.name, f".{path.name}.crc"]
+    assert sorted(names_in(path.parent)) == sorted(kept)
+    assert timedelta(hours=12) < log_cleaning.STAGED_KEPT
+
+
+def test_a_file_system_without_hard_links_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(OSError, match=r"no hard links .* move the lake .*/a'") as error:
+        create(tmp_path / "a", b"a")
+    assert not isinstance(error.value, UnclearPutError)
+    assert names_in(tmp_path) == []
+
+
+def test_a_disk_that_takes_half_leaves_nothing(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            create(tmp_path / "a", bytes(100_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert names_in(tmp_path) == []
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("folder", "link"):
+        with pytest.raises(FileExistsError):
+            create(tmp_path / name, b"a")
+    assert sorted(names_in(tmp_path)) == ["folder", "link"]
+    with pytest.raises(NotADirectoryError):
+        create(Path("/dev/null/a"), b"a")
+
+
+def test_a_folder_needs_neither_obstore_nor_arrow(tmp_path: Path) -> None:
+    text = """
+        import sys
+        from pathlib import Path
+        from ticdc_assets.storage.creating import create
+        create(Path(sys.argv[1]), b"a")
+        print(*sorted({"obstore", "pyarrow", "hdfs_native"} & set(sys.modules)))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(text), str(tmp_path / "a")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"
+
+
+# Answers that get lost --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def faulty(s3_lake: S3Lake) -> Iterator[tuple[RemotePath, FaultyProxy]]:
+    """Give a lake on S3 whose requests and answers get lost."""
+    with faulty_proxy(s3_lake.endpoint) as proxy:
+        yield S3Lake(proxy.url, s3_lake.bucket, s3_lake.folder).path, proxy
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize(
+    ("put", "get"),
+    [
+        ([LOST_REQUEST], []),
+        ([LOST_ANSWER], []),
+        ([LATE_500], []),
+        ([CONFLICT, CONFLICT], []),
+        ([LOST_ANSWER], [LOST_ANSWER]),
+        ([LOST_ANSWER, LOST_ANSWER], [LOST_REQUEST]),
+    ],
+)
+def test_a_lost_answer_is_neither_another_writer_nor_a_failure(
+    put: list[str], get: list[str], faulty: tuple[RemotePath, FaultyProxy]
+) -> None:
+    lake, proxy = faulty
+    path, data = lake / "a", unique()
+    proxy.faults = {"PUT": [*put], "GET": [*get]}
+    create(path, data)
+    assert path.read_bytes() == data
+    assert proxy.seen.count("PUT") > 1
+    assert proxy.faults == {"PUT": [], "GET": []}
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("fault", [LOST_REQUEST, LOST_ANSWER, LATE_500, CONFLICT])
+def test_another_writer_is_told_from_a_lost_answer(
+    fault: str, faulty: tuple[RemotePath, FaultyProxy]
+) -> None:
+    lake, proxy = faulty
+    path, data = lake / "a", unique()
+    create(path, data)
+    proxy.faults = {"PUT": [fault]}
+    with pytest.raises(FileExistsError):
+        create(path, unique())
+    assert path.read_bytes() == data
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ({"PUT": [CONFLICT] * 9}, "was not written, or will appear later"),
+        ({"PUT": [LOST_ANSWER], "GET": [LOST_ANSWER] * 99}, "may have been written"),
+    ],
+)
+def test_what_nobody_knows_is_said_and_may_be_done_again(
+    faults: dict[str, list[str | None]], said: str, faulty: tuple[RemotePath, FaultyProxy]
+) -> None:
+    lake, proxy = faulty
+    path, data = lake / "a", unique()
+    proxy.faults = faults
+    with pytest.raises(UnclearPutError, match=said) as error:
+        create(path, data)
+    assert str(path) in str(error.value)
+    assert not any(secret in str(error.value) for secret in SECRETS.values())
+    proxy.faults = {}
+    create(path, data)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.s3
+def test_a_store_that_does_not_allow_it_is_said(s3_lake: S3Lake) -> None:
+    storage = s3_lake.path.store.storage
+    told = {name: getattr(storage, name) for name in storage.given}
+    another = Storage(**told | {"secret_key": "another"})
+    with pytest.raises(PermissionError, match="SignatureDoesNotMatch"):
+        create(remote_path(f"s3://{s3_lake.bucket}/a", another, {}), b"a")
+    with pytest.raises(FileNotFoundError, match="NoSuchBucket"):
+        create(remote_path("s3://nowhere/a", storage, {}), b"a")
+    token = Storage(**told | {"session_token": "no-token"})
+    with pytest.raises(OSError, match="InvalidToken") as error:
+        create(remote_path(f"s3://{s3_lake.bucket}/a", token, {}), b"a")
+    assert not isinstance(error.value, UnclearPutError)
+    assert names_in(s3_lake.path.parent) == []
+
+
+@pytest.mark.s3
+def test_credentials_come_from_the_environment(
+    s3_lake: S3Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", SECRETS["LAKE_ACCESS_KEY"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRETS["LAKE_SECRET_KEY"])
+    path = remote_path(f"s3://{s3_lake.bucket}/a", Storage(endpoint=s3_lake.endpoint), {})
+    create(path, b"a")
+    assert (s3_lake.folder / s3_lake.bucket / "a").read_bytes() == b"a"
+
+
+@pytest.mark.s3
+def test_a_forked_process_is_refused_instead_of_waiting_for_ever(s3_lake: S3Lake) -> None:
+    text = """
+        import os, sys
+        from ticdc_assets.storage.creating import create
+        from ticdc_assets_tests.s3 import S3Lake
+        lake = S3Lake(sys.argv[1], sys.argv[2], None).path
+        create(lake / "a", b"a")
+        if child := os.fork():
+            sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        try:
+            create(lake / "b", b"b")
+        except OSError as error:
+            os._exit(7 if "forked" in str(error) else 8)
+    """
+    arguments = [s3_lake.endpoint, s3_lake.bucket]
+    command = [sys.executable, "-c", textwrap.dedent(text), *arguments]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 7
+
+
+# Azure and Google ---------------------------------------------------------------------------------
+
+
+class _Store(BaseHTTPRequestHandler):
+    """Puts and gets as Azure's Blob service and Google's XML interface document them."""
+
+    protocol_version = "HTTP/1.1"
+    objects: dict[str, bytes]
+    conditions: list[str | None]
+    condition: str
+    refusal: int
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.conditions.append(self.headers.get(self.condition))
+        is_there = self.objects.setdefault(self.path, body) is not body
+        self._answer(self.refusal if is_there else 201, b"")
+
+    def do_GET(self) -> None:
+        body = self.objects.get(self.path)
+        self._answer(404 if body is None else 200, body or b"")
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        for name, value in {
+            "Content-Length": str(len(body)),
+            "ETag": '"1"',
+            "x-goog-generation": "1",
+            "Last-Modified": self.date_time_string(),
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def answering(condition: str, refusal: int) -> Iterator[tuple[str, type[_Store]]]:
+    """Run such a store; give its URL, and what it saw."""
+
+    class Seen(_Store):
+        pass
+
+    Seen.objects, Seen.conditions = {}, []
+    Seen.condition, Seen.refusal = condition, refusal
+    with ThreadingHTTPServer((HOST, 0), Seen) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://{HOST}:{server.server_port}", Seen
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+AZURE = "abfss://box@{name}.dfs.core.windows.net/lake"
+
+
+@pytest.mark.parametrize(
+    ("uri", "storage", "env", "condition", "value", "refusal"),
+    [
+        (AZURE, {"account_key": "aGlkZGVu"}, "AZURE", "If-None-Match", "*", 409),
+        ("gs://{name}/lake", {}, "GOOGLE", "x-goog-if-generation-match", "0", 412),
+    ],
+    ids=["azure", "google"],
+)
+def test_azure_and_google_are_asked_to_put_where_none_is(
+    uri: str,
+    storage: dict[str, str],
+    env: str,
+    condition: str,
+    value: str,
+    refusal: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with answering(condition, refusal) as (url, seen):
+        monkeypatch.setenv(f"{env}_ALLOW_HTTP", "true")
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", url)
+        monkeypatch.setenv("GOOGLE_BASE_URL", url)
+        monkeypatch.setenv("GOOGLE_BEARER_TOKEN", "a-token")
+        # Clients are kept as long as the process, so each gets a store of its own.
+        lake = remote_path(uri.format(name=f"n{uuid.uuid4().hex[:20]}"), Storage(**storage), {})
+        path, data = commit(lake / "a b%20c=1", 0), unique()
+        create(path, data)
+        create(path, data)
+        with pytest.raises(FileExistsError):
+            create(path, unique())
+        assert list(seen.objects.values()) == [data]
+        assert seen.conditions == [value] * 3
