@@ -174,7 +174,7 @@ def data_files(table: AnyPath, version: int) -> list[DataFile] | None:
     if live is None:
         return None
     return [
-        DataFile(_located(table, unquote(action["path"])), vector_of(table, action))
+        DataFile(file_at(table, unquote(action["path"])), vector_of(table, action))
         for action in live
     ]
 
@@ -212,7 +212,7 @@ def vector_of(table: AnyPath, action: Mapping[str, Any]) -> DeletionVector | Non
     if vector["storageType"] == "u":
         text = vector_path(text)
     return DeletionVector(
-        size=size, cardinality=gone, path=_located(table, text), offset=vector.get("offset") or 0
+        size=size, cardinality=gone, path=file_at(table, text), offset=vector.get("offset") or 0
     )
 
 
@@ -465,14 +465,14 @@ def _as_logged(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _files_of(table: AnyPath, action: Mapping[str, Any]) -> Iterator[LiveFile]:
-    yield LiveFile(_located(table, unquote(action["path"])), action.get("size") or 0)
+    yield LiveFile(file_at(table, unquote(action["path"])), action.get("size") or 0)
     vector = vector_of(table, action)
     if vector is not None and vector.path is not None:
         yield LiveFile(vector.path, vector.offset + vector.size, is_data=False)
 
 
-def _located(table: AnyPath, text: str) -> AnyPath:
-    """Return where a file is; a path of the log may be a whole one, of a file system."""
+def file_at(table: AnyPath, text: str) -> AnyPath:
+    """Return where a file is that a log names; its path may be a whole one, of a file system."""
     return table / text.removeprefix("file://").removeprefix("file:")
 
 

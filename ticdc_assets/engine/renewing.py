@@ -19,7 +19,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
 from ticdc_assets.engine.control import open_table
-from ticdc_assets.engine.delta_files import LAST_CHECKPOINT
+from ticdc_assets.engine.delta_files import LAST_CHECKPOINT, BrokenTableError, log_state
 from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.storage.paths import (
@@ -45,10 +45,9 @@ def renew_if_lost(table: AnyPath, published: int, configuration: Mapping[str, st
         configuration: table properties of the new table.
     """
     try:
-        there = open_table(table)
-        if there is not None and there.version() >= published:
+        if open_table(table) is not None and log_state(table).version >= published:
             return
-    except LakeDamagedError:
+    except (LakeDamagedError, BrokenTableError):
         pass
     new = table / _NEW
     remove_tree(new, quietly=True)

@@ -400,9 +400,7 @@ def run_history(
         tasks=max(buckets, runs_on.workers),
         buckets=2 * buckets,
     )
-    target = (
-        versions if history.table is None else begun_versions(versions.empty_table(), layout).schema
-    )
+    target = versions if history.table is None else layout.arrow
     stored = target.names if files is None else files.schema.names
     return Versions(
         rows=kept_rows([part.rows for part in found], target, stored, folder),

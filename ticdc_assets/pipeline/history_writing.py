@@ -28,12 +28,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import same_rows_at
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.cuts import LAYOUT
 from ticdc_assets.pipeline.history import (
@@ -90,7 +90,7 @@ class HistoryWriter:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: Session,
         paths: LakePaths,
         changefeed: Changefeed,
         changes: ChangeFolding,

@@ -14,7 +14,6 @@ from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import (
     MirrorPlan,
@@ -25,6 +24,7 @@ from ticdc_assets.engine.commits import same_rows_at
 from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import Session
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_folding import (
@@ -102,7 +102,7 @@ class MirrorMaker:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: Session,
         paths: LakePaths,
         changefeed: Changefeed,
         changes: ChangeFolding,

@@ -40,7 +40,7 @@ from ticdc_assets.engine.commits import (
 )
 from ticdc_assets.engine.committing import require_there
 from ticdc_assets.engine.control import opened, reading
-from ticdc_assets.engine.delta_files import log_state, vector_of
+from ticdc_assets.engine.delta_files import BrokenTableError, file_at, log_state, vector_of
 from ticdc_assets.engine.delta_protocol import (
     VECTORS,
     Action,
@@ -65,6 +65,7 @@ from ticdc_assets.engine.delta_protocol import (
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import FileLayout, FileWriter, WrittenFile, layout_of, read_footer
 from ticdc_assets.engine.renewing import renew_if_lost
+from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.rows.finding import FoundRows, Keys, SearchedFile, find, rows_at
@@ -231,25 +232,31 @@ class TableWriter:
 
     def begin(self, version: int) -> None:
         """Go on from the rows of a version."""
-        with reading(self.table, version):
-            self._newest = log_state(self.table)
-            base = version
-            if self._newest.version != version:
-                # A compaction by hand leaves the rows.
-                base = same_rows_at(self.table, version) or version
-            is_newest = base == self._newest.version
-            self._state = self._newest if is_newest else log_state(self.table, base)
+        self._newest = self._read()
+        base = version
+        if self._newest.version != version:
+            # A compaction by hand leaves the rows.
+            same = same_rows_at(self.table, version)
+            base = version if same is None else same
+        is_newest = base == self._newest.version
+        self._state = self._newest if is_newest else self._read(base)
         self._require_written()
 
     def begin_anew(self) -> FileLayout:
         """Go on without the rows that are there; return how files of new rows are written."""
         if self._published is not None:
             renew_if_lost(self.table, self._published, self._configuration)
-        with reading(self.table):
-            self._newest = log_state(self.table)
+        self._newest = self._read()
         self._state = new_state(self._schema, self._configuration, self._newest)
         self._require_written()
         return self.layout()
+
+    def _read(self, version: int | None = None) -> LogState:
+        with reading(self.table, version):
+            try:
+                return log_state(self.table, version)
+            except BrokenTableError as error:
+                raise damaged(self.table, str(error)) from error
 
     def _require_written(self) -> None:
         features = features_of(self._newest)
@@ -308,7 +315,7 @@ class TableWriter:
         found: list[LiveRows] = []
         for action in self._state.files:
             deleted = vector_of(self.table, action)
-            path = self.table / unquote(action["path"])
+            path = file_at(self.table, unquote(action["path"]))
             rows = json.loads(action.get("stats") or "{}").get("numRecords")
             if rows is None:
                 rows = read_footer(path).num_rows

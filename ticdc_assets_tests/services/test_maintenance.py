@@ -312,12 +312,12 @@ def test_a_killed_optimize_is_finished_by_the_next(
     with monkeypatch.context() as patch:
         patch.setattr(maintenance, "publish", die)
         with pytest.raises(Killed):
-            optimize_mirrors(spark, feed.paths, feed.changefeed.retention, Failures("maintenance"))
+            optimize_mirrors(spark, feed.paths, feed.changefeed, Failures("maintenance"))
     table = open_table(feed.paths.mirror(feed.cut.mirrors[0].mirror_id))
     assert table is not None
     assert table.version() > version
     # It left the rows as they were, so the next one publishes what it made.
-    made = optimize_mirrors(spark, feed.paths, feed.changefeed.retention, Failures("maintenance"))
+    made = optimize_mirrors(spark, feed.paths, feed.changefeed, Failures("maintenance"))
     assert made is not None
     assert made.mirrors[0].version == table.version()
     assert feed.rows() == truth_rows(changefeed.truth())
@@ -325,7 +325,7 @@ def test_a_killed_optimize_is_finished_by_the_next(
     feed.write(changefeed.tick())
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
-    made = optimize_mirrors(spark, feed.paths, feed.changefeed.retention, Failures("maintenance"))
+    made = optimize_mirrors(spark, feed.paths, feed.changefeed, Failures("maintenance"))
     assert made is not None
     assert made.number == number + 3
     assert feed.rows() == truth_rows(changefeed.truth())
@@ -434,7 +434,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
         assert (table.version(), len(table.file_uris())) == (item.history_version, 1)
         assert history_texts(feed, item) == versions[item.mirror_id]
     assert {item.mirror_id: history_texts(feed, item) for item in cut.mirrors} == versions
-    assert optimize_mirrors(spark, feed.paths, retention, Failures("maintenance")) is None
+    assert optimize_mirrors(spark, feed.paths, feed.changefeed, Failures("maintenance")) is None
 
     # And it is continued from there.
     churn(upstream, steps=6, seed=9)

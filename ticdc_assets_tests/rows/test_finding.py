@@ -1,0 +1,165 @@
+"""Rows are found by their keys as a reader that compares each row with each key finds them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ticdc_assets.engine.delta_protocol import vector_with
+from ticdc_assets.rows.finding import SearchedFile, find, keys_of, rows_at
+from ticdc_assets.rows.mirror_rows import PARTIAL
+from ticdc_assets.rows.row_operations import RESCUED_TYPE
+
+NAMES = ("a", "b c", "d")
+SCHEMA = pa.schema(
+    [
+        ("a", pa.int64()),
+        ("b c", pa.string()),
+        ("d", pa.date32()),
+        ("ended", pa.int64()),
+        ("rescued", RESCUED_TYPE),
+    ]
+)
+STORED = dict(zip(SCHEMA.names, ("a", "col-1", "d", "e", "r"), strict=True))
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Return rows: few values, so that keys repeat and stand in several rows."""
+    found = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from([None, 0, 1, -(2**63), 2**63 - 1]),
+                st.sampled_from([None, "", "a", "A", "é\U0001f600"]),
+                # A day, or the text of one that no column holds.
+                st.sampled_from([None, 0, 20_000, "0000-00-00", "2024-00-10"]),
+                st.sampled_from([None, 7]),
+                st.booleans(),
+            ),
+            max_size=30,
+        )
+    )
+    return [
+        {
+            "a": a,
+            "b c": b,
+            "d": d if isinstance(d, int) else None,
+            "ended": ended,
+            "rescued": [
+                *([("d", d)] if isinstance(d, str) else []),
+                *([(PARTIAL, "7")] if marked else []),
+            ]
+            or None,
+        }
+        for a, b, d, ended, marked in found
+    ]
+
+
+def key_of(row: dict[str, Any], columns: Sequence[str]) -> tuple[Any, ...]:
+    text = dict(row["rescued"] or ()).get("d")
+    return (*(row[name] for name in columns), text if "d" in columns else None)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    there=rows(),
+    wanted=rows(),
+    columns=st.sampled_from([NAMES, ("a",), ("b c",), ("d",), ("d", "a"), ("b c", "d")]),
+    deleted=st.sets(st.integers(0, 29)),
+    group=st.integers(1, 9),
+    only_current=st.booleans(),
+    bounded=st.booleans(),
+)
+def test_rows_are_found_as_by_comparing_each_with_each(
+    there: list[dict[str, Any]],
+    wanted: list[dict[str, Any]],
+    columns: tuple[str, ...],
+    deleted: set[int],
+    group: int,
+    only_current: bool,
+    bounded: bool,
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rows.parquet"
+    table = pa.Table.from_pylist(there, SCHEMA)
+    pq.write_table(
+        table.rename_columns(list(STORED.values())),
+        path,
+        row_group_size=group,
+        write_statistics=bounded,
+    )
+    keys = {key_of(row, columns): row for row in wanted}
+    found = keys_of(pa.Table.from_pylist(list(keys.values()), SCHEMA), columns, {"d"}, "rescued")
+    gone = np.array(sorted(place for place in deleted if place < len(there)), np.int64)
+    file = SearchedFile(
+        path=path,
+        deleted=vector_with(None, gone) if len(gone) else None,
+        stored=STORED,
+        types={item.name: item.type for item in SCHEMA},
+        current="ended" if only_current else None,
+        rescued="rescued",
+    )
+    got = find(file, found)
+    numbers = {key: number for number, key in enumerate(keys)}
+    expected = [
+        (place, numbers[key_of(row, columns)])
+        for place, row in enumerate(there)
+        if key_of(row, columns) in numbers
+        and place not in gone
+        and not (only_current and row["ended"] is not None)
+    ]
+    assert list(zip(got.positions.tolist(), got.keys.tolist(), strict=True)) == expected
+    taken = rows_at(file, got.positions, SCHEMA, list(STORED.values()))
+    assert taken.to_pylist() == table.take(pa.array(got.positions)).to_pylist()
+
+
+def test_a_column_that_a_file_has_narrower_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"a": pa.array([1, 2, None], pa.int16())}), path)
+    schema = pa.schema([("a", pa.int64()), ("new", pa.string()), ("rescued", RESCUED_TYPE)])
+    file = SearchedFile(
+        path=path,
+        deleted=None,
+        stored={name: name for name in schema.names},
+        types={item.name: item.type for item in schema},
+        rescued="rescued",
+    )
+    wanted = [
+        {"a": 2, "new": None, "rescued": None},
+        {"a": 1, "new": "", "rescued": None},
+        {"a": None, "new": None, "rescued": None},
+    ]
+    keys = keys_of(pa.Table.from_pylist(wanted, schema), ("a", "new"), (), "rescued")
+    found = find(file, keys)
+    assert (found.positions.tolist(), found.keys.tolist()) == ([1, 2], [0, 2])
+
+
+@pytest.mark.parametrize("values", [[0.0, -0.0, 1.5], [float("inf"), -1.5, 0.0]])
+def test_floats_are_the_same_by_their_bits(values: list[float], tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    table = pa.table({"a": values, "rescued": pa.nulls(3, RESCUED_TYPE)})
+    pq.write_table(table, path)
+    file = SearchedFile(
+        path=path,
+        deleted=None,
+        stored={"a": "a", "rescued": "rescued"},
+        types={"a": pa.float64(), "rescued": RESCUED_TYPE},
+        rescued="rescued",
+    )
+    found = find(file, keys_of(table, ("a",), (), "rescued"))
+    assert found.keys.tolist() == [0, 1, 2]
+
+
+def test_no_keys_find_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    table = pa.table({"a": [1], "rescued": pa.nulls(1, RESCUED_TYPE)})
+    pq.write_table(table, path)
+    file = SearchedFile(path=path, deleted=None, stored={"a": "a"}, types={"a": pa.int64()})
+    keys = keys_of(table.slice(0, 0), ("a",), (), "rescued")
+    assert not len(find(file, keys).positions)
