@@ -70,7 +70,7 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KE
 
 
 def _clean_log(table: AnyPath, version: int) -> int:
-    """Remove what stands before the newest checkpoint at or below `version`, and staged commits.
+    """Remove entries before the newest checkpoint at or below `version`, and staged commits.
 
     Raises:
         LakeDamagedError: the checkpoint cannot be read.
