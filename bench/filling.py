@@ -1,8 +1,9 @@
 """Large mirrors, written by Spark directly instead of by millions of messages.
 
-In: a feed of one table that has a cut with some rows. Out: the same mirror with as many rows as
-asked for, as the next version of its table, and a cut that names it. The rows are copies of one
-that is there, with keys in order and texts of their own, so that they do not compress to nothing.
+In: a feed of one table or more that has a cut with some rows. Out: the same mirrors with as many
+rows as asked for, each as the next version of its table, and a cut that names them. The rows are
+copies of one that is there, with keys in order and texts of their own, so that they do not compress
+to nothing.
 """
 
 from collections.abc import Iterator
@@ -20,9 +21,10 @@ from ticdc_assets.config import KafkaSource, Readers, TableChoice
 from ticdc_assets.engine.control import latest_version
 from ticdc_assets.engine.session import functions
 from ticdc_assets.kafka.records import produce
-from ticdc_assets.pipeline.cuts import require_cut
+from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
 from ticdc_assets.pipeline.overwriting import overwrite, overwrite_by_files, written
 from ticdc_assets.pipeline.publishing import publish
+from ticdc_assets.pipeline.versions import mirror_in_spark
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import copied_by_spark
 from ticdc_assets_tests.brokers import OwnBroker
@@ -40,7 +42,7 @@ def shape() -> Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """A feed of one table from a broker, whose mirror was filled.
+    """A feed from a broker, of one table or more, whose mirrors were filled.
 
     Attributes:
         feed: the feed.
@@ -63,7 +65,7 @@ class Filled:
 
     @property
     def path(self) -> Path:
-        """Where the mirror's table is."""
+        """Where the table of the only mirror is."""
         (mirror,) = require_cut(self.feed.paths).mirrors
         return Path(str(mirror.path(self.feed.paths)))
 
@@ -77,22 +79,36 @@ def local_broker(folder: Path) -> Iterator[OwnBroker]:
 
 
 def filled_feed(
-    spark: SparkSession, folder: Path, broker: OwnBroker, rows: int, *, portable: bool = False
+    spark: SparkSession,
+    folder: Path,
+    broker: OwnBroker,
+    rows: int,
+    *,
+    portable: bool = False,
+    tables: int = 1,
+    random_deletes: bool = False,
 ) -> Filled:
-    """Return a feed whose one mirror has `rows` rows; the folder's name becomes the topic's."""
+    """Return a feed whose mirrors have `rows` rows each; the folder's name becomes the topic's."""
     source = broker.source(folder.name)
     feed = Feed.of(spark, folder, source=source)
     if portable:
         readers = Readers(portable=TableChoice(("*.*",)))
         feed = replace(feed, changefeed=replace(feed.changefeed, readers=readers))
-    traffic = Traffic(shapes=[shape()], topic=folder.name)
+    traffic = Traffic(shapes=[shape()] * tables, topic=folder.name, random_deletes=random_deletes)
     broker.create_topic(folder.name, traffic.partitions)
     produce(source, traffic.opening)
-    produce(source, traffic.changes(_FIRST_CHANGES))
+    produce(source, traffic.changes(_FIRST_CHANGES * tables))
     feed.sync()
     cut = require_cut(feed.paths)
-    (mirror,) = cut.mirrors
-    path = mirror.path(feed.paths)
+    mirrors = tuple(_filled(feed, mirror, rows, portable=portable) for mirror in cut.mirrors)
+    publish(feed.paths, replace(cut, number=cut.number + 1, mirrors=mirrors))
+    traffic.assume(rows)
+    return Filled(feed=feed, traffic=traffic, source=source)
+
+
+def _filled(feed: Feed, mirror: MirrorCut, rows: int, *, portable: bool) -> MirrorCut:
+    """Write so many rows as the next version of a mirror, and return what a cut says of it."""
+    spark, path = feed.spark, mirror.path(feed.paths)
     row = spark.read.format("delta").load(str(path)).limit(1)
     columns = row.columns
     files = max(1, -(-rows // _ROWS_PER_FILE))
@@ -105,7 +121,9 @@ def filled_feed(
     metadata = {"mode": "filled"}
     if portable:
         schema = MirrorLayout(schema=mirror.table_schema).arrow
-        copied = copied_by_spark(filled.select(*columns), schema, folder / "rows")
+        copied = copied_by_spark(
+            filled.select(*columns), schema, Path(str(feed.paths.root)).parent / "rows"
+        )
         pieces = list(copied.read())
         files = written([pa.Table.from_batches(pieces)], schema, path)
         overwrite_by_files(lambda: files, schema, path, retention, metadata=metadata)
@@ -113,12 +131,28 @@ def filled_feed(
         overwrite(spark, filled.select(*columns), path, retention, metadata=metadata)
     version = latest_version(path)
     assert version is not None
-    publish(
-        feed.paths,
-        replace(cut, number=cut.number + 1, mirrors=(replace(mirror, version=version, rows=rows),)),
+    return replace(mirror, version=version, rows=rows)
+
+
+def rewritten(feed: Feed, mirror: MirrorCut) -> MirrorCut:
+    """Write the rows of a mirror anew, as large files without rows that are gone.
+
+    Returns:
+        What a cut says of that version; none is published.
+    """
+    path = mirror.path(feed.paths)
+    files = max(1, -(-mirror.rows // _ROWS_PER_FILE))
+    rows = mirror_in_spark(feed.spark, feed.paths, mirror).repartitionByRange(files, "id")
+    overwrite(
+        feed.spark,
+        rows.sortWithinPartitions("id"),
+        path,
+        feed.changefeed.retention,
+        metadata={"mode": "filled"},
     )
-    traffic.assume(rows)
-    return Filled(feed=feed, traffic=traffic, source=source)
+    version = latest_version(path)
+    assert version is not None
+    return replace(mirror, version=version)
 
 
 def text(spark: SparkSession) -> Column:

@@ -16,6 +16,7 @@ Why making it again is safe: the topic is written into a folder that does not ex
 """
 
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,16 +24,25 @@ from pathlib import Path
 
 import click
 
+from bench.apart import apart
+from bench.commands import configure, installed, places, run_watched
+from bench.goals import Goal
+from bench.measuring import Memory, Sample, leave_out
+from bench.results import Part, Result
 from bench.traffic import Shape, Traffic, Varied
 from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.kafka.records import produce
+from ticdc_assets.pipeline.cuts import require_cut
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.dialects import MessageOptions
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
 
+SECTION = "A million changes, cold"
 CHANGEFEED = TOPIC = "million"
 CHANGES = 1_000_000
+WARM_UP_CHANGES = 20_000
 PARTITIONS = 4
 
 _VALUES = 65_521
@@ -158,28 +168,52 @@ def make(broker: OwnBroker, changes: int, topic: str = TOPIC) -> Made:
     return Made(rows=sum(traffic.live.values()), bytes=size, seconds=time.monotonic() - began)
 
 
-def configure(folder: Path, broker: OwnBroker, topic: str = TOPIC) -> dict[str, str]:
-    """Write a configuration that reads the topic; return the variables of the command."""
-    path = folder / "changefeeds.yaml"
-    path.write_text(
-        f"""\
-changefeeds:
-  - name: {CHANGEFEED}
-    format: {WireFormat.CANAL_JSON}
-    timezone: UTC
-    source:
-      kafka:
-        bootstrap_servers: "{broker.bootstrap_servers}"
-        topics: [{topic}]
-        options: {{security.protocol: PLAINTEXT}}
-""",
-        encoding="utf-8",
+def measure_million(folder: Path, *, changes: int) -> Part:
+    """Return what the installed command takes for so many changes, with an empty lake.
+
+    Raises:
+        ValueError: the mirror does not have the rows that it has to have.
+    """
+    with OwnBroker(folder / "broker") as broker:
+        leave_out(broker.pid)
+        # What is compiled and cached once on a machine is no part of it.
+        _synced(folder / "few", broker, min(changes, WARM_UP_CHANGES))
+        made, sample, memory = _synced(folder / "million", broker, changes)
+    note = "" if changes == CHANGES else f"{changes:,} changes"
+    return Part(
+        results=[
+            Result(
+                section=SECTION,
+                what=f"`ticdc-assets sync` of {changes:,} changes of a table of 12 columns, "
+                "Canal-JSON",
+                sample=sample,
+                count=changes,
+                unit="changes",
+                goal=Goal.MILLION_COLD,
+                note=note,
+            )
+        ],
+        facts=[
+            f"The cold sync read {made.bytes / 1e6:,.0f} MB of messages from {PARTITIONS} "
+            f"partitions into a mirror of {made.rows:,} rows. Most memory of all its processes: "
+            f"{memory.python} MB in Python and {memory.jvm} MB in a JVM. It is the command in a "
+            "fresh process, so its imports, Dagster and the start of Spark are counted."
+        ],
     )
-    return {
-        "TICDC_CHANGEFEEDS": str(path),
-        "TICDC_LAKE": str(folder / "lake"),
-        "DAGSTER_HOME": str(folder / "home"),
-    }
+
+
+def _synced(folder: Path, broker: OwnBroker, changes: int) -> tuple[Made, Sample, Memory]:
+    """Write a topic, and sync it with the command into an empty lake."""
+    folder.mkdir(parents=True)
+    made = make(broker, changes, folder.name)
+    configure(folder, CHANGEFEED, WireFormat.CANAL_JSON, broker.source(folder.name))
+    sample, memory = apart(run_watched, installed("sync", CHANGEFEED), places(folder)).result()
+    paths = LakePaths(root=folder / "lake", changefeed=CHANGEFEED)
+    found = [mirror.rows for mirror in require_cut(paths).mirrors]
+    if found != [made.rows]:
+        raise ValueError(f"the mirrors have {found} rows and not {made.rows:,}")
+    shutil.rmtree(folder)
+    return made, sample, memory
 
 
 @click.command()
@@ -203,7 +237,8 @@ def main(made: Path | None, served: Path | None, changes: int) -> None:
                 f"{changes:,} changes, {written.bytes / 1e6:,.0f} MB, in {written.seconds:.0f} s; "
                 f"the table has {written.rows:,} rows in the end"
             )
-        for name, value in configure(folder, broker).items():
+        configure(folder, CHANGEFEED, WireFormat.CANAL_JSON, broker.source(TOPIC))
+        for name, value in places(folder).items():
             click.echo(f"export {name}={value}")
         click.echo(f"ticdc-assets sync {CHANGEFEED}    # in another shell; Ctrl-C here ends")
         try:

@@ -232,14 +232,32 @@ class Traffic:
         """How many rows each table has."""
         return {table.name[1]: table.live for table in self._tables}
 
+    def newest(self) -> int:
+        """Return the key of the newest row of the first table that was not deleted."""
+        table = self._tables[0]
+        return next(key for key in range(table.next - 1, 0, -1) if key not in table.gone)
+
     def assume(self, rows: int) -> None:
         """Go on as if each table had that many rows, which were put into its mirror otherwise."""
         for table in self._tables:
             table.low, table.next = FIRST_ID, FIRST_ID + rows
             table.gone.clear()
 
-    def changes(self, count: int, *, mix: Sequence[Op] = MIX) -> Iterator[CaptureRecord]:
-        """Yield row changes, over all tables in turns, with watermarks between and at the end."""
+    def be_at(self, moment_ms: int) -> int:
+        """Let what follows be committed at a moment or later; return the lowest TSO of it."""
+        self._ts = max(self._ts, moment_ms << 18)
+        return self._ts
+
+    def changes(
+        self, count: int, *, mix: Sequence[Op] = MIX, watermark: bool = True
+    ) -> Iterator[CaptureRecord]:
+        """Yield row changes, over all tables in turns, with watermarks between and at the end.
+
+        Args:
+            count: how many.
+            mix: which kinds of changes, how often.
+            watermark: whether a watermark is to come at the end.
+        """
         rng = random.Random(self.seed + self._made)
         noise = self._noise
         tables, partitions, offsets = self._tables, self.partitions, self._offsets
@@ -294,7 +312,8 @@ class Traffic:
             if number % ROWS_PER_WATERMARK == ROWS_PER_WATERMARK - 1:
                 yield from self.watermarks()
         self._made += count
-        yield from self.watermarks()
+        if watermark:
+            yield from self.watermarks()
 
     def watermarks(self) -> Iterator[CaptureRecord]:
         """Yield a watermark above everything so far, to each partition."""
