@@ -33,6 +33,7 @@ TABLE = (DATABASE, "t0")
 TEXT_LENGTH = 40
 _ROWS_PER_FILE = 1_000_000
 _FIRST_CHANGES = 10
+_METADATA = {"mode": "filled"}
 
 
 def shape() -> Shape:
@@ -117,42 +118,40 @@ def _filled(feed: Feed, mirror: MirrorCut, rows: int, *, portable: bool) -> Mirr
     filled = numbers.crossJoin(F.broadcast(row)).withColumns(
         {"id": F.col("number"), "c": text(spark)}
     )
-    retention = feed.changefeed.retention
-    metadata = {"mode": "filled"}
-    if portable:
-        schema = MirrorLayout(schema=mirror.table_schema).arrow
-        copied = copied_by_spark(
-            filled.select(*columns), schema, Path(str(feed.paths.root)).parent / "rows"
-        )
-        pieces = list(copied.read())
-        files = written([pa.Table.from_batches(pieces)], schema, path)
-        overwrite_by_files(lambda: files, schema, path, retention, metadata=metadata)
-    else:
-        overwrite(spark, filled.select(*columns), path, retention, metadata=metadata)
+    if not portable:
+        return _overwritten(feed, mirror, filled.select(*columns), rows)
+    schema = MirrorLayout(schema=mirror.table_schema).arrow
+    copied = copied_by_spark(
+        filled.select(*columns), schema, Path(str(feed.paths.root)).parent / "rows"
+    )
+    pieces = list(copied.read())
+    files = written([pa.Table.from_batches(pieces)], schema, path)
+    overwrite_by_files(lambda: files, schema, path, feed.changefeed.retention, metadata=_METADATA)
     version = latest_version(path)
     assert version is not None
     return replace(mirror, version=version, rows=rows)
 
 
-def rewritten(feed: Feed, mirror: MirrorCut) -> MirrorCut:
-    """Write the rows of a mirror anew, as large files without rows that are gone.
+def rewrite(feed: Feed) -> None:
+    """Write the rows of each mirror anew, as large files without rows that are gone, in a cut."""
+    cut = require_cut(feed.paths)
+    mirrors = tuple(_rewritten(feed, mirror) for mirror in cut.mirrors)
+    publish(feed.paths, replace(cut, number=cut.number + 1, mirrors=mirrors))
 
-    Returns:
-        What a cut says of that version; none is published.
-    """
-    path = mirror.path(feed.paths)
+
+def _rewritten(feed: Feed, mirror: MirrorCut) -> MirrorCut:
     files = max(1, -(-mirror.rows // _ROWS_PER_FILE))
     rows = mirror_in_spark(feed.spark, feed.paths, mirror).repartitionByRange(files, "id")
-    overwrite(
-        feed.spark,
-        rows.sortWithinPartitions("id"),
-        path,
-        feed.changefeed.retention,
-        metadata={"mode": "filled"},
-    )
+    return _overwritten(feed, mirror, rows.sortWithinPartitions("id"), mirror.rows)
+
+
+def _overwritten(feed: Feed, mirror: MirrorCut, rows: DataFrame, count: int) -> MirrorCut:
+    """Write rows as the next version of a mirror, and return what a cut says of it."""
+    path = mirror.path(feed.paths)
+    overwrite(feed.spark, rows, path, feed.changefeed.retention, metadata=_METADATA)
     version = latest_version(path)
     assert version is not None
-    return replace(mirror, version=version)
+    return replace(mirror, version=version, rows=count)
 
 
 def text(spark: SparkSession) -> Column:
