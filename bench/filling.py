@@ -1,10 +1,12 @@
 """Large mirrors, written by Spark directly instead of by millions of messages.
 
-In: a feed of one table that has a cut with some rows. Out: the same mirror with as many rows as
-asked for, as the next version of its table, and a cut that names it. The rows are copies of one
-that is there, with keys in order and texts of their own, so that they do not compress to nothing.
+In: a feed of one table or more that has a cut with some rows. Out: the same mirrors with as many
+rows as asked for, each as the next version of its table, and a cut that names them. The rows are
+copies of one that is there, with keys in order and texts of their own, so that they do not compress
+to nothing.
 """
 
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,9 +21,10 @@ from bench.traffic import DATABASE, FIRST_ID, Shape, Traffic, narrow
 from ticdc_assets.config import KafkaSource, Readers, TableChoice
 from ticdc_assets.engine.session import functions
 from ticdc_assets.kafka.records import produce
-from ticdc_assets.pipeline.cuts import require_cut
+from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
 from ticdc_assets.pipeline.publishing import publish
-from ticdc_assets.pipeline.table_writing import TableWriter
+from ticdc_assets.pipeline.table_writers import mirror_writer
+from ticdc_assets.pipeline.versions import mirror_in_spark
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import copied_by_spark
 from ticdc_assets.storage.paths import remove_tree
@@ -31,6 +34,7 @@ TABLE = (DATABASE, "t0")
 TEXT_LENGTH = 40
 _ROWS_PER_FILE = 1_000_000
 _FIRST_CHANGES = 10
+_METADATA = {"mode": "filled"}
 
 
 def shape() -> Shape:
@@ -40,7 +44,7 @@ def shape() -> Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """A feed of one table from a broker, whose mirror was filled.
+    """A feed from a broker, of one table or more, whose mirrors were filled.
 
     Attributes:
         feed: the feed.
@@ -63,7 +67,7 @@ class Filled:
 
     @property
     def path(self) -> Path:
-        """Where the mirror's table is."""
+        """Where the table of the only mirror is."""
         (mirror,) = require_cut(self.feed.paths).mirrors
         return Path(str(mirror.path(self.feed.paths)))
 
@@ -77,22 +81,36 @@ def local_broker(folder: Path) -> Iterator[OwnBroker]:
 
 
 def filled_feed(
-    spark: SparkSession, folder: Path, broker: OwnBroker, rows: int, *, portable: bool = False
+    spark: SparkSession,
+    folder: Path,
+    broker: OwnBroker,
+    rows: int,
+    *,
+    portable: bool = False,
+    tables: int = 1,
+    random_deletes: bool = False,
 ) -> Filled:
-    """Return a feed whose one mirror has `rows` rows; the folder's name becomes the topic's."""
+    """Return a feed whose mirrors have `rows` rows each; the folder's name becomes the topic's."""
     source = broker.source(folder.name)
     feed = Feed.of(spark, folder, source=source)
     if portable:
         readers = Readers(portable=TableChoice(("*.*",)))
         feed = replace(feed, changefeed=replace(feed.changefeed, readers=readers))
-    traffic = Traffic(shapes=[shape()], topic=folder.name)
+    traffic = Traffic(shapes=[shape()] * tables, topic=folder.name, random_deletes=random_deletes)
     broker.create_topic(folder.name, traffic.partitions)
     produce(source, traffic.opening)
-    produce(source, traffic.changes(_FIRST_CHANGES))
+    produce(source, traffic.changes(_FIRST_CHANGES * tables))
     feed.sync()
     cut = require_cut(feed.paths)
-    (mirror,) = cut.mirrors
-    path = mirror.path(feed.paths)
+    mirrors = tuple(_filled(feed, mirror, rows) for mirror in cut.mirrors)
+    publish(feed.paths, replace(cut, number=cut.number + 1, mirrors=mirrors))
+    traffic.assume(rows)
+    return Filled(feed=feed, traffic=traffic, source=source)
+
+
+def _filled(feed: Feed, mirror: MirrorCut, rows: int) -> MirrorCut:
+    """Write so many rows as the next version of a mirror, and return what a cut says of it."""
+    spark, path = feed.spark, mirror.path(feed.paths)
     row = spark.read.format("delta").load(str(path)).limit(1)
     columns = row.columns
     files = max(1, -(-rows // _ROWS_PER_FILE))
@@ -101,29 +119,42 @@ def filled_feed(
     filled = numbers.crossJoin(F.broadcast(row)).withColumns(
         {"id": F.col("number"), "c": text(spark)}
     )
-    layout = MirrorLayout(schema=mirror.table_schema)
-    copied = copied_by_spark(filled.select(*columns), layout.arrow, folder / "rows")
-    writer = TableWriter(
-        spark,
-        path,
-        layout.arrow,
-        key=mirror.table_schema.handle_key,
-        rescued=layout.rescued,
-        told=folder.name,
-        retention=feed.changefeed.retention,
-        portable=portable,
+    return _overwritten(feed, mirror, filled.select(*columns), rows)
+
+
+def rewrite(feed: Feed) -> None:
+    """Write the rows of each mirror anew, as large files without rows that are gone, in a cut."""
+    cut = require_cut(feed.paths)
+    mirrors = tuple(_rewritten(feed, mirror) for mirror in cut.mirrors)
+    publish(feed.paths, replace(cut, number=cut.number + 1, mirrors=mirrors))
+
+
+def _rewritten(feed: Feed, mirror: MirrorCut) -> MirrorCut:
+    files = max(1, -(-mirror.rows // _ROWS_PER_FILE))
+    rows = mirror_in_spark(feed.spark, feed.paths, mirror).repartitionByRange(files, "id")
+    return _overwritten(feed, mirror, rows.sortWithinPartitions("id"), mirror.rows)
+
+
+def _overwritten(feed: Feed, mirror: MirrorCut, rows: DataFrame, count: int) -> MirrorCut:
+    """Write rows as the next version of a mirror, and return what a cut says of it."""
+    schema = mirror.table_schema
+    folder = Path(str(feed.paths.root)).parent / f"rows-{uuid.uuid4()}"
+    copied = copied_by_spark(rows, MirrorLayout(schema=schema).arrow, folder)
+    name = (mirror.database, mirror.table)
+    writer = mirror_writer(
+        feed.spark,
+        feed.paths,
+        feed.changefeed,
+        schema,
+        name,
+        mirror.mirror_id,
         published=mirror.version,
     )
     writer.begin_anew()
     tables = (pa.Table.from_batches([batch]) for batch in copied.read())
-    version = writer.replace(tables, (), {"mode": "filled"})
-    remove_tree(folder / "rows")
-    publish(
-        feed.paths,
-        replace(cut, number=cut.number + 1, mirrors=(replace(mirror, version=version, rows=rows),)),
-    )
-    traffic.assume(rows)
-    return Filled(feed=feed, traffic=traffic, source=source)
+    version = writer.replace(tables, (), _METADATA)
+    remove_tree(folder)
+    return replace(mirror, version=version, rows=count)
 
 
 def text(spark: SparkSession) -> Column:

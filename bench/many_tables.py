@@ -10,18 +10,14 @@ one code differ by half between machines and days.
     a first sync of 2,000 tables x 20 rows    a sync of one row each in 10 of 2,000 tables
 """
 
-import ctypes
-import os
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.commands import environment, installed, places, run_counted
 from bench.goals import Goal
 from bench.measuring import Sample
 from bench.orders import create_orders
@@ -39,9 +35,6 @@ CHANGED = 10
 
 _EMPTY = "empty_project"
 """The module of a Dagster project without definitions."""
-
-_PR_SET_CHILD_SUBREAPER = 36
-_UNCOMPILED = "PYTHONDONTWRITEBYTECODE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,17 +85,11 @@ class ManyTables:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of the commands."""
-        # Modules that were not kept compiled would be compiled by each command.
-        kept = {name: value for name, value in os.environ.items() if name != _UNCOMPILED}
-        return kept | {
-            "TICDC_CHANGEFEEDS": str(self.folder / "changefeeds.yaml"),
-            "TICDC_LAKE": str(self.folder / "lake"),
-            "DAGSTER_HOME": str(self.folder / "home"),
-        }
+        return environment(places(self.folder))
 
     def command(self, *words: str) -> Sample:
         """Run `ticdc-assets` with some words and return what it cost."""
-        return self._run([str(Path(sys.executable).with_name("ticdc-assets")), *words])
+        return self._run(installed(*words))
 
     def validate(self) -> Sample:
         """Let Dagster check the definitions, as a deployment does, and return what it cost."""
@@ -147,30 +134,6 @@ class ManyTables:
     def _run(self, command: Sequence[str]) -> Sample:
         with (self.folder / "said.txt").open("ab") as said:
             return run_counted(command, env=self.environment(), cwd=self.folder, said=said.fileno())
-
-
-def run_counted(
-    command: Sequence[str], *, env: dict[str, str], cwd: Path, said: int | None = None
-) -> Sample:
-    """Run a command to the end of all its processes and return what they cost.
-
-    Spark's JVM outlives the program that started it by a moment, and would be nobody's child: this
-    process asks Linux for such children, and waits for them.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    (Path(env["DAGSTER_HOME"])).mkdir(exist_ok=True)
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, env=env, cwd=cwd, check=True, stdout=said, stderr=said)
-    seconds = time.perf_counter() - began
-    try:
-        while True:
-            os.waitpid(-1, 0)
-    except ChildProcessError:
-        pass  # all of them have ended
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Sample(seconds=(seconds,), cpu_seconds=used)
 
 
 _WHAT = {

@@ -202,12 +202,16 @@ class Memory:
 class MemoryWatch:
     """Looks at the memory of this process and all below it while a block runs.
 
+    Args:
+        own: whether this process counts too, and not only what is below it.
+
     Attributes:
         peak: the moment at which all of it was most.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, own: bool = True) -> None:
         self.peak = Memory()
+        self._first = 0 if own else 1
         self._over = Event()
         self._thread = Thread(target=self._watch, name="memory", daemon=True)
 
@@ -227,7 +231,7 @@ class MemoryWatch:
 
     def _look(self) -> None:
         jvm = python = 0
-        for pid in _family():
+        for pid in _family()[self._first :]:
             name, sizes = _status(pid)
             if name == "java":
                 jvm += sizes.get("VmRSS", 0)

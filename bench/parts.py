@@ -62,6 +62,14 @@ class Sizes:
         column_rows: new rows of both.
         exported_rows: rows of an export.
         exported_times: how many times as many for the memory.
+        trickle_sizes: rows of mirrors that small batches go into.
+        trickle_changes: changes of a batch.
+        trickle_batches: batches before the readers.
+        command_rows: rows of the mirror that the command brings a batch to.
+        sustained: tables of sustained changes, and rows of each.
+        sustained_rate: changes a second.
+        sustained_seconds: how long they come.
+        cold_changes: changes of one table for a cold sync.
     """
 
     messages: int
@@ -98,6 +106,14 @@ class Sizes:
     column_rows: int
     exported_rows: int
     exported_times: int
+    trickle_sizes: tuple[int, ...]
+    trickle_changes: int
+    trickle_batches: int
+    command_rows: int
+    sustained: tuple[int, int]
+    sustained_rate: int
+    sustained_seconds: float
+    cold_changes: int
 
     @property
     def few(self) -> int:
@@ -140,6 +156,14 @@ FULL = Sizes(
     column_rows=20_000,
     exported_rows=1_000_000,
     exported_times=10,
+    trickle_sizes=(1_000, 10_000, 100_000, 1_000_000, 10_000_000),
+    trickle_changes=1_000,
+    trickle_batches=200,
+    command_rows=200_000,
+    sustained=(10, 1_000_000),
+    sustained_rate=500,
+    sustained_seconds=600,
+    cold_changes=1_000_000,
 )
 
 QUICK = Sizes(
@@ -177,6 +201,14 @@ QUICK = Sizes(
     column_rows=200,
     exported_rows=300,
     exported_times=2,
+    trickle_sizes=(100, 12_000, 24_000),
+    trickle_changes=20,
+    trickle_batches=3,
+    command_rows=12_000,
+    sustained=(2, 12_000),
+    sustained_rate=20,
+    sustained_seconds=3,
+    cold_changes=300,
 )
 
 
@@ -419,6 +451,38 @@ def _seeding(sizes: Sizes, folder: Path) -> Part:
     )
 
 
+def _trickle(sizes: Sizes, folder: Path) -> Part:
+    from bench.trickle import measure_trickle
+
+    return measure_trickle(
+        folder,
+        sizes.trickle_sizes,
+        changes=sizes.trickle_changes,
+        command_rows=sizes.command_rows,
+        batches=sizes.trickle_batches,
+        repetitions=sizes.few,
+    )
+
+
+def _sustained(sizes: Sizes, folder: Path) -> Part:
+    from bench.sustained import measure_sustained
+
+    tables, rows = sizes.sustained
+    return measure_sustained(
+        folder,
+        tables=tables,
+        rows=rows,
+        rate=sizes.sustained_rate,
+        seconds=sizes.sustained_seconds,
+    )
+
+
+def _million(sizes: Sizes, folder: Path) -> Part:
+    from bench.million import measure_million
+
+    return measure_million(folder, changes=sizes.cold_changes)
+
+
 def _spark() -> "SparkSession":
     from ticdc_assets.engine.session import get_spark
 
@@ -441,7 +505,10 @@ PARTS: Mapping[str, Callable[[Sizes, Path], Part]] = {
     "wide-rows": _wide_rows,
     "many-tables": _many_tables,
     "freshness": _freshness,
+    "trickle": _trickle,
+    "sustained": _sustained,
     "catching-up": _catching_up,
+    "million-cold": _million,
     "seeding": _seeding,
 }
 """Every part, in the order in which they are run and told."""

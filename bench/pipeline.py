@@ -62,8 +62,11 @@ class Feed:
         source: KafkaSource | None = None,
         lake: AnyPath | None = None,
     ) -> "Feed":
-        """Return a feed whose lake is empty, over a capture of its own if no source is given."""
-        folder.mkdir(parents=True)
+        """Return a feed over a capture of its own if no source is given.
+
+        Its lake is empty, or what another process left in the folder.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
         return cls(
             spark=spark,
             paths=LakePaths(root=lake or folder / "lake", changefeed="bench"),

@@ -1,9 +1,9 @@
 """Plots of what was measured, as SVG: text and lines, a few kB each.
 
-In: runs. Out: three files: every goal as a bar beside its bound, how costs grow as small line plots
-with logarithmic axes, and of what the time of some pieces of work is made. They are drawn here,
-without a library: a document needs them as files, and what draws such files from plotly needs a
-browser.
+In: runs. Out: files: every goal as a bar beside its bound, how costs grow as small line plots with
+logarithmic axes (some in pictures of their own), and of what the time of some pieces of work is
+made. They are drawn here, without a library: a document needs them as files, and what draws such
+files from plotly needs a browser.
 """
 
 import math
@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from bench.goals import TARGETS, Reached
-from bench.results import GOALS_PLOT, GROWTH_PLOT, SHARES_PLOT, Report, Series, Shares
+from bench.results import GOALS_PLOT, SHARES_PLOT, Report, Series, Shares
 
 _COLOURS = ("#2563a8", "#d97706", "#3f8f5b", "#9d4edd", "#64748b", "#b91c1c")
 _INK, _FAINT, _PAPER = "#1f2937", "#d1d5db", "#ffffff"
@@ -83,8 +83,9 @@ def draw(report: Report, folder: Path) -> list[Path]:
     shares = [item for run in report.runs for item in run.part.shares]
     if reached := report.reached:
         drawn.append(_draw_goals(reached, folder / GOALS_PLOT))
-    if series:
-        drawn.append(_draw_growth(series, folder / GROWTH_PLOT))
+    for picture in dict.fromkeys(item.picture for item in series):
+        own = [item for item in series if item.picture == picture]
+        drawn.append(_draw_growth(own, folder / picture))
     if shares:
         drawn.append(_draw_shares(shares, folder / SHARES_PLOT))
     return drawn
@@ -136,7 +137,7 @@ def _draw_goals(reached: Sequence[Reached], path: Path) -> Path:
 
 def _draw_growth(series: Sequence[Series], path: Path) -> Path:
     titles = list(dict.fromkeys(item.plot for item in series))
-    wide, columns = 400, 2
+    wide, columns = 400, min(2, len(titles))
     most = max(sum(item.plot == title for item in series) for title in titles)
     high = 244 + 16 * most
     rows = -(-len(titles) // columns)

@@ -29,6 +29,7 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 GOALS_PLOT = "performance-goals.svg"
 GROWTH_PLOT = "performance-growth.svg"
 SHARES_PLOT = "performance-shares.svg"
+TRICKLE_PLOT = "performance-trickle.svg"
 """What the plots are called, which `bench.plots` draws."""
 
 GROWS = 1.1
@@ -84,6 +85,8 @@ class Result:
                 value = self.count / self.sample.median
             case Figure.SECONDS:
                 value = self.sample.median
+            case Figure.CPU_SECONDS:
+                value = self.sample.cpu_seconds
             case Figure.VALUE:
                 raise ValueError(f"{self.goal} is no time of a piece of work: give a Reached")
             case _ as unknown:
@@ -132,6 +135,7 @@ class Series:
         name: which line of the plot.
         points: pairs of both.
         limit: the power that its growth may have (`fitting`), None if nothing is asked of it.
+        picture: the file that the plot is in.
     """
 
     plot: str
@@ -140,6 +144,7 @@ class Series:
     name: str
     points: tuple[tuple[float, float], ...]
     limit: float | None = None
+    picture: str = GROWTH_PLOT
 
     @property
     def fit(self) -> Fit | None:
@@ -298,7 +303,10 @@ class Report:
                 lines.append("|---" + "|---:" * (len(_GROWTH_TITLES) - 2) + "|---|")
                 lines += [f"| {' | '.join(line)} |" for line in growth]
                 lines.append("")
-            lines += [f"![How costs grow](images/{GROWTH_PLOT})", ""]
+            pictures = {item.picture: item.plot for run in self.runs for item in run.part.series}
+            for picture, plot in pictures.items():
+                said = "How costs grow" if picture == GROWTH_PLOT else plot
+                lines += [f"![{said}](images/{picture})", ""]
         for section in self.sections():
             lines += [f"### {section}", "", f"| {' | '.join(_TITLES)} |"]
             lines.append("|---" + "|---:" * (len(_TITLES) - 1) + "|")

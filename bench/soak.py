@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ import click
 from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.scheduler.instigation import TickStatus
 
+from bench.sustained import seconds_until_cut
 from ticdc_assets.changelog.progress import TopicState
 from ticdc_assets.config import (
     CHANGEFEEDS_VARIABLE,
@@ -295,14 +295,12 @@ def compare(item: Written, result: SimulatorResult) -> bool:
 
 def freshness(item: Written, cuts: list[Cut], result: SimulatorResult) -> str:
     """Say how long it took from a commit to the cut that has it."""
-    stamps = [cut.tso for cut in cuts]
-    seconds: list[float] = []
-    for ts in result.commits:
-        at = physical_ms(ts) / 1000
-        number = bisect_left(stamps, ts)
-        # What was there at the start is no change that anybody waited for.
-        if number < len(cuts) and at > item.began + 60:
-            seconds.append(cuts[number].published_at.timestamp() - at)
+    newest = cuts[-1].tso if cuts else 0
+    # What was there at the start is no change that anybody waited for.
+    waited_for = [
+        ts for ts in result.commits if ts <= newest and physical_ms(ts) / 1000 > item.began + 60
+    ]
+    seconds = seconds_until_cut(cuts, waited_for)
     if len(seconds) < 2:
         return "too few transactions to tell how fresh they were"
     ordered = quantiles(seconds, n=100)

@@ -9,23 +9,24 @@ bytes, which costs about a microsecond a message. The rows of the templates are 
 of them, so that they leave nothing.
 
 A table's rows have the numbers from `low` up to `next`, but for what was deleted: an insert takes
-the next one, a delete the lowest, an update any between. So it is known how many rows there must be
-at the end without keeping them.
+the next one, a delete the lowest (or any, which is then remembered), an update any between. So it
+is known how many rows there must be at the end without keeping them.
 
 Not handled: Simple Avro and Craft, in which a number's bytes depend on the numbers before it.
 """
 
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.events import Op, RowChange, Watermark
 from ticdc_assets.schemas import ColumnSchema
-from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column, random_value
+from ticdc_assets.simulator.dialects import MessageOptions
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat, decode
@@ -52,6 +53,23 @@ _NOISE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Varied:
+    """A column whose values differ from row to row, in formats that send values as JSON strings.
+
+    Attributes:
+        column: name of the column.
+        sentinel: its value in the templates, which occurs nowhere else in them.
+        changed: its value there after an update; "" if updates do not change the column.
+        texts: the values that rows have, in turns.
+    """
+
+    column: str
+    sentinel: str
+    changed: str = ""
+    texts: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """The columns of tables.
 
@@ -59,11 +77,14 @@ class Shape:
         columns: the columns, the first of which is the key `id`.
         text: name of the text column in which each message differs.
         length: how long that text is.
+        varied: other columns in which messages differ; an update changes some of them, or the last
+            column if there are none.
     """
 
     columns: tuple[ColumnSchema, ...]
     text: str
     length: int
+    varied: tuple[Varied, ...] = ()
 
 
 def narrow(length: int = 120) -> Shape:
@@ -115,8 +136,21 @@ class _Table:
     name: TableName
     templates: dict[Op, tuple[bytes | None, bytes]]
     length: int
+    varied: list[tuple[bytes, bytes, Sequence[bytes]]]
     low: int = FIRST_ID
     next: int = FIRST_ID
+    gone: set[int] = field(default_factory=set[int])
+
+    @property
+    def live(self) -> int:
+        return self.next - self.low - len(self.gone)
+
+    def any_key(self, rng: random.Random, taken: Set[int]) -> int:
+        """Return the key of any row that is not taken; far more are there than are not."""
+        while True:
+            key = self.low + int(rng.random() * (self.next - self.low))
+            if key not in self.gone and key not in taken:
+                return key
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,6 +162,8 @@ class Traffic:
         partitions: partitions of the topic; a row's is told by its key.
         wire_format: one of `TEXT_FORMATS`.
         topic: topic of the records.
+        messages: options of what a message holds.
+        random_deletes: whether a delete takes any row and not the lowest.
         seed: of the texts, and of which rows are updated.
 
     Attributes:
@@ -138,6 +174,8 @@ class Traffic:
     partitions: int = 4
     wire_format: WireFormat = WireFormat.SIMPLE_JSON
     topic: str = TOPIC
+    messages: MessageOptions = field(default_factory=MessageOptions)
+    random_deletes: bool = False
     seed: int = 0
     opening: list[CaptureRecord] = field(init=False)
     _tables: list[_Table] = field(init=False)
@@ -155,7 +193,11 @@ class Traffic:
         upstream = Upstream()
         upstream.create_database(DATABASE)
         changefeed = StandInChangefeed(
-            upstream, self.topic, partitions=self.partitions, wire_format=self.wire_format
+            upstream,
+            self.topic,
+            partitions=self.partitions,
+            wire_format=self.wire_format,
+            options=FeedOptions(messages=self.messages),
         )
         self.opening = []
         self._tables = []
@@ -163,24 +205,23 @@ class Traffic:
             name = (DATABASE, f"t{number}")
             upstream.create_table(name, shape.columns, primary_key=("id",))
             row = {item.name: random_value(rng, item, timezone="UTC") for item in shape.columns[1:]}
+            row |= {item.column: item.sentinel for item in shape.varied}
             row |= {"id": str(_SENTINEL_ID), shape.text: "x" * shape.length}
-            table = _Table(name=name, templates={}, length=shape.length)
+            table = _Table(
+                name=name, templates={}, length=shape.length, varied=_varied_names(shape)
+            )
             for op in (Op.INSERT, Op.UPDATE, Op.DELETE):
                 with upstream.transaction() as transaction:
                     if op is Op.INSERT:
                         transaction.insert(name, row)
                     elif op is Op.UPDATE:
-                        changed = shape.columns[-1]
-                        value = row[changed.name]
-                        while value == row[changed.name]:
-                            value = random_value(rng, changed, timezone="UTC")
                         key = next(iter(upstream.rows(name)))
-                        transaction.update(name, key, changes={changed.name: value})
+                        transaction.update(name, key, changes=_update(rng, shape, row))
                     else:
                         transaction.delete(name, next(iter(upstream.rows(name))))
                 records = list(changefeed.tick())
                 self.opening += records
-                table.templates[op] = self._template(records, op, shape.length)
+                table.templates[op] = self._template(records, op, shape)
             self._tables.append(table)
         self._watermark = self._watermark_template(self.opening)
         self._offsets = [changefeed.next_offsets[number] for number in range(self.partitions)]
@@ -189,42 +230,73 @@ class Traffic:
     @property
     def live(self) -> dict[str, int]:
         """How many rows each table has."""
-        return {table.name[1]: table.next - table.low for table in self._tables}
+        return {table.name[1]: table.live for table in self._tables}
+
+    def newest(self) -> int:
+        """Return the key of the newest row of the first table that was not deleted."""
+        table = self._tables[0]
+        return next(key for key in range(table.next - 1, 0, -1) if key not in table.gone)
 
     def assume(self, rows: int) -> None:
         """Go on as if each table had that many rows, which were put into its mirror otherwise."""
         for table in self._tables:
             table.low, table.next = FIRST_ID, FIRST_ID + rows
+            table.gone.clear()
 
-    def changes(self, count: int, *, mix: Sequence[Op] = MIX) -> Iterator[CaptureRecord]:
-        """Yield row changes, over all tables in turns, with watermarks between and at the end."""
+    def be_at(self, moment_ms: int) -> int:
+        """Let what follows be committed at a moment or later; return the lowest TSO of it."""
+        self._ts = max(self._ts, moment_ms << 18)
+        return self._ts
+
+    def changes(
+        self, count: int, *, mix: Sequence[Op] = MIX, watermark: bool = True
+    ) -> Iterator[CaptureRecord]:
+        """Yield row changes, over all tables in turns, with watermarks between and at the end.
+
+        Args:
+            count: how many.
+            mix: which kinds of changes, how often.
+            watermark: whether a watermark is to come at the end.
+        """
         rng = random.Random(self.seed + self._made)
         noise = self._noise
         tables, partitions, offsets = self._tables, self.partitions, self._offsets
         # Each table meets each kind of change, whatever their numbers have in common.
         turns = [list(mix) for _ in tables]
+        # One transaction does not change a row twice.
+        taken: set[int] = set()
         for ops in turns:
             rng.shuffle(ops)
         width, length = len(tables), len(mix)
         for number in range(count):
             table = tables[number % width]
             op = turns[number % width][number // width % length]
-            if op is Op.INSERT or table.next == table.low:
+            if number % ROWS_PER_TRANSACTION == 0:
+                self._ts += _TS_STEP
+                taken.clear()
+            if op is Op.INSERT or table.live <= len(taken):
                 op, key = Op.INSERT, table.next
                 table.next = key + 1
-            elif op is Op.DELETE:
+            elif op is Op.DELETE and not self.random_deletes:
                 key = table.low
                 table.low = key + 1
             else:
-                key = table.low + int(rng.random() * (table.next - table.low))
-            if number % ROWS_PER_TRANSACTION == 0:
-                self._ts += _TS_STEP
-            place = (key * 7919 + number * 31) % (_NOISE - table.length)
+                key = table.any_key(rng, taken)
+                if op is Op.DELETE:
+                    table.gone.add(key)
+            if self.random_deletes:
+                taken.add(key)
+            # Where an update names the columns that it changes, the text is none of them.
+            turn = 0 if table.varied else number * 31
+            place = (key * 7919 + turn) % (_NOISE - table.length)
             values = {
                 b"id": b"%d" % key,
                 b"ts": b"%d" % self._ts,
                 b"text": noise[place : place + table.length],
             }
+            for multiple, (before, after, texts) in enumerate(table.varied, 3):
+                values[before] = texts[key * multiple % len(texts)]
+                values[after] = texts[(key + number) * multiple % len(texts)]
             key_template, template = table.templates[op]
             partition = key % partitions
             offset = offsets[partition]
@@ -240,7 +312,8 @@ class Traffic:
             if number % ROWS_PER_WATERMARK == ROWS_PER_WATERMARK - 1:
                 yield from self.watermarks()
         self._made += count
-        yield from self.watermarks()
+        if watermark:
+            yield from self.watermarks()
 
     def watermarks(self) -> Iterator[CaptureRecord]:
         """Yield a watermark above everything so far, to each partition."""
@@ -260,7 +333,7 @@ class Traffic:
             )
 
     def _template(
-        self, records: Iterable[CaptureRecord], op: Op, length: int
+        self, records: Iterable[CaptureRecord], op: Op, shape: Shape
     ) -> tuple[bytes | None, bytes]:
         """Return the key and value of the one row change among records, as templates."""
         for record in records:
@@ -268,30 +341,60 @@ class Traffic:
                 if isinstance(event, RowChange):
                     if event.op is not op or event.commit_ts is None:
                         raise ValueError(f"expected an {op} with a commit ts, got {event.op}")
-                    return self._parts(record, event.commit_ts, length)
+                    return self._parts(record, event.commit_ts, shape)
         raise ValueError(f"expected an {op} among the records")
 
     def _watermark_template(self, records: Iterable[CaptureRecord]) -> tuple[bytes | None, bytes]:
         for record in records:
             for event in decode(self.wire_format, Record(key=record.key, value=record.value)):
                 if isinstance(event, Watermark):
-                    return self._parts(record, event.watermark_ts, 0)
+                    return self._parts(record, event.watermark_ts, None)
         raise ValueError("expected a watermark among the records")
 
     def _parts(
-        self, record: CaptureRecord, commit_ts: int, length: int
+        self, record: CaptureRecord, commit_ts: int, shape: Shape | None
     ) -> tuple[bytes | None, bytes]:
         value = b"" if record.value is None else record.value
         return (
-            None if record.key is None else _as_template(record.key, commit_ts, length),
-            _as_template(value, commit_ts, length),
+            None if record.key is None else _as_template(record.key, commit_ts, shape),
+            _as_template(value, commit_ts, shape),
         )
 
 
-def _as_template(message: bytes, commit_ts: int, length: int) -> bytes:
+def _update(
+    rng: random.Random, shape: Shape, row: Mapping[str, str | None]
+) -> dict[str, str | None]:
+    """Return what the update of the templates changes."""
+    if varied := {item.column: item.changed for item in shape.varied if item.changed}:
+        return {**varied}
+    changed = shape.columns[-1]
+    value = row[changed.name]
+    while value == row[changed.name]:
+        value = random_value(rng, changed, timezone="UTC")
+    return {changed.name: value}
+
+
+def _varied_names(shape: Shape) -> list[tuple[bytes, bytes, Sequence[bytes]]]:
+    """Return of each varied column its two names in templates, and its values."""
+    return [
+        (item.column.encode(), f"new {item.column}".encode(), item.texts) for item in shape.varied
+    ]
+
+
+def _as_template(message: bytes, commit_ts: int, shape: Shape | None) -> bytes:
     """Return a message as a template of `%`, with names where it is to differ."""
     names = {b"%d" % _SENTINEL_ID: b"%(id)b", b"%d" % commit_ts: b"%(ts)b"}
-    if length:
-        names[b"x" * length] = b"%(text)b"
-    found = re.compile(b"|".join(map(re.escape, names)))
+    if shape is not None:
+        if shape.length:
+            names[b"x" * shape.length] = b"%(text)b"
+        for item, (before, after, _) in zip(shape.varied, _varied_names(shape), strict=True):
+            names[_quoted(item.sentinel)] = b'"%%(%b)b"' % before
+            if item.changed:
+                names[_quoted(item.changed)] = b'"%%(%b)b"' % after
+    # Names that begin alike: the longest first.
+    found = re.compile(b"|".join(map(re.escape, sorted(names, key=len, reverse=True))))
     return found.sub(lambda match: names[match[0]], message.replace(b"%", b"%%"))
+
+
+def _quoted(value: str) -> bytes:
+    return f'"{value}"'.encode()

@@ -363,7 +363,7 @@ class MirrorMaker:
         if not changed:
             if found is None and not writer.is_ahead:
                 return made
-            mode = Mode.CARRIED if found is None else Mode.ALTER
+            mode = Mode.CHANGE if found is None else Mode.ALTER
             version = writer.change(None, (), (), self._metadata(mirror, mode))
             return replace(made, version=version, mode=mode)
         doubts = self._misfits.doubts(mirror)

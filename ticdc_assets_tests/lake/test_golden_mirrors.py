@@ -90,7 +90,8 @@ def test_at_every_watermark_with_a_known_state(
         assert_same_rows(steps.rows[at], state(at), variant=variant)
     assert feed.cut.tso == scenario.end
     assert_same_rows(steps.rows[scenario.end], state(), variant=variant)
-    assert "change" in steps.modes
+    # Without commit ts there is one cut.
+    assert ("change" in steps.modes) is not plain
     for at in scenario.earlier if (variant, name) in READ_AS_OF else []:
         assert_same_rows(feed.rows_as_of(at), state(at), variant=variant)
     again = feed.sync()

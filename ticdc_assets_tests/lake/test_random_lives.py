@@ -72,7 +72,7 @@ from ticdc_assets_tests.lake.feeds import (
     truth_rows,
 )
 from ticdc_assets_tests.lake.test_killed_runs import DEATHS as DEATHS_OF_SYNCS
-from ticdc_assets_tests.lake.test_killed_runs import MERGING, Killed, before
+from ticdc_assets_tests.lake.test_killed_runs import OF_LARGE, Killed, before
 from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
@@ -167,7 +167,7 @@ class Life:
     Attributes:
         whole_since: the TSO from which on each table is known whole: None if none is known, 0 if
             the changefeed has all there was.
-        merges: whether mirrors may be merged into.
+        has_large: whether mirrors may be large ones.
         exported: the folder of an export that a killed run was seeding.
     """
 
@@ -179,7 +179,7 @@ class Life:
     rng: random.Random
     patch: pytest.MonkeyPatch
     whole_since: int | None
-    merges: bool = False
+    has_large: bool = False
     exported: str | None = None
     offsets: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
     late: list[CaptureRecord] = field(default_factory=list[CaptureRecord])
@@ -242,7 +242,7 @@ class Life:
         rows = self.rng.choice((None, None, 0, 5))
         if rows is None:
             return
-        self.merges = True
+        self.has_large = True
         small_up_to(self.patch, rows)
         if self.rng.random() < 0.3:
             treat_as_large(self.patch)
@@ -350,7 +350,7 @@ class Life:
         if self.rng.random() < 0.85:
             self.feed.sync(max_records=max_records)
             return
-        deaths = [name for name in DEATHS_OF_SYNCS if self.merges or name not in MERGING]
+        deaths = [name for name in DEATHS_OF_SYNCS if self.has_large or name not in OF_LARGE]
         death = self.rng.choice(deaths)
         with self.patch.context() as patch:
             DEATHS_OF_SYNCS[death](patch)

@@ -100,7 +100,7 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
     new = truth["d", "bad"].total() - old["d", "bad"].total()
     assert new > 0
     with monkeypatch.context() as patch:
-        breaking("_overwrite", "bad")(patch)
+        breaking("_make_mirror", "bad")(patch)
         applying = feed.sync()
         assert applying.outcome is Outcome.PUBLISHED
         assert "1 failed" in applying.reason
@@ -166,7 +166,7 @@ def test_a_mirror_that_was_never_made_is_listed(
     feed, changefeed, _ = shop(spark, tmp_path)
     feed.write(changefeed.tick())
     with monkeypatch.context() as patch:
-        breaking("_overwrite", "bad")(patch)
+        breaking("_make_mirror", "bad")(patch)
         feed.sync()
     (failure,) = feed.cut.failed
     assert (failure.table, failure.tso, failure.waiting) == ("bad", None, 4)

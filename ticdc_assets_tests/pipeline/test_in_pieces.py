@@ -39,9 +39,9 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     fold = change_folding.fold_in_pieces
 
-    def counted(*arguments: Any) -> FoldInPieces:
+    def counted(*arguments: Any, **named: Any) -> FoldInPieces:
         counts.append(0)
-        made = fold(*arguments)
+        made = fold(*arguments, **named)
 
         def all_of_them() -> Iterator[pa.Table]:
             for piece in made.pieces():
@@ -80,7 +80,7 @@ def test_mirrors_made_in_pieces_are_the_truth_at_every_cut(
 
     assert synced() == Mode.FOLD
     churn(upstream, steps=5, seed=1)
-    assert synced() == Mode.REWRITE
+    assert synced() == Mode.CHANGE
     assert len(pieces) == 2
     assert min(pieces) > 1
     old_ts, old_rows = feed.cut.tso, feed.rows()

@@ -1,0 +1,101 @@
+"""The installed command `ticdc-assets` in processes of its own, and what it costs.
+
+In: words of the command, and the variables that name its configuration, its lake and Dagster's
+home. Out: CPU seconds of all processes below it, Spark's JVM too, and the most memory that they
+had. Nothing of the process that measures is counted.
+"""
+
+import ctypes
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench.measuring import Memory, MemoryWatch, Sample
+from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, KafkaSource
+from ticdc_assets.defs.home import HOME_VARIABLE
+from ticdc_assets.wire import WireFormat
+
+_PR_SET_CHILD_SUBREAPER = 36
+_UNCOMPILED = "PYTHONDONTWRITEBYTECODE"
+
+
+def installed(*words: str) -> list[str]:
+    """Return `ticdc-assets`, as it is installed beside this Python, with some words."""
+    return [str(Path(sys.executable).with_name("ticdc-assets")), *words]
+
+
+def places(folder: Path) -> dict[str, str]:
+    """Return the variables that name a configuration, a lake and Dagster's home in a folder."""
+    return {
+        CHANGEFEEDS_VARIABLE: str(folder / "changefeeds.yaml"),
+        LAKE_VARIABLE: str(folder / "lake"),
+        HOME_VARIABLE: str(folder / "home"),
+    }
+
+
+def configure(folder: Path, name: str, wire_format: WireFormat, source: KafkaSource) -> None:
+    """Write the configuration of a changefeed with topics of a local broker into a folder."""
+    (folder / "changefeeds.yaml").write_text(
+        f"""\
+changefeeds:
+  - name: {name}
+    format: {wire_format}
+    timezone: UTC
+    source:
+      kafka:
+        bootstrap_servers: "{source.bootstrap_servers}"
+        topics: [{", ".join(source.topics)}]
+        options: {{security.protocol: PLAINTEXT}}
+""",
+        encoding="utf-8",
+    )
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a command."""
+    # Modules that were not kept compiled would be compiled by each command.
+    kept = {name: value for name, value in os.environ.items() if name != _UNCOMPILED}
+    return kept | dict(variables)
+
+
+def run_counted(
+    command: Sequence[str], *, env: dict[str, str], cwd: Path, said: int | None = None
+) -> Sample:
+    """Run a command to the end of all its processes and return what they cost.
+
+    Spark's JVM outlives the program that started it by a moment, and would be nobody's child: this
+    process asks Linux for such children, and waits for them. So it waits for every child that it
+    has; one that has a broker leaves this to a process of its own (`apart`).
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    (Path(env[HOME_VARIABLE])).mkdir(exist_ok=True)
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, env=env, cwd=cwd, check=True, stdout=said, stderr=said)
+    seconds = time.perf_counter() - began
+    try:
+        while True:
+            os.waitpid(-1, 0)
+    except ChildProcessError:
+        pass  # all of them have ended
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Sample(seconds=(seconds,), cpu_seconds=used)
+
+
+def run_watched(command: Sequence[str], variables: Mapping[str, str]) -> tuple[Sample, Memory]:
+    """Run a command and return what it cost, and the most memory of its processes.
+
+    What it says goes into `said.txt` in the folder of its lake. Call it in a process of its own.
+
+    Raises:
+        CalledProcessError: it failed.
+    """
+    folder = Path(variables[LAKE_VARIABLE]).parent
+    with (folder / "said.txt").open("ab") as said, MemoryWatch(own=False) as watch:
+        sample = run_counted(command, env=environment(variables), cwd=folder, said=said.fileno())
+    return sample, watch.peak

@@ -1,0 +1,464 @@
+"""Small batches into large mirrors: what each costs, when it is seen, what readers pay later.
+
+In: sizes of a mirror, and how many changes a batch has (70 % inserts of new keys, 20 % updates and
+10 % deletes of any keys). Out: CPU seconds of a whole sync (land from a local broker, decode,
+register, apply) and seconds until a reader of the newest cut has the batch's rows, by the size of
+the mirror; the same of the first batch of a process; CPU seconds of the installed command with a
+batch, above those without; and what reading costs after many batches, against the same rows written
+anew as large files.
+
+Mirrors are filled by a process with Spark, which ends before anything is measured. The processes
+that sync have a session that starts only if a sync needs it. The reader needs none: it reads the
+rows above the TSO of the cut before.
+
+Not measured: the report to Dagster after a sync of a follow run (`freshness`), and its pause of up
+to a second before it looks at the source (`sustained` has both).
+"""
+
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from bench.apart import apart
+from bench.commands import configure, environment, installed, places, run_counted
+from bench.filling import TABLE, Filled, filled_feed, local_broker, rewrite
+from bench.goals import Goal, Reached
+from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds, measure_in_turn
+from bench.pipeline import Feed, Shop
+from bench.results import SLOWER, TRICKLE_PLOT, Part, Result, Series
+from bench.traffic import Traffic
+from ticdc_assets.config import KafkaSource, Settings
+from ticdc_assets.engine.session import LazySession, functions, get_spark
+from ticdc_assets.pipeline.cuts import require_cut
+from ticdc_assets.pipeline.versions import mirror_rows
+from ticdc_assets.reading.embedded import query
+from ticdc_assets.reading.mirrors import read_mirror
+from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.brokers import OwnBroker
+
+SECTION = "Small batches into large mirrors"
+PLOT = "A batch by the size of the mirror"
+MILLION, TEN_MILLION = 1_000_000, 10_000_000
+
+_WARM_UP = 3
+_LEAST_SHARE = 0.6
+"""Of a batch: inserts, less deletes of the same rows. As many rows a reader must find at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A lake with a filled mirror, which processes take over from each other.
+
+    Attributes:
+        folder: its folder.
+        source: where changes are sent.
+        traffic: the changes that go on from there.
+    """
+
+    folder: Path
+    source: KafkaSource
+    traffic: Traffic
+
+    def opened(self, spark: LazySession) -> Filled:
+        """Return it in this process."""
+        feed = Feed.of(spark, self.folder, source=self.source)
+        return Filled(feed=feed, traffic=self.traffic, source=self.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """Batches that one process synced, one after the other.
+
+    Attributes:
+        synced: cost of the syncs.
+        seen: wall times until a reader saw them.
+        memory: the most of the process meanwhile; no JVM of a process that started none.
+        loaded: the lake afterwards.
+    """
+
+    synced: Sample
+    seen: Sample
+    memory: Memory
+    loaded: Loaded
+
+
+def measure_trickle(
+    folder: Path,
+    sizes: Sequence[int],
+    *,
+    changes: int,
+    command_rows: int,
+    batches: int,
+    repetitions: int,
+) -> Part:
+    """Return what batches cost.
+
+    Args:
+        folder: a scratch folder.
+        sizes: rows of the mirrors; the first is the floor, goals are of a million and ten million,
+            or of the two largest.
+        changes: changes of a batch.
+        command_rows: rows of the mirror that the command syncs.
+        batches: batches before the readers.
+        repetitions: of each batch that is measured.
+    """
+    million, largest = (
+        (MILLION, TEN_MILLION) if {MILLION, TEN_MILLION} <= {*sizes} else (sizes[-2], sizes[-1])
+    )
+    firsts: list[Batches] = []
+    warm: dict[int, Batches] = {}
+    with local_broker(folder / "broker") as broker:
+        for size in sizes:
+            loaded = apart(load_apart, folder / f"rows_{size}", broker.port, size).result()
+            if size == million:
+                for _ in range(repetitions):
+                    firsts.append(apart(first_apart, loaded, changes).result())
+                    loaded = firsts[-1].loaded
+            warm[size] = apart(batches_apart, loaded, changes, repetitions).result()
+            if size != million:
+                shutil.rmtree(folder / f"rows_{size}")
+        later = apart(batches_apart, warm[million].loaded, changes, batches).result()
+        reads = apart(readers_apart, later.loaded, repetitions).result()
+        shutil.rmtree(folder / f"rows_{million}")
+        loaded = apart(load_apart, folder / "command", broker.port, command_rows).result()
+        quiet, changed = apart(command_apart, loaded, changes, repetitions).result()
+    full = (million, largest, changes) == (MILLION, TEN_MILLION, 1_000)
+    note = "" if full else f"{changes:,} into {million:,} and {largest:,}"
+    first = Sample(
+        seconds=tuple(item.synced.median for item in firsts),
+        cpu_seconds=statistics.median(item.synced.cpu_seconds for item in firsts),
+    )
+    return Part(
+        results=[
+            *_by_size(warm, changes, {million: _OF_MILLION, largest: _OF_TEN_MILLION}, note),
+            Result(
+                section=SECTION,
+                what=f"the first {changes:,} changes of a process into {million:,} rows",
+                sample=first,
+                goal=Goal.FIRST_BATCH,
+                note=note,
+            ),
+            Result(
+                section=SECTION,
+                what=f"{batches} syncs in a row of {changes:,} changes, from {million:,} rows on",
+                sample=later.synced,
+                base=warm[million].synced,
+                compared=f"{SLOWER} the first ones",
+            ),
+            Result(
+                section=SECTION,
+                what=f"`ticdc-assets sync` with nothing new, a mirror of {command_rows:,} rows",
+                sample=quiet,
+            ),
+            Result(
+                section=SECTION,
+                what=f"`ticdc-assets sync` with {changes:,} changes into {command_rows:,} rows",
+                sample=changed,
+                base=quiet,
+                compared=f"{SLOWER} that",
+            ),
+            *reads.results,
+        ],
+        reached=[
+            Reached(
+                goal=Goal.OWN_PROCESS, value=changed.cpu_seconds - quiet.cpu_seconds, note=note
+            ),
+            Reached(
+                goal=Goal.READ_AFTER_TRICKLE,
+                value=max(
+                    item.sample.median / item.base.median for item in reads.results if item.base
+                ),
+                note=note,
+            ),
+        ],
+        series=_series(warm),
+        facts=[
+            "Of the first batch of a process counts what the sync takes, after a sync of ten "
+            "changes of another lake, so imports do not count; the start of Spark, compiled loops "
+            "and the first reading of the mirror's tables do. Its process had "
+            f"{max(item.memory.jvm for item in firsts)} MB in a JVM at most, that of the warm "
+            f"batches into {million:,} rows {warm[million].memory.jvm} MB.",
+            f"Readers read the mirror of {million:,} rows after more than {batches} batches; the "
+            "other readings are of a copy of the lake in which Spark wrote the same rows anew, in "
+            f"files of a million rows. {reads.files}",
+        ],
+    )
+
+
+_OF_MILLION = (Goal.TRICKLE_MILLION, Goal.TRICKLE_MILLION_SEEN)
+_OF_TEN_MILLION = (Goal.TRICKLE_TEN_MILLION, Goal.TRICKLE_TEN_MILLION_SEEN)
+
+
+def _by_size(
+    warm: Mapping[int, Batches], changes: int, goals: Mapping[int, tuple[Goal, Goal]], note: str
+) -> list[Result]:
+    floor, *_ = warm
+    results: list[Result] = []
+    for size, found in warm.items():
+        goal, goal_seen = goals.get(size, (None, None))
+        results += [
+            Result(
+                section=SECTION,
+                what=f"a sync of {changes:,} changes into {size:,} rows, warm",
+                sample=found.synced,
+                count=changes,
+                unit="changes",
+                base=None if size == floor else warm[floor].synced,
+                compared=f"{SLOWER} that into {floor:,}",
+                goal=goal,
+                note=note,
+            ),
+            Result(
+                section=SECTION,
+                what=f"the same of {size:,} rows, until a reader has its rows",
+                sample=found.seen,
+                base=None if size == floor else warm[floor].seen,
+                compared=f"{SLOWER} that into {floor:,}",
+                goal=goal_seen,
+                note=note,
+            ),
+        ]
+    return results
+
+
+def _series(warm: Mapping[int, Batches]) -> list[Series]:
+    lines: dict[str, Callable[[Batches], float]] = {
+        "until a reader has its rows": lambda item: item.seen.median,
+        "CPU": lambda item: item.synced.cpu_seconds,
+    }
+    return [
+        Series(
+            plot=PLOT,
+            x="rows in the mirror",
+            y="seconds",
+            name=name,
+            points=tuple((size, value(found)) for size, found in warm.items()),
+            picture=TRICKLE_PLOT,
+        )
+        for name, value in lines.items()
+    ]
+
+
+# In processes of their own ----------------------------------------------------------------------
+
+
+def load_apart(folder: Path, port: int, rows: int, tables: int = 1) -> Loaded:
+    """Fill mirrors with so many rows each.
+
+    Args:
+        folder: of the lake; its name becomes the topic's.
+        port: of the broker, which another process started.
+        rows: rows of each mirror.
+        tables: how many mirrors.
+    """
+    broker = OwnBroker(folder.parent)
+    broker.port = port
+    spark = get_spark({"spark.master": "local[2]"})
+    try:
+        filled = filled_feed(spark, folder, broker, rows, tables=tables, random_deletes=True)
+    finally:
+        spark.stop()
+    return Loaded(folder=folder, source=filled.source, traffic=filled.traffic)
+
+
+def first_apart(loaded: Loaded, changes: int) -> Batches:
+    """Sync one batch in a process that synced nothing but ten changes of another lake."""
+    spark = LazySession()
+    other = loaded.folder / "other"
+    shop = Shop.open(Feed.of(spark, other), tables=1, rows=10)
+    shop.feed.sync()
+    shutil.rmtree(other)
+    return _synced(loaded, spark, changes, repetitions=1, warm_up=0)
+
+
+def batches_apart(loaded: Loaded, changes: int, repetitions: int) -> Batches:
+    """Sync batches, after some that do not count."""
+    return _synced(loaded, LazySession(), changes, repetitions=repetitions, warm_up=_WARM_UP)
+
+
+def _synced(
+    loaded: Loaded, spark: LazySession, changes: int, *, repetitions: int, warm_up: int
+) -> Batches:
+    """Sync batches one after the other.
+
+    Raises:
+        ValueError: a reader or the mirror does not have the rows that it has to have.
+    """
+    filled = loaded.opened(spark)
+    feed = filled.feed
+    seconds: list[float] = []
+    cpu: list[float] = []
+    seen: list[float] = []
+    with MemoryWatch() as watch:
+        for number in range(warm_up + repetitions):
+            before = require_cut(feed.paths).tso
+            filled.send(changes)
+            cpu_began, began = cpu_seconds(), time.perf_counter()
+            feed.sync()
+            synced, used = time.perf_counter() - began, cpu_seconds() - cpu_began
+            (mirror,) = require_cut(feed.paths).mirrors
+            rows = mirror_rows(feed.paths, mirror, above=before)
+            found = 0 if rows is None else rows.table_here().num_rows
+            if found < _LEAST_SHARE * changes:
+                raise ValueError(f"a reader saw {found} rows of {changes} changes")
+            if number >= warm_up:
+                seen.append(time.perf_counter() - began)
+                seconds.append(synced)
+                cpu.append(used)
+    (wanted,) = filled.traffic.live.values()
+    (mirror,) = require_cut(feed.paths).mirrors
+    if mirror.rows != wanted:
+        raise ValueError(f"the mirror has {mirror.rows} rows and not {wanted}")
+    used = statistics.median(cpu)
+    return Batches(
+        synced=Sample(seconds=tuple(seconds), cpu_seconds=used),
+        seen=Sample(seconds=tuple(seen), cpu_seconds=used),
+        memory=watch.peak,
+        loaded=replace(loaded, traffic=filled.traffic),
+    )
+
+
+def command_apart(loaded: Loaded, changes: int, repetitions: int) -> tuple[Sample, Sample]:
+    """Return what the installed command costs with nothing new and with a batch, in turns."""
+    filled, folder = loaded.opened(LazySession()), loaded.folder
+    variables = places(folder)
+    name = filled.feed.changefeed.name
+    configure(folder, name, WireFormat.SIMPLE_JSON, loaded.source)
+    quiet: list[Sample] = []
+    changed: list[Sample] = []
+    with (folder / "said.txt").open("ab") as said:
+
+        def sync() -> Sample:
+            return run_counted(
+                installed("sync", name),
+                env=environment(variables),
+                cwd=folder,
+                said=said.fileno(),
+            )
+
+        for _ in range(1 + repetitions):
+            filled.send(changes)
+            changed.append(sync())
+            quiet.append(sync())
+    (mirror,) = require_cut(filled.feed.paths).mirrors
+    (wanted,) = filled.traffic.live.values()
+    if mirror.rows != wanted:
+        raise ValueError(f"the mirror has {mirror.rows} rows and not {wanted}")
+    # The first of either compiled and cached what is kept on the machine.
+    return _middle(quiet[1:]), _middle(changed[1:])
+
+
+def _middle(samples: Sequence[Sample]) -> Sample:
+    return Sample(
+        seconds=tuple(item.median for item in samples),
+        cpu_seconds=statistics.median(item.cpu_seconds for item in samples),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """What reading a mirror costs after many batches, beside the same rows written anew.
+
+    Attributes:
+        results: one for each way to read, with the other version as its base.
+        files: how many files either version has, in a sentence.
+    """
+
+    results: Sequence[Result]
+    files: str
+
+
+def readers_apart(loaded: Loaded, repetitions: int) -> Reads:
+    """Read the mirror, and the same rows written anew, in turns.
+
+    Raises:
+        ValueError: the two do not have the same rows.
+    """
+    spark = get_spark({"spark.master": "local[2]"})
+    anew = loaded.folder / "anew"
+    try:
+        after = Feed.of(spark, loaded.folder, source=loaded.source)
+        fresh = Feed.of(spark, anew, source=loaded.source)
+        shutil.copytree(str(after.paths.root), str(fresh.paths.root))
+        rewrite(fresh)
+        ways = zip(_ways(after, loaded.traffic), _ways(fresh, loaded.traffic), strict=True)
+        samples = {
+            what: _in_turns(read, read_anew, repetitions) for (what, read), (_, read_anew) in ways
+        }
+        many, few = (len(feed.read(TABLE).inputFiles()) for feed in (after, fresh))
+    finally:
+        spark.stop()
+    shutil.rmtree(anew)
+    return Reads(
+        results=[
+            Result(
+                section=SECTION,
+                what=f"{what}, after many batches",
+                sample=sample,
+                base=base,
+                compared=f"{SLOWER} the same rows anew",
+            )
+            for what, (sample, base) in samples.items()
+        ],
+        files=f"The mirror had {many} files, the other {few}.",
+    )
+
+
+def _ways(feed: Feed, traffic: Traffic) -> list[tuple[str, Callable[[], int]]]:
+    """Return each way to read, and what it gives: a number that equal mirrors have in common."""
+    key = traffic.newest()
+    settings = Settings(changefeeds=(feed.changefeed,), lake=feed.paths.root, path=Path("none"))
+    name = feed.changefeed.name
+    database, table = TABLE
+    F = functions(feed.spark)
+
+    def whole() -> int:
+        found: pa.Table = read_mirror(None, name, *TABLE, settings=settings, engine="arrow")
+        return found.num_rows
+
+    def one() -> int:
+        text = f"SELECT * FROM {database}.{table} WHERE id = {key}"
+        with query(feed.spark, settings, name, text) as found:
+            return len(list(found.rows))
+
+    def whole_by_spark() -> int:
+        rows = feed.read(TABLE)
+        # A hash takes no maps.
+        values = [
+            F.map_keys(name) if kind.startswith("map") else F.col(name)
+            for name, kind in rows.dtypes
+        ]
+        (row,) = rows.agg(F.sum(F.xxhash64(*values).cast("decimal(38,0)"))).collect()
+        return int(row[0])
+
+    def one_by_spark() -> int:
+        return feed.read(TABLE).where(F.col("id") == key).toArrow().num_rows
+
+    return [
+        ("the whole mirror, read by Arrow (`read_mirror`)", whole),
+        ("one key, by `sql` (DuckDB)", one),
+        ("the whole mirror, by Spark", whole_by_spark),
+        ("one key, by Spark", one_by_spark),
+    ]
+
+
+def _in_turns(
+    read: Callable[[], int], read_anew: Callable[[], int], repetitions: int
+) -> tuple[Sample, Sample]:
+    """Measure a way to read on both mirrors.
+
+    Raises:
+        ValueError: it does not find the same on both.
+    """
+    found: set[int] = set()
+    first, second = measure_in_turn(
+        [lambda: found.add(read()), lambda: found.add(read_anew())], repetitions=repetitions
+    )
+    if len(found) != 1:
+        raise ValueError(f"readings of the same rows differ: {found}")
+    return first, second
