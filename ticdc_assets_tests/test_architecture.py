@@ -44,10 +44,8 @@ def test_modules_that_are_named_are_there(root: Path, page: str) -> None:
 
 def test_the_sizes_it_tells_are_those_of_the_code(page: str) -> None:
     from ticdc_assets.engine.executing import INLINE_ROWS
-    from ticdc_assets.pipeline.mirror_making import SMALL_MIRROR_ROWS
 
     assert f"up to {INLINE_ROWS:,} rows" in page
-    assert f"Mirrors of up to {SMALL_MIRROR_ROWS:,} rows" in page
 
 
 def test_no_module_is_longer_than_a_reader_can_hold(root: Path) -> None:

@@ -3,12 +3,8 @@
 In: the table, the keys of rows that are replaced or gone, and new rows. Out: the table's next
 version. There is one way, whatever the size: the positions of the keys are found in the live files
 (`rows.finding`), new rows are written as new files, and one log entry names what the version has.
-A file that loses rows is kept with a deletion vector, or its other rows are written again; `_fate`
-decides that for each file. If every row is new, all files go.
-
-Small files are written again together with new rows, each size with those that are about as large,
-so a table that gets a few rows a second has as many files as its size has digits, and no file of it
-is written again often. What is left for a compaction are large files.
+A file that loses rows is kept with a deletion vector, or its other rows are written again;
+`file_fates` decides that for each file. If every row is new, all files go.
 
 Where the work runs: in this process while few rows are looked through; else each file is a part of
 a step (`executing`).
@@ -24,7 +20,6 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -67,6 +62,14 @@ from ticdc_assets.engine.files import FileLayout, FileWriter, WrittenFile, layou
 from ticdc_assets.engine.renewing import renew_if_lost
 from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.engine.session import Session
+from ticdc_assets.pipeline import file_fates
+from ticdc_assets.pipeline.file_fates import (
+    Fate,
+    LiveRows,
+    about_as_large,
+    compacted_together,
+    fate_of,
+)
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.rows.finding import FoundRows, Keys, SearchedFile, find, rows_at
 from ticdc_assets.rows.rows_of_work import RowPart
@@ -75,15 +78,6 @@ from ticdc_assets.storage.paths import LOG, AnyPath
 
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
-
-SMALL_ROWS = 10_000
-"""Rows of a file up to which it is written again if it loses some: a vector costs readers more."""
-
-SMALL_BYTES = 16 << 20
-"""Bytes of a file up to which it is written again together with new rows."""
-
-MOST_DELETED = 0.2
-"""Share of a file's rows up to which they are marked as deleted: a reader still reads them."""
 
 GROUP_ROWS = 100_000
 """Rows of a row group, about."""
@@ -94,12 +88,6 @@ GROUP_BYTES = 32 << 20
 FILE_BYTES = 256 << 20
 """Bytes of rows, before they are encoded, from which on a file is closed."""
 
-JOINED_BYTES = 64 << 20
-"""Bytes of a file up to which a compaction writes it again together with others."""
-
-_WORTH_WRITING = 0.05
-"""Share of a file's rows from which on a compaction writes it again because they are gone."""
-
 _SEARCHED = 1_000
 """Rows whose key columns are looked through for the cost of one row of another step."""
 
@@ -108,59 +96,6 @@ _COPIED = 50
 
 _CHECKPOINT_INTERVAL = 20
 """Commits from one checkpoint to the next."""
-
-
-class _Fate(Enum):
-    """What becomes of a file."""
-
-    KEPT = auto()
-    MARKED = auto()
-    COPIED = auto()
-    JOINED = auto()
-    GONE = auto()
-
-
-def _fate(file: "LiveRows", lost: int, *, has_vectors: bool) -> _Fate:
-    """Return what becomes of a file that loses so many rows: the one place that decides it.
-
-    - GONE: none is left.
-    - JOINED: it is small, and its other rows are written again with the new rows.
-    - COPIED: its other rows are written into a file of their own: the table has no vectors, or so
-      many rows are gone that reading them costs more than to write the others once.
-    - MARKED: it gets a vector.
-    """
-    left = file.left - lost
-    if not left:
-        return _Fate.GONE
-    if not lost:
-        return _Fate.KEPT
-    if file.rows <= SMALL_ROWS and file.size <= SMALL_BYTES:
-        return _Fate.JOINED
-    if not has_vectors or file.rows - left > MOST_DELETED * file.rows:
-        return _Fate.COPIED
-    return _Fate.MARKED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveRows:
-    """A file of the version that is gone on from.
-
-    Attributes:
-        action: the `add` that names it.
-        searched: the file as rows are looked for in it.
-        rows: how many rows it has.
-        left: how many of them are there.
-    """
-
-    action: Action
-    searched: SearchedFile
-    rows: int
-    left: int
-
-    @property
-    def size(self) -> int:
-        """Its bytes."""
-        return self.action["size"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +224,7 @@ class TableWriter:
         Args:
             rows: how many rows it has: few are written anew for less than a reader is worth.
         """
-        return not self._portable and rows > SMALL_ROWS
+        return not self._portable and rows > file_fates.SMALL_ROWS
 
     @property
     def is_ahead(self) -> bool:
@@ -299,10 +234,6 @@ class TableWriter:
     def alter(self, origin: Mapping[str, str | None]) -> None:
         """Let columns change, while rows stay what they are (`delta_protocol.altered`)."""
         self._state = altered(self._state, self._schema, origin)
-
-    def column_names(self) -> list[str]:
-        """Return the names of the columns that the table has."""
-        return [item["name"] for item in self._state.fields]
 
     def live(self, current: str | None = None) -> list[LiveRows]:
         """Return the files of the version that is gone on from.
@@ -398,26 +329,26 @@ class TableWriter:
             NotThereError: a file is not there; nothing was committed.
         """
         together = [(file, None) for file in self.live()] if found is None else found.files
-        fates: list[tuple[LiveRows, FoundRows | None, _Fate]] = []
+        fates: list[tuple[LiveRows, FoundRows | None, Fate]] = []
         for file, own in together:
             lost = 0 if own is None else len(own.positions)
-            fates.append((file, own, _fate(file, lost, has_vectors=not self._portable)))
-        new = self._gathered(rows)
+            fates.append((file, own, fate_of(file, lost, has_vectors=not self._portable)))
+        new = (item for item in rows if item.num_rows)
         head = list(_first(new))
-        joined = [(file, own) for file, own, fate in fates if fate is _Fate.JOINED]
+        joined = [(file, own) for file, own, fate in fates if fate is Fate.JOINED]
         least = sum(item.num_rows for item in head) + sum(file.left for file, _ in joined)
         if least:
-            quiet = [file for file, _, fate in fates if fate is _Fate.KEPT]
-            joined += ((file, None) for file in _about_as_large(quiet, least))
+            quiet = [file for file, _, fate in fates if fate is Fate.KEPT]
+            joined += ((file, None) for file in about_as_large(quiet, least))
         left = {id(file) for file, _ in joined}
         written = self._write(_all(head, new, self._rows_of(joined)))
-        copied = [[(file, own)] for file, own, fate in fates if fate is _Fate.COPIED]
+        copied = [[(file, own)] for file, own, fate in fates if fate is Fate.COPIED]
         written += self._copied(copied)
         kept = [
-            file.action for file, _, fate in fates if fate is _Fate.KEPT and id(file) not in left
+            file.action for file, _, fate in fates if fate is Fate.KEPT and id(file) not in left
         ]
         marked = self._marked(
-            [(file, own) for file, own, fate in fates if fate is _Fate.MARKED and own is not None]
+            [(file, own) for file, own, fate in fates if fate is Fate.MARKED and own is not None]
         )
         state = with_features(self._state, VECTORS) if marked else self._state
         return self._commit(state, [*kept, *marked], [*files, *written], metadata)
@@ -446,7 +377,7 @@ class TableWriter:
         if self.is_ahead:
             return version  # of a killed run: the next sync takes it back
         files = self.live()
-        groups = _groups(files) if len(files) >= few else []
+        groups = compacted_together(files) if len(files) >= few else []
         joined = {id(file) for group in groups for file in group}
         written = self._copied([[(file, None) for file in group] for group in groups])
         kept = [file.action for file in files if id(file) not in joined]
@@ -454,9 +385,6 @@ class TableWriter:
         configuration = {**self._state.configuration, **self._configuration}
         state = replace(self._state, metadata={**own, "configuration": configuration})
         return self._commit(state, kept, written, metadata, changes_rows=False)
-
-    def _gathered(self, rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        return (item for item in rows if item.num_rows)
 
     def _rows_of(self, files: Sequence[tuple[LiveRows, FoundRows | None]]) -> Iterator[pa.Table]:
         """Yield the rows of files that stay."""
@@ -643,43 +571,6 @@ def _first(rows: Iterator[pa.Table]) -> Iterator[pa.Table]:
 def _all(*rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
     for some in rows:
         yield from some
-
-
-def _about_as_large(files: Sequence[LiveRows], rows: int) -> list[LiveRows]:
-    """Return the small files that are written again with so many rows.
-
-    Each that is at most twice as large as what it is written with: so sizes grow in steps, and a
-    row is written again as often as its file doubles.
-    """
-    chosen: list[LiveRows] = []
-    small = (file for file in files if file.size <= SMALL_BYTES)
-    for file in sorted(small, key=lambda item: item.left):
-        if file.left > 2 * rows:
-            break
-        chosen.append(file)
-        rows += file.left
-    return chosen
-
-
-def _groups(files: Sequence[LiveRows]) -> list[list[LiveRows]]:
-    """Return the files whose rows are to be written again, those together that are small."""
-    groups: list[list[LiveRows]] = []
-    open_group: list[LiveRows] = []
-    size = 0
-    for file in files:
-        gone = file.rows - file.left
-        if file.size >= JOINED_BYTES:
-            if gone > _WORTH_WRITING * file.rows:
-                groups.append([file])
-            continue
-        open_group.append(file)
-        size += file.size
-        if size >= JOINED_BYTES:
-            groups.append(open_group)
-            open_group, size = [], 0
-    if len(open_group) > 1 or any(file.rows > file.left for file in open_group):
-        groups.append(open_group)
-    return groups
 
 
 def _may_have(file: LiveRows, keys: Keys) -> bool:

@@ -27,6 +27,7 @@ from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.pipeline import (
     change_folding,
     change_reading,
+    file_fates,
     history,
     mirror_making,
     table_writing,
@@ -67,14 +68,14 @@ def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def small_up_to(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """Let files of mirrors and histories with more rows than these be large ones."""
-    monkeypatch.setattr(table_writing, "SMALL_ROWS", rows)
+    monkeypatch.setattr(file_fates, "SMALL_ROWS", rows)
     # Files of few rows get vectors too.
-    monkeypatch.setattr(table_writing, "MOST_DELETED", 0.9)
+    monkeypatch.setattr(file_fates, "MOST_DELETED", 0.9)
 
 
 def keep_files_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no file of a mirror or a history be written again together with new rows."""
-    monkeypatch.setattr(table_writing, "SMALL_BYTES", 0)
+    monkeypatch.setattr(file_fates, "SMALL_BYTES", 0)
 
 
 @dataclass(frozen=True)

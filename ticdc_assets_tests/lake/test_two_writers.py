@@ -45,7 +45,7 @@ from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import TicdcError
-from ticdc_assets.pipeline import table_writing
+from ticdc_assets.pipeline import file_fates
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.mirrors import apply_changes
@@ -53,7 +53,7 @@ from ticdc_assets.pipeline.schema_tables import register_new
 
 root, capture, owner, name, about, is_large = sys.argv[1:]
 if is_large:
-    table_writing.SMALL_ROWS, table_writing.MOST_DELETED = 0, 0.9
+    file_fates.SMALL_ROWS, file_fates.MOST_DELETED = 0, 0.9
 module, _, inside = owner.partition(":")
 holder = importlib.import_module(module)
 for part in inside.split(".") if inside else ():

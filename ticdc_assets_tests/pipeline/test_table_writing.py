@@ -17,7 +17,7 @@ from ticdc_assets.config import Retention
 from ticdc_assets.engine.commits import CommitError, read_commit
 from ticdc_assets.engine.delta_files import data_files, log_state
 from ticdc_assets.engine.session import LazySession
-from ticdc_assets.pipeline import table_writing
+from ticdc_assets.pipeline import file_fates, table_writing
 from ticdc_assets.pipeline.table_writing import ConflictError, TableWriter, undisturbed
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.row_operations import RESCUED_TYPE
@@ -92,7 +92,7 @@ def by_others(table: Path, version: int) -> Model:
 @pytest.fixture(params=["vectors", "portable"])
 def portable(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Files of more than five rows are large, and a checkpoint comes with each fourth commit."""
-    monkeypatch.setattr(table_writing, "SMALL_ROWS", 5)
+    monkeypatch.setattr(file_fates, "SMALL_ROWS", 5)
     monkeypatch.setattr(table_writing, "_CHECKPOINT_INTERVAL", 4)
     return request.param == "portable"
 
@@ -193,7 +193,7 @@ def test_a_killed_run_leaves_nothing_that_counts(
     def die(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(table_writing, "SMALL_ROWS", 0)
+    monkeypatch.setattr(file_fates, "SMALL_ROWS", 0)
     table = tmp_path / "t"
     model: Model = dict.fromkeys(range(40), "first")
     version = begun(table, model)
@@ -208,7 +208,7 @@ def test_a_killed_run_leaves_nothing_that_counts(
 
 
 def test_columns_change_and_rows_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_writing, "SMALL_ROWS", 0)
+    monkeypatch.setattr(file_fates, "SMALL_ROWS", 0)
     table = tmp_path / "t"
     narrow = pa.schema([("id", pa.int16()), ("v w", pa.string()), ("rescued", RESCUED_TYPE)])
     first = writer_of(table, narrow)
