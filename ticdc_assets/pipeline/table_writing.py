@@ -374,8 +374,9 @@ class TableWriter:
             ConflictError: another program was faster; nothing was committed.
         """
         self.begin(version)
-        if self.is_ahead:
-            return version  # of a killed run: the next sync takes it back
+        names = [item["name"] for item in self._state.fields]
+        if self.is_ahead or names != self._schema.names:
+            return version  # of a killed run, or of an earlier layout: the next sync's work
         files = self.live()
         groups = compacted_together(files) if len(files) >= few else []
         joined = {id(file) for group in groups for file in group}
