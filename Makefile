@@ -186,7 +186,7 @@ pictures: setup ## Make the pictures of the documents again: the UI and the repo
 	TICDC_SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/pytest -q ticdc_assets_tests/defs/test_ui.py
 
 .PHONY: bench
-bench: setup versitygw ## Run the benchmarks and print their tables (35 to 50 minutes)
+bench: setup versitygw ## Run the benchmarks and print their tables (65 to 85 minutes)
 	@$(BIN)/python -m bench $(foreach name,$(ONLY),--only $(name))
 
 # FORMAT= one format or ddl, SECONDS= or COUNT= of each format, SEED= of an earlier run. A FORMAT that

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from os import getpid, getppid
 from pathlib import Path
 from xml.etree import ElementTree
@@ -21,6 +23,7 @@ from bench.goals import TARGETS, Goal, Reached, goal_lines
 from bench.growth import measure_message_sizes
 from bench.measuring import Memory, Sample, cpu_seconds, measure, peak_megabytes
 from bench.messages import Messages, load_messages
+from bench.million import million, orders
 from bench.parts import PARTS, QUICK, run_part
 from bench.plots import draw
 from bench.profiling import profile_decoding, profile_fold
@@ -34,6 +37,7 @@ from bench.results import (
     GROWTH_PLOT,
     SHARES_PLOT,
     SLOWER,
+    TRICKLE_PLOT,
     Part,
     Report,
     Result,
@@ -44,8 +48,12 @@ from bench.results import (
     write_runs,
 )
 from bench.stage import GOALS as STAGE_GOALS
+from bench.sustained import seconds_until_cut
 from bench.traffic import TEXT_FORMATS, Traffic, narrow, wide
-from ticdc_assets.events import Op, RowChange, Watermark
+from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.events import Image, Op, RowChange, Watermark
+from ticdc_assets.pipeline.cuts import Cut
+from ticdc_assets.tso import physical_ms
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 
@@ -264,6 +272,7 @@ def test_a_result_says_of_its_goal_what_the_target_asks_for() -> None:
     assert reached(Goal.MIRROR_CPU, SLOWER) == pytest.approx(1 / 3)
     assert reached(Goal.END_TO_END, "") == 2.0
     assert reached(Goal.SMALL_SYNC, "") == 4.0
+    assert reached(Goal.FIRST_BATCH, "") == 1.0
     with pytest.raises(ValueError, match="no time of a piece of work"):
         reached(Goal.CRAFT_BYTES, "")
 
@@ -271,9 +280,48 @@ def test_a_result_says_of_its_goal_what_the_target_asks_for() -> None:
 @pytest.mark.parametrize("wire_format", TEXT_FORMATS)
 @pytest.mark.thorough
 def test_traffic_has_changes_of_rows_that_are_there(wire_format: WireFormat) -> None:
-    traffic = Traffic(shapes=[narrow(), wide()], partitions=3, wire_format=wire_format)
+    require_rows_that_are_there(
+        Traffic(shapes=[narrow(), wide()], partitions=3, wire_format=wire_format)
+    )
+
+
+def test_any_rows_are_deleted_and_values_differ() -> None:
+    images = require_rows_that_are_there(million())
+    values = {name: {image.get(name) for image in images} for name in images[0]}
+    assert len(values) == len(orders().columns) == 12
+    assert {name for name, found in values.items() if len(found) < 500} == {"state"}
+    deleted = require_rows_that_are_there(
+        Traffic(shapes=[narrow(), wide()], partitions=3, random_deletes=True)
+    )
+    assert deleted
+
+
+def test_changes_follow_a_clock_without_watermarks_of_their_own() -> None:
+    traffic = Traffic(shapes=[narrow()])
+    opened = max(physical_ms(stamp) for stamp in stamps_of(traffic.opening))
+    low = traffic.be_at(opened + 1_000)
+    records = list(traffic.changes(20, watermark=False))
+    assert len(records) == 20
+    assert all(low < stamp < low + (1 << 18) for stamp in stamps_of(records))
+    assert traffic.be_at(opened) > low
+
+
+def stamps_of(records: Iterable[CaptureRecord]) -> list[int]:
+    stamps: list[int] = []
+    for record in records:
+        for event in decode(WireFormat.SIMPLE_JSON, Record(key=record.key, value=record.value)):
+            if isinstance(event, RowChange):
+                assert event.commit_ts is not None
+                stamps.append(event.commit_ts)
+    return stamps
+
+
+def require_rows_that_are_there(traffic: Traffic) -> list[Image]:
+    """Check 2,000 changes and return the images of new and changed rows."""
+    wire_format = traffic.wire_format
     ops: Counter[Op] = Counter()
-    rows: dict[str, set[object]] = {"t0": set(), "t1": set()}
+    images: list[Image] = []
+    rows: dict[str, set[object]] = {name: set() for name in traffic.live}
     stamps: list[int] = []
     offsets = {item.partition: item.offset for item in traffic.opening}
     for record in traffic.changes(2_000):
@@ -290,6 +338,8 @@ def test_traffic_has_changes_of_rows_that_are_there(wire_format: WireFormat) -> 
             assert image is not None
             key = image["id"]
             assert (key in rows[event.table]) == (event.op is not Op.INSERT)
+            if event.after is not None:
+                images.append(event.after)
             if event.op is Op.INSERT:
                 rows[event.table].add(key)
             if event.op is Op.DELETE:
@@ -298,6 +348,31 @@ def test_traffic_has_changes_of_rows_that_are_there(wire_format: WireFormat) -> 
     assert ops[Op.INSERT] == pytest.approx(1_400, abs=30)
     assert ops[Op.UPDATE] == pytest.approx(400, abs=30)
     assert {name: len(found) for name, found in rows.items()} == traffic.live
+    return images
+
+
+def test_waits_are_from_a_change_to_the_first_cut_that_has_it() -> None:
+    def cut(ms: int, published_ms: int) -> Cut:
+        return Cut(
+            number=ms,
+            tso=ms << 18,
+            published_at=datetime.fromtimestamp(published_ms / 1_000, UTC),
+            batch=1,
+            mirrors=(),
+            held=(),
+            quarantined=0,
+            replays=0,
+            late=0,
+            steps_back=0,
+            ignored={},
+        )
+
+    cuts = [cut(1_000, 1_500), cut(2_000, 3_000)]
+    assert seconds_until_cut(cuts, [900 << 18, 1_000 << 18, 1_001 << 18]) == pytest.approx(
+        [0.6, 0.5, 1.999]
+    )
+    (waiting,) = seconds_until_cut(cuts, [int(time.time() * 1_000 - 500) << 18])
+    assert 0.5 <= waiting < 5
 
 
 def test_traffic_of_a_binary_format_is_refused() -> None:
@@ -348,6 +423,21 @@ def test_what_is_kept_and_the_document_agree(root: Path) -> None:
         assert f"images/{name}" in text
 
 
+def test_a_plot_may_have_a_picture_of_its_own(tmp_path: Path) -> None:
+    def series(plot: str, picture: str) -> Series:
+        points = ((10.0, 1.0), (100.0, 2.0))
+        return Series(plot=plot, x="x", y="y", name="n", points=points, picture=picture)
+
+    report = Report(
+        runs=[run_of(Part(series=[series("a", GROWTH_PLOT), series("By size", TRICKLE_PLOT)]))]
+    )
+    drawn = draw(report, tmp_path)
+    assert [path.name for path in drawn] == [GROWTH_PLOT, TRICKLE_PLOT]
+    assert "By size" not in drawn[0].read_text(encoding="utf-8")
+    assert "By size" in drawn[1].read_text(encoding="utf-8")
+    assert f"![By size](images/{TRICKLE_PLOT})" in report.markdown()
+
+
 def test_a_function_is_run_apart() -> None:
     assert apart(getppid).result() == getpid()
     assert isinstance(apart(math.sqrt, -1.0).exception(), ValueError)
@@ -374,5 +464,11 @@ GOALS_OF = {
     "wide-rows": {Goal.WIDE_ROWS},
     "large": {Goal.MIRROR_CPU, Goal.MIRROR_MERGE, Goal.MIRROR_BYTES},
     "catching-up": {Goal.END_TO_END, Goal.MEMORY_GROWTH, Goal.MEMORY_PEAK},
+    "trickle": {
+        *(goal for goal in Goal if goal.startswith("trickle-")),
+        *(Goal.FIRST_BATCH, Goal.OWN_PROCESS, Goal.READ_AFTER_TRICKLE),
+    },
+    "sustained": {Goal.SUSTAINED_P50, Goal.SUSTAINED_P99},
+    "million-cold": {Goal.MILLION_COLD},
     "many-tables": {goal for goal in Goal if goal.startswith("many-")},
 }
