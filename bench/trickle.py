@@ -34,6 +34,7 @@ from bench.results import SLOWER, TRICKLE_PLOT, Part, Result, Series
 from bench.traffic import Traffic
 from ticdc_assets.config import KafkaSource, Settings
 from ticdc_assets.engine.session import LazySession, functions, get_spark
+from ticdc_assets.kafka.records import produce
 from ticdc_assets.pipeline.cuts import require_cut
 from ticdc_assets.pipeline.versions import mirror_rows
 from ticdc_assets.reading.embedded import query
@@ -126,7 +127,7 @@ def measure_trickle(
         reads = apart(readers_apart, later.loaded, repetitions).result()
         shutil.rmtree(folder / f"rows_{million}")
         loaded = apart(load_apart, folder / "command", broker.port, command_rows).result()
-        quiet, changed = apart(command_apart, loaded, changes, repetitions).result()
+        quiet, watermark, changed = apart(command_apart, loaded, changes, repetitions).result()
     full = (million, largest, changes) == (MILLION, TEN_MILLION, 1_000)
     note = "" if full else f"{changes:,} into {million:,} and {largest:,}"
     first = Sample(
@@ -157,7 +158,14 @@ def measure_trickle(
             ),
             Result(
                 section=SECTION,
-                what=f"`ticdc-assets sync` with {changes:,} changes into {command_rows:,} rows",
+                what="the same with a watermark of each partition",
+                sample=watermark,
+                base=quiet,
+                compared=f"{SLOWER} that",
+            ),
+            Result(
+                section=SECTION,
+                what=f"the same with {changes:,} changes",
                 sample=changed,
                 base=quiet,
                 compared=f"{SLOWER} that",
@@ -323,14 +331,20 @@ def _synced(
     )
 
 
-def command_apart(loaded: Loaded, changes: int, repetitions: int) -> tuple[Sample, Sample]:
-    """Return what the installed command costs with nothing new and with a batch, in turns."""
+def command_apart(loaded: Loaded, changes: int, repetitions: int) -> tuple[Sample, ...]:
+    """Return what the installed command costs, in turns.
+
+    Returns:
+        The costs with nothing new (which needs no Dagster), with watermarks only, and with a batch.
+
+    Raises:
+        ValueError: the mirror does not have the rows that it has to have.
+    """
     filled, folder = loaded.opened(LazySession()), loaded.folder
     variables = places(folder)
     name = filled.feed.changefeed.name
     configure(folder, name, WireFormat.SIMPLE_JSON, loaded.source)
-    quiet: list[Sample] = []
-    changed: list[Sample] = []
+    costs: tuple[list[Sample], ...] = ([], [], [])
     with (folder / "said.txt").open("ab") as said:
 
         def sync() -> Sample:
@@ -342,15 +356,18 @@ def command_apart(loaded: Loaded, changes: int, repetitions: int) -> tuple[Sampl
             )
 
         for _ in range(1 + repetitions):
+            quiet, watermark, changed = costs
             filled.send(changes)
             changed.append(sync())
             quiet.append(sync())
+            produce(loaded.source, loaded.traffic.watermarks())
+            watermark.append(sync())
     (mirror,) = require_cut(filled.feed.paths).mirrors
     (wanted,) = filled.traffic.live.values()
     if mirror.rows != wanted:
         raise ValueError(f"the mirror has {mirror.rows} rows and not {wanted}")
     # The first of either compiled and cached what is kept on the machine.
-    return _middle(quiet[1:]), _middle(changed[1:])
+    return tuple(_middle(samples[1:]) for samples in costs)
 
 
 def _middle(samples: Sequence[Sample]) -> Sample:
