@@ -3,7 +3,8 @@
 In: messages, see `json_loops`, read in two goes. Out: first what stands before the images, with the
 descriptions of tables that messages say (`canal_heads`); and when each description is known to be a
 table's, its rows, whose images are written with binary values in base64 (`canal_rows`). Regular are
-inserts, updates and deletes of one row with whole images.
+inserts, updates and deletes of one row with whole images; the image before an update may have some
+of the columns, in their order, as with the option `content-compatible`.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
@@ -65,6 +66,8 @@ _NEW_ROW: Final = expected(b',"data":[')[0]
 _ROW_END: Final = expected(b"]")[0]
 _EXTENSION: Final = expected(b',"_tidb":{"commitTs":')[0]
 _EXTENSION_END: Final = expected(b"}}")[0]
+_ROW_KEY: Final = expected(b',"rowkey":"')[0]
+_ROW_KEY_END: Final = expected(b'"}}')[0]
 _END: Final = expected(b"}")[0]
 
 HEAD_FIELDS: Final = 7
@@ -373,6 +376,7 @@ def _canal_image(
     binary: Octets,
     first: int,
     count: int,
+    whole: bool,
     scratch: Octets,
     written: Octets,
     written_words: Words,
@@ -381,8 +385,8 @@ def _canal_image(
     """Write the image at a place, with binary values in base64.
 
     `names` says where names stand elsewhere, `binary` which are those of binary columns; those of
-    the image are `count` from `first` on. `scratch` is where bytes are written. There is no image
-    at -1.
+    the table are `count` from `first` on, and `whole` is whether the image must have all of them.
+    `scratch` is where bytes are written. There is no image at -1.
 
     Returns:
         The place behind it, -1 if it is none of these columns; and the place behind what was
@@ -395,7 +399,9 @@ def _canal_image(
         begin = names[number, 0]
         size = names[number, 1] - begin
         if octets[at] != before or not same_bytes(words, begin, at + 1, size, end):
-            return -1, place
+            if whole:
+                return -1, place
+            continue
         before = COMMA
         at += 1 + size
         if octets[at] == QUOTE:
@@ -415,6 +421,11 @@ def _canal_image(
             at = passed(words, at, _NULL_ALONE)
             if at < 0:
                 return -1, place
+    if before == OPEN:
+        # It has no column at all.
+        if octets[at] != OPEN:
+            return -1, place
+        at += 1
     if octets[at] != CLOSE:
         return -1, place
     return at + 1, copied(words, kept, at + 1, written_words, place)
@@ -476,6 +487,7 @@ def canal_rows(
                 binary,
                 first,
                 size,
+                False,
                 scratch,
                 before,
                 before_words,
@@ -495,6 +507,7 @@ def canal_rows(
                 binary,
                 first,
                 size,
+                True,
                 scratch,
                 before,
                 before_words,
@@ -510,6 +523,7 @@ def canal_rows(
                 binary,
                 first,
                 size,
+                True,
                 scratch,
                 after,
                 after_words,
@@ -520,6 +534,9 @@ def canal_rows(
         if tail >= 0:
             commit_ts, tail = natural(octets, tail, end)
             at = passed(words, tail, _EXTENSION_END)
+            if at < 0:
+                at = string_end(octets, words, passed(words, tail, _ROW_KEY), end)
+                at = passed(words, at, _ROW_KEY_END)
         else:
             if es > last_es:
                 continue

@@ -71,6 +71,8 @@ def with_rewritten(
     regular: RegularRows | None,
     rewriting: Rewriting,
     decode_regular: Callable[[pa.RecordBatch], RegularRows | None],
+    *,
+    few: int = 0,
 ) -> RegularRows | None:
     """Return the regular rows of a batch, and those of records that are regular when written again.
 
@@ -79,11 +81,14 @@ def with_rewritten(
         regular: the rows of those that are regular as they are.
         rewriting: writes those of the format again.
         decode_regular: reads the regular ones of a batch.
+        few: so many others, or fewer, are not written again.
     """
     rest = np.ones(batch.num_rows, np.bool_)
     if regular is not None:
         rest[regular.sources] = False
     numbers = np.flatnonzero(rest)
+    if len(numbers) <= few:
+        return regular
     if len(numbers) < batch.num_rows:
         batch = picked(batch, numbers, ("key", "value"))
     written, again = rewriting(batch)

@@ -82,11 +82,14 @@ def batch_decoded(
     records = batch_of(values)
     with mock.patch.object(batch_module, "FEW_BYTES", sys.maxsize):
         few = decode_batch(wire_format, records)
-    with mock.patch.object(batch_module, "FEW_BYTES", -1):
+    with mock.patch.multiple(batch_module, FEW_BYTES=-1, FEW_OTHERS=-1):
         batch = decode_batch(wire_format, records)
+    with mock.patch.multiple(batch_module, FEW_BYTES=-1, FEW_OTHERS=sys.maxsize):
+        unwritten = decode_batch(wire_format, records)
     batch.validate(full=True)
     few.validate(full=True)
     assert few.to_pylist() == batch.to_pylist()
+    assert unwritten.to_pylist() == batch.to_pylist()
     assert batch.schema == CHANGE_SCHEMA
     outcomes: list[Outcome] = [[] for _ in values]
     for row in batch.to_pylist():
