@@ -10,6 +10,9 @@ is found again wherever the package is: in a folder, or in the zip that Spark co
 place for each application. These modules are called `*_loops.py`, and a compiled function uses only
 functions and constants of such modules.
 
+One process at a time compiles. Others that need the same code wait, and load what was stored: each
+of several workers would compile all of it otherwise, 12 CPU seconds for one format.
+
 The code in that folder is executed, so no other user may have write access to it (`user_cache`).
 Without such a folder, each process compiles for itself and logs this once.
 
@@ -21,16 +24,19 @@ them, when they need them.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
+import fcntl
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import IO, Any, ParamSpec, TypeVar, cast
 
 import numba
 from numba.core import config
+from numba.core.caching import FunctionCache
 
 from ticdc_assets.own_files import own_digest
 from ticdc_assets.user_cache import UnsafeFolderError, user_folder
@@ -64,7 +70,74 @@ def _compiled(function: Callable[_P, _R], *, inlined: bool) -> Callable[_P, _R]:
     # then not again.
     with _LOCK, _setting("CACHE_LOCATOR_CLASSES", f"{__name__}.{KeptPlace.__name__}"):
         made = numba.njit(**options, cache=True)(function)
+        made._cache = _KeptOnce(function)
     return cast("Callable[_P, _R]", made)
+
+
+class _Turn:
+    """The turn to compile, which one process has at a time; within it, calls are nested.
+
+    numba lets one thread of a process compile at a time, so nothing here is called by two. A turn
+    ends with its process at the latest. A process that waited `_TURN_SECONDS` compiles without one,
+    and waits no more.
+    """
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._file: IO[str] | None = None
+        self._waits = True
+
+    def begin(self) -> bool:
+        """Begin a turn; return whether another process may have had it until now."""
+        self._depth += 1
+        folder = _folder()
+        if self._depth > 1 or folder is None or not self._waits:
+            return False
+        self._file = (folder / "lock").open("w")
+        deadline = time.monotonic() + _TURN_SECONDS
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < deadline:
+                    time.sleep(_LOOK_SECONDS)
+                    continue
+                self._waits = False
+            return True
+
+    def end(self) -> None:
+        """End what was begun last."""
+        self._depth -= 1
+        if not self._depth and self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+_TURN_SECONDS, _LOOK_SECONDS = 60.0, 0.02
+_TURN = _Turn()
+
+
+class _KeptOnce(FunctionCache):
+    """Stores what is compiled, and begins a turn before something is compiled that is not stored.
+
+    numba looks for stored code before it compiles a function, and stores it afterwards.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return stored code, None if there is none and it is this process's turn to compile."""
+        found = super().load_overload(sig, target_context)
+        if found is None and _TURN.begin():
+            found = super().load_overload(sig, target_context)
+            if found is not None:
+                _TURN.end()
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Store code, and end the turn in which it was compiled."""
+        try:
+            super().save_overload(sig, data)
+        finally:
+            _TURN.end()
 
 
 class KeptPlace:
