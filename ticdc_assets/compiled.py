@@ -69,7 +69,7 @@ def _compiled(function: Callable[_P, _R], *, inlined: bool) -> Callable[_P, _R]:
     # numba has one setting for the whole process; it reads it when a function is decorated, and
     # then not again.
     with _LOCK, _setting("CACHE_LOCATOR_CLASSES", f"{__name__}.{KeptPlace.__name__}"):
-        made = numba.njit(**options, cache=True)(function)
+        made: Any = numba.njit(**options, cache=True)(function)
         made._cache = _KeptOnce(function)
     return cast("Callable[_P, _R]", made)
 

@@ -219,9 +219,7 @@ def test_the_image_before_an_update_of_canal_json_may_have_any_columns_in_their_
     lists += [[other, *order] for order in lists[:16] for other in (*members, *others)]
     old = b'[{"id":"2","b":"\xc2\x80"}]'
     assert old in CANAL_PARTIAL_UPDATE
-    values = [
-        CANAL_PARTIAL_UPDATE.replace(old, b"[{" + b",".join(each) + b"}]") for each in lists
-    ]
+    values = [CANAL_PARTIAL_UPDATE.replace(old, b"[{" + b",".join(each) + b"}]") for each in lists]
     values += [
         CANAL_PARTIAL_UPDATE.replace(old, wrong)
         for wrong in (b"[{}{}]", b"[{,}]", b"[}]", b"[{]", b"[]", b"[{{}]", b'[,"id":"2"}]')
