@@ -2,14 +2,14 @@
 
 In: sizes of a mirror, and how many changes a batch has (70 % inserts of new keys, 20 % updates and
 10 % deletes of any keys). Out: CPU seconds of a whole sync (land from a local broker, decode,
-register, apply) and seconds until a reader of the newest cut has the batch's rows, by the size of
-the mirror; the same of the first batch of a process; CPU seconds of the installed command with a
+register, apply) and seconds until a reader of the newest cut has counted them, by the size of the
+mirror; the same of the first batch of a process; CPU seconds of the installed command with a
 batch, above those without; and what reading costs after many batches, against the same rows written
 anew as large files.
 
 Mirrors are filled by a process with Spark, which ends before anything is measured. The processes
-that sync have a session that starts only if a sync needs it. The reader needs none: it reads the
-rows above the TSO of the cut before.
+that sync have a session that starts only if a sync needs it. The reader needs none: it counts the
+rows whose last change is above the TSO of the cut before.
 
 Not measured: the report to Dagster after a sync of a follow run (`freshness`), and its pause of up
 to a second before it looks at the source (`sustained` has both).
@@ -223,7 +223,7 @@ def _by_size(
             ),
             Result(
                 section=SECTION,
-                what=f"the same of {size:,} rows, until a reader has its rows",
+                what=f"the same into {size:,} rows, until a reader has counted them",
                 sample=found.seen,
                 base=None if size == floor else warm[floor].seen,
                 compared=f"{SLOWER} that into {floor:,}",
@@ -236,7 +236,7 @@ def _by_size(
 
 def _series(warm: Mapping[int, Batches]) -> list[Series]:
     lines: dict[str, Callable[[Batches], float]] = {
-        "until a reader has its rows": lambda item: item.seen.median,
+        "until a reader has counted them": lambda item: item.seen.median,
         "CPU": lambda item: item.synced.cpu_seconds,
     }
     return [
@@ -311,7 +311,7 @@ def _synced(
             synced, used = time.perf_counter() - began, cpu_seconds() - cpu_began
             (mirror,) = require_cut(feed.paths).mirrors
             rows = mirror_rows(feed.paths, mirror, above=before)
-            found = 0 if rows is None else rows.table_here().num_rows
+            found = 0 if rows is None else rows.count
             if found < _LEAST_SHARE * changes:
                 raise ValueError(f"a reader saw {found} rows of {changes} changes")
             if number >= warm_up:
