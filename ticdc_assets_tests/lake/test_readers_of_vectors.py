@@ -3,8 +3,8 @@
 A reader gives exactly the rows of a version, or raises an error that names the feature. There is no
 third case: a reader that gave deleted rows would be worse than one that refuses.
 
-The tables come from `vectors.make_table`, by the writer of mirrors. What Spark does with them afterwards
-(OPTIMIZE, VACUUM, MERGE) is part of the test.
+The tables come from `vectors.make_table`, by the writer of mirrors. What Spark does with them
+afterwards (OPTIMIZE, VACUUM, MERGE) is part of the test.
 """
 
 import json
