@@ -84,7 +84,6 @@ def test_variables_lie_over_either_file(tmp_path: Path) -> None:
 MISTAKES: list[tuple[Any, str]] = [
     ({"spark.sql.session.timeZone": "Asia/Shanghai"}, "nothing or 'UTC', which mirrors depend on"),
     ({"spark.databricks.delta.snapshotPartitions": "50"}, "expected nothing or '1'"),
-    ({"spark.sql.autoBroadcastJoinThreshold": "10MB"}, "expected nothing or '-1'"),
     ({"spark.submit.deployMode": "cluster"}, "expected nothing or 'client'"),
     ({"spark.ticdc.package": "baked"}, "expected shipped or installed, got baked"),
     ({"spark.pyspark.driver.python": "python3"}, "the driver is this program"),

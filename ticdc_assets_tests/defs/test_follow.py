@@ -342,7 +342,7 @@ def test_descriptions_say_what_the_numbers_say() -> None:
         return dg.AssetMaterialization(["shop", "mirrors"], metadata=values, partition="s.t")
 
     event, _ = one_of(mirror("fold", 3, 3), mirror("change", 2, 5), mirror("change", 1, 4))
-    assert event.description == "fold, merge: 6 keys changed, 4 rows"
+    assert event.description == "fold, change: 6 keys changed, 4 rows"
     assert event.partition == "s.t"
 
 
