@@ -301,22 +301,6 @@ def first_removal(table: AnyPath, version: int) -> datetime | None:
     return None if first is None else datetime.fromtimestamp(first / 1000, UTC)
 
 
-def reached(table: AnyPath, base: int, made: LoggedCommit | None) -> int | None:
-    """Return the version that commits of ours led to from `base`, None if others changed rows.
-
-    Args:
-        table: folder of the table.
-        base: the version that they began at.
-        made: the last one of them; None if the last step had nothing to commit.
-    """
-    commits = commits_after(table, base, until=None if made is None else made.version)
-    if foreign_changes(table, commits):
-        return None
-    if made is not None:
-        return made.version
-    return commits[-1].version if commits else base
-
-
 def read_commit(table: AnyPath, version: int) -> LoggedCommit:
     """Read the log entry of a version.
 

@@ -9,8 +9,8 @@ The likeliest reason is a cluster whose workers have another folder of the same 
 seems to be written, and the table would be damaged for good. Commits that
 Spark itself makes are looked at by `spark_commits`.
 
-Nothing else in this package may name files in a commit: `deltalake.transaction` is imported here
-alone, which the linter holds.
+Besides the writer of mirrors, whose entries are `delta_protocol`'s, nothing else in this package
+names files in a commit: `deltalake.transaction` is imported here alone, which the linter holds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -107,7 +107,6 @@ def commit_written(
     partition_by: Sequence[str] = (),
     configuration: Mapping[str, str] | None = None,
     hooks: PostCommitHookProperties | None = None,
-    overwrites: bool = False,
     replaces: Mapping[str, str] | None = None,
 ) -> None:
     """Append files to a table, or make a table of them, in one commit.
@@ -122,8 +121,6 @@ def commit_written(
         partition_by: names of the partition columns.
         configuration: properties that a new table gets.
         hooks: what delta-rs does behind the commit.
-        overwrites: whether the files take the place of all that the table has, and `schema` that of
-            its columns.
         replaces: the values of partition columns; the files take the place of all rows with them.
 
     Raises:
@@ -160,8 +157,8 @@ def commit_written(
         else:
             table.create_write_transaction(
                 [*actions],
-                "overwrite" if overwrites or replaces else "append",
-                Schema.from_arrow(schema) if overwrites else table.schema(),
+                "overwrite" if replaces else "append",
+                table.schema(),
                 partition_by=list(partition_by),
                 partition_filters=[(name, "=", value) for name, value in replaces.items()]
                 if replaces

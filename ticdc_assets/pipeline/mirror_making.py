@@ -175,10 +175,16 @@ class MirrorMaker:
             found = self._alterations(mirror, before, former)
             if found is None or (found.needs_features and not writer.takes_features(before.rows)):
                 return self._overwrite(mirror, before, Mode.REWRITE)
-        if changed and not mirror.schema.handle_key and self._known.count(mirror) > INLINE_ROWS:
-            # Copies of a row are counted where all of its changes are: in this process.
+        if changed and not mirror.schema.handle_key and self._has_many(mirror):
+            # The rows themselves are the keys: so many are not held in this process.
             return self._overwrite(mirror, before, Mode.REWRITE)
         return self._change(mirror, before, writer, found, changed=changed)
+
+    def _has_many(self, mirror: MirrorPlan) -> bool:
+        """Whether more changes of a mirror came since the last cut than are folded here."""
+        assert self._last is not None
+        rows = self._changes.count_rows(mirror.bindings, above=self._last.tso, until=self._tso)
+        return rows > INLINE_ROWS
 
     def _writer(self, mirror: MirrorPlan, published: int | None) -> TableWriter:
         return mirror_writer(

@@ -19,9 +19,3 @@ def key_columns(schema: TableSchema) -> list[ColumnSchema]:
 def may_be_rescued(column: ColumnSchema) -> bool:
     """Return whether values of a column may stand in the rescued data."""
     return kind_of(column) not in EXACT_KINDS
-
-
-def has_exact_key(schema: TableSchema) -> bool:
-    """Return whether a table has a key, and its typed columns alone tell a row from others."""
-    columns = key_columns(schema)
-    return bool(columns) and not any(map(may_be_rescued, columns))
