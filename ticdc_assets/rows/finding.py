@@ -191,14 +191,10 @@ def find(file: SearchedFile, keys: Keys) -> FoundRows:
     numbers: list[Numbers] = [np.empty(0, np.int64)]
     if len(keys):
         with open_parquet(file.path) as opened:
-            first = 0
-            for number in range(opened.num_row_groups):
-                group = opened.metadata.row_group(number)
-                if _may_have(group, file.stored[keys.steps[0].name], keys):
-                    found, own = _find_in(_Group(opened, number, file, group.num_rows), keys, first)
-                    positions.append(found)
-                    numbers.append(own)
-                first += group.num_rows
+            for span in _spans(opened, file, keys):
+                found, own = _find_in(span, keys)
+                positions.append(found)
+                numbers.append(own)
     return FoundRows(positions=np.concatenate(positions), keys=np.concatenate(numbers))
 
 
@@ -215,30 +211,74 @@ def _may_have(group: pq.RowGroupMetaData, stored: str, keys: Keys) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """A row group of an opened file."""
+_SPAN_ROWS = 1_000_000
+_SPAN_BYTES = 64 << 20
+"""Rows, and bytes of the first key column, that are looked through at a time, about."""
+
+
+@dataclass(slots=True)
+class _Span:
+    """Row groups of an opened file that are next to each other, and are looked through at once.
+
+    Attributes:
+        opened: the file.
+        file: what is known of it.
+        first: the number of the first row.
+        groups: the numbers of the row groups.
+        rows: how many rows they have.
+        size: bytes of their first key column.
+    """
 
     opened: pq.ParquetFile
-    number: int
     file: SearchedFile
-    rows: int
+    first: int
+    groups: list[int] = field(default_factory=list[int])
+    rows: int = 0
+    size: int = 0
 
     def column(self, name: str) -> pa.Array:
         """Return a column as the table has it; NULL where the file has none."""
         stored, wanted = self.file.stored[name], self.file.types[name]
         if stored not in self.opened.schema_arrow.names:
             return pa.nulls(self.rows, wanted)
-        found = self.opened.read_row_group(self.number, columns=[stored], use_threads=False)
+        found = self.opened.read_row_groups(self.groups, columns=[stored], use_threads=False)
         values = found.column(0)
         if values.type != wanted:
             values = values.cast(wanted)
         return comparable(values)
 
 
-def _find_in(group: _Group, keys: Keys, first: int) -> tuple[Positions, Numbers]:
-    """Return the rows of a row group with one of the keys, counted from `first`."""
-    file = group.file
+def _spans(opened: pq.ParquetFile, file: SearchedFile, keys: Keys) -> Iterator[_Span]:
+    """Yield the row groups that may have one of the keys."""
+    stored = file.stored[keys.first]
+    first = 0
+    span = _Span(opened, file, first)
+    for number in range(opened.num_row_groups):
+        group = opened.metadata.row_group(number)
+        is_full = span.rows >= _SPAN_ROWS or span.size >= _SPAN_BYTES
+        may_have = _may_have(group, stored, keys)
+        if span.groups and (is_full or not may_have):
+            yield span
+            span = _Span(opened, file, first)
+        first += group.num_rows
+        if not may_have:
+            span.first = first
+            continue
+        span.groups.append(number)
+        span.rows += group.num_rows
+        span.size += _bytes_of(group, stored)
+    if span.groups:
+        yield span
+
+
+def _bytes_of(group: pq.RowGroupMetaData, stored: str) -> int:
+    columns = map(group.column, range(group.num_columns))
+    return sum(item.total_uncompressed_size for item in columns if item.path_in_schema == stored)
+
+
+def _find_in(group: _Span, keys: Keys) -> tuple[Positions, Numbers]:
+    """Return the rows of some row groups with one of the keys."""
+    file, first = group.file, group.first
     places = np.arange(group.rows)
     beginnings = np.zeros(group.rows, np.int64)
     rescued: pa.Array | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ticdc_assets.engine.delta_protocol import vector_with
+from ticdc_assets.rows import finding
 from ticdc_assets.rows.finding import SearchedFile, find, keys_of, rows_at
 from ticdc_assets.rows.mirror_rows import PARTIAL
 from ticdc_assets.rows.row_operations import RESCUED_TYPE
@@ -75,6 +77,7 @@ def key_of(row: dict[str, Any], columns: Sequence[str]) -> tuple[Any, ...]:
     group=st.integers(1, 9),
     only_current=st.booleans(),
     bounded=st.booleans(),
+    span=st.sampled_from([1, 7, 100]),
 )
 def test_rows_are_found_as_by_comparing_each_with_each(
     there: list[dict[str, Any]],
@@ -84,6 +87,7 @@ def test_rows_are_found_as_by_comparing_each_with_each(
     group: int,
     only_current: bool,
     bounded: bool,
+    span: int,
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "rows.parquet"
@@ -105,7 +109,8 @@ def test_rows_are_found_as_by_comparing_each_with_each(
         current="ended" if only_current else None,
         rescued="rescued",
     )
-    got = find(file, found)
+    with patch.object(finding, "_SPAN_ROWS", span):
+        got = find(file, found)
     numbers = {key: number for number, key in enumerate(keys)}
     expected = [
         (place, numbers[key_of(row, columns)])
