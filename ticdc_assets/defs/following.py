@@ -28,7 +28,8 @@ class Pace:
     """Times between the steps of the loop, in seconds.
 
     Attributes:
-        look: from one look at the source to the next.
+        look: from one look at the source to the next, if what followed on it took less.
+        breath: from the end of a sync to the next look at least.
         ask: from one look for other runs to the next.
         longest_rest: the longest rest after a sync that brought watermarks only; the first is
             `look`, each further one is twice as long.
@@ -37,6 +38,7 @@ class Pace:
     """
 
     look: float = 1.0
+    breath: float = 0.5
     ask: float = 3.0
     longest_rest: float = 10.0
     first_pause: float = 1.0
@@ -156,13 +158,15 @@ class Following:
             TicdcError: a sync failed with an error that waiting does not fix.
         """
         while not self._has_ended():
-            if self._context.now() >= self._due:
+            began = self._context.now()
+            if began >= self._due:
                 self._step()
             yield self.followed
             if self._has_ended():
                 break
             now = self._context.now()
-            self._context.wait(max(0.0, min(self._pace.look, self._end - now)))
+            pause = max(self._pace.look - (now - began), min(self._pace.breath, self._pace.look))
+            self._context.wait(max(0.0, min(pause, self._end - now)))
         self._context.say(self.followed.summary)
 
     def _has_ended(self) -> bool:

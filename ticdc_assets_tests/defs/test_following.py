@@ -72,10 +72,11 @@ def test_it_syncs_once_and_then_only_for_news() -> None:
 
     done = followed(script, 20)
 
-    assert script.syncs == [0, 5]
+    assert script.syncs == [0, 5.5]
     assert (done.changed, done.syncs, done.ending) == (2, 2, Ending.TIME)
     assert script.time == 20
-    assert script.looks == [0, 3, 4, 5, *range(8, 20)]
+    # A second from look to look, and half a second behind a sync that took longer.
+    assert script.looks == [0, 2.5, 3.5, 4.5, 5.5, *range(8, 20)]
     assert script.said == [
         "2 syncs: 2 brought changes, 0 watermarks only, 0 nothing; ended because its time is over"
     ]
@@ -85,7 +86,7 @@ def test_a_sync_that_is_under_way_when_the_time_is_over_is_finished() -> None:
     script = Script(source=lambda now: now, sync_seconds=7)
 
     assert followed(script, 10).changed == 2
-    assert script.time == 15
+    assert script.time == 14.5
 
 
 def test_without_time_it_syncs_once() -> None:
@@ -105,10 +106,10 @@ def test_syncs_of_watermarks_alone_come_further_and_further_apart() -> None:
     followed(script, 90)
 
     gaps = [after - before for before, after in zip(script.syncs, script.syncs[1:], strict=False)]
-    assert gaps[:6] == [2, 3, 5, 9, 11, 11]
+    assert gaps[:6] == [2.5, 3.5, 5.5, 9.5, 11.5, 11.5]
     busy = [gap for at, gap in zip(script.syncs, gaps, strict=False) if 60 <= at < 69]
     assert busy
-    assert set(busy) == {2}
+    assert set(busy) == {1.5}
     assert all(looked in script.syncs for looked in script.looks), "a rest needs no look"
 
 
