@@ -11,6 +11,7 @@ published cut names. Later versions, by a killed run or another writer, are take
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -390,7 +391,7 @@ class MirrorMaker:
         changes = _Changes(mirror, keys, writer)
         version = writer.change(
             changes.found,
-            _all(changes.rows(), _rows_here(folded)),
+            chain(changes.rows(), _rows_here(folded)),
             folded.rows.files,
             self._metadata(mirror, mode),
         )
@@ -420,11 +421,6 @@ def _rows_here(folded: Folded) -> Iterator[pa.Table]:
         yield from folded.pieces()
     elif folded.rows.table is not None:
         yield folded.rows.table
-
-
-def _all(*rows: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    for some in rows:
-        yield from some
 
 
 class _Changes:

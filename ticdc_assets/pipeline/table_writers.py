@@ -12,6 +12,7 @@ from ticdc_assets.pipeline.table_writing import TableWriter
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.storage.paths import AnyPath
 
 
 def mirror_writer(
@@ -35,18 +36,9 @@ def mirror_writer(
         mirror_id: id of the mirror.
         published: the newest version that a cut names, None if none does.
     """
-    layout = MirrorLayout(schema=schema)
-    return TableWriter(
-        spark,
-        paths.mirror(mirror_id),
-        layout.arrow,
-        key=schema.handle_key,
-        rescued=layout.rescued,
-        told=joined_name(*name),
-        retention=changefeed.retention,
-        portable=changefeed.readers.portable.includes(*name),
-        published=published,
-    )
+    layout, table = MirrorLayout(schema=schema), paths.mirror(mirror_id)
+    told = joined_name(*name)
+    return _writer(spark, table, changefeed, layout, name, told, published)
 
 
 def history_writer(
@@ -60,14 +52,27 @@ def history_writer(
     published: int | None = None,
 ) -> TableWriter:
     """Return what writes a history; see `mirror_writer`."""
-    layout = HistoryLayout(schema=schema)
+    layout, table = HistoryLayout(schema=schema), paths.history(mirror_id)
+    told = f"the history of {joined_name(*name)}"
+    return _writer(spark, table, changefeed, layout, name, told, published)
+
+
+def _writer(
+    spark: Session,
+    table: AnyPath,
+    changefeed: Changefeed,
+    layout: MirrorLayout | HistoryLayout,
+    name: tuple[str, str],
+    told: str,
+    published: int | None,
+) -> TableWriter:
     return TableWriter(
         spark,
-        paths.history(mirror_id),
+        table,
         layout.arrow,
-        key=schema.handle_key,
+        key=layout.schema.handle_key,
         rescued=layout.rescued,
-        told=f"the history of {joined_name(*name)}",
+        told=told,
         retention=changefeed.retention,
         portable=changefeed.readers.portable.includes(*name),
         published=published,

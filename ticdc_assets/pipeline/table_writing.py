@@ -20,6 +20,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -72,7 +73,7 @@ from ticdc_assets.pipeline.file_fates import (
 )
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.rows.finding import FoundRows, Keys, SearchedFile, find, rows_at
-from ticdc_assets.rows.rows_of_work import RowPart
+from ticdc_assets.rows.rows_of_work import RowPart, Rows
 from ticdc_assets.storage.creating import create
 from ticdc_assets.storage.paths import LOG, AnyPath
 
@@ -213,11 +214,6 @@ class TableWriter:
         stored = {item["name"]: (stored_name(item), stored_id(item)) for item in self._state.fields}
         return layout_of(self._schema, stored, self._key)
 
-    @property
-    def version(self) -> int:
-        """The version that is gone on from."""
-        return self._state.version
-
     def takes_features(self, rows: int) -> bool:
         """Return whether the table may get features that not every reader has.
 
@@ -270,8 +266,7 @@ class TableWriter:
 
     def rows_at(self, file: LiveRows, found: FoundRows) -> pa.Table:
         """Return rows of a file as the table has them."""
-        names = [file.searched.stored[name] for name in self._schema.names]
-        return rows_at(file.searched, found.positions, self._schema, names)
+        return rows_at(file.searched, found.positions, self._schema, self._stored_names(file))
 
     def find(self, keys: Keys, *, count: int, current: str | None = None) -> FoundKeys:
         """Return where keys are.
@@ -341,7 +336,7 @@ class TableWriter:
             quiet = [file for file, _, fate in fates if fate is Fate.KEPT]
             joined += ((file, None) for file in about_as_large(quiet, least))
         left = {id(file) for file, _ in joined}
-        written = self._write(_all(head, new, self._rows_of(joined)))
+        written = self._write(chain(head, new, self._rows_of(joined)))
         copied = [[(file, own)] for file, own, fate in fates if fate is Fate.COPIED]
         written += self._copied(copied)
         kept = [
@@ -398,17 +393,13 @@ class TableWriter:
         deleted = file.searched.deleted
         if found is not None and len(found.positions):
             deleted = vector_with(deleted, found.positions)
-        footer = read_footer(file.searched.path)
-        return RowPart(
-            path=file.searched.path,
-            groups=tuple(range(footer.num_row_groups)),
-            schema=self._schema,
-            stored=tuple(file.searched.stored[name] for name in self._schema.names),
-            large=tuple(
-                file.searched.stored[item.name] for item in self._schema if _is_large(item.type)
-            ),
-            deleted=deleted,
-        )
+        path, names = file.searched.path, self._stored_names(file)
+        gone = {} if deleted is None else {path: deleted}
+        (part,) = Rows.of_files([path], self._schema, names, gone).parts()
+        return part
+
+    def _stored_names(self, file: LiveRows) -> list[str]:
+        return [file.searched.stored[name] for name in self._schema.names]
 
     def _write(self, rows: Iterable[pa.Table]) -> list[WrittenFile]:
         return write_rows(self.table, self.layout(), rows)
@@ -569,11 +560,6 @@ def _first(rows: Iterator[pa.Table]) -> Iterator[pa.Table]:
             return
 
 
-def _all(*rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    for some in rows:
-        yield from some
-
-
 def _may_have(file: LiveRows, keys: Keys) -> bool:
     """Return whether a file may have a row with one of the keys, by its statistics."""
     if not len(keys):
@@ -594,7 +580,3 @@ def _is_same(newest: LogState, wanted: LogState) -> bool:
 def _new_files(newest: LogState, wanted: LogState) -> int:
     there = {file_id(item) for item in newest.files}
     return sum(file_id(item) not in there for item in wanted.files)
-
-
-def _is_large(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_binary(kind)

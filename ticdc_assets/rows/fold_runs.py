@@ -324,11 +324,8 @@ def _output_rows(folded: pa.Table, mirror: MirrorFold) -> pa.Table:
     if not mirror.output.with_keys:
         return put_rows(folded, layout)
     # How many copies of a row there are is known when those that are there have been counted.
-    return _put_rows_alone(folded, layout) if mirror.keyed else layout.arrow.empty_table()
-
-
-def _put_rows_alone(folded: pa.Table, layout: MirrorLayout) -> pa.Table:
-    """Return the rows that are put whatever was there."""
+    if not mirror.keyed:
+        return layout.arrow.empty_table()
     return put_rows(folded.filter(~ds.field("keeps_row")), layout)
 
 
