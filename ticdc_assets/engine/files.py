@@ -20,7 +20,7 @@ tasks; it recognises them by their names (`WRITTEN_NAME`).
 import json
 import re
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -125,6 +125,27 @@ def _has_bounds(kind: pa.DataType) -> bool:
     """Return whether the bounds of a type are told exactly by what writes them here."""
     is_moment = pa.types.is_timestamp(kind) and kind.tz is not None
     return pa.types.is_integer(kind) or pa.types.is_string(kind) or is_moment
+
+
+def gathered(tables: Iterable[pa.Table], *, rows: int, size: int) -> Iterator[pa.Table]:
+    """Yield rows in tables that each end with the one that reached a bound.
+
+    Args:
+        tables: the rows.
+        rows: how many rows are enough.
+        size: how many bytes of them are.
+    """
+    held: list[pa.Table] = []
+    count = held_bytes = 0
+    for table in tables:
+        held.append(table)
+        count += table.num_rows
+        held_bytes += table.nbytes
+        if count >= rows or held_bytes >= size:
+            yield pa.concat_tables(held)
+            held, count, held_bytes = [], 0, 0
+    if held:
+        yield pa.concat_tables(held)
 
 
 class FileWriter:

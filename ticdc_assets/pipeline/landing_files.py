@@ -20,7 +20,7 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.engine.appending import BOUNDED
 from ticdc_assets.engine.executing import Executor
-from ticdc_assets.engine.files import FileWriter, WrittenFile
+from ticdc_assets.engine.files import FileWriter, WrittenFile, gathered
 from ticdc_assets.kafka.administration import OffsetRange
 from ticdc_assets.kafka.records import FetchedRecords, fetch
 from ticdc_assets.storage.paths import AnyPath
@@ -217,7 +217,7 @@ def write_records(records: Sequence[CaptureRecord], batch: LandingBatch) -> list
 def _written(tables: Iterable[pa.Table], batch: LandingBatch) -> list[WrittenFile]:
     """Write records into a file, in row groups of bounded size; no file for no record."""
     writer: FileWriter | None = None
-    for group in _groups(tables):
+    for group in gathered(tables, rows=_ROWS_PER_GROUP, size=_GROUP_BYTES):
         if writer is None:
             day = {"landed_day": batch.landed_at.date().isoformat()}
             writer = FileWriter(
@@ -236,18 +236,3 @@ def _written(tables: Iterable[pa.Table], batch: LandingBatch) -> list[WrittenFil
             )
         )
     return [] if writer is None else [writer.close()]
-
-
-def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield records in tables of bounded size."""
-    held: list[pa.Table] = []
-    rows = size = 0
-    for table in tables:
-        held.append(table)
-        rows += table.num_rows
-        size += table.nbytes
-        if rows >= _ROWS_PER_GROUP or size >= _GROUP_BYTES:
-            yield pa.concat_tables(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.concat_tables(held)

@@ -59,7 +59,14 @@ from ticdc_assets.engine.delta_protocol import (
     write_vectors,
 )
 from ticdc_assets.engine.executing import executor
-from ticdc_assets.engine.files import FileLayout, FileWriter, WrittenFile, layout_of, read_footer
+from ticdc_assets.engine.files import (
+    FileLayout,
+    FileWriter,
+    WrittenFile,
+    gathered,
+    layout_of,
+    read_footer,
+)
 from ticdc_assets.engine.renewing import renew_if_lost
 from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.engine.session import Session
@@ -534,19 +541,12 @@ def write_rows(table: AnyPath, layout: FileLayout, rows: Iterable[pa.Table]) -> 
 
 def _row_groups(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield rows in tables of about one row group each."""
-    held: list[pa.Table] = []
-    count = size = 0
-    for item in rows:
-        for start in range(0, item.num_rows, GROUP_ROWS):
-            part = item.slice(start, GROUP_ROWS)
-            held.append(part)
-            count += part.num_rows
-            size += part.nbytes
-            if count >= GROUP_ROWS or size >= GROUP_BYTES:
-                yield pa.concat_tables(held)
-                held, count, size = [], 0, 0
-    if held:
-        yield pa.concat_tables(held)
+    parts = (
+        item.slice(start, GROUP_ROWS)
+        for item in rows
+        for start in range(0, item.num_rows, GROUP_ROWS)
+    )
+    return gathered(parts, rows=GROUP_ROWS, size=GROUP_BYTES)
 
 
 def _first(rows: Iterator[pa.Table]) -> Iterator[pa.Table]:
