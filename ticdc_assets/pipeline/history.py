@@ -26,7 +26,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import Scratch
 from ticdc_assets.engine.session import Session, functions
 from ticdc_assets.pipeline.change_folding import ChangeFolding
-from ticdc_assets.pipeline.cuts import LAYOUT, MirrorCut
+from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.versions import (
     history_as_stored,
     history_in_spark,
@@ -60,12 +60,10 @@ class HistoryBase:
         cut: the mirror in the cut that names it; if it names none, the mirror's own rows are the
             versions to go on from.
         tso: TSO of that cut.
-        layout: layout of the columns of ours in that cut.
     """
 
     cut: MirrorCut
     tso: int
-    layout: int = LAYOUT
 
     @property
     def version(self) -> int:
