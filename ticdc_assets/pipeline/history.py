@@ -44,6 +44,7 @@ from ticdc_assets.rows.rows_of_work import (
     RowPart,
     Rows,
     buckets_for,
+    copied_by_spark,
     in_buckets,
     kept,
     kept_rows,
@@ -216,7 +217,7 @@ class HistoryFolding:
         frame = frame.withColumns(
             {"is_head": F.lit(False), "partial_ts": F.lit(None).cast("string")}
         )
-        return self._changes.copied(frame, target)
+        return copied_by_spark(frame, target, self._changes.scratch.folder())
 
     def _mirror_rows(self, cut: MirrorCut) -> Frame:
         """Return the rows of a mirror as versions; how each came is not known any more."""

@@ -354,7 +354,6 @@ class _Run:
 
     def _misfits(self, plan: Plan) -> Misfits:
         return Misfits(
-            self._spark,
             self._paths,
             self._changefeed,
             self._changes,

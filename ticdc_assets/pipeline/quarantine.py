@@ -22,7 +22,6 @@ from ticdc_assets.engine.commits import NamedCommit
 from ticdc_assets.engine.control import latest_version, open_table, read_rows, read_table
 from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.faults import is_mirrored_fault
 from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, PLACE_SCHEMA
 
@@ -71,7 +70,6 @@ class QuarantineCounts:
 
 
 def append_fault_files(
-    spark: Session,
     paths: LakePaths,
     files: Sequence[WrittenFile],
     *,
@@ -87,11 +85,10 @@ def append_fault_files(
         latest = latest_version(paths.quarantine)
         # Greater than all that were given.
         version = 1 if latest is None else latest + 2
-    append_files(spark, paths.quarantine, files, FAULT_SCHEMA, app_id=app_id, version=version)
+    append_files(paths.quarantine, files, FAULT_SCHEMA, app_id=app_id, version=version)
 
 
 def append_faults(
-    spark: Session,
     paths: LakePaths,
     faults: Iterable[pa.Table],
     *,
@@ -104,7 +101,7 @@ def append_faults(
             writer = writer or FileWriter(paths.quarantine, FAULT_SCHEMA)
             writer.write(rows)
     if writer is not None:
-        append_fault_files(spark, paths, [writer.close()], app_id=app_id)
+        append_fault_files(paths, [writer.close()], app_id=app_id)
 
 
 def apply_faults(rows: pa.Table, database: str, table: str, batch: int) -> pa.Table:

@@ -49,7 +49,6 @@ from ticdc_assets.engine.commits import (
 )
 from ticdc_assets.engine.control import (
     commit_metadata,
-    is_portable,
     open_table,
     reading,
 )
@@ -266,8 +265,6 @@ def _optimize_days(spark: SparkSession, table: AnyPath) -> None:
 
 def _has_small_files(table: DeltaLog, *, before_day: str) -> bool:
     """Return whether a day that is over has files that a compaction would join."""
-    if not is_portable(table):
-        return True  # a foreign writer's features: Delta itself knows
     small = Counter(
         str(action["partition.landed_day"])
         for action in pa.table(table.get_add_actions(flatten=True)).to_pylist()
