@@ -16,7 +16,6 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeAlias
@@ -40,7 +39,6 @@ from ticdc_assets.config.spark import (
     is_local,
 )
 from ticdc_assets.engine.class_archive import archive_options
-from ticdc_assets.engine.jvm_stderr import without_warning
 from ticdc_assets.engine.lake_jars import lake_jars
 from ticdc_assets.engine.shipping import ship
 from ticdc_assets.errors import PrerequisiteError
@@ -69,7 +67,7 @@ _REPEATING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """They print each error of a query as JSON with Java's whole stack; the error is raised anyway."""
 
 _STARTING = RLock()
-"""A process has one JVM and one standard error, so only one thread starts Spark at a time."""
+"""A process has one JVM, so only one thread starts Spark at a time."""
 
 LOG4J = Path(__file__).parent / "log4j2.properties"
 
@@ -269,8 +267,7 @@ def get_spark(
         with _STARTING:
             if _running() is None:
                 tell("starting Spark" if local else f"starting Spark at {conf[MASTER]}")
-            with nullcontext() if SparkContext._gateway is not None else without_warning():
-                spark = _reaching(_started(conf, settings.secrets), lake_path())
+            spark = _reaching(_started(conf, settings.secrets), lake_path())
     except PySparkRuntimeError as error:
         raise PrerequisiteError(
             f"Spark's JVM did not start ({first_sentence(error)}); look at what Java printed, "
