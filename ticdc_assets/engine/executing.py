@@ -3,7 +3,8 @@
 In: a *step*, which is a function from parts of the work to results, and the parts. Out: the results
 of all parts, in the order of the parts. The size of the work decides where a step runs, never which
 step runs. For small work, nearly all of the time is Spark's fixed cost (a plan, a job, workers), so
-up to `INLINE_ROWS` rows and `INLINE_BYTES` bytes run in this process.
+up to `INLINE_ROWS` rows run in this process. If these have more than `INLINE_BYTES` bytes, their
+values are large: buckets are files then, and a step holds one of them at a time.
 
 If rows of many parts belong together (the changes of a key), the step returns rows with the number
 of their *bucket*, and a second function makes results from each bucket's rows (`reduce`).
@@ -17,7 +18,9 @@ part. Its files have no effect until a commit names them (`files`).
 """
 
 import itertools
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Protocol, TypeAlias, TypeVar
@@ -47,7 +50,7 @@ INLINE_ROWS = 20_000
 """Rows up to which a step runs in this process."""
 
 INLINE_BYTES = 32 << 20
-"""Bytes, before compression, up to which it does."""
+"""Bytes, before compression, up to which it holds all of them."""
 
 _BLOB_BYTES = 1 << 18
 """Size of what is handed to a bucket at a time, about. A worker of Spark holds up to 1,000 such."""
@@ -59,6 +62,11 @@ class Executor(Protocol):
     @property
     def workers(self) -> int:
         """Parts that are worked on at a time."""
+        ...
+
+    @property
+    def holds(self) -> bool:
+        """Whether all rows may be held in this process; if not, results are files."""
         ...
 
     def run(self, step: Step[P, R], parts: Sequence[P], *, tasks: int) -> list[R]:
@@ -102,6 +110,7 @@ class Inline:
     """Runs steps in this process."""
 
     workers = 1
+    holds = True
 
     def run(self, step: Step[P, R], parts: Sequence[P], *, tasks: int) -> list[R]:
         """Return the results of a step; see `Executor`."""
@@ -123,6 +132,41 @@ class Inline:
         return [result for bucket, own in rows.items() for result in function(bucket, iter(own))]
 
 
+class InFiles(Inline):
+    """Runs steps in this process, with the rows of buckets in files: for few rows that are large.
+
+    The files are in a temporary folder of this machine, which is removed with the last result.
+    """
+
+    holds = False
+
+    def reduce(
+        self,
+        step: Sorting[P],
+        parts: Sequence[P],
+        function: Reducing[R],
+        *,
+        tasks: int,
+        buckets: int,
+    ) -> list[R]:
+        """Return what a function makes of each bucket; see `Executor`."""
+        with tempfile.TemporaryDirectory(prefix="ticdc-assets-") as folder, ExitStack() as opened:
+            writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
+            for bucket, batch in step(parts):
+                if bucket not in writers:
+                    sink = opened.enter_context(pa.OSFile(f"{folder}/{bucket}", "wb"))
+                    writers[bucket] = pa.ipc.new_stream(sink, batch.schema)
+                writers[bucket].write_batch(batch)
+            for writer in writers.values():
+                writer.close()
+            opened.close()
+            return [
+                result
+                for bucket in writers
+                for result in function(bucket, _rows(pa.memory_map(f"{folder}/{bucket}")))
+            ]
+
+
 class OnSpark:
     """Runs steps in Spark's Python workers.
 
@@ -130,6 +174,8 @@ class OnSpark:
         spark: the session.
         folder: a folder that steps write to, which all workers have to share.
     """
+
+    holds = False
 
     def __init__(self, spark: SparkSession, folder: AnyPath) -> None:
         require_cluster(spark, folder)
@@ -213,7 +259,7 @@ def _blobs(batch: pa.RecordBatch) -> Iterator[bytes]:
         yield sink.getvalue().to_pybytes()
 
 
-def _rows(blob: bytes) -> Iterator[pa.RecordBatch]:
+def _rows(blob: bytes | pa.NativeFile) -> Iterator[pa.RecordBatch]:
     with pa.ipc.open_stream(blob) as reader:
         yield from reader
 
@@ -227,5 +273,6 @@ def executor(spark: SparkSession, folder: AnyPath, *, rows: int, size: int) -> E
         rows: rows or records of all parts.
         size: their bytes before compression, 0 if nobody knows.
     """
-    small = rows <= INLINE_ROWS and size <= INLINE_BYTES
-    return Inline() if small else OnSpark(spark, folder)
+    if rows > INLINE_ROWS:
+        return OnSpark(spark, folder)
+    return Inline() if size <= INLINE_BYTES else InFiles()

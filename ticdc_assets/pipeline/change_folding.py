@@ -24,7 +24,7 @@ import pyarrow as pa
 from ticdc_assets.changelog.carrying import handover_steps
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.changelog.resolve import casts_after
-from ticdc_assets.engine.executing import Inline, OnSpark, executor
+from ticdc_assets.engine.executing import OnSpark, executor
 from ticdc_assets.engine.files import FileLayout, row_groups
 from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
@@ -140,7 +140,7 @@ class ChangeFolding(ChangeReader):
         rows = changes.count + sum(item.rows.count for item in before)
         size = changes.size + sum(item.rows.size for item in before)
         runs_on = executor(self._spark, self._paths.base, rows=rows, size=size)
-        output = Output() if isinstance(runs_on, Inline) else self._output(table)
+        output = Output() if runs_on.holds else self._output(table)
         (fold,) = run_folds(
             runs_on,
             changes,

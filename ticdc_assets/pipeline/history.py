@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.changelog.history_changes import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.executing import Inline, executor
+from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import FileLayout, WrittenFile
 from ticdc_assets.engine.frames import Frame, quoted
 from ticdc_assets.engine.paths import LakePaths
@@ -340,7 +340,7 @@ def run_history(
     runs_on = executor(spark, paths.base, rows=count, size=size)
     layout = HistoryLayout(schema=history.schema)
     folder, files = history.table or (scratch.folder(), None)
-    if isinstance(runs_on, Inline):
+    if runs_on.holds:
         folder = None
     buckets = buckets_for(count, size, runs_on.workers)
     keyed = bool(history.schema.handle_key)

@@ -40,6 +40,9 @@ _BYTES_PER_BUCKET = 64 << 20
 """Bytes of their images, about: a worker holds some times as many, so that it has a bound however
 large the values are."""
 
+_LARGE_ROW = 1 << 20
+"""Mean bytes of a row above which rows are spread over more buckets."""
+
 READ_ROWS = 10_000
 """Rows that a worker converts at a time."""
 
@@ -186,7 +189,9 @@ class RowPart:
 def buckets_for(rows: int, size: int, workers: int) -> int:
     """Return among how many buckets so many rows and bytes are spread, with so many workers."""
     most = min(_ROWS_PER_BUCKET, math.ceil(rows / workers)) or 1
-    return max(1, math.ceil(rows / most), math.ceil(size / _BYTES_PER_BUCKET))
+    # Of rows as large as these, chance puts several into one bucket.
+    some = _BYTES_PER_BUCKET // (4 if size > rows * _LARGE_ROW else 1)
+    return max(1, math.ceil(rows / most), math.ceil(size / some))
 
 
 def in_buckets(operations: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ticdc_assets.engine.executing import Executor, Inline, executor
+from ticdc_assets.engine.executing import Executor, executor
 from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
@@ -261,7 +261,7 @@ def compare(
     """
     runs_on = day.executor(spark, paths)
     buckets = buckets_for(day.rows, 0, runs_on.workers)
-    into = None if isinstance(runs_on, Inline) else folder()
+    into = None if runs_on.holds else folder()
     writing = _Writing(batch=batch, paths=paths, places=into)
     only, chosen = day.only, day.chosen
 

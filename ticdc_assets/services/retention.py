@@ -46,7 +46,7 @@ from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import CommitError
 from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
-from ticdc_assets.engine.executing import Inline, executor
+from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.engine.files import WrittenFile
 from ticdc_assets.engine.paths import LakePaths
@@ -530,7 +530,7 @@ class _CutOff:
 
         parts = parts_of(self._paths.raw_messages, chosen)
         runs_on = executor(self._spark, self._paths.change_log, rows=parts.rows, size=parts.size)
-        into = None if isinstance(runs_on, Inline) else scratch.folder()
+        into = None if runs_on.holds else scratch.folder()
         found = runs_on.run(gone, parts.pieces, tasks=parts.tasks(runs_on.workers))
         return kept_rows(found, _COORDINATES, COORDINATES, into)
 

@@ -22,7 +22,14 @@ from ticdc_assets.engine import executing
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.commits import COMMIT_ID
 from ticdc_assets.engine.control import commit_metadata, open_table, read_table
-from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS, Inline, OnSpark, executor
+from ticdc_assets.engine.executing import (
+    INLINE_BYTES,
+    INLINE_ROWS,
+    InFiles,
+    Inline,
+    OnSpark,
+    executor,
+)
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import LakeDamagedError, SourceUnavailableError
@@ -440,18 +447,18 @@ def test_a_batch_among_others_in_a_file_is_read_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "size", "is_small"),
+    ("rows", "size", "wanted"),
     [
-        *((0, 0, True), (INLINE_ROWS, INLINE_BYTES, True)),
-        *((INLINE_ROWS + 1, 0, False), (1, INLINE_BYTES + 1, False)),
+        *((0, 0, Inline), (INLINE_ROWS, INLINE_BYTES, Inline)),
+        *((INLINE_ROWS + 1, 0, None), (1, INLINE_BYTES + 1, InFiles)),
     ],
 )
 def test_the_size_of_the_work_decides_where_it_runs(
-    rows: int, size: int, is_small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rows: int, size: int, wanted: type | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executing, "OnSpark", lambda *_: None)
     found = executor(LazySession(), tmp_path, rows=rows, size=size)
-    assert isinstance(found, Inline) is is_small
+    assert (None if found is None else type(found)) is wanted
 
 
 @pytest.mark.spark
@@ -465,7 +472,7 @@ def test_results_are_in_the_order_of_the_parts_and_errors_come_as_they_are(
                 raise SourceUnavailableError("no more", "begin anew")
             yield number * number
 
-    for runs_on in (Inline(), OnSpark(spark, tmp_path)):
+    for runs_on in (Inline(), InFiles(), OnSpark(spark, tmp_path)):
         assert runs_on.run(squares, range(9), tasks=tasks) == [n * n for n in range(9)]
         assert runs_on.run(squares, [], tasks=tasks) == []
         with pytest.raises(SourceUnavailableError, match=r"^no more; begin anew$"):

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from ticdc_assets.engine.executing import Inline, OnSpark
+from ticdc_assets.engine.executing import InFiles, Inline, OnSpark
 from ticdc_assets.rows.bag_operations import watermarks_of
 from ticdc_assets.rows.fold_runs import MirrorFold, Output, run_folds
 from ticdc_assets.rows.folding import (
@@ -302,7 +302,11 @@ def test_both_executors_come_to_the_same(
     ):
         for with_keys in (True, False):
             found = []
-            for runs_on, folder in ((Inline(), None), (OnSpark(spark, tmp_path), tmp_path)):
+            for runs_on, folder in (
+                (Inline(), None),
+                (InFiles(), tmp_path),
+                (OnSpark(spark, tmp_path), tmp_path),
+            ):
                 fold = MirrorFold(
                     schema=schema,
                     condition=None,
@@ -322,4 +326,4 @@ def test_both_executors_come_to_the_same(
                 keys = folded.keys and [folded.keys.rows.to_pylist(), folded.keys.flags.to_pylist()]
                 told = sorted(map(repr, zip(*keys, strict=True))) if keys else []
                 found.append((rows, faults, folded.counts, folded.never_sent, folded.newest, told))
-            assert found[0] == found[1]
+            assert found[0] == found[1] == found[2]
