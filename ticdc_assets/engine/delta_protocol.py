@@ -442,6 +442,17 @@ def altered(state: LogState, schema: pa.Schema, origin: Mapping[str, str | None]
 # Commits: "Delta Log Entries", "Commit Provenance Information", "Transaction Identifiers" ---------
 
 
+def file_changes(newest: LogState, wanted: LogState) -> tuple[list[Action], list[Action]]:
+    """Return the files of a version that are not wanted, and those wanted that it has not.
+
+    A file with another deletion vector is another one.
+    """
+    there = {file_id(item): item for item in newest.files}
+    then = {file_id(item): item for item in wanted.files}
+    gone = [there[key] for key in there if key not in then]
+    return gone, [then[key] for key in then if key not in there]
+
+
 def commit_text(
     newest: LogState,
     wanted: LogState,
@@ -455,15 +466,15 @@ def commit_text(
     Args:
         newest: the newest version.
         wanted: what the next version is to have.
-        info: what `commitInfo` is to say beside its time.
+        info: what `commitInfo` is to say beside its time and the number of new files.
         transaction: transaction identifier and its version, if the commit carries one.
         changes_rows: whether the rows are other ones, and not only in other files.
     """
     now = int(time.time() * 1000)
     protocol = wanted.protocol if newest.version < 0 else _joined(newest.protocol, wanted.protocol)
-    there = {file_id(item): item for item in newest.files}
-    then = {file_id(item): item for item in wanted.files}
-    actions: list[Action] = [{"commitInfo": {"timestamp": now, **info}}]
+    gone, new = file_changes(newest, wanted)
+    metrics = {"operationMetrics": {"num_added_files": len(new)}}
+    actions: list[Action] = [{"commitInfo": {"timestamp": now, **metrics, **info}}]
     if newest.version < 0 or protocol != newest.protocol:
         actions.append({"protocol": protocol})
     if wanted.metadata != newest.metadata:
@@ -472,8 +483,8 @@ def commit_text(
         app_id, number = transaction
         actions.append({"txn": {"appId": app_id, "version": number, "lastUpdated": now}})
     change = {"dataChange": changes_rows}
-    actions += ({"remove": _removed(there[key], now) | change} for key in there if key not in then)
-    actions += ({"add": then[key] | change} for key in then if key not in there)
+    actions += ({"remove": _removed(item, now) | change} for item in gone)
+    actions += ({"add": item | change} for item in new)
     return "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
 
 

@@ -47,7 +47,7 @@ from ticdc_assets.engine.delta_protocol import (
     altered,
     commit_text,
     features_of,
-    file_id,
+    file_changes,
     new_state,
     require_written,
     stored_id,
@@ -462,7 +462,6 @@ class TableWriter:
             wanted,
             info={
                 "operation": "WRITE" if changes_rows else "OPTIMIZE",
-                "operationMetrics": {"num_added_files": _new_files(self._newest, wanted)},
                 "engineInfo": "ticdc_assets",
                 METADATA_KEY: own.text,
             },
@@ -573,10 +572,5 @@ def _may_have(file: LiveRows, keys: Keys) -> bool:
 
 def _is_same(newest: LogState, wanted: LogState) -> bool:
     """Return whether a version has what is wanted already."""
-    there, then = ({file_id(item) for item in state.files} for state in (newest, wanted))
-    return newest.version >= 0 and there == then and newest.metadata == wanted.metadata
-
-
-def _new_files(newest: LogState, wanted: LogState) -> int:
-    there = {file_id(item) for item in newest.files}
-    return sum(file_id(item) not in there for item in wanted.files)
+    has_changes = any(file_changes(newest, wanted))
+    return newest.version >= 0 and not has_changes and newest.metadata == wanted.metadata
