@@ -28,9 +28,9 @@ from ticdc_assets.errors import PrerequisiteError
 
 SCALA = "2.13"
 DELTA = "4.4.0"
-SPARK = "4.0"
+SPARK = "4.1"
 BROKER = "3.9.2"
-HADOOP = "3.4.1"
+HADOOP = "3.4.2"
 AWS_SDK = "2.24.6"
 GCS = "hadoop3-2.2.26"
 

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 OLDEST_JAVA = 17
 NEWEST_JAVA = 22
-"""The last Java on which Spark 4.0 starts: in 23 its Hadoop client meets a removed method."""
+"""The last Java that is supported: on 25, Spark's Arrow cannot address its memory."""
 
 OLDEST_PYTHON = (3, 11)
-NEWEST_PYTHON = (3, 12)
+NEWEST_PYTHON = (3, 14)
 
 FIRST_CHANGEFEED = """\
 changefeeds:
@@ -152,7 +152,7 @@ def check_pyspark() -> Check:
     )
 
 
-_EXPECTED: Mapping[str, str] = {"pyspark": "4.0.", "delta-spark": "4.4."}
+_EXPECTED: Mapping[str, str] = {"pyspark": "4.1.", "delta-spark": "4.4."}
 
 
 def check_jars(jar_set: JarSet, *, progress: Progress | None = None) -> Check:

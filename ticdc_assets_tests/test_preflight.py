@@ -105,7 +105,7 @@ def test_program_that_is_no_java(tmp_path: Path, script: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "ok"), [((3, 10), False), ((3, 11), True), ((3, 12), True), ((3, 13), False)]
+    ("version", "ok"), [((3, 10), False), ((3, 11), True), ((3, 14), True), ((3, 15), False)]
 )
 def test_python(version: tuple[int, int], ok: bool) -> None:
     check = check_python(version)
