@@ -17,6 +17,7 @@ import click
 from ticdc_assets.cli.waiting import progress_lines
 from ticdc_assets.config import Changefeed, Settings, lake_path, load_settings
 from ticdc_assets.demo_place import CHANGEFEED, use_demo
+from ticdc_assets.engine.compute import watched
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, StoreUnavailableError, TicdcError
 from ticdc_assets.isolation import RUST_PANIC, Failure, attempted, first_sentence
@@ -33,8 +34,11 @@ def reported_errors(command: _Command) -> _Command:
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            with _damage_told():
-                return command(*args, **kwargs)
+            with _damage_told(), watched() as ran:
+                result = command(*args, **kwargs)
+                if ran.sentence:
+                    note(f"ran: {ran.sentence}")
+                return result
         except TicdcError as error:
             raise click.ClickException(str(error)) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort):

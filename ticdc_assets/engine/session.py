@@ -40,6 +40,7 @@ from ticdc_assets.config.spark import (
     is_local,
 )
 from ticdc_assets.engine.class_archive import archive_options
+from ticdc_assets.engine.driver import has_jvm, is_stopped, running, set_hadoop
 from ticdc_assets.engine.jvm_stderr import without_warning
 from ticdc_assets.engine.lake_jars import lake_jars
 from ticdc_assets.engine.shipping import ship
@@ -47,7 +48,7 @@ from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.isolation import first_sentence
 from ticdc_assets.preflight import check_java
 from ticdc_assets.progress import tell
-from ticdc_assets.storage.paths import AnyPath, RemotePath
+from ticdc_assets.storage.paths import RemotePath
 
 Session: TypeAlias = SparkSession
 """The session of those that pass it on: the functions of the engine ask it."""
@@ -196,8 +197,8 @@ class LazySession(SparkSession):
 
         def session() -> SparkSession:
             with _STARTING:
-                if not started or _is_stopped(started[0]):
-                    started[:] = [_running() or get_spark(extra)]
+                if not started or is_stopped(started[0]):
+                    started[:] = [running() or get_spark(extra)]
                 return started[0]
 
         object.__setattr__(self, "_started", session)
@@ -208,28 +209,12 @@ class LazySession(SparkSession):
         return getattr(object.__getattribute__(self, "_started")(), name)
 
 
-def _is_stopped(session: SparkSession) -> bool:
-    return session.sparkContext._jsc is None  # nothing public tells
-
-
-def _running() -> SparkSession | None:
-    """Return the session that this process runs already, None if it runs none.
-
-    It is the process's own, not the thread's: which session a thread has used last says nothing of
-    which one another thread is to have.
-    """
-    if SparkContext._active_spark_context is None:
-        return None
-    # Without settings it changes none of those that the session has.
-    return SparkSession.builder.getOrCreate()
-
-
 def functions(spark: SparkSession):  # only inference can say which module's type it is
     """Return `pyspark.sql.functions`, whose expressions need Spark, once the session has started.
 
     Ask for it where the first expression is built, behind what may do without Spark.
     """
-    _ = spark.sparkContext
+    _ = spark.conf
     return _functions
 
 
@@ -267,23 +252,26 @@ def get_spark(
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         with _STARTING:
-            if _running() is None:
+            if running() is None:
                 tell("starting Spark" if local else f"starting Spark at {conf[MASTER]}")
-            with nullcontext() if SparkContext._gateway is not None else without_warning():
-                spark = _reaching(_started(conf, settings.secrets), lake_path())
+            with nullcontext() if has_jvm() else without_warning():
+                spark = _started(conf, settings.secrets)
+            lake = lake_path()
+            if isinstance(lake, RemotePath):
+                set_hadoop(spark, lake.store.hadoop_secrets())
     except PySparkRuntimeError as error:
         raise PrerequisiteError(
             f"Spark's JVM did not start ({first_sentence(error)}); look at what Java printed, "
             f"at {MEMORY} (TICDC_SPARK_DRIVER_MEMORY) and at the free memory"
         ) from None
     if not local and conf.get(PACKAGE) != INSTALLED:
-        ship(spark.sparkContext)
+        ship(spark)
     return spark
 
 
 def _started(conf: Mapping[str, str], secrets: frozenset[str]) -> SparkSession:
     """Return the session with a configuration; what is secret reaches no command line."""
-    if secrets and SparkContext._gateway is None:
+    if secrets and not has_jvm():
         # pyspark starts its JVM with all of a configuration as words of the command, which every
         # user of the machine can read.
         public = SparkConf(loadDefaults=False)
@@ -293,15 +281,6 @@ def _started(conf: Mapping[str, str], secrets: frozenset[str]) -> SparkSession:
     for name, value in conf.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
-
-
-def _reaching(spark: SparkSession, lake: AnyPath) -> SparkSession:
-    """Return a session, told what no command line may show of how the lake is reached."""
-    if isinstance(lake, RemotePath):
-        java: Any = spark.sparkContext._jsc
-        for name, value in lake.store.hadoop_secrets().items():
-            java.hadoopConfiguration().set(name, value)
-    return spark
 
 
 def session_with(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:

@@ -399,7 +399,7 @@ def decode_into_files(
         yield replace(written, records=counts["records"], left_out=counts["left_out"])
 
     with parts_of(spark, landed.table, landed.chosen) as parts:
-        runs_on = executor(spark, into.change_log, rows=parts.rows, size=parts.size)
+        runs_on = executor(spark, into.change_log, "decoding", rows=parts.rows, size=parts.size)
         tasks = parts.tasks(runs_on.workers)
         return joined_files(runs_on.run(decoded, parts.pieces, tasks=tasks))
 
@@ -547,7 +547,7 @@ def totals_in_files(
                 yield groups if watermarks else [group | {"watermarks": []} for group in groups]
 
     with parts_of(spark, log, chosen, version=version) as parts:
-        runs_on = executor(spark, log, rows=parts.rows, size=0)
+        runs_on = executor(spark, log, "counting changes", rows=parts.rows, size=0)
         found = runs_on.run(counted, parts.pieces, tasks=runs_on.workers)
     return joined_totals(group for groups in found for group in groups)
 

@@ -101,7 +101,7 @@ def land_seed(
     first = seeds[0]
     size = sum(file.size * (_EXPANSION if file.compression else 1) for own in files for file in own)
     require_before_landing(spark, paths.snapshot_rows)
-    runs_on = executor(spark, paths.snapshot_rows, rows=0, size=size)
+    runs_on = executor(spark, paths.snapshot_rows, "landing an export", rows=0, size=size)
     parts = _parts(runs_on, seeds, files)
     found = _Landed()
     done = 0

@@ -286,7 +286,12 @@ class TableWriter:
         files = self.live(current)
         own = [file for file in files if _may_have(file, keys)]
         runs_on = executor(
-            self._spark, self.table, rows=sum(file.rows for file in own) // _SEARCHED, size=0
+            self._spark,
+            self.table,
+            f"finding rows of {self._told}",
+            rows=sum(file.rows for file in own),
+            size=0,
+            lightness=_SEARCHED,
         )
 
         def step(parts: Iterable[SearchedFile]) -> Iterator[FoundRows]:
@@ -420,7 +425,14 @@ class TableWriter:
         table, layout = self.table, self.layout()
         parts = [[self._part(file, found) for file, found in group] for group in groups]
         rows = sum(file.left for group in groups for file, _ in group)
-        runs_on = executor(self._spark, table, rows=rows // _COPIED, size=0)
+        runs_on = executor(
+            self._spark,
+            table,
+            f"copying rows of {self._told}",
+            rows=rows,
+            size=0,
+            lightness=_COPIED,
+        )
 
         def step(some: Iterable[list[RowPart]]) -> Iterator[list[WrittenFile]]:
             for group in some:

@@ -530,7 +530,11 @@ class _CutOff:
 
         with parts_of(self._spark, self._paths.raw_messages, chosen) as parts:
             runs_on = executor(
-                self._spark, self._paths.change_log, rows=parts.rows, size=parts.size
+                self._spark,
+                self._paths.change_log,
+                "finding records of the base",
+                rows=parts.rows,
+                size=parts.size,
             )
             into = None if isinstance(runs_on, Inline) else scratch.folder()
             found = runs_on.run(gone, parts.pieces, tasks=parts.tasks(runs_on.workers))

@@ -463,7 +463,7 @@ def test_the_size_of_the_work_decides_where_it_runs(
     rows: int, size: int, is_small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executing, "OnSpark", lambda *_: None)
-    found = executor(LazySession(), tmp_path, rows=rows, size=size)
+    found = executor(LazySession(), tmp_path, "trying", rows=rows, size=size)
     assert isinstance(found, Inline) is is_small
 
 
