@@ -25,7 +25,6 @@ import yaml
 from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import Changefeed, Settings, Writer, lake_path
 from ticdc_assets.engine.class_archive import find_archive, make_archive
-from ticdc_assets.engine.lake_jars import lake_jars
 from ticdc_assets.engine.paths import LakePaths, changefeeds_in
 from ticdc_assets.errors import (
     ConfigError,
@@ -34,7 +33,7 @@ from ticdc_assets.errors import (
     StoreUnavailableError,
 )
 from ticdc_assets.isolation import first_sentence
-from ticdc_assets.jars import Progress, spark_jars
+from ticdc_assets.jars import Progress, lake_jars, spark_jars
 from ticdc_assets.machine import nearest_existing
 from ticdc_assets.names import joined_name
 from ticdc_assets.observe.alerting import understands

@@ -25,13 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ticdc_assets.errors import PrerequisiteError
+from ticdc_assets.storage.paths import AnyPath, RemotePath
 
 SCALA = "2.13"
 DELTA = "4.4.0"
 SPARK = "4.1"
 BROKER = "3.9.2"
 HADOOP = "3.4.2"
-AWS_SDK = "2.24.6"
+AWS_SDK = "2.29.52"
 GCS = "hadoop3-2.2.26"
 
 RESOLVE_TIMEOUT_SECONDS = 900.0
@@ -117,6 +118,20 @@ def spark_jars(scheme: str | None) -> JarSet:
         coordinates=(*SPARK_JARS.coordinates, *connectors),
         excludes=(*SPARK_JARS.excludes, "org.wildfly.openssl:wildfly-openssl"),
     )
+
+
+def lake_jars(lake: AnyPath, *, progress: "Progress | None" = None) -> tuple[Path, ...]:
+    """Return the jars of a session on a lake, downloaded first if they are not here.
+
+    Args:
+        lake: the lake.
+        progress: called with a line for each jar that is downloaded.
+
+    Raises:
+        PrerequisiteError: there is no java, or the jars cannot be had.
+    """
+    scheme = lake.store.scheme if isinstance(lake, RemotePath) else None
+    return resolve(spark_jars(scheme), progress=progress)
 
 
 BROKER_JARS = JarSet(

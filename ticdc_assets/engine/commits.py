@@ -1,11 +1,10 @@
-"""Commits with ids, so that each can be found again.
+"""Commits with ids, so that those of others are recognised.
 
-In: a table, and the metadata of its next commit. Out: the properties with which delta-rs or Spark
-gives that commit a unique id; and afterwards that commit: its version and its counts.
+In: a table, and the metadata of its next commit. Out: the properties with which delta-rs gives that
+commit a unique id, or the text of the JSON object for a log entry that is written here; and the
+commits that a table's log has.
 
-The newest version is not always the one just made: another program may compact or vacuum the table
-at the same time, and then version and counts may be of its commit. So every commit of this package
-has an id in its JSON object (`COMMIT_ID`) and is looked up by it. A commit without an id is
+Every commit of this package has an id in its JSON object (`COMMIT_ID`). A commit without an id is
 *foreign*. Under a lease (`fencing`), a commit with another lease's number is foreign too: it is of
 a run that was stalled while this one took over. Its actions decide whether a foreign commit
 matters: one that adds and removes no data and changes no schema (OPTIMIZE, VACUUM) leaves the
@@ -97,7 +96,7 @@ class LoggedCommit:
 
 
 class NamedCommit:
-    """A commit that is about to be made, and that nobody looks up.
+    """A commit that is about to be made.
 
     Args:
         table: folder of the table.
@@ -181,71 +180,6 @@ def creating_properties() -> CommitProperties:
     return CommitProperties(
         custom_metadata={METADATA_KEY: json.dumps({COMMIT_ID: uuid.uuid4().hex})}
     )
-
-
-class OwnCommit(NamedCommit):
-    """A commit that is about to be made, and that is looked up behind it.
-
-    Args:
-        table: folder of the table.
-        metadata: what the commit carries beside its id.
-
-    Raises:
-        LeaseLostError: the lease that this process writes under is over.
-    """
-
-    def __init__(self, table: AnyPath, metadata: Mapping[str, Any] | None = None) -> None:
-        super().__init__(table, metadata)
-        self._before = newest_version(table)
-
-    @property
-    def conf(self) -> dict[str, str]:
-        """The settings of a Spark session whose commits are this one.
-
-        Under a lease a second write, MERGE, UPDATE or DELETE of such a session is left out by
-        Delta.
-        """
-        fence = {} if self._fence is None else self._fence.conf
-        return {"spark.databricks.delta.commitInfo.userMetadata": self.text, **fence}
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The options of a Spark writer whose commit is this one."""
-        fence = {} if self._fence is None else self._fence.options
-        return {METADATA_KEY: self.text, **fence}
-
-    def find(self) -> LoggedCommit | None:
-        """Return the newest commit with this id, None if there was nothing to commit.
-
-        Raises:
-            LeaseLostError: the lease went over meanwhile; what was committed is not to be used.
-        """
-        require_lease(self._table)
-        for version in reversed(_versions(self._table)):
-            if version <= self._before:
-                return None
-            commit = read_commit(self._table, version)
-            if commit.commit_id == self._id:
-                return commit
-        return None
-
-    def was_passed(self, there: DeltaTable) -> bool:
-        """Return whether Spark left it out, because the table has a later one under a lease."""
-        return self._fence is not None and self._fence.was_passed(there)
-
-    def made(self) -> LoggedCommit:
-        """Return the commit; there has to be one.
-
-        Raises:
-            LeaseLostError: the lease went over meanwhile; what was committed is not to be used.
-        """
-        found = self.find()
-        if found is None:
-            raise CommitError(
-                f"{self._table}: expected a commit with the id {self._id} after version "
-                f"{self._before}, found none; nothing was published: sync again"
-            )
-        return found
 
 
 def newest_version(table: AnyPath) -> int:

@@ -42,10 +42,10 @@ from ticdc_assets.config.spark import (
 from ticdc_assets.engine.class_archive import archive_options
 from ticdc_assets.engine.driver import has_jvm, is_stopped, running, set_hadoop
 from ticdc_assets.engine.jvm_stderr import without_warning
-from ticdc_assets.engine.lake_jars import lake_jars
 from ticdc_assets.engine.shipping import ship
 from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.isolation import first_sentence
+from ticdc_assets.jars import lake_jars
 from ticdc_assets.preflight import check_java
 from ticdc_assets.progress import tell
 from ticdc_assets.storage.paths import RemotePath
@@ -281,11 +281,3 @@ def _started(conf: Mapping[str, str], secrets: frozenset[str]) -> SparkSession:
     for name, value in conf.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
-
-
-def session_with(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
-    """Return a session of its own with these settings, which end with it."""
-    session = spark.newSession()
-    for name, value in conf.items():
-        session.conf.set(name, value)
-    return session

@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ticdc_assets.engine.appending import BOUNDED
+from ticdc_assets.engine.appending import BOUNDED, DISTINCT
 from ticdc_assets.engine.control import is_portable, open_table
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import (
@@ -94,9 +94,6 @@ _LARGE_RECORD = 64 << 10
 Compression may make 255 times as much of them, and decoding that takes some times its bytes: not in
 each worker at a time.
 """
-
-_DISTINCT = ("before", "after", "offset", "sql", "schema", "pre_schema", "claim_check_location")
-"""Columns whose values hardly ever repeat."""
 
 
 # Parts ------------------------------------------------------------------------------------------
@@ -482,7 +479,7 @@ def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -
                     own.schema,
                     partition=partition,
                     bounded=BOUNDED,
-                    distinct=_DISTINCT,
+                    distinct=DISTINCT,
                 )
             writers[day].write(own)
             del own

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ticdc_assets.engine.appending import TableLayout, append_files
+from ticdc_assets.engine.appending import DISTINCT, TableLayout, append_files
 from ticdc_assets.engine.cluster import require_before_landing
 from ticdc_assets.engine.control import LOG_RETENTION
 from ticdc_assets.engine.executing import Executor, executor
@@ -171,7 +171,7 @@ def _landing(
             for rows in _groups(read_rows(filesystem, root, part.part, dialect)):
                 landed.rows += rows["problem"].null_count
                 writer = writer or FileWriter(
-                    table, SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=("row", "line")
+                    table, SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=DISTINCT
                 )
                 writer.write(_placed(rows, number, landed_at, database, name, tso))
             is_last = part.part.end is None

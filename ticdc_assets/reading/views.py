@@ -33,7 +33,6 @@ from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.engine.session import functions
-from ticdc_assets.engine.spark_commits import SparkCommit
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.pipeline.versions import history_in_sql, mirror_in_sql
@@ -326,8 +325,9 @@ def _views_as_of(moment: AsOf, folder: AnyPath) -> dict[tuple[str, str], Callabl
         names = MirrorLayout(schema=found.schema).names
         shown = [name for name in names if name not in found.hidden]
         rows = found.frame.select(*(quoted(name) for name in shown))
-        own = SparkCommit(rows.sparkSession, path)
-        own.writer(rows).option("delta.columnMapping.mode", "name").save(str(path))
+        # A table of this query alone, by any names of columns.
+        writer = rows.write.format("delta").option("delta.columnMapping.mode", "name")
+        writer.save(str(path))
         return _View(
             database=mirror.database,
             name=mirror.table,

@@ -15,10 +15,11 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from ticdc_assets.config import Retention
 from ticdc_assets.engine.commits import CommitError, read_commit
+from ticdc_assets.engine.committing import ConflictError, undisturbed
 from ticdc_assets.engine.delta_files import data_files, log_state
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.pipeline import file_fates, table_writing
-from ticdc_assets.pipeline.table_writing import ConflictError, TableWriter, undisturbed
+from ticdc_assets.pipeline.table_writing import TableWriter
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.row_operations import RESCUED_TYPE
 from ticdc_assets.rows.rows_of_work import Rows
