@@ -74,7 +74,7 @@ def measure_landed(
         for size in sizes:
             for table, schema, files in tables:
                 for number in range(copies, size // once):
-                    _append_copies(spark, table, schema, files, number)
+                    _append_copies(table, schema, files, number)
             copies = size // once
             measured = measure(feed.sync, repetitions=repetitions, before=more)
             samples["sync"].append((size, measured))
@@ -125,7 +125,7 @@ def _files(table: Path) -> list[WrittenFile]:
 
 
 def _append_copies(
-    spark: SparkSession, table: Path, schema: pa.Schema, files: Sequence[WrittenFile], number: int
+    table: Path, schema: pa.Schema, files: Sequence[WrittenFile], number: int
 ) -> None:
     """Append copies of files in a commit that leaves positions as they are."""
     copies: list[WrittenFile] = []
@@ -144,7 +144,6 @@ def _append_copies(
             )
         )
     append_files(
-        spark,
         table,
         copies,
         schema,

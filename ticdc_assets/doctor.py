@@ -391,8 +391,7 @@ def check_tables(paths: LakePaths) -> list[Check]:
         return [Check(name=name, ok=True, found="nothing landed yet", needed=needed)]
     damages = find_damage(paths)
     if not damages:
-        found = Check(name=name, ok=True, found="all are whole", needed=needed)
-        return [found, *_check_truncation(paths)]
+        return [Check(name=name, ok=True, found="all are whole", needed=needed)]
     return [
         Check(
             name=name,
@@ -464,23 +463,3 @@ def check_rows(paths: LakePaths) -> list[Check]:
         for item in cut.unaccounted
     ]
     return checks or [Check(name=f"rows {feed}", ok=True, found="all are known", needed=needed)]
-
-
-def _check_truncation(paths: LakePaths) -> list[Check]:
-    """Say which tables retention removed rows from without naming the base cut."""
-    from ticdc_assets.engine.delta_files import has_commits
-    from ticdc_assets.pipeline.truncation_points import is_cut_unsaid
-
-    if not has_commits(paths.lease):
-        return []  # it happened under a lease only
-    return [
-        Check(
-            name=f"truncation {paths.changefeed}",
-            ok=False,
-            found=f"{table.name}: an earlier version removed rows and did not say below which cut",
-            needed="a base cut whose rows stand for those that are gone",
-            fix="let retention remove rows once more, before a table is folded again",
-        )
-        for table in (paths.change_log, paths.raw_messages)
-        if is_cut_unsaid(table)
-    ]

@@ -153,6 +153,16 @@ class LakeDamagedError(TicdcError):
         return f"{self.table} is damaged: {self.finding} (in {self.path}); {self.repair}"
 
 
+class LakeLayoutError(LakeDamagedError):
+    """A changefeed's tables have the layout of a version before the first release.
+
+    Its arguments are those of `LakeDamagedError`; it is raised and reported in the same places.
+    """
+
+    def __str__(self) -> str:
+        return f"{self.table} have another layout: {self.finding}; {self.repair}"
+
+
 class UnfinishedError(TicdcError):
     """Work was done on all its pieces but some.
 

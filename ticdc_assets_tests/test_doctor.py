@@ -3,12 +3,9 @@
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import Transaction
 
 from ticdc_assets import doctor
 from ticdc_assets.capture import CaptureRecord
@@ -18,7 +15,6 @@ from ticdc_assets.config import (
     KafkaSource,
     OptionValue,
     Settings,
-    Writer,
 )
 from ticdc_assets.doctor import (
     check_disk,
@@ -27,10 +23,6 @@ from ticdc_assets.doctor import (
     check_unnamed,
     run_checks,
 )
-from ticdc_assets.engine.commits import NamedCommit
-from ticdc_assets.engine.control import open_table, write_table
-from ticdc_assets.engine.lock import writer_lock
-from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.kafka.records import produce
 from ticdc_assets.ports import HOST, free_port
 from ticdc_assets.preflight import Check
@@ -327,22 +319,3 @@ def test_a_secret_is_in_no_sentence(tmp_path: Path) -> None:
     )
     check = only_wrong(check_source(changefeed(source), timeout_seconds=0.6))
     assert secret.value not in check.sentence()
-
-
-def test_rows_that_retention_removed_without_a_base_cut_are_told(tmp_path: Path) -> None:
-    paths = LakePaths(root=tmp_path, changefeed="feed")
-    rows = pa.table({"batch": pa.array([1, 2], pa.int64())})
-
-    def told() -> list[str]:
-        return [check.found for check in doctor.check_tables(paths) if not check.ok]
-
-    with writer_lock(paths, Writer(lease=timedelta(minutes=1))):
-        write_table(paths.raw_messages, rows, overwrite=False, metadata={"batch": 2})
-        assert told() == []
-        for batch, transactions in ((1, []), (2, [Transaction("retention", 7)])):
-            table = open_table(paths.raw_messages)
-            assert table is not None
-            with NamedCommit(paths.raw_messages, {"batch": 2}).on(table, *transactions) as commit:
-                table.delete(f"batch = {batch}", commit_properties=commit)
-            said = ["raw_messages: an earlier version removed rows and did not say below which cut"]
-            assert told() == ([] if transactions else said)

@@ -119,7 +119,6 @@ class LineagePlans:
             "removals": [[item.ts, item.rows.described()] for item in lineage.removals],
             "handover": handover and _described(handover),
         }
-        # Where there is none, the digest is that of programs that knew of none.
         if lineage.exported is not None:
             described["exported"] = lineage.exported.described()
         if lenient := _lenient_columns(steps):

@@ -200,8 +200,6 @@ def applied_lines(name: str, report: Any) -> Iterable[str]:
             yield f"{name}: check {check.check_name}: {check.severity.value}: {check.description}"
     for text in applying.repaired:
         yield f"{name}: made again: {text}"
-    if applying.renamed:
-        yield f"{name}: renamed _ticdc_extra to _rescued_data in: {', '.join(applying.renamed)}"
     if applying.cut is not None:
         yield from _cut_lines(name, applying.cut)
 

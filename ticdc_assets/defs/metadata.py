@@ -260,8 +260,6 @@ def applying_metadata(applying: Applying, batch: int, now: datetime, *, limit: i
         LOOKED_AT_BATCH: dg.MetadataValue.int(batch),
         **tso_metadata("watermark", applying.watermark.watermark_ts),
     }
-    if applying.renamed:
-        metadata["rescued_data_renamed_in"] = dg.MetadataValue.text(", ".join(applying.renamed))
     if applying.watermark.slowest is not None:
         topic, partition = applying.watermark.slowest
         metadata["slowest_partition"] = dg.MetadataValue.text(f"{topic}/{partition}")

@@ -7,9 +7,6 @@ Why appending again is safe: a commit whose identifier the table has seen is not
 writers of a changefeed hold its lock, so no other commit comes in between; under a lease, Delta
 refuses late commits of a run that was stalled. The files, the identifier and the metadata are one
 commit.
-
-delta-rs cannot write tables that another program gave deletion vectors, column mapping or other
-newer Delta features: there Spark reads the files and commits their rows.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -23,17 +20,11 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, PostCommitHookProperties, Transaction
-from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from ticdc_assets.engine.commits import NamedCommit
-from ticdc_assets.engine.committing import commit_written, require_there
-from ticdc_assets.engine.control import LOG_RETENTION, is_portable, open_table
+from ticdc_assets.engine.committing import commit_written
+from ticdc_assets.engine.control import LOG_RETENTION, open_table
 from ticdc_assets.engine.files import WrittenFile
-from ticdc_assets.engine.frames import quoted
-from ticdc_assets.engine.session import functions
-from ticdc_assets.engine.spark_commits import SparkCommit
 from ticdc_assets.storage.paths import AnyPath
 
 _CHECKPOINT_INTERVAL = 10  # Spark's, for tables that state none
@@ -87,7 +78,6 @@ BY_LANDING_DAY = TableLayout(
 
 
 def append_files(
-    spark: SparkSession,
     path: AnyPath,
     files: Sequence[WrittenFile],
     schema: pa.Schema,
@@ -101,7 +91,6 @@ def append_files(
     """Append files in one commit, unless the table has seen `version` of `app_id`.
 
     Args:
-        spark: the session, which is asked for nothing if the table is portable.
         path: the table; it is created if it is not there.
         files: what to append, maybe nothing.
         schema: the table's columns.
@@ -120,10 +109,6 @@ def append_files(
     table = open_table(path)
     if table is not None and _has_seen(table, app_id, version):
         return False
-    if table is not None and not is_portable(table):
-        require_there(path, files)
-        _append_by_spark(spark, path, files, schema, app_id, version, metadata, replaces)
-        return True
     commit_written(
         path,
         files,
@@ -138,37 +123,6 @@ def append_files(
     )
     _add_checkpoint(path)
     return True
-
-
-def _append_by_spark(
-    spark: SparkSession,
-    path: AnyPath,
-    files: Sequence[WrittenFile],
-    schema: pa.Schema,
-    app_id: str,
-    version: int,
-    metadata: Mapping[str, Any] | None,
-    replaces: Mapping[str, str] | None,
-) -> None:
-    """Commit the rows of files to a table that only Spark writes; the files are removed then."""
-    F = functions(spark)
-    columns = from_arrow_schema(schema)
-    rows = spark.createDataFrame([], columns)
-    for file in files:
-        stored = [field for field in columns.fields if field.name not in file.partition]
-        own = spark.read.schema(StructType(stored)).parquet(str(path / file.path))
-        for name, value in file.partition.items():
-            own = own.withColumn(name, F.lit(value).cast(columns[name].dataType))
-        rows = rows.unionByName(own)
-    commit = SparkCommit(spark, path, metadata)
-    writer = commit.writer(rows).mode("append")
-    if replaces:
-        where = " and ".join(f"{quoted(name)} = '{value}'" for name, value in replaces.items())
-        writer = writer.mode("overwrite").option("replaceWhere", where)
-    writer.option("txnAppId", app_id).option("txnVersion", version).save(str(path))
-    commit.find()
-    for file in files:
-        (path / file.path).unlink()
 
 
 def _has_seen(table: DeltaTable, app_id: str, version: int) -> bool:

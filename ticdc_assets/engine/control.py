@@ -37,6 +37,7 @@ from ticdc_assets.engine.delta_files import broken, has_commits, is_ahead, lost_
 from ticdc_assets.engine.delta_protocol import DeletionVectorError
 from ticdc_assets.engine.fencing import LEASE
 from ticdc_assets.engine.files import open_parquet
+from ticdc_assets.engine.paths import HISTORIES, MIRRORS
 from ticdc_assets.engine.repairs import damaged, require_answer, words_of
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, delta_options, subtree
 
@@ -50,7 +51,8 @@ def open_table(path: AnyPath, version: int | None = None) -> DeltaTable | None:
     """Return the Delta table at `path`, or None if there is none.
 
     Raises:
-        LakeDamagedError: it is broken, or lacks the version that is asked for.
+        LakeDamagedError: it is broken, or lacks the version that is asked for; or it is no mirror
+            and no history, and another program gave it features of Delta (`is_portable`).
     """
     with reading(path, version):
         try:
@@ -77,6 +79,13 @@ def _looked_through(path: AnyPath, version: int | None = None) -> DeltaTable:
     """Open a table whose commits since the last checkpoint are all there."""
     table = opened(path, version)
     finding = passed_over(path, table.version())
+    if finding is None and path.parent.name not in (MIRRORS, HISTORIES) and not is_portable(table):
+        protocol = table.protocol()
+        named = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+        foreign = ", ".join(sorted(named - _PORTABLE_FEATURES)) or (
+            f"protocol {protocol.min_reader_version}, {protocol.min_writer_version}"
+        )
+        finding = f"another program gave it features of Delta that only mirrors have ({foreign})"
     if finding is not None:
         raise damaged(path, finding)
     return table
@@ -303,8 +312,6 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
     by what delta-rs tells no row of it meets a condition on that column.
     """
     files = subtree(path)
-    if not is_portable(table):
-        table.to_pyarrow_dataset(filesystem=files)  # it says what it cannot read
     actions = pa.table(table.get_add_actions(flatten=True))
     form = ds.ParquetFileFormat(
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)

@@ -31,7 +31,7 @@ from deltalake.exceptions import CommitFailedError
 from ticdc_assets.config import Writer
 from ticdc_assets.engine.commits import NamedCommit
 from ticdc_assets.engine.committing import commit_written
-from ticdc_assets.engine.control import commit_metadata, is_portable, open_table
+from ticdc_assets.engine.control import commit_metadata, open_table
 from ticdc_assets.engine.delta_files import has_commits
 from ticdc_assets.engine.fencing import guarded
 from ticdc_assets.engine.lease import Renewing, take, this_process
@@ -226,12 +226,12 @@ _HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=
 def _fence(path: AnyPath) -> None:
     """Let a table refuse what an older lease would commit: an empty commit under this one.
 
-    A table that is broken, or that only Spark can write, is left as it is.
+    A table that is broken is left as it is.
     """
     for attempt in range(_FENCE_TRIES):
         try:
             table = open_table(path)
-            if table is None or not is_portable(table):
+            if table is None:
                 return
             commit_written(
                 path,

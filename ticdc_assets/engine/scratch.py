@@ -83,9 +83,6 @@ WRITING = ".scratch-"
 READING = ".reading-"
 """Folders of those who read it meanwhile."""
 
-_COPY = ".copy-"
-"""Folders that earlier programs copied tables into."""
-
 _FORGOTTEN_SECONDS = 86_400
 
 
@@ -96,7 +93,7 @@ def remove_forgotten(paths: LakePaths) -> None:
             folder = place / name
             if name.startswith(WRITING):
                 remove_tree(folder, quietly=True)
-            elif name.startswith((READING, _COPY)):
+            elif name.startswith(READING):
                 with suppress(OSError):
                     if time.time() - _begun(folder) > _FORGOTTEN_SECONDS:
                         remove_tree(folder, quietly=True)

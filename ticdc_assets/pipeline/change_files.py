@@ -18,11 +18,9 @@ Why running it again is safe: see `files`.
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cached_property, reduce
-from operator import or_
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 from zlib import crc32
 
@@ -33,7 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.engine.appending import BOUNDED, DISTINCT
-from ticdc_assets.engine.control import is_portable, open_table
+from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import (
     FileWriter,
@@ -42,11 +40,8 @@ from ticdc_assets.engine.files import (
     read_bounded_as,
     read_footer,
 )
-from ticdc_assets.engine.frames import copied_into, delta_frame
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.repairs import changefeed_of
-from ticdc_assets.engine.scratch import READING, Scratch
-from ticdc_assets.engine.session import Session, functions
+from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, decode_faults
 from ticdc_assets.pipeline.totals import IMAGES, TOTALS_COLUMNS, Totals, joined_totals, totals_of
 from ticdc_assets.rows.rows_of_work import shared_out
@@ -135,10 +130,6 @@ class Selection(Protocol):
         """Return those among some rows."""
         ...
 
-    def condition(self, field: Callable[[str], Any]) -> Any:
-        """Return a condition that holds for them and for few others, as an expression of Spark."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class Batches:
@@ -156,10 +147,6 @@ class Batches:
         """Return whether a file may have some."""
         least, greatest = bounds.get("min.batch"), bounds.get("max.batch")
         return least is None or greatest is None or self.may_be(least, greatest)
-
-    def condition(self, field: Callable[[str], Any]) -> Any:
-        """Return the condition, as an expression of Spark."""
-        return field("batch").between(self.first, self.last)
 
     def may_be(self, least: int, greatest: int) -> bool:
         """Return whether some may be between two numbers, both included."""
@@ -189,10 +176,6 @@ class Everything:
         """Return those among some rows."""
         return [rows]
 
-    def condition(self, field: Callable[[str], Any]) -> Any:
-        """Return the condition, as an expression of Spark."""
-        return field("batch").isNotNull()
-
 
 @dataclass(frozen=True, slots=True)
 class OfDay:
@@ -207,10 +190,6 @@ class OfDay:
     def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Return those among some rows of a file that has some."""
         return [rows]
-
-    def condition(self, field: Callable[[str], Any]) -> Any:
-        """Return the condition, as an expression of Spark."""
-        return field("landed_day") == self.day
 
 
 def coordinates_of(rows: pa.RecordBatch) -> Iterator[Coordinates]:
@@ -260,43 +239,20 @@ class Records:
         found = near.filter(pa.array(is_chosen, pa.bool_()))
         return [found] if found.num_rows else []
 
-    def condition(self, field: Callable[[str], Any]) -> Any:
-        """Return the condition, as an expression of Spark."""
-        spans = (
-            (field("topic") == topic)
-            & (field("partition") == partition)
-            & field("offset").between(offsets[0], offsets[-1])
-            for (topic, partition), offsets in self._offsets.items()
-        )
-        return reduce(or_, spans)
 
-
-@contextmanager
-def parts_of(
-    spark: Session, table: AnyPath, chosen: Selection, *, version: int | None = None
-) -> Iterator[Parts]:
-    """Yield the row groups of a table that may hold chosen rows.
-
-    The files of a table that somebody gave newer features of Delta do not tell which of their rows
-    are there. Its rows are copied by Spark, for as long as the context is open.
+def parts_of(table: AnyPath, chosen: Selection, *, version: int | None = None) -> Parts:
+    """Return the row groups of a table that may hold chosen rows.
 
     Args:
-        spark: the session, which is asked for nothing if the table is portable.
         table: `raw_messages` or `change_log`.
         chosen: the rows.
         version: version of the table, the newest if None.
     """
     opened = open_table(table, version)
     if opened is None:
-        yield _parts([])
-        return
-    if is_portable(opened):
-        actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
-        yield _parts([table / item["path"] for item in actions if chosen.may_be_in(item)])
-        return
-    rows = delta_frame(spark, table, version).where(chosen.condition(functions(spark).col))
-    with closing(Scratch(changefeed_of(table), READING)) as scratch:
-        yield _parts(copied_into(rows, rows.columns, scratch.folder()))
+        return _parts([])
+    actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
+    return _parts([table / item["path"] for item in actions if chosen.may_be_in(item)])
 
 
 def _parts(files: Sequence[AnyPath]) -> Parts:
@@ -395,10 +351,9 @@ def decode_into_files(
         written = write_rows(map(chosen, decode(records())), batch=batch, into=into)
         yield replace(written, records=counts["records"], left_out=counts["left_out"])
 
-    with parts_of(spark, landed.table, landed.chosen) as parts:
-        runs_on = executor(spark, into.change_log, "decoding", rows=parts.rows, size=parts.size)
-        tasks = parts.tasks(runs_on.workers)
-        return joined_files(runs_on.run(decoded, parts.pieces, tasks=tasks))
+    parts = parts_of(landed.table, landed.chosen)
+    runs_on = executor(spark, into.change_log, "decoding", rows=parts.rows, size=parts.size)
+    return joined_files(runs_on.run(decoded, parts.pieces, tasks=parts.tasks(runs_on.workers)))
 
 
 def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
@@ -426,7 +381,7 @@ def rows_in(
 def changes_in(piece: tuple[AnyPath, int]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a piece of the change log, with all of its columns but the landing day.
 
-    A file that Spark or an older version wrote has other types, or lacks columns.
+    A file that Spark wrote has other types.
     """
     path, row_group = piece
     schema = pa.schema([CHANGE_LOG_SCHEMA.field(name) for name in _FILE_COLUMNS])
@@ -543,9 +498,9 @@ def totals_in_files(
                 groups = totals_of(with_day(rows))
                 yield groups if watermarks else [group | {"watermarks": []} for group in groups]
 
-    with parts_of(spark, log, chosen, version=version) as parts:
-        runs_on = executor(spark, log, "counting changes", rows=parts.rows, size=0)
-        found = runs_on.run(counted, parts.pieces, tasks=runs_on.workers)
+    parts = parts_of(log, chosen, version=version)
+    runs_on = executor(spark, log, "counting changes", rows=parts.rows, size=0)
+    found = runs_on.run(counted, parts.pieces, tasks=runs_on.workers)
     return joined_totals(group for groups in found for group in groups)
 
 

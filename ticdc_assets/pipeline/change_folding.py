@@ -8,8 +8,8 @@ replace the full list of changes.
 
 Writing mirrors (`mirrors`) and reading them as of a TSO between cuts (`as_of`) both use this
 module, so they give the same rows. This module finds the rows; `fold_runs` folds them, in this
-process or in Spark's workers. Tables that only Spark can read (because another program gave them
-deletion vectors) are first copied into files, so all later code is the same. Only files of a
+process or in Spark's workers. A mirror that only Spark can read (because another program gave it
+features of Delta) is first copied into files, so all later code is the same. Only files of a
 temporary folder are written, and the same change log gives the same result.
 """
 
@@ -51,7 +51,7 @@ from ticdc_assets.rows.mirror_rows import (
     mirror_operations,
     part_operations,
 )
-from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.storage.paths import AnyPath
 
@@ -261,7 +261,7 @@ class ChangeFolding(ChangeReader):
             F = functions(self._spark)
             frame = frame.where(F.col(quoted(layout.commit_ts)) > above)
         frame = frame.select(*map(quoted, layout.names))
-        return self.copied(frame, layout.arrow)
+        return copied_by_spark(frame, layout.arrow, self.scratch.folder())
 
     def _rows_of_part(
         self, mirror: MirrorPlan, part: HandoverPart, fold: Folded
@@ -306,11 +306,9 @@ class ChangeFolding(ChangeReader):
             until: TSO up to which changes are folded.
 
         Returns:
-            What came of each; nothing at all if the change log has to be copied for each.
+            What came of each.
         """
         log = self.dataset()
-        if not self.is_log_portable():
-            return []
         names = columns_in(log, *(mirror for mirror, _, _ in mirrors))
         folds = [
             MirrorFold(

@@ -1,21 +1,20 @@
 """Read the changes of mirrors: few changes in this process, many as parts of files.
 
 In: the change log up to a batch, and its truncation. Out: row changes of a mirror (`Rows`), their
-counts, and the watermarks that identify replays. Tables that only Spark can read (because another
-program gave them deletion vectors) are copied into files first. Nothing else is written, and the
-same change log gives the same changes.
+counts, and the watermarks that identify replays. Nothing is written, and the same change log gives
+the same changes.
 
 A look at the log for each of thousands of tables would cost as much as all of them have changes,
 each time; so the changes of many are gathered in one look (`gather`), and given out from there.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -23,13 +22,12 @@ from deltalake import DeltaTable
 
 from ticdc_assets.changelog.plan import Binding, MirrorPlan, TableName
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.control import dataset_of, is_portable, open_table
+from ticdc_assets.engine.control import dataset_of, open_table
 from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS
 from ticdc_assets.engine.files import read_rows_bounded, row_groups
-from ticdc_assets.engine.frames import Frame, delta_frame
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import Scratch
-from ticdc_assets.engine.session import Session, functions
+from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.totals import IMAGES
 from ticdc_assets.pipeline.truncation_points import (
@@ -39,7 +37,7 @@ from ticdc_assets.pipeline.truncation_points import (
 )
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
 from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, SHAPE
-from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
+from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, ROW, SNAPSHOT
 
 GATHERED_ROWS = 100_000
@@ -47,9 +45,6 @@ GATHERED_ROWS = 100_000
 
 GATHERED_BYTES = 64 << 20
 """Bytes of these, at most."""
-
-Field: TypeAlias = Callable[[str], Any]
-"""From the name of a column to Arrow's or Spark's expression of it."""
 
 READ_COLUMNS = (*CHANGE_COLUMNS, "kind", "batch", "database", "table")
 """Columns that changes and the conditions on them are made of."""
@@ -198,25 +193,18 @@ class ChangeReader:
             here = here.filter(self.condition_of(mirror, above, until)).select(names)
             if here.num_rows <= INLINE_ROWS and here.nbytes <= INLINE_BYTES:
                 return Rows.here(here)
-        return self.rows(names, lambda field: _is_change(mirror, above, until, field))
+        return self.rows(names, _is_change(mirror, above, until))
 
-    def rows(self, names: Sequence[str], condition: Callable[[Field], Any]) -> Rows:
+    def rows(self, names: Sequence[str], condition: ds.Expression) -> Rows:
         """Return placed rows of the change log for a step: in this process if they are few.
 
         Args:
             names: columns, among them those that conditions are on.
-            condition: from the function that gives Arrow's or Spark's expression of a column to
-                the condition on the rows.
+            condition: the condition on the rows.
         """
         log = self.dataset()
         schema = pa.schema([log.schema.field(name) for name in names])
-        if not self.is_log_portable():
-            F = functions(self._spark)
-            wanted = condition(F.col) & (F.col("batch") <= self._batch) & self.placed(F.col)
-            version = self._opened_log.version()
-            frame = delta_frame(self._spark, self._paths.change_log, version).where(wanted)
-            return self.copied(frame.select(*names), schema)
-        condition = self._placed_within(condition(ds.field))
+        condition = self._placed_within(condition)
         found = _Read.of(log, names, condition, most_rows=INLINE_ROWS, most_bytes=INLINE_BYTES)
         if found.is_all:
             return Rows.here(pa.Table.from_batches(found.batches, schema))
@@ -257,7 +245,7 @@ class ChangeReader:
         names = {(item.database, item.table) for mirror in mirrors for item in mirror.bindings}
         exported = [mirror.exported for mirror in mirrors if mirror.exported is not None]
         names |= {(item.database, item.table) for item in exported}
-        if len(names) <= 1 or not self.is_log_portable():
+        if len(names) <= 1:
             return None
         condition = self._placed_within(
             ds.field("kind").isin(OF_MIRRORS)
@@ -285,10 +273,6 @@ class ChangeReader:
             by_name={name: table.take(pa.array(at, pa.int64())) for name, at in places.items()},
         )
 
-    def copied(self, frame: Frame, schema: pa.Schema) -> Rows:
-        """Copy rows that Spark alone can read into files."""
-        return copied_by_spark(frame, schema, self.scratch.folder())
-
     def watermarks(self, above: int) -> Watermarks:
         """Return the watermarks that tell replays of changes above a commit ts."""
         columns = ["topic", "partition", "offset", "commit_ts"]
@@ -303,7 +287,7 @@ class ChangeReader:
 
     def condition_of(self, mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
         """Return the condition on the change log's rows that `change_rows` are of, for Arrow."""
-        return self._placed_within(_is_change(mirror, above, until, ds.field))
+        return self._placed_within(_is_change(mirror, above, until))
 
     def rows_since(
         self, columns: Sequence[str], *, batch: int, above: int, until: int
@@ -353,7 +337,7 @@ class ChangeReader:
             (ds.field("kind") == "row")
             & (ds.field("commit_ts") > above)
             & (ds.field("commit_ts") <= until)
-            & _is_named(bindings, ds.field)
+            & _is_named(bindings)
         )
         if version is not None:
             condition &= ds.field("schema_version") == version
@@ -380,28 +364,25 @@ class ChangeReader:
             & (ds.field("batch") > batch)
             & (ds.field("batch") <= self._batch)
             & (ds.field("commit_ts") <= self.truncation_point.tso)
-            & ~self.placed(ds.field)
+            & ~self._placed
         )
         return log.count_rows(filter=condition)
 
     def _placed_within(self, condition: ds.Expression) -> ds.Expression:
         """Return a condition that holds only for placed rows up to the batch."""
-        return condition & (ds.field("batch") <= self._batch) & self.placed(ds.field)
+        return condition & (ds.field("batch") <= self._batch) & self._placed
 
-    def placed(self, field: Field) -> Any:
-        """Return the condition on row changes that they have their place.
+    @property
+    def _placed(self) -> ds.Expression:
+        """The condition on row changes that they have their place.
 
         Those that landed after it was truncated do not, but for re-driven records.
         """
         return (
-            (field("commit_ts") > self.truncation_point.tso)
-            | (field("batch") <= self.truncation_point.batch)
-            | field("batch").isin(list(self.redriven))
+            (ds.field("commit_ts") > self.truncation_point.tso)
+            | (ds.field("batch") <= self.truncation_point.batch)
+            | ds.field("batch").isin(list(self.redriven))
         )
-
-    def is_log_portable(self) -> bool:
-        """Return whether the files of the change log say by themselves which rows there are."""
-        return is_portable(self._opened_log)
 
     def dataset(self) -> ds.Dataset:
         """Return the change log for reading without Spark."""
@@ -428,19 +409,16 @@ def columns_in(log: ds.Dataset, *mirrors: MirrorPlan) -> list[str]:
     return [name for name in (*READ_COLUMNS, *more) if name in log.schema.names]
 
 
-def _is_change(mirror: MirrorPlan, above: int, until: int, field: Field) -> Any:
-    """Return the condition on the change log's rows that they are of the mirror in (above, until].
-
-    Arrow's and Spark's expressions are written alike, but for the test on null.
-    """
+def _is_change(mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
+    """Return the condition on the change log's rows of a mirror's changes in (above, until]."""
+    field = ds.field
     version = field("schema_version")
-    is_null = version.is_null() if isinstance(version, ds.Expression) else version.isNull()
     changes = (
         (field("kind") == ROW)
         & (field("commit_ts") > max(mirror.floor_ts, above))
         & (field("commit_ts") <= until)
-        & (is_null | version.isin([schema.version for schema in mirror.versions]))
-        & _is_named(mirror.bindings, field)
+        & (version.is_null() | version.isin([schema.version for schema in mirror.versions]))
+        & _is_named(mirror.bindings)
     )
     exported = mirror.exported
     if exported is None or not above < exported.ts <= until:
@@ -454,10 +432,11 @@ def _is_change(mirror: MirrorPlan, above: int, until: int, field: Field) -> Any:
     )
 
 
-def _is_named(bindings: Iterable[Binding], field: Field) -> Any:
+def _is_named(bindings: Iterable[Binding]) -> ds.Expression:
     """Return the condition on row changes that they cite a name while a table went by it."""
+    field = ds.field
 
-    def bound(item: Binding) -> Any:
+    def bound(item: Binding) -> ds.Expression:
         condition = (
             (field("database") == item.database)
             & (field("table") == item.table)

@@ -170,8 +170,7 @@ class ChangeStatistics:
                 rows=row["rows"],
                 shape=None if row["shape"] is None else shape_from_text(row["shape"]),
                 partial=bool(row["handle_key_only"]),
-                # Lakes of older versions do not say.
-                large_bytes=row.get("large_bytes") or 0,
+                large_bytes=row["large_bytes"],
             )
             groups[group.key] = group.joined(groups.get(group.key))
         return tuple(groups.values())
@@ -307,14 +306,9 @@ def add_to_statistics(
 
 
 def _stored_groups(paths: LakePaths) -> pa.Table:
-    """Return the groups as they are stored; tables of older versions lack columns."""
+    """Return the groups as they are stored."""
     found = read_table(paths.change_groups)
-    if found is None:
-        return GROUPS_SCHEMA.empty_table()
-    lacking = [item for item in GROUPS_SCHEMA if item.name not in found.column_names]
-    for item in lacking:
-        found = found.append_column(item, pa.nulls(found.num_rows, item.type))
-    return found.select(GROUPS_SCHEMA.names).cast(GROUPS_SCHEMA)
+    return GROUPS_SCHEMA.empty_table() if found is None else found.cast(GROUPS_SCHEMA)
 
 
 def whole_groups(totals: Iterable[Totals]) -> dict[tuple[object, ...], Totals]:

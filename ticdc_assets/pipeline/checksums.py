@@ -168,9 +168,9 @@ def _compared(
                 for row in rows.filter(rows.column("checksum").is_valid()).to_pylist()
             )
 
-    with parts_of(spark, log, batches) as parts:
-        runs_on = executor(spark, log, "comparing checksums", rows=parts.rows, size=parts.size)
-        return _joined(runs_on.run(compare, parts.pieces, tasks=runs_on.workers))
+    parts = parts_of(log, batches)
+    runs_on = executor(spark, log, "comparing checksums", rows=parts.rows, size=parts.size)
+    return _joined(runs_on.run(compare, parts.pieces, tasks=runs_on.workers))
 
 
 def _counted(row: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:

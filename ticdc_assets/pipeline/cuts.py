@@ -24,7 +24,6 @@ from ticdc_assets.config import TableChoice, TableFilter
 from ticdc_assets.engine.control import (
     commit_metadata,
     kept,
-    open_table,
     read_rows,
     read_table,
     write_table,
@@ -32,7 +31,7 @@ from ticdc_assets.engine.control import (
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.engine.row_schema import fields_of
-from ticdc_assets.errors import NotFoundError
+from ticdc_assets.errors import LakeLayoutError, NotFoundError
 from ticdc_assets.names import joined_name
 from ticdc_assets.schemas import TableSchema, schema_from_text
 from ticdc_assets.storage.paths import AnyPath
@@ -45,8 +44,8 @@ FAILED = "failed"
 """The mode of a mirror that a cut could not make."""
 
 
-LAYOUT = 2
-"""Layout of the columns of ours in mirrors and histories: layout 1 had `_ticdc_extra`."""
+LAYOUT = 3
+"""Layout of all tables of a changefeed, as its cuts name it; no other one is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +75,7 @@ class MirrorCut:
         history_unread: row changes that fit no schema and are not in it, over all cuts.
         history_digest: what decided how rows became it (`MirrorPlan.past_digest`).
         history_since: TSO from which on the history has all versions: that of the base cut that it
-            began with; 0 if it began with all changes. None if no history is kept, or an earlier
-            program wrote it.
+            began with; 0 if it began with all changes. None if no history is kept.
         lenient_casts: of each column and DDL how many `values` did not fit when the column was
             modified and were cast as TiDB does in a lenient SQL mode, since the rows count.
     """
@@ -98,7 +96,6 @@ class MirrorCut:
     mode: str
     changes: int
     unknown_deletes: int
-    # Cuts of older lakes do not have these.
     history_version: int | None = None
     history_rows: int | None = None
     history_unread: int | None = None
@@ -312,7 +309,7 @@ class Cut:
         failed: mirrors that could not be made.
         accounts: what became of the row changes that this cut was the first to have, by table.
         rewind: which older cut it takes up, None if it is one of its own.
-        layout: layout of the columns of ours in its mirrors (`LAYOUT`).
+        layout: layout of the tables (`LAYOUT`).
         repeats_at: when the cut whose content it repeats was published, None if it is one of its
             own.
     """
@@ -331,7 +328,6 @@ class Cut:
     es_only: bool = False
     unplaced: int = 0
     tables: str | None = None
-    # Cuts of older lakes do not have these.
     failed: tuple[FailedMirror, ...] = ()
     accounts: tuple[ChangeAccount, ...] = ()
     rewind: Rewind | None = None
@@ -488,15 +484,10 @@ def read_cuts(paths: LakePaths, *, number: int | None = None) -> list[Cut]:
 
 def void_numbers(paths: LakePaths) -> frozenset[int]:
     """Return the numbers of the cuts that were gone back behind; needs no Spark."""
-    table = open_table(paths.cuts)
-    # Older lakes do not have the column.
-    if table is None or "rewind" not in {field.name for field in table.schema().fields}:
-        return frozenset()
     rows = read_table(paths.cuts, ds.field("rewind").is_valid(), columns=["number", "rewind"])
-    assert rows is not None
     return frozenset(
         number
-        for row in rows.to_pylist()
+        for row in (() if rows is None else rows.to_pylist())
         for number in range(row["rewind"]["number"] + 1, row["number"])
     )
 
@@ -519,7 +510,7 @@ def same_content(cut: Cut, last: Cut) -> bool:
 
 
 _STORED_CAVEATS = "marks"
-"""What the caveats of a mirror are called in the table, by all versions of the package."""
+"""What the caveats of a mirror are called in the table."""
 
 _CASTS = pa.list_(
     pa.struct([("column", pa.string()), ("ddl_ts", pa.int64()), ("values", pa.int64())])
@@ -568,6 +559,15 @@ def _read_mirror(row: Mapping[str, Any]) -> MirrorCut:
 
 
 def _cut_of(paths: LakePaths, row: dict[str, Any]) -> Cut:
+    if row.get("layout") != LAYOUT:
+        raise LakeLayoutError(
+            paths.changefeed,
+            f"the tables of changefeed {paths.changefeed!r}",
+            str(paths.cuts),
+            f"a version of this package before its first release wrote them "
+            f"(layout {row.get('layout') or 1}, not {LAYOUT})",
+            f"`ticdc-assets rebuild {paths.changefeed}` makes them again from the landed records",
+        )
     try:
         return _read(row)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -583,13 +583,11 @@ def _read(row: dict[str, Any]) -> Cut:
             "mirrors": tuple(map(_read_mirror, row["mirrors"])),
             "held": tuple(HeldRows(**item) for item in row["held"]),
             "ignored": json.loads(row["ignored"]),
-            "unplaced": row.get("unplaced") or 0,
-            "failed": tuple(FailedMirror(**item) for item in row.get("failed") or ()),
+            "failed": tuple(FailedMirror(**item) for item in row["failed"]),
             "accounts": tuple(
                 ChangeAccount(**{**item, "examples": tuple(item["examples"])})
-                for item in row.get("accounts") or ()
+                for item in row["accounts"]
             ),
-            "rewind": None if row.get("rewind") is None else Rewind(**row["rewind"]),
-            "layout": row.get("layout") or 1,
+            "rewind": None if row["rewind"] is None else Rewind(**row["rewind"]),
         }
     )

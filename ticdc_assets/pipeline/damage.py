@@ -168,13 +168,15 @@ def find_damage(paths: LakePaths, *, deep: bool = True) -> list[LakeDamagedError
 
 
 def require_in_step(paths: LakePaths) -> None:
-    """Check that no table is behind those that are made from it.
+    """Check that no table is behind those that are made from it, and that their layout is ours.
 
     A log that lost its last commits is sound in itself. What was made from them tells.
 
     Raises:
         LakeDamagedError: one is behind.
+        LakeLayoutError: an earlier version of this package wrote them.
     """
+    newest_cut(paths)
     landed = landed_batch(paths)
     log = commit_metadata(paths.change_log)
     grouped = commit_metadata(paths.change_groups).get("batch", 0)

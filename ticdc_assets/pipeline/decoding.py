@@ -97,7 +97,7 @@ def decode_new(spark: Session, paths: LakePaths, changefeed: Changefeed) -> Deco
             regroup(spark, paths)
         elif not last.get("redrive") and "seed" not in last:
             again = _decoded_batch(spark, paths, changefeed, landed=done, batch=batch)
-            _append_faults(spark, paths, again, batch)
+            _append_faults(paths, again, batch)
         if "redecode" not in last:
             days.update(add_to_statistics(spark, paths, batch).days)
     for added in decode_seeds(spark, paths):
@@ -109,8 +109,8 @@ def decode_new(spark: Session, paths: LakePaths, changefeed: Changefeed) -> Deco
         batch += 1
         tell(f"decoding landed batch {number} of {landed}")
         found = _decoded_batch(spark, paths, changefeed, landed=number, batch=batch)
-        append_changes(spark, paths, found, batch=batch, landed=number)
-        _append_faults(spark, paths, found, batch)
+        append_changes(paths, found, batch=batch, landed=number)
+        _append_faults(paths, found, batch)
         added = add_to_statistics(spark, paths, batch, found.totals)
         changes.update(added.kinds)
         days.update(added.days)
@@ -139,7 +139,6 @@ def _decoded_batch(
 
 
 def append_changes(
-    spark: Session,
     paths: LakePaths,
     found: DecodedFiles,
     *,
@@ -149,7 +148,6 @@ def append_changes(
 ) -> None:
     """Append decoded rows to the change log in one commit."""
     append_files(
-        spark,
         paths.change_log,
         found.changes,
         CHANGE_LOG_SCHEMA,
@@ -160,10 +158,10 @@ def append_changes(
     )
 
 
-def _append_faults(spark: Session, paths: LakePaths, found: DecodedFiles, batch: int) -> None:
+def _append_faults(paths: LakePaths, found: DecodedFiles, batch: int) -> None:
     """Append the records that could not be decoded to `quarantine`, if there are any."""
     if found.faults:
-        append_fault_files(spark, paths, found.faults, app_id="decode", version=batch)
+        append_fault_files(paths, found.faults, app_id="decode", version=batch)
 
 
 def landed_up_to(paths: LakePaths, batch: int) -> int | None:

@@ -26,7 +26,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import Scratch
 from ticdc_assets.engine.session import Session, functions
 from ticdc_assets.pipeline.change_folding import ChangeFolding
-from ticdc_assets.pipeline.cuts import LAYOUT, MirrorCut
+from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.versions import (
     history_as_stored,
     history_in_spark,
@@ -44,6 +44,7 @@ from ticdc_assets.rows.rows_of_work import (
     RowPart,
     Rows,
     buckets_for,
+    copied_by_spark,
     in_buckets,
     kept,
     kept_rows,
@@ -60,12 +61,10 @@ class HistoryBase:
         cut: the mirror in the cut that names it; if it names none, the mirror's own rows are the
             versions to go on from.
         tso: TSO of that cut.
-        layout: layout of the columns of ours in that cut.
     """
 
     cut: MirrorCut
     tso: int
-    layout: int = LAYOUT
 
     @property
     def version(self) -> int:
@@ -218,7 +217,7 @@ class HistoryFolding:
         frame = frame.withColumns(
             {"is_head": F.lit(False), "partial_ts": F.lit(None).cast("string")}
         )
-        return self._changes.copied(frame, target)
+        return copied_by_spark(frame, target, self._changes.scratch.folder())
 
     def _mirror_rows(self, cut: MirrorCut) -> Frame:
         """Return the rows of a mirror as versions; how each came is not known any more."""

@@ -35,7 +35,6 @@ from ticdc_assets.engine.commits import same_rows_at
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.change_folding import ChangeFolding
-from ticdc_assets.pipeline.cuts import LAYOUT
 from ticdc_assets.pipeline.history import (
     HistoryBase,
     HistoryFold,
@@ -48,9 +47,6 @@ from ticdc_assets.pipeline.history import (
 from ticdc_assets.pipeline.table_writers import history_writer
 from ticdc_assets.pipeline.table_writing import TableWriter
 from ticdc_assets.pipeline.truncation_points import read_truncation_point
-from ticdc_assets.pipeline.versions import (
-    former_rescued,
-)
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.history_operations import Passage, history_operations
@@ -123,9 +119,8 @@ class HistoryWriter:
         if base is None:
             return self._overwrite(plan, self._kept_base(plan), published)
         path = self._paths.history(plan.mirror_id)
-        former = self._former_rescued(base)
         touched = self._is_touched(plan, base)
-        if not changed and not touched and former is None:
+        if not changed and not touched:
             # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
             same = same_rows_at(path, base.version)
             if same is not None:
@@ -134,11 +129,6 @@ class HistoryWriter:
             return self._overwrite(plan, base, published)
         writer = self._writer(plan, published)
         writer.begin(base.version)
-        if former is not None:
-            if not writer.takes_features(base.rows):
-                return self._overwrite(plan, base, published)
-            layout = HistoryLayout(schema=plan.schema)
-            writer.alter({name: name for name in layout.names} | {layout.rescued: former})
         return self._change(plan, base, writer)
 
     def _writer(self, plan: MirrorPlan, published: int | None) -> TableWriter:
@@ -151,13 +141,6 @@ class HistoryWriter:
             plan.mirror_id,
             published=published,
         )
-
-    def _former_rescued(self, base: HistoryBase) -> str | None:
-        """Return the former name of the column of rescued data, None if it has today's."""
-        if base.layout == LAYOUT:
-            return None
-        path = self._paths.history(base.cut.mirror_id)
-        return former_rescued(path, base.version, base.cut.table_schema)
 
     def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
         """Return what the change log is to be folded behind, where it was truncated."""

@@ -228,7 +228,7 @@ def _land_topic(
     if not ranges:
         if position.batch == 0 and source.start.kind is not StartKind.EARLIEST:
             # Where landing begins is a matter of now: it is kept, or it would move on.
-            _append(spark, _next_batch(paths, 0), [], next_offsets, ids, source.named)
+            _append(_next_batch(paths, 0), [], next_offsets, ids, source.named)
         return 0, {}
     require_before_landing(spark, paths.raw_messages)
     # The id of a topic that was deleted stays known: made again, it is another one.
@@ -243,7 +243,7 @@ def _land_topic(
         batch,
         bases={place: position.base(place) for place in ranges},
     )
-    _append(spark, batch, found.files, next_offsets, known, source.named)
+    _append(batch, found.files, next_offsets, known, source.named)
     # Kafka says -1 where it has no time.
     return offsets, {place: time for place, time in found.newest.items() if time > 0}
 
@@ -294,7 +294,7 @@ def _land_capture(
         number = batch.number
         landed += len(chunk)
         tell(f"landing {paths.changefeed}, {landed:,} records so far")
-        _append(spark, batch, write_records(chunk, batch), next_offsets, {})
+        _append(batch, write_records(chunk, batch), next_offsets, {})
         newest.update(((record.topic, record.partition), record.timestamp_ms) for record in chunk)
     return landed, {place: time for place, time in newest.items() if time > 0}
 
@@ -338,7 +338,6 @@ def _next_batch(paths: LakePaths, newest: int) -> LandingBatch:
 
 
 def _append(
-    spark: Session,
     batch: LandingBatch,
     files: Sequence[WrittenFile],
     next_offsets: Mapping[TopicPartition, int],
@@ -347,7 +346,6 @@ def _append(
 ) -> None:
     """Commit files as a batch, with the next offset of every partition."""
     append_files(
-        spark,
         batch.raw,
         files,
         RAW_SCHEMA,

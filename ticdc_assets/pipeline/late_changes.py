@@ -13,10 +13,9 @@ size of the images does not matter there.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -129,15 +128,12 @@ class LateChanges:
             if rows.num_rows
         )
 
-        def condition(field: Callable[[str], Any]) -> Any:
-            is_old = (field("commit_ts") >= first) & (field("commit_ts") < open_ts)
-            return (
-                (field("kind") == ROW)
-                & (field("commit_ts") <= tso)
-                & ((field("batch") > batch) | is_old)
-            )
-
-        rows = self._changes.rows([*_SAID, "kind", "batch"], condition)
+        stamps = ds.field("commit_ts")
+        is_old = (stamps >= first) & (stamps < open_ts)
+        rows = self._changes.rows(
+            [*_SAID, "kind", "batch"],
+            (ds.field("kind") == ROW) & (stamps <= tso) & ((ds.field("batch") > batch) | is_old),
+        )
         found = self._compared(rows, batch, open_ts)
         spans: dict[TableName, LateRows] = {}
         for part in found:

@@ -35,11 +35,7 @@ from ticdc_assets.pipeline.change_folding import (
     is_removed_from,
     is_touched,
 )
-from ticdc_assets.pipeline.cuts import (
-    LAYOUT,
-    Cut,
-    MirrorCut,
-)
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut
 from ticdc_assets.pipeline.history import HistoryBase
 from ticdc_assets.pipeline.history_writing import HistoryWriter, MadeHistory
 from ticdc_assets.pipeline.in_place import Alterations, alterations
@@ -47,7 +43,7 @@ from ticdc_assets.pipeline.misfits import Doubts, Misfits
 from ticdc_assets.pipeline.table_writers import mirror_writer
 from ticdc_assets.pipeline.table_writing import FoundKeys, TableWriter
 from ticdc_assets.pipeline.validity import Knowledge
-from ticdc_assets.pipeline.versions import former_rescued, mirror_rescued
+from ticdc_assets.pipeline.versions import mirror_rescued
 from ticdc_assets.progress import tell
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.fold_runs import ChangedKeys, Folded
@@ -145,7 +141,7 @@ class MirrorMaker:
             and before.history_digest == past
             and not stale
         ):
-            base = HistoryBase(cut=before, tso=self._last.tso, layout=self._last.layout)
+            base = HistoryBase(cut=before, tso=self._last.tso)
         changed = base is None or self._known.has_changes(mirror, base.tso, self._tso)
         published = None if before is None else before.history_version
         history = undisturbed(
@@ -160,10 +156,7 @@ class MirrorMaker:
         assert self._last is not None
         # Of a killed run what it committed and did not publish, and what other writers changed.
         same = same_rows_at(self._paths.mirror(mirror.mirror_id), before.version)
-        former = self._former_rescued(before)
-        is_touched_now = former is not None or is_touched(
-            mirror, before.table_schema, self._last.tso
-        )
+        is_touched_now = is_touched(mirror, before.table_schema, self._last.tso)
         changed = self._known.has_changes(mirror, self._last.tso, self._tso)
         if same is not None:
             # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
@@ -174,7 +167,7 @@ class MirrorMaker:
         writer.begin(before.version)
         found = None
         if is_touched_now:
-            found = self._alterations(mirror, before, former)
+            found = self._alterations(mirror, before)
             if found is None or (found.needs_features and not writer.takes_features(before.rows)):
                 return self._overwrite(mirror, before, Mode.REWRITE)
         if changed and not mirror.schema.handle_key and self._has_many(mirror):
@@ -199,9 +192,7 @@ class MirrorMaker:
             published=published,
         )
 
-    def _alterations(
-        self, mirror: MirrorPlan, before: MirrorCut, former: str | None
-    ) -> Alterations | None:
+    def _alterations(self, mirror: MirrorPlan, before: MirrorCut) -> Alterations | None:
         """Return how the columns come to the schema at the cut, None if rows change with them."""
         assert self._last is not None
         if is_removed_from(mirror, self._last.tso):
@@ -212,16 +203,7 @@ class MirrorMaker:
             return None
         if found.rescued and mirror_rescued(self._paths, before, found.rescued):
             return None
-        if former is not None:
-            rescued = MirrorLayout(schema=mirror.schema).rescued
-            found = replace(found, origin={**found.origin, rescued: former}, needs_features=True)
         return found
-
-    def _former_rescued(self, before: MirrorCut) -> str | None:
-        """Return the former name of the column of rescued data, None if it has today's."""
-        if self._last is None or self._last.layout == LAYOUT:
-            return None
-        return former_rescued(before.path(self._paths), before.version, before.table_schema)
 
     def _carried(self, before: MirrorCut) -> Made:
         return Made(

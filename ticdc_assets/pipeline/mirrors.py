@@ -6,9 +6,8 @@ mirrors at the new cut's TSO, and then one row in `cuts` that publishes them tog
 How a mirror is made (`mirror_making`), cheapest first:
 
 - *carried*: nothing changed; the cut names the same version.
-- *alter*: the schema changed in a way that touches no row (`in_place`), or an earlier program gave
-  the column of rescued data another name; the table's metadata is changed. If rows changed too, a
-  merge follows.
+- *alter*: the schema changed in a way that touches no row (`in_place`): the table's metadata is
+  changed. If rows changed too, a merge follows.
 - *merge*: the changes since the last cut are folded to one per key and merged.
 - *rewrite*: the rows of the last cut, after the schema steps since, and the changes are folded
   together and overwrite the mirror. This is used for a schema change that touches existing rows,
@@ -65,7 +64,6 @@ from ticdc_assets.pipeline.change_reading import GATHERED_ROWS
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics
 from ticdc_assets.pipeline.cuts import (
     FAILED,
-    LAYOUT,
     ChangeAccount,
     Cut,
     FailedMirror,
@@ -156,7 +154,6 @@ def apply_changes(
         and not cut.unplaced
         # Somebody has to say that what landed since the older cut was looked at again.
         and last.rewind is None
-        and last.layout == LAYOUT
     ):
         return Applying(
             outcome=Outcome.UNCHANGED,
@@ -182,19 +179,6 @@ def apply_changes(
         cut=cut,
         watermark=found.watermark,
         repaired=repaired,
-        renamed=_renamed(cut, last),
-    )
-
-
-def _renamed(cut: Cut, last: Cut | None) -> tuple[str, ...]:
-    """Return the mirrors of an older layout that `cut` has made in the layout of today."""
-    if last is None or last.layout == LAYOUT:
-        return ()
-    before = {item.mirror_id for item in last.mirrors}
-    return tuple(
-        joined_name(item.database, item.table)
-        for item in cut.mirrors
-        if item.mirror_id in before and not item.failed
     )
 
 
@@ -370,7 +354,6 @@ class _Run:
 
     def _misfits(self, plan: Plan) -> Misfits:
         return Misfits(
-            self._spark,
             self._paths,
             self._changefeed,
             self._changes,

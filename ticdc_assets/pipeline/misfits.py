@@ -21,7 +21,6 @@ import pyarrow as pa
 from ticdc_assets.changelog.plan import MirrorPlan, TableName
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.change_folding import (
     ChangeFolding,
 )
@@ -50,7 +49,6 @@ class Misfits:
     """The quarantine of one apply; mirrors that are made at the same time share it.
 
     Args:
-        spark: the session.
         paths: tables of the changefeed.
         changefeed: its configuration.
         changes: where changes are read.
@@ -62,7 +60,6 @@ class Misfits:
 
     def __init__(
         self,
-        spark: Session,
         paths: LakePaths,
         changefeed: Changefeed,
         changes: ChangeFolding,
@@ -72,7 +69,6 @@ class Misfits:
         tso: int,
         last: Cut | None,
     ) -> None:
-        self._spark = spark
         self._paths = paths
         self._changefeed = changefeed
         self._changes = changes
@@ -136,7 +132,7 @@ class Misfits:
                         pa.array([place not in known for place in places], pa.bool_())
                     )
 
-            append_faults(self._spark, self._paths, new(), app_id="apply")
+            append_faults(self._paths, new(), app_id="apply")
             # Of what was handed over nothing was met again.
             begin = mirror.handover.ts if mirror.handover else 0
             fixed = [

@@ -15,8 +15,6 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import DeltaTable, Field
-from deltalake.schema import PrimitiveType
 
 from ticdc_assets.config import TableFilter
 from ticdc_assets.engine.appending import append_files
@@ -24,7 +22,6 @@ from ticdc_assets.engine.commits import NamedCommit
 from ticdc_assets.engine.control import latest_version, open_table, read_rows, read_table
 from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.faults import is_mirrored_fault
 from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, PLACE_SCHEMA
 
@@ -73,7 +70,6 @@ class QuarantineCounts:
 
 
 def append_fault_files(
-    spark: Session,
     paths: LakePaths,
     files: Sequence[WrittenFile],
     *,
@@ -85,16 +81,14 @@ def append_fault_files(
     Without a version they get a new one. Then the caller holds the lock, and leaves out what is
     there.
     """
-    _give_column(paths)
     if version is None:
         latest = latest_version(paths.quarantine)
-        # Greater than all that were given: earlier programs gave 1 before the table was there, too.
+        # Greater than all that were given.
         version = 1 if latest is None else latest + 2
-    append_files(spark, paths.quarantine, files, FAULT_SCHEMA, app_id=app_id, version=version)
+    append_files(paths.quarantine, files, FAULT_SCHEMA, app_id=app_id, version=version)
 
 
 def append_faults(
-    spark: Session,
     paths: LakePaths,
     faults: Iterable[pa.Table],
     *,
@@ -107,7 +101,7 @@ def append_faults(
             writer = writer or FileWriter(paths.quarantine, FAULT_SCHEMA)
             writer.write(rows)
     if writer is not None:
-        append_fault_files(spark, paths, [writer.close()], app_id=app_id)
+        append_fault_files(paths, [writer.close()], app_id=app_id)
 
 
 def apply_faults(rows: pa.Table, database: str, table: str, batch: int) -> pa.Table:
@@ -196,7 +190,7 @@ def read_counted(paths: LakePaths, *, void_since: datetime | None) -> list[dict[
         void_since: faults that a later change closed after it are returned too; None for none.
     """
     counts = _IS_OPEN
-    if void_since is not None and _tells_reason(open_table(paths.quarantine)):
+    if void_since is not None:
         is_void = _text(CLOSED_BY) == str(Closing.LATER_CHANGE)
         counts |= is_void & (ds.field("redriven_at") > pa.scalar(void_since))
     return _read(paths, (_text("stage") == "apply") & counts)
@@ -251,21 +245,6 @@ def count_open(paths: LakePaths, tables: TableFilter | None = None) -> Quarantin
     return QuarantineCounts(decode=decode, apply=len(rows) - decode)
 
 
-def _tells_reason(table: DeltaTable | None) -> bool:
-    """Return whether a table says why rows were closed; those of older lakes do not."""
-    return table is not None and CLOSED_BY in {field.name for field in table.schema().fields}
-
-
-def _give_column(paths: LakePaths) -> None:
-    """Let the table of an older lake have `closed_by`."""
-    table = open_table(paths.quarantine)
-    if table is not None and not _tells_reason(table):
-        with NamedCommit(paths.quarantine).on(table) as properties:
-            table.alter.add_columns(
-                Field(CLOSED_BY, PrimitiveType("string")), commit_properties=properties
-            )
-
-
 def close_rows(paths: LakePaths, stage: str, places: Iterable[Place], closing: Closing) -> None:
     """Set `redriven_at` and `closed_by` on the open rows of a stage; needs no Spark.
 
@@ -310,7 +289,6 @@ def _update(
     found = list(set(places))
     if not found:
         return
-    _give_column(paths)
     table = open_table(paths.quarantine)
     assert table is not None
     wanted = table_of_places(found)

@@ -190,12 +190,12 @@ def _steps_back(
         for place, progress in advance_all({}, zip(places, stamps, strict=True)).items():
             yield place, progress.steps_back
 
-    with parts_of(spark, log, Everything(), version=version) as parts:
-        runs_on = executor(spark, log, "grouping changes", rows=parts.rows, size=0)
-        buckets = buckets_for(parts.rows, 0, runs_on.workers)
-        pieces = [*parts.pieces, *([] if more is None else [more])]
-        tasks = runs_on.workers
-        return dict(runs_on.reduce(marks, pieces, counted, tasks=tasks, buckets=buckets))
+    parts = parts_of(log, Everything(), version=version)
+    runs_on = executor(spark, log, "grouping changes", rows=parts.rows, size=0)
+    buckets = buckets_for(parts.rows, 0, runs_on.workers)
+    pieces = [*parts.pieces, *([] if more is None else [more])]
+    tasks = runs_on.workers
+    return dict(runs_on.reduce(marks, pieces, counted, tasks=tasks, buckets=buckets))
 
 
 def _lost(spark: Session, log: AnyPath, before: int, batch: int) -> pa.Table:
@@ -224,16 +224,14 @@ def _lost(spark: Session, log: AnyPath, before: int, batch: int) -> pa.Table:
         found = rows.filter(ds.field("after")).drop_columns(["after"])
         yield found.join(there, list(PLACE), join_type="left anti", use_threads=False)
 
-    with (
-        parts_of(spark, log, Everything()) as after,
-        parts_of(spark, log, Everything(), version=before) as then,
-    ):
-        count = after.rows + then.rows
-        runs_on = executor(spark, log, "comparing groups", rows=count, size=0)
-        buckets = buckets_for(count, 0, runs_on.workers)
-        pieces = [(True, piece) for piece in after.pieces]
-        pieces += ((False, piece) for piece in then.pieces)
-        tables = runs_on.reduce(narrow, pieces, lost, tasks=runs_on.workers, buckets=buckets)
+    after = parts_of(log, Everything())
+    then = parts_of(log, Everything(), version=before)
+    count = after.rows + then.rows
+    runs_on = executor(spark, log, "comparing groups", rows=count, size=0)
+    buckets = buckets_for(count, 0, runs_on.workers)
+    pieces = [(True, piece) for piece in after.pieces]
+    pieces += ((False, piece) for piece in then.pieces)
+    tables = runs_on.reduce(narrow, pieces, lost, tasks=runs_on.workers, buckets=buckets)
     rows = pa.concat_tables(tables)
     for name in IMAGES:
         rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.string()))

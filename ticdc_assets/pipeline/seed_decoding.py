@@ -86,11 +86,10 @@ def _decode_seed(spark: Session, paths: LakePaths, number: int) -> Added:
     batch = metadata.get("batch", 0) + 1
     found = decoded_files(spark, paths, number, batch=batch, into=paths)
     if found.faults:
-        append_fault_files(spark, paths, found.faults, app_id=APPLICATION, version=number)
+        append_fault_files(paths, found.faults, app_id=APPLICATION, version=number)
     # Before the commit that ends it: the next run would not do it.
     _close_former(paths, number)
     append_files(
-        spark,
         paths.change_log,
         found.changes,
         CHANGE_LOG_SCHEMA,

@@ -114,7 +114,6 @@ def land_seed(
         done += len(some)
         tell(f"landed {found.rows:,} rows from {done} of {len(parts)} parts of files")
     append_files(
-        spark,
         paths.snapshot_rows,
         found.files,
         SNAPSHOT_SCHEMA,

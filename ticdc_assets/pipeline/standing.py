@@ -17,7 +17,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, close_accepted
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
-from ticdc_assets.pipeline.cuts import LAYOUT, Cut, choice_text, filter_text, newest_cut
+from ticdc_assets.pipeline.cuts import Cut, choice_text, filter_text, newest_cut
 from ticdc_assets.pipeline.damage import damaged_mirrors
 from ticdc_assets.pipeline.publishing import name_mirrors
 from ticdc_assets.pipeline.watermark import read_watermark
@@ -43,8 +43,6 @@ class Applying:
         cut: the newest published cut, None before the first.
         watermark: the global watermark.
         repaired: what was broken of the mirrors that were made again for it, each a sentence.
-        renamed: mirrors whose column of rescued data has got its name of today, as
-            `database.table`.
     """
 
     outcome: Outcome
@@ -52,7 +50,6 @@ class Applying:
     cut: Cut | None
     watermark: GlobalWatermark
     repaired: tuple[str, ...] = ()
-    renamed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +156,6 @@ def standing(
         and last.start_ts == changefeed.start_ts
         # It decides which mirrors may lack rows of before the changefeed.
         and last.complete_tables == choice_text(changefeed.complete_tables)
-        and last.layout == LAYOUT
     ):
         return stands(
             Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"

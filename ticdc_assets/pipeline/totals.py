@@ -130,7 +130,7 @@ def joined_totals(parts: Iterable[Totals]) -> list[Totals]:
 def merged(one: Totals, other: Totals) -> Totals:
     """Return the totals of a group of which there are two parts; else it is as in `other`."""
     return other | {
-        **{name: (one.get(name) or 0) + other[name] for name in _SUMS},
+        **{name: one[name] + other[name] for name in _SUMS},
         "min_ts": least(one["min_ts"], other["min_ts"]),
         "max_ts": greatest(one["max_ts"], other["max_ts"]),
         "first_landed_at": min(one["first_landed_at"], other["first_landed_at"]),
@@ -140,7 +140,7 @@ def merged(one: Totals, other: Totals) -> Totals:
 
 
 _SUMS = ("rows", "checksums", "large_bytes")
-"""What adds up; lakes of older versions do not say all of it."""
+"""What adds up."""
 
 
 def _ordered(groups: Iterable[Totals]) -> list[Totals]:

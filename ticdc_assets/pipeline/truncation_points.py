@@ -17,9 +17,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup
-from ticdc_assets.engine.commits import METADATA_KEY, object_of
-from ticdc_assets.engine.control import open_table, reading
-from ticdc_assets.engine.fencing import LEASE
+from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, read_cuts
@@ -102,22 +100,6 @@ def base_number(table: AnyPath) -> int | None:
     """Return the number of a table's base cut, None if nothing was ever removed from it."""
     opened = open_table(table)
     return None if opened is None else opened.transaction_version(APPLICATION)
-
-
-def is_cut_unsaid(table: AnyPath) -> bool:
-    """Return whether rows were removed under a lease by a program that did not name the base cut.
-
-    It reads the whole log. Nobody but retention deletes from the two tables.
-    """
-    opened = open_table(table)
-    if opened is None or base_number(table) is not None:
-        return False
-    with reading(table):
-        return any(
-            commit.get("operation") in ("DELETE", "MERGE")
-            and LEASE in object_of(commit.get(METADATA_KEY))
-            for commit in opened.history()
-        )
 
 
 _BELOW = "what came late lies below what is kept, since "

@@ -33,7 +33,6 @@ from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
 from ticdc_assets.pipeline.damage import damage_told, damaged_mirrors
 from ticdc_assets.pipeline.versions import (
-    StoredRows,
     history_as_stored,
     history_in_spark,
     mirror_as_stored,
@@ -220,15 +219,15 @@ def _at_the_cut(
     def mirror_rows(mirror: MirrorCut) -> _Relation:
         layout = MirrorLayout(schema=mirror.table_schema)
         stored = (
-            stored_mirror(paths, mirror)
+            _unread(stored_mirror(paths, mirror))
             or _copied(mirror_as_stored(paths, mirror), folder)
             or _by_spark(mirror_in_spark(spark, paths, mirror), folder, _told(mirror), say)
         )
         return _shown(stored, layout.names, mirror.hidden)
 
-    def versions(mirror: MirrorCut) -> StoredRows:
+    def versions(mirror: MirrorCut) -> _Stored:
         return (
-            stored_history(paths, mirror)
+            _unread(stored_history(paths, mirror))
             or _copied(history_as_stored(paths, mirror), folder)
             or _by_spark(
                 history_in_spark(spark, paths, mirror), folder, _told(mirror) + HISTORY, say
@@ -284,12 +283,30 @@ def _as_of(
     }
 
 
-def _copied(rows: Rows | None, folder: Path) -> StoredRows | None:
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Rows that the engine reads.
+
+    Attributes:
+        rows: the rows, by the names that their columns have in files.
+        names: what these columns are called, in their order.
+    """
+
+    rows: ds.Dataset | pa.Table
+    names: Sequence[str]
+
+
+def _unread(rows: ds.Dataset | None) -> _Stored | None:
+    """Return the rows of a table whose files the engine reads in place."""
+    return None if rows is None else _Stored(rows, rows.schema.names)
+
+
+def _copied(rows: Rows | None, folder: Path) -> _Stored | None:
     """Write rows of which files lack some, or have under other names, into files for the engine."""
     if rows is None:
         return None
     if rows.table is not None:
-        return StoredRows(rows.table, rows.schema.names)
+        return _Stored(rows.table, rows.schema.names)
     names = numbered_names(rows.schema)
     place = folder / f"{len(list(folder.iterdir()))}.parquet"
     schema = pa.schema(
@@ -298,16 +315,16 @@ def _copied(rows: Rows | None, folder: Path) -> StoredRows | None:
     with pq.ParquetWriter(place, schema) as writer:
         for batch in rows.read():
             writer.write_batch(batch.rename_columns(names))
-    return StoredRows(ds.dataset(place, format="parquet"), rows.schema.names)
+    return _Stored(ds.dataset(place, format="parquet"), rows.schema.names)
 
 
-def _by_spark(frame: DataFrame, folder: Path, name: str, say: Callable[[str], None]) -> StoredRows:
+def _by_spark(frame: DataFrame, folder: Path, name: str, say: Callable[[str], None]) -> _Stored:
     """Let Spark write rows that only it can read into files that anybody can."""
     say(f"{name}: Spark copies it first; --engine spark reads it in place")
     place = folder / str(len(list(folder.iterdir())))
     names = frame.columns
     frame.toDF(*(f"c{number}" for number in range(len(names)))).write.parquet(str(place))
-    return StoredRows(ds.dataset(place, format="parquet"), names)
+    return _Stored(ds.dataset(place, format="parquet"), names)
 
 
 def _told(mirror: MirrorCut) -> str:
@@ -315,7 +332,7 @@ def _told(mirror: MirrorCut) -> str:
 
 
 def _shown(
-    stored: StoredRows, names: Sequence[str], hidden: Sequence[str] | frozenset[str]
+    stored: _Stored, names: Sequence[str], hidden: Sequence[str] | frozenset[str]
 ) -> _Relation:
     shown = ", ".join(DUCKDB.quoted(name) for name in names if name not in hidden)
     return _Relation(
@@ -324,10 +341,10 @@ def _shown(
     )
 
 
-def _renamed(stored: StoredRows) -> str:
-    """Return the columns of stored rows by the names that they have today."""
+def _renamed(stored: _Stored) -> str:
+    """Return the columns of stored rows by their names."""
     pairs = zip(stored.rows.schema.names, stored.names, strict=True)
-    return ", ".join(f"{DUCKDB.quoted(own)} AS {DUCKDB.quoted(today)}" for own, today in pairs)
+    return ", ".join(f"{DUCKDB.quoted(own)} AS {DUCKDB.quoted(name)}" for own, name in pairs)
 
 
 def _create(

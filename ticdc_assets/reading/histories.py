@@ -434,7 +434,7 @@ def _versions_of(
         else:
             batches = (
                 of_row(batch.select(layout.names).rename_columns(layout.places))
-                for batch in stored.batches()
+                for batch in stored.to_batches()
             )
     else:
         rows = _folded_versions(spark, paths, changefeed, cut, mirror, values)

@@ -19,7 +19,6 @@ Why running it again is safe: no commit names the files (`engine.files`).
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
@@ -127,14 +126,9 @@ class Day:
         return executor(spark, paths.change_log, "comparing a day", rows=self.rows, size=size)
 
 
-def day_of(
-    stack: ExitStack, spark: Session, paths: LakePaths, day: date, only: Records | None
-) -> Day:
-    """Return the row groups of a landing day, which are there until the stack is closed."""
-    raw, log = (
-        stack.enter_context(parts_of(spark, table, OfDay(day)))
-        for table in (paths.raw_messages, paths.change_log)
-    )
+def day_of(paths: LakePaths, day: date, only: Records | None) -> Day:
+    """Return the row groups of a landing day."""
+    raw, log = (parts_of(table, OfDay(day)) for table in (paths.raw_messages, paths.change_log))
     return Day(raw=raw, log=log, only=only)
 
 

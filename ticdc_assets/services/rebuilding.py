@@ -331,7 +331,6 @@ class _Rebuild:
             choose=_Choice(self._left_out(), self._in_base(), names),
         )
         append_files(
-            self._spark,
             side.change_log,
             found.changes,
             CHANGE_LOG_SCHEMA,
@@ -363,7 +362,6 @@ class _Rebuild:
                 self._spark, self._paths, number, batch=landed, into=side, names=names
             )
             append_files(
-                self._spark,
                 side.change_log,
                 found.changes,
                 CHANGE_LOG_SCHEMA,

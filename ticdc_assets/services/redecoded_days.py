@@ -27,7 +27,7 @@ finishes them.
 # pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import date
 from typing import TypeAlias
@@ -175,9 +175,8 @@ class LandingDay:
         known = OpenFaults.of(read_quarantine(self._paths))
         clocks = accepted_clocks(self._paths)
         decode = record_decoder(self._changefeed, None, clocks=clocks)
-        with ExitStack() as stack:
-            scratch = stack.enter_context(closing(Scratch(self._paths, WRITING)))
-            day = day_of(stack, self._spark, self._paths, self._day, self._only)
+        with closing(Scratch(self._paths, WRITING)) as scratch:
+            day = day_of(self._paths, self._day, self._only)
             found = compare(
                 self._spark,
                 self._paths,
@@ -197,7 +196,7 @@ class LandingDay:
                 return RedecodedDay(day=self._day, records=0)
             if found.faults:
                 # First: what a killed run took out of the change log would be nowhere.
-                append_fault_files(self._spark, self._paths, found.faults, app_id="redecode")
+                append_fault_files(self._paths, found.faults, app_id="redecode")
             batch = None
             if found.counts:
                 close_rows(self._paths, "apply", found.removed_faults, Closing.REMOVED)
@@ -250,7 +249,6 @@ class LandingDay:
             _Numbering(batches=batches, waiting=frozenset(known.decode), batch=batch),
         )
         append_files(
-            self._spark,
             self._paths.change_log,
             files.changes,
             CHANGE_LOG_SCHEMA,

@@ -27,7 +27,7 @@ on the other until that day is decoded again too.
 # pyright: reportAttributeAccessIssue=false
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -136,9 +136,9 @@ def _ahead(spark: Session, paths: LakePaths, limit: float) -> dict[date, set[Coo
                 days = rows.column("landed_at").cast(pa.date32()).to_pylist()
                 yield from zip(days, coordinates_of(rows), strict=True)
 
-    with parts_of(spark, paths.change_log, chosen) as parts:
-        runs_on = executor(spark, paths.change_log, "finding clocks", rows=parts.rows, size=0)
-        told = runs_on.run(found, parts.pieces, tasks=runs_on.workers)
+    parts = parts_of(paths.change_log, chosen)
+    runs_on = executor(spark, paths.change_log, "finding clocks", rows=parts.rows, size=0)
+    told = runs_on.run(found, parts.pieces, tasks=runs_on.workers)
     records: defaultdict[date, set[Coordinates]] = defaultdict(set)
     for day, place in told:
         records[day].add(place)
@@ -165,10 +165,6 @@ class _Ahead:
         landed_ms = rows.column("landed_at").cast(pa.timestamp("ms", tz="UTC"), safe=False)
         latest_ms = pc.add(landed_ms.cast(pa.int64()), self.most_ms)
         return [rows.filter(pc.greater(at_ms, latest_ms))]
-
-    def condition(self, field: Callable[[str], Any]) -> Any:
-        """Return a condition that holds for them and for few others, as an expression of Spark."""
-        return field("commit_ts").isNotNull()
 
 
 def first_whole_day(paths: LakePaths) -> date:

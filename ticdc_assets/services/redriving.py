@@ -107,7 +107,7 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
         choose=_Missing(known),
     )
     if found.changes:
-        append_changes(spark, paths, found, batch=batch, landed=landed, redrive=True)
+        append_changes(paths, found, batch=batch, landed=landed, redrive=True)
         added = add_to_statistics(spark, paths, batch, found.totals)
         days = dict(Counter(days) + Counter(added.days))
         known |= _in_log(paths, places, since=batch)
@@ -196,7 +196,7 @@ def _redrive_exports(spark: SparkSession, paths: LakePaths) -> _RedrivenExports:
     days: dict[date, int] = {}
     if good.num_rows:
         found = write_rows(good.to_batches(), batch=batch, into=paths)
-        append_changes(spark, paths, found, batch=batch, landed=done, redrive=True)
+        append_changes(paths, found, batch=batch, landed=done, redrive=True)
         days = add_to_statistics(spark, paths, batch, found.totals).days
     fixed = fixed.union(places_in(good))
     close_rows(paths, "decode", fixed, Closing.REDRIVE)

@@ -485,16 +485,16 @@ class _CutOff:
                 if found:
                     yield kept(pa.concat_tables(found), into)
 
-        with parts_of(self._spark, self._paths.raw_messages, chosen) as parts:
-            runs_on = executor(
-                self._spark,
-                self._paths.change_log,
-                "finding records of the base",
-                rows=parts.rows,
-                size=parts.size,
-            )
-            into = None if isinstance(runs_on, Inline) else scratch.folder()
-            found = runs_on.run(gone, parts.pieces, tasks=parts.tasks(runs_on.workers))
+        parts = parts_of(self._paths.raw_messages, chosen)
+        runs_on = executor(
+            self._spark,
+            self._paths.change_log,
+            "finding records of the base",
+            rows=parts.rows,
+            size=parts.size,
+        )
+        into = None if isinstance(runs_on, Inline) else scratch.folder()
+        found = runs_on.run(gone, parts.pieces, tasks=parts.tasks(runs_on.workers))
         return kept_rows(found, _COORDINATES, COORDINATES, into)
 
 

@@ -216,7 +216,6 @@ def _begin(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Non
     """Finish what a killed run left, and let the tables be there that others are made from."""
     if open_table(paths.raw_messages) is None:
         append_files(
-            spark,
             paths.raw_messages,
             [],
             RAW_SCHEMA,

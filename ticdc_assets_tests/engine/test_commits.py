@@ -17,6 +17,7 @@ import pytest
 from delta.tables import DeltaTable as SparkTable
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
+from ticdc_assets.engine.spark_commits import SparkCommit
 
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.engine import committing, executing
@@ -40,8 +41,6 @@ from ticdc_assets.engine.control import (
 )
 from ticdc_assets.engine.files import WRITTEN_NAME, FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import LazySession
-from ticdc_assets.engine.spark_commits import SparkCommit
 from ticdc_assets.errors import LakeDamagedError, UnfinishedError
 from ticdc_assets.isolation import Failures
 from ticdc_assets.pipeline import decoding, mirror_making, mirrors, table_writing
@@ -82,7 +81,6 @@ def written(table: Path, rows: int = 3) -> WrittenFile:
 
 def append(table: Path, files: list[WrittenFile], version: int) -> bool:
     return append_files(
-        LazySession(),
         table,
         files,
         SCHEMA,

@@ -8,12 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from deltalake import DeltaTable, TableFeatures, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
-from ticdc_assets.engine.appending import append_files
-from ticdc_assets.engine.control import dataset_of, is_portable
-from ticdc_assets.engine.files import FileWriter
-from ticdc_assets.engine.session import LazySession
+from ticdc_assets.engine.control import dataset_of
 
 DAY = date(2026, 11, 24)
 SCHEMA = pa.schema(
@@ -77,22 +74,6 @@ def test_a_condition_leaves_out_files_and_no_rows(
     assert found.count_rows(filter=condition) == every.count_rows(filter=condition)
     # Of the file whose commit ts are all null no bounds are known: it may have any.
     assert len(_paths(found, condition)) == files
-
-
-def test_of_a_foreign_table_columns_without_bounds_are_searched_too(tmp_path: Path) -> None:
-    rows = pa.table({"batch": [1, 2], "at": [5, None], "text": ["a", "b"]})
-    writer = FileWriter(tmp_path, rows.schema, bounded=["batch"])
-    writer.write(rows)
-    files = [writer.close()]
-    append_files(LazySession(), tmp_path, files, rows.schema, app_id="test", version=1)
-    table = DeltaTable(str(tmp_path))
-    # Another program writes down the changes.
-    table.alter.add_feature(TableFeatures.ChangeDataFeed, allow_protocol_versions_increase=True)
-    assert not is_portable(table)
-    found = dataset_of(table, tmp_path)
-    for condition in (ds.field("text") == "b", ds.field("at") > 4, ds.field("at").is_null()):
-        assert found.count_rows(filter=condition) == 1
-    assert found.count_rows(filter=ds.field("batch") > 1) == 1
 
 
 def test_a_table_of_no_files_has_its_columns(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,19 +23,18 @@ from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.commits import COMMIT_ID
 from ticdc_assets.engine.control import commit_metadata, open_table, read_table
 from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS, Inline, OnSpark, executor
-from ticdc_assets.engine.files import WRITTEN_NAME
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.scratch import remove_forgotten
 from ticdc_assets.engine.session import LazySession
-from ticdc_assets.errors import SourceUnavailableError
+from ticdc_assets.errors import LakeDamagedError, SourceUnavailableError
 from ticdc_assets.kafka.administration import Administration, OffsetRange
 from ticdc_assets.kafka.records import fetch
-from ticdc_assets.pipeline import change_statistics, decoding
+from ticdc_assets.pipeline import change_statistics
 from ticdc_assets.pipeline.change_files import RECORD_COLUMNS, Batches, parts_of, rows_in
 from ticdc_assets.pipeline.decoding import decode_new, record_decoder
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.landing_files import RAW_SCHEMA, LandingBatch, write_records
 from ticdc_assets.pipeline.totals import GROUP_KEY
+from ticdc_assets.services.setting_aside import set_aside
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
@@ -215,39 +213,29 @@ def test_both_executors_write_the_same_tables(
 
 
 @pytest.mark.spark
-def test_tables_with_newer_features_are_read_and_written_by_spark(
-    small: tuple[Feed, Callable[[], None]],
+@pytest.mark.parametrize("feature", ["enableDeletionVectors", "enableChangeDataFeed"])
+@pytest.mark.parametrize("name", ["raw_messages", "change_log", "quarantine"])
+def test_tables_that_another_program_gave_features_are_refused(
+    small: tuple[Feed, Callable[[], None]], name: str, feature: str
 ) -> None:
     feed, send = small
-    tables = (feed.paths.raw_messages, feed.paths.change_log, feed.paths.quarantine)
     send()
     feed.sync()
-    for path in tables:
-        # Of the others more is read than a batch, and nothing but Spark reads deletion vectors.
-        feature = "enableDeletionVectors" if path.name == "raw_messages" else "enableChangeDataFeed"
-        feed.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.{feature}' = 'true')")
-    for _ in range(2):
-        send()
+    path = feed.paths.base / name
+    feed.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.{feature}' = 'true')")
+    send()
+    with pytest.raises(LakeDamagedError) as caught:
         feed.sync()
-    assert decoding.decoded_position(feed.paths) == (3, 3)
-    for path in tables:
-        rows = feed.spark.read.format("delta").load(str(path))
-        assert sorted({row["batch"] for row in rows.collect()}) == [1, 2, 3]
-        # What Spark has taken over is not left beside it: of our own files the first one stands.
-        own = [file for file in path.rglob("*.parquet") if WRITTEN_NAME.fullmatch(file.name)]
-        assert len(own) == 1
-    # A copy that a killed run leaves is in a folder that the next ones remove, in a day.
-    raw = feed.paths.raw_messages
-    with parts_of(feed.spark, raw, Batches(0, 3)) as parts:
-        (copy,) = {path.parent.parent for path, _ in parts.pieces}
-        assert copy.parent == feed.paths.base
-        of_earlier = feed.paths.base / ".copy-1"
-        of_earlier.mkdir()
-        for folder in (copy, of_earlier):
-            os.utime(folder, (0, 0))
-        remove_forgotten(feed.paths)
-        assert not copy.exists()
-        assert not of_earlier.exists()
+    assert str(caught.value).startswith(
+        f"{name} of changefeed 'feed' is damaged: another program gave it features of Delta that "
+        "only mirrors have ("
+    )
+    assert feature.removeprefix("enable").lower() in str(caught.value).lower()
+    if name != "raw_messages":
+        # It says what to type, and that mends it.
+        assert "`ticdc-assets rebuild feed` makes all tables again" in str(caught.value)
+        set_aside(feed.paths, feed.changefeed.writer)
+        feed.sync()
 
 
 @pytest.fixture
@@ -391,7 +379,6 @@ def append(raw: Path, number: int, values: list[bytes]) -> bool:
         for offset, value in enumerate(values)
     ]
     return append_files(
-        LazySession(),
         raw,
         write_records(records, batch),
         RAW_SCHEMA,
@@ -403,12 +390,12 @@ def append(raw: Path, number: int, values: list[bytes]) -> bool:
 
 
 def read(raw: Path, batch: int) -> list[bytes]:
-    with parts_of(LazySession(), raw, Batches.one(batch)) as parts:
-        records = [
-            record
-            for piece in parts.pieces
-            for record in rows_in(piece, Batches.one(batch), RECORD_COLUMNS)
-        ]
+    parts = parts_of(raw, Batches.one(batch))
+    records = [
+        record
+        for piece in parts.pieces
+        for record in rows_in(piece, Batches.one(batch), RECORD_COLUMNS)
+    ]
     return [value for record in records for value in record.column("value").to_pylist()]
 
 
@@ -434,8 +421,8 @@ def test_the_parts_of_a_batch_are_those_of_its_files(tmp_path: Path) -> None:
     append(raw, 1, [b"x" * 100] * 50)
     append(raw, 2, [bytes([number]) * 100 for number in range(50)])
     for number in (1, 2):
-        with parts_of(LazySession(), raw, Batches.one(number)) as parts:
-            assert (parts.rows, len(parts.pieces)) == (50, 1)
+        parts = parts_of(raw, Batches.one(number))
+        assert (parts.rows, len(parts.pieces)) == (50, 1)
         assert len(read(raw, number)) == 50
     assert read(raw, 3) == []
     assert read(tmp_path / "none", 1) == []

@@ -6,14 +6,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.changelog import lineage_plans
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.reading.as_of import AsOf
-from ticdc_assets.registry import evolution
 from ticdc_assets.simulator.alterations import ModifyColumn, RenameColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.values.datum import refusal
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_lenient_casts import T, narrowed, put, started
 from ticdc_assets_tests.commands import Commands
@@ -113,31 +110,6 @@ def test_a_bag(
     assert feed.cut.mirrors[0].casts == {("v", ddl_ts): 3}
     feed.sync(refold=[T])
     assert feed.cut.mirrors[0].casts == {("v", ddl_ts): 3}
-
-
-def test_a_lake_that_refused_such_values_casts_them(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As an older version made it: the digest of such mirrors is another one now."""
-    upstream = started()
-    narrowed(upstream)
-    changefeed = StandInChangefeed(upstream, "topic", partitions=2)
-    feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    with monkeypatch.context() as older:
-        older.setattr(lineage_plans, "_lenient_columns", lambda steps: [])
-        older.setattr(evolution, "lenient_cast_of", refusal)
-        feed.sync()
-    assert (feed.cut.mirrors[0].quarantined, feed.cut.mirrors[0].casts) == (2, {})
-    put(upstream, 11, "n", 1)
-    feed.write(changefeed.tick())
-    feed.sync()
-    mirror = feed.cut.mirrors[0]
-    assert (mirror.mode, mirror.quarantined, mirror.casts.total()) == ("fold", 0, 6)
-    assert {row["redriven_at"] is None for row in read_quarantine(feed.paths, open_only=False)} == {
-        False
-    }
-    assert feed.rows() == truth_rows(changefeed.truth())
 
 
 def test_by_the_command_line(tmp_path: Path) -> None:

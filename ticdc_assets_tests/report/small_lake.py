@@ -192,9 +192,7 @@ def write_quarantine(paths: LakePaths, rows: Sequence[dict[str, Any]]) -> None:
         "quarantined_at": pa.timestamp("us", tz="UTC"),
         "redriven_at": pa.timestamp("us", tz="UTC"),
     }
-    schema = pa.schema(
-        [(name, kinds.get(name, pa.string())) for name in FAULT_SCHEMA.names if name != "closed_by"]
-    )
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in FAULT_SCHEMA.names])
     common = {
         "stage": "decode",
         "topic": "shop",

@@ -18,7 +18,6 @@ from ticdc_assets.engine.appending import append_files
 from ticdc_assets.engine.commits import newest_version
 from ticdc_assets.engine.control import commit_metadata, open_table, read_rows, write_table
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import LakeDamagedError, UnfinishedError
 from ticdc_assets.isolation import Failures
 from ticdc_assets.pipeline import table_writing
@@ -149,7 +148,7 @@ def test_a_lake_is_not_maintained_whose_landed_exports_fell_back(tmp_path: Path)
             (paths.snapshot_rows, SNAPSHOT_SCHEMA),
             (paths.change_log, CHANGE_LOG_SCHEMA),
         ):
-            append_files(LazySession(), table, [], schema, app_id=SEEDED, version=number)
+            append_files(table, [], schema, app_id=SEEDED, version=number)
     require_ends(paths)
     lose_newest_commit(paths.snapshot_rows)
     with pytest.raises(LakeDamagedError, match=r"snapshot_rows .* the end of its log is missing"):

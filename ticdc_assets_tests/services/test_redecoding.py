@@ -301,18 +301,3 @@ def test_behind_a_truncation_totals_go_on_and_days_before_it_are_refused(
     assert log_rows(feed) == log
     assert feed.sync().outcome is Outcome.PUBLISHED
     assert feed.rows() == truth(story)
-
-
-def test_a_change_log_with_newer_features_is_corrected_by_spark(story: Story, feed: Feed) -> None:
-    log = log_rows(feed)
-    feed.spark.sql(
-        f"ALTER TABLE delta.`{feed.paths.change_log}` "
-        "SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
-    )
-    feed.spark.sql(
-        f"DELETE FROM delta.`{feed.paths.change_log}` "
-        f"WHERE landed_day = date'{TODAY}' and kind = 'row'"
-    )
-    (day,) = again(feed, [TODAY])
-    assert day.restored
-    assert log_rows(feed) == log

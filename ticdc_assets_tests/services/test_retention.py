@@ -385,7 +385,7 @@ def test_a_cut_that_repeats_one_without_a_redriven_change_is_no_base(
         "commit_ts": feed.cut.tso,
     }
     rows = pa.Table.from_pylist([fault], schema=FAULT_SCHEMA)
-    append_faults(spark, feed.paths, [rows], app_id="test")
+    append_faults(feed.paths, [rows], app_id="test")
     close_rows(feed.paths, "apply", [place_of(fault)], Closing.REDRIVE)
     # As maintenance does before the redriven change is in a mirror.
     publish(feed.paths, feed.cut.again(feed.cut))

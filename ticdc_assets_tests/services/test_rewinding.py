@@ -272,7 +272,7 @@ def test_only_the_limit_tells_what_counts(story: Story, feed: Feed) -> None:
     writer = FileWriter(feed.paths.quarantine, quarantine.FAULT_SCHEMA)
     writer.write(pa.Table.from_pylist([fault], schema=quarantine.FAULT_SCHEMA))
     files = [writer.close()]
-    quarantine.append_fault_files(feed.spark, feed.paths, files, app_id="test", version=1)
+    quarantine.append_fault_files(feed.paths, files, app_id="test", version=1)
     closing = quarantine.Closing.LATER_CHANGE
     quarantine.close_rows(feed.paths, "apply", [quarantine.place_of(fault)], closing)
     assert count_open(feed.paths).apply == 0

@@ -282,11 +282,11 @@ def test_folders_of_runs(store_lake: StoreLake) -> None:
         assert not place.exists()
 
 
-def test_folders_that_earlier_programs_left(
+def test_folders_that_killed_readers_left(
     store_lake: StoreLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = LakePaths(root=store_lake.path, changefeed="feed")
-    copies = (paths.base / ".copy-1" / "part", paths.base / ".reading-1" / "left" / "part")
+    copies = (paths.base / ".reading-1" / "part", paths.base / ".reading-2" / "left" / "part")
     for copy in copies:
         copy.write_bytes(b"rows")
     remove_forgotten(paths)
