@@ -25,6 +25,12 @@ def master_of(spark: SparkSession) -> str:
     return spark.conf.get("spark.master") or ""
 
 
+def place_of(spark: SparkSession) -> str:
+    """Return where the work of a session runs, for people."""
+    kind = "Spark Connect" if is_connected() else "Spark"
+    return f"on {kind}, {master_of(spark)}"
+
+
 def application_of(spark: SparkSession) -> str:
     """Return the identifier of a session's application."""
     return spark.conf.get("spark.app.id") or ""
@@ -113,6 +119,21 @@ def running() -> SparkSession | None:
         return None
     # Without settings it changes none of those that the session has.
     return SparkSession.builder.getOrCreate()
+
+
+def plan_of(spark: SparkSession, text: str) -> str | None:
+    """Return the plan of a query as JSON, as Spark's parser makes it; None over Connect.
+
+    Raises:
+        ParseException: the text is not one query.
+    """
+    if is_connected():
+        return None
+    session: Any = spark._jsparkSession  # the parser has no other way in
+    parser = session.sessionState().sqlParser()
+    parser.parseQuery(text)
+    # The rule above alone would stop at the end of a query, and not look at what follows.
+    return parser.parsePlan(text).toJSON()
 
 
 def set_hadoop(spark: SparkSession, secrets: Mapping[str, str]) -> None:

@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_assets.config import Compute, lake_path, load_compute
 from ticdc_assets.engine.cluster import require_cluster
 from ticdc_assets.engine.compute import HERE, report
-from ticdc_assets.engine.driver import described, master_of, workers_of
+from ticdc_assets.engine.driver import described, place_of, workers_of
 from ticdc_assets.engine.worker_costs import settle
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.storage.paths import AnyPath
@@ -292,5 +292,5 @@ def executor(
 def on_spark(spark: SparkSession, folder: AnyPath, does: str, *, rows: int) -> OnSpark:
     """Return what runs steps on Spark, whatever their size; see `executor`."""
     found = OnSpark(spark, folder, does)
-    report(f"on Spark, {master_of(spark)}", does, rows)
+    report(place_of(spark), does, rows)
     return found

@@ -37,6 +37,8 @@ from ticdc_assets.config.spark import (
     OWN,
     PACKAGE,
     PYTHON,
+    REMOTE,
+    REMOTE_VARIABLE,
     is_local,
 )
 from ticdc_assets.engine.class_archive import archive_options
@@ -62,7 +64,11 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"
 _JARS = "spark.jars"
 _EXTENSIONS = "spark.sql.extensions"
+_DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 _HOST = "spark.driver.host"
+_OF_A_SESSION = ("spark.sql.", "spark.databricks.")
+_DATABRICKS = "spark.databricks.clusterUsageTags.clusterId"
+"""A property of every session of Databricks, which has its own Delta Lake."""
 _ADDED_TO_OURS = (*_REDACTED, _JAVA_OPTIONS, _CLASS_PATH, _JARS, _EXTENSIONS)
 """Properties of several values: those that are given follow ours."""
 
@@ -131,9 +137,7 @@ def session_conf(
         **OWN,
         # Credentials of storage travel as options; plans and logs must not show them.
         **{name: _joined("|", _SECRETS, *secret, given.get(name)) for name in _REDACTED},
-        _EXTENSIONS: _joined(
-            ",", "io.delta.sql.DeltaSparkSessionExtension", given.get(_EXTENSIONS)
-        ),
+        _EXTENSIONS: _joined(",", _DELTA, given.get(_EXTENSIONS)),
         _JAVA_OPTIONS: _joined(
             " ",
             *_java_options(jars if local else None, has_memory=MEMORY in given),
@@ -235,11 +239,13 @@ def get_spark(
         ConfigError: what is said of Spark is wrong.
         PrerequisiteError: there is no JDK that Spark runs on, or its JVM does not start.
     """
+    settings = load_spark_settings() if settings is None else settings
+    if settings.remote is not None:
+        return _connected(settings, settings.remote, extra or {})
     if SparkSession.getActiveSession() is None:
         java = check_java()
         if not java.ok:
             raise PrerequisiteError(java.sentence())
-    settings = load_spark_settings() if settings is None else settings
     conf = session_conf(extra, settings=settings, jars=jars)
     local = is_local(conf[MASTER])
     if local:
@@ -266,6 +272,42 @@ def get_spark(
         ) from None
     if not local and conf.get(PACKAGE) != INSTALLED:
         ship(spark)
+    return spark
+
+
+def _connected(settings: SparkSettings, remote: str, extra: Mapping[str, str]) -> SparkSession:
+    """Return a session of a Spark Connect server, which has its own driver, jars and storage."""
+    place = remote.partition(";")[0]
+    with _STARTING:
+        if (spark := running()) is not None:
+            return spark
+        tell(f"connecting to Spark at {place}")
+        try:
+            spark = SparkSession.builder.remote(remote).getOrCreate()
+            extensions = spark.conf.get(_EXTENSIONS, "") or ""
+        except ImportError as error:
+            raise PrerequisiteError(
+                f"{REMOTE} is {place}, and a library for Spark Connect is not installed "
+                f"({first_sentence(error)}); install ticdc-assets[connect]"
+            ) from None
+        except PySparkException as error:
+            raise PrerequisiteError(
+                f"Spark at {place} cannot be reached ({first_sentence(error)}); look at {REMOTE} "
+                f"({REMOTE_VARIABLE}), and whether the server runs"
+            ) from None
+        if _DELTA not in extensions and spark.conf.get(_DATABRICKS, None) is None:
+            spark.stop()
+            raise PrerequisiteError(
+                f"Spark at {place} has no Delta Lake; start the server with Delta's jars and "
+                f"{_EXTENSIONS}={_DELTA} (docs/operate.md, Spark Connect)"
+            )
+        given = {**settings.values, **extra, **OWN}
+        for name, value in given.items():
+            # The others are the server's own, from its start.
+            if name.startswith(_OF_A_SESSION) and spark.conf.isModifiable(name):
+                spark.conf.set(name, value)
+        if given.get(PACKAGE) != INSTALLED:
+            ship(spark)
     return spark
 
 

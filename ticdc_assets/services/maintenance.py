@@ -198,7 +198,7 @@ def maintain(
     if not dry_run:
         for table in (paths.raw_messages, paths.change_log):
             tell(f"compacting {table.name}")
-            _optimize_days(spark, table)
+            _optimize_days(spark, table, now)
         cut = optimize_mirrors(spark, paths, changefeed, failures)
         for path in _control_tables(paths):
             tell(f"compacting {path.name}")
@@ -239,11 +239,11 @@ def maintain(
 # Compaction -------------------------------------------------------------------------------------
 
 
-def _optimize_days(spark: SparkSession, table: AnyPath) -> None:
+def _optimize_days(spark: SparkSession, table: AnyPath, now: datetime | None) -> None:
     """Compact the days of a table that are over."""
     if open_table(table) is None:
         return
-    today = datetime.now(UTC).date().isoformat()
+    today = (now or datetime.now(UTC)).date().isoformat()
 
     def join() -> None:
         state = log_state(table)
