@@ -281,14 +281,14 @@ def load_compute(env: Mapping[str, str] | None = None) -> Compute:
 def _of_file(path: Path) -> Mapping[str, Any]:
     """Return what a changefeeds file says, nothing if it is not there; read once a version."""
     try:
-        seen = path.stat().st_mtime_ns
+        seen = path.stat()
     except OSError:
         return {}
-    return _document_of(path, seen)
+    return _document_of(path, (seen.st_mtime_ns, seen.st_size))
 
 
 @lru_cache(maxsize=4)
-def _document_of(path: Path, _modified: int) -> Mapping[str, Any]:
+def _document_of(path: Path, _seen: tuple[int, int]) -> Mapping[str, Any]:
     try:
         return _document(path.read_bytes(), path)
     except OSError as error:
