@@ -98,7 +98,7 @@ def run_checks(
 def check_machine(
     *, env: Mapping[str, str] | None = None, progress: Progress | None = None
 ) -> list[Check]:
-    """Check what needs no settings: Python, JDK, pyspark and the jars, which it downloads.
+    """Check what needs no settings: Python, Java, pyspark and the jars, which it downloads.
 
     Args:
         env: environment variables; the environment of this program if None.
@@ -137,7 +137,7 @@ def check_lake_jars(env: Mapping[str, str], *, progress: Progress | None = None)
     try:
         lake_jars(lake)
     except PrerequisiteError as error:
-        fix = "put a JDK's java on PATH or its folder into JAVA_HOME"
+        fix = "put java on PATH or its folder into JAVA_HOME"
         return replace(checked, ok=False, found=str(error), fix=fix)
     return checked
 

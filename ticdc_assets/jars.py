@@ -38,7 +38,7 @@ GCS = "hadoop3-2.2.26"
 RESOLVE_TIMEOUT_SECONDS = 900.0
 
 JAVA_FIX = (
-    "install a JDK 17 to 22 (Debian and Ubuntu: apt-get install openjdk-17-jdk-headless) and put "
+    "install Java 17 to 22 (Debian and Ubuntu: apt-get install openjdk-17-jre-headless) and put "
     "its java on PATH or its folder into JAVA_HOME"
 )
 
@@ -159,7 +159,7 @@ def java_path(env: Mapping[str, str] | None = None) -> Path:
         if not os.access(java, os.X_OK):
             raise PrerequisiteError(
                 f"JAVA_HOME is {home}, where there is no program bin/java; "
-                "point it to a JDK 17 to 22, or unset it to use the java on PATH"
+                "point it to Java 17 to 22, or unset it to use the java on PATH"
             )
         return java
     java = shutil.which("java", path=env.get("PATH"))

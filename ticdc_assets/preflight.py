@@ -93,7 +93,7 @@ class Check:
 def check_java(env: Mapping[str, str] | None = None) -> Check:
     """Check that the java Spark will run is a complete one of a version it supports."""
     env = os.environ if env is None else env
-    needed = f"a JDK {OLDEST_JAVA} to {NEWEST_JAVA}"
+    needed = f"Java {OLDEST_JAVA} to {NEWEST_JAVA}"
 
     def missing(found: str, fix: str = JAVA_FIX) -> Check:
         return Check(name="java", ok=False, found=found, needed=needed, fix=fix)
@@ -103,7 +103,7 @@ def check_java(env: Mapping[str, str] | None = None) -> Check:
         java = java_path(env)
     except PrerequisiteError:
         if home:
-            fix = "point JAVA_HOME to a JDK 17 to 22, or unset it to use the java on PATH"
+            fix = "point JAVA_HOME to Java 17 to 22, or unset it to use the java on PATH"
             return missing(f"JAVA_HOME={home} without a program bin/java in it", fix)
         return missing("no java on PATH and no JAVA_HOME")
     settings = _run([str(java), "-XshowSettings:properties", "-version"], env)

@@ -125,7 +125,7 @@ def test_commands_on_a_connect_server_make_the_same_mirrors(
     assert [int(count) for count in counts] == [mirror.rows for mirror in cut.mirrors]
     assert "equal" in ran("verify", "feed")
     # Some of the log goes, and what is left of two batches is joined.
-    commands.set("feed", retention={"change_log": "1h"})
+    commands.set("feed", retention={"change_log": "1 hours"})
     maintained = script(_MAINTAIN).decode()
     assert "on Spark Connect, local[2]" in maintained
     assert int(maintained.split()[-1]) > 0

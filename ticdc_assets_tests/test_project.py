@@ -111,7 +111,7 @@ def test_setup_with_a_wrong_java(clone: Path, tmp_path: Path, version: str, foun
     fake_java(tmp_path / "jdk", version)
     python = f"PYTHON={sys.executable}"
     message = sentence(make(clone, "setup", python, JAVA_HOME=str(tmp_path / "jdk")))
-    assert message.startswith("java: a JDK 17 to 22 is needed, ")
+    assert message.startswith("java: Java 17 to 22 is needed, ")
     assert found in message
     assert not (clone / ".venv").exists()
 

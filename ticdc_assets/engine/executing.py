@@ -177,8 +177,7 @@ class OnSpark:
 
         def reduced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             # A partition has the rows of one bucket, or none.
-            rows = ((row["number"], row["data"]) for batch in batches for row in batch.to_pylist())
-            for bucket, own in itertools.groupby(rows, key=itemgetter(0)):
+            for bucket, own in itertools.groupby(_blobs_of(batches), key=itemgetter(0)):
                 batches_of = (batch for _, blob in own for batch in _rows(blob))
                 yield from _packed(bucket, partial(function, bucket, batches_of))
             settle()
@@ -228,6 +227,14 @@ def _row(number: int, data: bytes) -> pa.RecordBatch:
     return pa.record_batch([pa.array([number], pa.int32()), pa.array([data], pa.binary())], _ROW)
 
 
+def _blobs_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
+    """Yield the rows of a shuffle, without a copy of their bytes."""
+    for batch in batches:
+        numbers, data = batch.column("number").to_pylist(), batch.column("data")
+        for place, number in enumerate(numbers):
+            yield number, data[place].as_buffer()
+
+
 def _parts(batches: Iterable[pa.RecordBatch]) -> tuple[int, Iterator[Any]]:
     """Return the number of a task and its parts, in their order; all of them are read first.
 
@@ -264,7 +271,7 @@ def _blobs(batch: pa.RecordBatch) -> Iterator[bytes]:
         yield sink.getvalue().to_pybytes()
 
 
-def _rows(blob: bytes) -> Iterator[pa.RecordBatch]:
+def _rows(blob: pa.Buffer) -> Iterator[pa.RecordBatch]:
     with pa.ipc.open_stream(blob) as reader:
         yield from reader
 

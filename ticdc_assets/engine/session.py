@@ -8,7 +8,7 @@ zone is applied where values are converted and nowhere else.
 Spark's expressions (`col`, `lit`, a window) can only be built while Spark runs, and a lazy session
 does not run before its first use. So only this module may import `pyspark.sql.functions`, which the
 linter checks: `functions(spark)` starts the session and then returns that module
-(docs/decisions/0042-expressions-come-from-a-session.md).
+(docs/decisions/0097-spark-through-dataframes.md).
 """
 
 import logging
@@ -237,7 +237,7 @@ def get_spark(
 
     Raises:
         ConfigError: what is said of Spark is wrong.
-        PrerequisiteError: there is no JDK that Spark runs on, or its JVM does not start.
+        PrerequisiteError: there is no Java that Spark runs on, or its JVM does not start.
     """
     settings = load_spark_settings() if settings is None else settings
     if settings.remote is not None:

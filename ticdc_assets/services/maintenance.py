@@ -1,15 +1,15 @@
 """Maintenance: compact small files, remove unneeded files, truncate logs.
 
 In: a changefeed's tables. Out: the same rows in fewer files, and a `Maintaining` with the results.
-`maintain` runs, in this order: retention (`retention.retain`), OPTIMIZE, VACUUM, and the cleaning
-of `_delta_log`. The caller holds the writer lock.
+`maintain` runs, in this order: retention (`retention.retain`), compaction, the removal of unused
+files, and the cleaning of `_delta_log`. The caller holds the writer lock.
 
 Data that a kept cut needs is never removed:
 
-- OPTIMIZE of a mirror or a history makes a new version, which the next sync would undo like that of
-  a killed run. So afterwards a new cut is published: same TSO, same rows, the new versions. Older
+- A compaction of a mirror or a history makes a new version, which the next sync would undo like
+  that of a killed run. So afterwards a new cut is published: same TSO, same rows, the new versions. Older
   cuts still name their old versions.
-- A file that a version needs is only removed by a commit after that version. So VACUUM keeps files
+- A file that a version needs is only removed by a commit after that version. So files stay
   that were removed from these tables since the oldest version that a kept cut names, and since that
   cut was published. The configured age is also in the tables' properties, so that a manual VACUUM
   keeps these files too.
@@ -20,7 +20,7 @@ counted: `remove_unnamed`. Before files of a table are removed because its log d
 the log is checked (`require_whole`): one that lost a commit does not name good files either.
 
 Why running it again is safe: each step is one commit, or removes files that nothing names. If a run
-is killed between OPTIMIZE and publishing, the next sync undoes the new versions.
+is killed between a compaction and publishing, the next sync undoes the new versions.
 
 A mirror or a history that cannot be maintained stays as it is and does not stop the others; an
 error at the end names it.
