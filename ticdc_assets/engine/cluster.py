@@ -5,16 +5,16 @@ says what is wrong with which. A worker has to run our very files and the driver
 the libraries that these need, to see what this process writes into the lake, and to write there
 what this process sees. In a local session workers are this machine's, and nothing is asked.
 
-They are asked once for each session, folder and set of executors (`require_cluster`): before steps
-go to them. A sync that is small needs no Spark; so that a cluster
-that cannot work is refused before anything is landed, a landing asks once a day for each
-configuration (`require_before_landing`), and `doctor` asks whenever it is run.
+They are asked once for each session, folder and set of executors (`require_cluster`), before steps
+go to them. A small sync needs no Spark. So that a cluster that cannot work is refused before
+anything is landed, a landing asks once a day for each configuration (`require_before_landing`), and
+`doctor` asks whenever it is run.
 
 Why running it again is safe: what is written is in a folder of its own, which is removed; a killed
 run's is removed as those of readers are (`scratch`).
 
-Not handled: an executor that comes during a step, and cannot work. Files that it wrote elsewhere are
-missed before the commit (`committing`).
+Not handled: an executor that comes during a step, and cannot work. Files that it wrote elsewhere
+are missed before the commit (`committing`).
 """
 
 import contextlib

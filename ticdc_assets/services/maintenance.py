@@ -7,8 +7,8 @@ files, and the cleaning of `_delta_log`. The caller holds the writer lock.
 Data that a kept cut needs is never removed:
 
 - A compaction of a mirror or a history makes a new version, which the next sync would undo like
-  that of a killed run. So afterwards a new cut is published: same TSO, same rows, the new versions. Older
-  cuts still name their old versions.
+  that of a killed run. So afterwards a new cut is published: same TSO, same rows, the new versions.
+  Older cuts still name their old versions.
 - A file that a version needs is only removed by a commit after that version. So files stay
   that were removed from these tables since the oldest version that a kept cut names, and since that
   cut was published. The configured age is also in the tables' properties, so that a manual VACUUM
