@@ -32,7 +32,6 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from ticdc_assets.engine.delta_protocol import vector_path
 from ticdc_assets.engine.fencing import APP_ID, LEASE, fence_of, guard_of, require_lease
 from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.errors import TicdcError
@@ -54,21 +53,6 @@ class CommitError(TicdcError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddedFile:
-    """A data file as a commit names it.
-
-    Attributes:
-        path: its path, relative to the table's folder.
-        size: its size in bytes.
-        deletion_vector: path of the file that says which of its rows are gone, None if none are.
-    """
-
-    path: str
-    size: int
-    deletion_vector: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedCommit:
     """One commit as the table's log has it.
 
@@ -77,9 +61,8 @@ class LoggedCommit:
         operation: what its writer calls it.
         commit_id: its id; None if it is a foreign one.
         lease: number of the lease that it was made under, None if it was made under none.
-        metrics: what it counted, as far as they are whole numbers.
         changes_rows: whether data or the schema may be other than before.
-        added: the data files that it names.
+        added: paths of the data files that it names.
         removed: paths of those that it takes out.
         removed_ms: when it took out the first of them (ms since 1970), None if none.
     """
@@ -88,9 +71,8 @@ class LoggedCommit:
     operation: str
     commit_id: str | None
     lease: int | None
-    metrics: Mapping[str, int]
     changes_rows: bool
-    added: tuple[AddedFile, ...]
+    added: tuple[str, ...]
     removed: tuple[str, ...]
     removed_ms: int | None
 
@@ -244,13 +226,13 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
     """
     path = table / LOG / f"{version:020}.json"
     info: dict[str, Any] = {}
-    changes, added, removed, times = False, list[AddedFile](), list[str](), list[int]()
+    changes, added, removed, times = False, list[str](), list[str](), list[int]()
     try:
         for action in _actions(path):
             if "commitInfo" in action:
                 info = action["commitInfo"]
             elif "add" in action:
-                added.append(_added(action["add"]))
+                added.append(unquote(action["add"]["path"]))
             elif "remove" in action:
                 removed.append(unquote(action["remove"]["path"]))
                 times.append(int(action["remove"].get("deletionTimestamp") or 0))
@@ -258,8 +240,6 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
                 item = action.get("add") or action["remove"]
                 changes |= bool(item.get("dataChange", True))
             changes |= action.keys() & _SCHEMA_ACTIONS != set()
-        metrics = info.get("operationMetrics") or {}
-        counted = {name: int(value) for name, value in metrics.items() if str(value).isdigit()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise damaged(table, f"commit {version} of its log cannot be read: {error!r}") from error
     carried = object_of(info.get(METADATA_KEY))
@@ -268,7 +248,6 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
         operation=str(info.get("operation")),
         commit_id=carried.get(COMMIT_ID),
         lease=carried.get(LEASE),
-        metrics=counted,
         changes_rows=changes,
         added=tuple(added),
         removed=tuple(removed),
@@ -284,17 +263,6 @@ def _actions(path: AnyPath) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def _added(action: Mapping[str, Any]) -> AddedFile:
-    vector = action.get("deletionVector") or {}
-    return AddedFile(
-        path=unquote(action["path"]),
-        size=int(action["size"]),
-        deletion_vector=(
-            vector_path(vector["pathOrInlineDv"]) if vector.get("storageType") == "u" else None
-        ),
-    )
-
-
 _SCHEMA_ACTIONS = {"metaData", "protocol"}
 
 
@@ -302,7 +270,7 @@ def named_files(table: AnyPath) -> set[str]:
     """Return the paths of all data files that a table's log names, in whatever version."""
     named: set[str] = set()
     for commit in commits_after(table, -1):
-        named.update(file.path for file in commit.added)
+        named.update(commit.added)
         named.update(commit.removed)
     for path in (table / LOG).rglob("*.parquet"):
         # Checkpoints, and the parts that large ones are made of.

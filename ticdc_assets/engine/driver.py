@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession, is_remote
 
 
@@ -102,6 +102,13 @@ def is_stopped(spark: SparkSession) -> bool:
 def has_jvm() -> bool:
     """Return whether Spark's JVM runs for this process."""
     return SparkContext._gateway is not None
+
+
+def start_jvm(conf: Mapping[str, str]) -> None:
+    """Start Spark's JVM with a configuration, every word of which other users can read."""
+    public = SparkConf(loadDefaults=False)
+    public.setAll([*conf.items()])
+    SparkContext._ensure_initialized(conf=public)
 
 
 def running() -> SparkSession | None:

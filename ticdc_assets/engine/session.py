@@ -22,7 +22,6 @@ from threading import RLock
 from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -42,7 +41,7 @@ from ticdc_assets.config.spark import (
     is_local,
 )
 from ticdc_assets.engine.class_archive import archive_options
-from ticdc_assets.engine.driver import has_jvm, is_stopped, running, set_hadoop
+from ticdc_assets.engine.driver import has_jvm, is_stopped, running, set_hadoop, start_jvm
 from ticdc_assets.engine.jvm_stderr import without_warning
 from ticdc_assets.engine.shipping import ship
 from ticdc_assets.errors import PrerequisiteError
@@ -316,9 +315,7 @@ def _started(conf: Mapping[str, str], secrets: frozenset[str]) -> SparkSession:
     if secrets and not has_jvm():
         # pyspark starts its JVM with all of a configuration as words of the command, which every
         # user of the machine can read.
-        public = SparkConf(loadDefaults=False)
-        public.setAll([(name, value) for name, value in conf.items() if name not in secrets])
-        SparkContext._ensure_initialized(conf=public)
+        start_jvm({name: value for name, value in conf.items() if name not in secrets})
     builder = SparkSession.builder
     for name, value in conf.items():
         builder = builder.config(name, value)
