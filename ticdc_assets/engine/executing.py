@@ -131,8 +131,8 @@ class Inline:
 class OnSpark:
     """Runs steps in Spark's Python workers, through DataFrames.
 
-    A part is a row: the number of its task, its place and its pickled bytes. A task is a partition,
-    so parts next to each other stay together. A result is a row too.
+    A task is a row and a partition: its number, and its parts as pickled bytes. So parts next to
+    each other stay together. A result is a row too, with the number of its task or bucket.
 
     Args:
         spark: the session.
@@ -152,11 +152,11 @@ class OnSpark:
             return list(step(parts))
 
         def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            number, some = _parts(batches)
-            yield from _packed(number, partial(step, some))
+            for number, parts in _rows_of(batches):
+                yield from _packed(number, partial(step, pickle.loads(parts)))
             settle()
 
-        return self._results(self._parts_frame(parts, tasks).mapInArrow(task, _RESULT))
+        return self._results(self._tasks(parts, tasks).mapInArrow(task, _RESULT))
 
     def reduce(
         self,
@@ -170,33 +170,32 @@ class OnSpark:
         """Return what a function makes of each bucket; see `Executor`."""
 
         def sorted_out(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for bucket, batch in step(_parts(batches)[1]):
-                for blob in _blobs(batch):
-                    yield _row(bucket, blob)
+            for _, parts in _rows_of(batches):
+                for bucket, batch in step(pickle.loads(parts)):
+                    for blob in _blobs(batch):
+                        yield _row(bucket, blob)
             settle()
 
         def reduced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             # A partition has the rows of one bucket, or none.
-            for bucket, own in itertools.groupby(_blobs_of(batches), key=itemgetter(0)):
-                batches_of = (batch for _, blob in own for batch in _rows(blob))
+            for bucket, own in itertools.groupby(_rows_of(batches), key=itemgetter(0)):
+                batches_of = (batch for _, blob in own for batch in _unpacked(blob))
                 yield from _packed(bucket, partial(function, bucket, batches_of))
             settle()
 
-        sorted_rows = self._parts_frame(parts, tasks).mapInArrow(sorted_out, _RESULT)
+        sorted_rows = self._tasks(parts, tasks).mapInArrow(sorted_out, _RESULT)
         own = sorted_rows.repartitionById(buckets, "number")
         return self._results(own.mapInArrow(reduced, _RESULT))
 
-    def _parts_frame(self, parts: Sequence[P], tasks: int) -> DataFrame:
-        tasks, places = max(1, min(tasks, len(parts))), range(len(parts))
-        rows = pa.table(
-            {
-                # Tasks of about as many parts each, as those of a range.
-                "task": pa.array((place * tasks // len(parts) for place in places), pa.int32()),
-                "place": pa.array(places, pa.int32()),
-                "part": pa.array(map(pickle.dumps, parts), pa.binary()),
-            }
-        )
-        return self._spark.createDataFrame(rows).repartitionById(tasks, "task")
+    def _tasks(self, parts: Sequence[P], tasks: int) -> DataFrame:
+        """Return the parts as rows, one for each task, in partitions of their own."""
+        tasks = max(1, min(tasks, len(parts)))
+        bounds = [number * len(parts) // tasks for number in range(tasks + 1)]
+        shares = (list(parts[start:stop]) for start, stop in itertools.pairwise(bounds))
+        rows = pa.table([pa.array(range(tasks)), pa.array(map(pickle.dumps, shares))], _ROW.names)
+        frame = self._spark.createDataFrame(rows.cast(_ROW))
+        # Spark gives each of so few rows a partition by itself.
+        return frame if tasks <= self.workers else frame.repartitionById(tasks, "number")
 
     def _results(self, rows: DataFrame) -> list[Any]:
         with described(self._spark, self._does):
@@ -227,23 +226,12 @@ def _row(number: int, data: bytes) -> pa.RecordBatch:
     return pa.record_batch([pa.array([number], pa.int32()), pa.array([data], pa.binary())], _ROW)
 
 
-def _blobs_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
-    """Yield the rows of a shuffle, without a copy of their bytes."""
+def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
+    """Yield the rows of a partition, without a copy of their bytes."""
     for batch in batches:
         numbers, data = batch.column("number").to_pylist(), batch.column("data")
         for place, number in enumerate(numbers):
             yield number, data[place].as_buffer()
-
-
-def _parts(batches: Iterable[pa.RecordBatch]) -> tuple[int, Iterator[Any]]:
-    """Return the number of a task and its parts, in their order; all of them are read first.
-
-    Spark does not use a worker again that left rows of a task unread.
-    """
-    rows = sorted(
-        (row["place"], row["task"], row["part"]) for batch in batches for row in batch.to_pylist()
-    )
-    return (rows[0][1] if rows else 0), (pickle.loads(part) for *_, part in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +259,7 @@ def _blobs(batch: pa.RecordBatch) -> Iterator[bytes]:
         yield sink.getvalue().to_pybytes()
 
 
-def _rows(blob: pa.Buffer) -> Iterator[pa.RecordBatch]:
+def _unpacked(blob: pa.Buffer) -> Iterator[pa.RecordBatch]:
     with pa.ipc.open_stream(blob) as reader:
         yield from reader
 
