@@ -29,16 +29,29 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def reported_errors(command: _Command) -> _Command:
-    """Turn the package's errors and the machine's refusals into one sentence and exit code 1."""
+    """Turn the package's errors and the machine's refusals into one sentence and exit code 1.
+
+    A command that ends well says last where its work ran, if it had any.
+    """
+    work = _in_sentences(command)
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
+        with watched() as ran:
+            result = work(*args, **kwargs)
+        if ran.sentence:
+            note(f"ran: {ran.sentence}")
+        return result
+
+    return run  # pyright: ignore[reportReturnType]  # wraps keeps the signature
+
+
+def _in_sentences(command: _Command) -> _Command:
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            with _damage_told(), watched() as ran:
-                result = command(*args, **kwargs)
-                if ran.sentence:
-                    note(f"ran: {ran.sentence}")
-                return result
+            with _damage_told():
+                return command(*args, **kwargs)
         except TicdcError as error:
             raise click.ClickException(str(error)) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -174,7 +187,7 @@ def failure_of(work: Callable[[], object], name: str) -> str | None:
 
     def told() -> str | None:
         try:
-            reported_errors(work)()
+            _in_sentences(work)()
         except click.ClickException as error:
             return error.message
         return None
