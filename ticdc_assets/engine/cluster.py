@@ -261,8 +261,16 @@ def _collected(spark: SparkSession, step: Any, tasks: int) -> list[tuple[str, An
                 f"{ANSWER_SECONDS:g} s; look at its master's page: are there workers with free "
                 "cores and memory, and can they reach this machine (spark.driver.host)?"
             ) from None
+        reason = _reason(error)
+        if "No module named" in reason:
+            # One that Spark itself imports before a step.
+            raise ClusterError(
+                f"the executors of Spark at {master_of(spark)} cannot import a library ({reason}); "
+                "give workers a Python that has it (spark.archives and spark.pyspark.python: "
+                "docs/operate.md, Spark cluster)"
+            ) from None
         raise ClusterError(
-            f"the executors of Spark at {master_of(spark)} run no Python step: {_reason(error)}; "
+            f"the executors of Spark at {master_of(spark)} run no Python step: {reason}; "
             "look at spark.pyspark.python and spark.archives, which say what Python they take"
         ) from None
     finally:
