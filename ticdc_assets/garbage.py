@@ -3,8 +3,9 @@
 Python's default looks after every 700 new objects, and looks at all objects again and again while
 their number grows. A command makes half a million by its imports alone, which stay, and planning
 thousands of tables makes millions. As it ends it looks at all of them once more and frees them one
-by one, though the process is about to end. Both took a third of the CPU time of a small sync. What
-is in no cycle is freed at once in any case, and that is nearly all.
+by one, though the process is about to end. Of ten tables, a first sync takes 3.2 CPU seconds so and
+5.1 else, one with nothing new 0.74 and 1.04, a check of the definitions 2.2 and 3.3. What is in no
+cycle is freed at once in any case, and that is nearly all.
 
 Only what this project starts asks for it: its commands and its code location. At the end files are
 flushed and temporary folders removed as ever, by who opened them or by `atexit`.

@@ -42,7 +42,6 @@ class RowGroup:
         rows: how many.
         shape: what they say of their columns, where they cite no schema.
         partial: whether their images were cut to the handle key.
-        large_bytes: bytes of the images of those that are large.
     """
 
     database: str
@@ -54,7 +53,6 @@ class RowGroup:
     rows: int
     shape: RowShape | None = None
     partial: bool = False
-    large_bytes: int = 0
 
     @property
     def name(self) -> TableName:
@@ -75,7 +73,6 @@ class RowGroup:
             min_ts=min(self.min_ts, other.min_ts),
             max_ts=max(self.max_ts, other.max_ts),
             rows=self.rows + other.rows,
-            large_bytes=self.large_bytes + other.large_bytes,
         )
 
 

@@ -400,31 +400,6 @@ def texts_of(schema: pa.Schema, stored: Sequence[str]) -> tuple[str, ...]:
 _LARGE_TYPES = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 
 
-def read_rows_bounded(
-    table: ds.Dataset,
-    folder: AnyPath,
-    condition: ds.Expression | None,
-    *,
-    columns: Sequence[str],
-    large: Collection[str],
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table that a condition is true of, in batches of bounded size.
-
-    Args:
-        table: the table; none of its partition columns can be read.
-        folder: where its files are.
-        condition: which rows; all if None.
-        columns: what to read, with what the condition looks at.
-        large: which of these are texts or bytes that may be large.
-    """
-    schema = pa.schema([table.schema.field(name) for name in columns])
-    for path, groups in row_groups(table, folder, condition):
-        for group in groups:
-            yield from read_bounded_as(
-                path, group, schema, columns, condition, large=large, most=10_000
-            )
-
-
 def row_groups(
     table: ds.Dataset, folder: AnyPath, condition: ds.Expression | None
 ) -> Iterator[tuple[AnyPath, tuple[int, ...]]]:

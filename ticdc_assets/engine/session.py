@@ -16,7 +16,6 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeAlias
@@ -42,7 +41,6 @@ from ticdc_assets.config.spark import (
 )
 from ticdc_assets.engine.class_archive import archive_options
 from ticdc_assets.engine.driver import has_jvm, is_stopped, running, set_hadoop, start_jvm
-from ticdc_assets.engine.jvm_stderr import without_warning
 from ticdc_assets.engine.shipping import ship
 from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.isolation import first_sentence
@@ -75,7 +73,7 @@ _REPEATING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """They print each error of a query as JSON with Java's whole stack; the error is raised anyway."""
 
 _STARTING = RLock()
-"""A process has one JVM and one standard error, so only one thread starts Spark at a time."""
+"""A process has one JVM, so only one thread starts Spark at a time."""
 
 LOG4J = Path(__file__).parent / "log4j2.properties"
 
@@ -260,8 +258,7 @@ def get_spark(
         with _STARTING:
             if running() is None:
                 tell("starting Spark" if local else f"starting Spark at {conf[MASTER]}")
-            with nullcontext() if has_jvm() else without_warning():
-                spark = _started(conf, settings.secrets)
+            spark = _started(conf, settings.secrets)
             lake = lake_path()
             if isinstance(lake, RemotePath):
                 set_hadoop(spark, lake.store.hadoop_secrets())

@@ -43,7 +43,8 @@ from ticdc_assets.engine.files import (
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, decode_faults
-from ticdc_assets.pipeline.totals import IMAGES, TOTALS_COLUMNS, Totals, joined_totals, totals_of
+from ticdc_assets.pipeline.totals import TOTALS_COLUMNS, Totals, joined_totals, totals_of
+from ticdc_assets.rows.mirror_rows import IMAGES
 from ticdc_assets.rows.rows_of_work import shared_out
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import CHANGE_SCHEMA, COORDINATES, ERROR

@@ -32,7 +32,6 @@ from ticdc_assets.engine.session import functions
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_reading import ChangeReader, columns_in
 from ticdc_assets.pipeline.cuts import MirrorCut
-from ticdc_assets.pipeline.totals import IMAGES
 from ticdc_assets.pipeline.versions import mirror_in_spark, mirror_rows
 from ticdc_assets.rows.bag_operations import bag_operations
 from ticdc_assets.rows.fold_runs import (
@@ -40,11 +39,11 @@ from ticdc_assets.rows.fold_runs import (
     MirrorFold,
     Output,
     faults_as_operations,
-    fold_of_pieces,
     run_folds,
 )
-from ticdc_assets.rows.folding import KnownColumns, fold_in_pieces
+from ticdc_assets.rows.folding import KnownColumns
 from ticdc_assets.rows.mirror_rows import (
+    IMAGES,
     ArrowMap,
     MirrorLayout,
     change_operations,
@@ -80,7 +79,6 @@ class ChangeFolding(ChangeReader):
         base: MirrorCut | None = None,
         above: int = 0,
         with_keys: bool = False,
-        in_pieces: bool = False,
         table: tuple[AnyPath, FileLayout] | None = None,
         watched: Collection[str] = (),
     ) -> Folded:
@@ -92,8 +90,6 @@ class ChangeFolding(ChangeReader):
             base: the mirror as a cut has it, None to fold all changes there are.
             above: TSO of that cut, above which changes are folded.
             with_keys: whether to fold the changes alone, and give the keys of what changed.
-            in_pieces: whether the values are too large to be held, so that the result is to be in
-                pieces.
             table: folder of the table that files of rows are written for, and how it has them;
                 None if nobody names them.
             watched: keys of operations whose newest whole change is asked for.
@@ -118,41 +114,16 @@ class ChangeFolding(ChangeReader):
             before = [
                 rows for part, fold in given for rows in self._rows_of_part(mirror, part, fold)
             ]
-        if in_pieces:
-            fold = self._in_pieces(
-                mirror, before, above, until, frozenset(watched), with_keys=with_keys
-            )
-        else:
-            fold = self._over(
-                mirror,
-                before,
-                above,
-                until,
-                with_keys=with_keys,
-                table=table,
-                watched=frozenset(watched),
-            )
+        fold = self._over(
+            mirror,
+            before,
+            above,
+            until,
+            with_keys=with_keys,
+            table=table,
+            watched=frozenset(watched),
+        )
         return _with_past(fold, known, casts)
-
-    def _in_pieces(
-        self,
-        mirror: MirrorPlan,
-        before: Sequence[_RowsBefore],
-        above: int,
-        until: int,
-        watched: frozenset[str],
-        *,
-        with_keys: bool,
-    ) -> Folded:
-        conversion = change_operations(mirror, self._changefeed.timezone)
-
-        def operations() -> Iterator[pa.RecordBatch]:
-            for item in before:
-                yield from item.convert(item.rows.read())
-            yield from conversion(self.change_pieces(mirror, above, until))
-
-        made = fold_in_pieces(operations, mirror.schema, keeping=not with_keys)
-        return fold_of_pieces(mirror.schema, made.folded, made.pieces, watched, with_keys=with_keys)
 
     def _over(
         self,

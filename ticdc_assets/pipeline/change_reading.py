@@ -24,19 +24,18 @@ from ticdc_assets.changelog.plan import Binding, MirrorPlan, TableName
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import dataset_of, open_table
 from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS
-from ticdc_assets.engine.files import read_rows_bounded, row_groups
+from ticdc_assets.engine.files import row_groups
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import Scratch
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.cuts import MirrorCut
-from ticdc_assets.pipeline.totals import IMAGES
 from ticdc_assets.pipeline.truncation_points import (
     TruncationPoint,
     redriven_batches,
     truncation_point_of,
 )
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
-from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, SHAPE
+from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, IMAGES, SHAPE
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, ROW, SNAPSHOT
 
@@ -160,28 +159,6 @@ class ChangeReader:
         """
         base = self.truncation_point.mirror(mirror.mirror_id)
         return base if base is not None and mirror.floor_ts <= self.truncation_point.tso else None
-
-    def has_more_bytes(self, mirror: MirrorPlan, above: int, until: int, *, than: int) -> bool:
-        """Return whether the images of the mirror's changes in (above, until] have more bytes."""
-        size = 0
-        for batch in self.change_pieces(mirror, above, until):
-            size += sum(batch.column(name).nbytes for name in IMAGES)
-            if size > than:
-                return True
-        return False
-
-    def change_pieces(self, mirror: MirrorPlan, above: int, until: int) -> Iterator[pa.RecordBatch]:
-        """Yield the mirror's row changes in (above, until], in batches of bounded size."""
-        log = self.dataset()
-        for batch in read_rows_bounded(
-            log,
-            self._paths.change_log,
-            self.condition_of(mirror, above, until),
-            columns=columns_in(log, mirror),
-            large=IMAGES,
-        ):
-            needed = (*CHANGE_COLUMNS, SHAPE) if mirror.reads_shapes else CHANGE_COLUMNS
-            yield batch.select([name for name in needed if name in batch.schema.names])
 
     def changes(self, mirror: MirrorPlan, above: int, until: int) -> Rows:
         """Return the mirror's row changes in (above, until]: in this process if they are few."""

@@ -50,7 +50,6 @@ GROUPS_SCHEMA = pa.schema(
         ("max_ts", pa.int64()),
         ("steps_back", pa.int64()),
         ("checksums", pa.int64()),
-        ("large_bytes", pa.int64()),
         ("first_landed_at", pa.timestamp("us", tz="UTC")),
         ("last_landed_at", pa.timestamp("us", tz="UTC")),
         ("last_batch", pa.int64()),
@@ -170,7 +169,6 @@ class ChangeStatistics:
                 rows=row["rows"],
                 shape=None if row["shape"] is None else shape_from_text(row["shape"]),
                 partial=bool(row["handle_key_only"]),
-                large_bytes=row["large_bytes"],
             )
             groups[group.key] = group.joined(groups.get(group.key))
         return tuple(groups.values())
@@ -349,9 +347,7 @@ def add_statistics_below(paths: LakePaths, known: ChangeStatistics, tso: int) ->
         span = {"max_ts": None if row["max_ts"] is None else min(row["max_ts"], tso)}
         span["min_ts"] = row["min_ts"]
         if present is None:
-            groups[key] = (
-                row | span | {"rows": 0, "checksums": 0, "large_bytes": 0, "last_batch": 0}
-            )
+            groups[key] = row | span | {"rows": 0, "checksums": 0, "last_batch": 0}
             continue
         groups[key] = present | {
             "min_ts": least(present["min_ts"], span["min_ts"]),

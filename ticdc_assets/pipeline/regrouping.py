@@ -49,7 +49,6 @@ from ticdc_assets.pipeline.change_statistics import (
 )
 from ticdc_assets.pipeline.totals import (
     GROUP_KEY,
-    IMAGES,
     Totals,
     greatest,
     least,
@@ -62,7 +61,7 @@ from ticdc_assets.wire.rows import PLACE, WATERMARK
 _Piece: TypeAlias = tuple[AnyPath, int]
 
 _MARKS = ["kind", *PLACE, "commit_ts"]
-_NARROW = [*dict.fromkeys([*PLACE, *(name for name in COUNTED if name not in IMAGES)])]
+_NARROW = [*dict.fromkeys([*PLACE, *COUNTED])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,10 +231,7 @@ def _lost(spark: Session, log: AnyPath, before: int, batch: int) -> pa.Table:
     pieces = [(True, piece) for piece in after.pieces]
     pieces += ((False, piece) for piece in then.pieces)
     tables = runs_on.reduce(narrow, pieces, lost, tasks=runs_on.workers, buckets=buckets)
-    rows = pa.concat_tables(tables)
-    for name in IMAGES:
-        rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.string()))
-    return rows
+    return pa.concat_tables(tables)
 
 
 def _add_removed(

@@ -37,20 +37,14 @@ GROUP_KEY = (
 WATERMARK_ORDER = ("offset", "index", "commit_ts")
 """What is kept of a watermark, in the order in which watermarks are looked at."""
 
-IMAGES = ("before", "after")
-
 TOTALS_COLUMNS = (
     *GROUP_KEY,
     *("batch", "landed_day", "landed_at", "commit_ts", "checksum", "offset", "index"),
-    *IMAGES,
 )
 """Columns of the change log that totals are made of."""
 
 NO_TOPIC = ""
 """The topic of what came by none: of exports."""
-
-LARGE_ROW_BYTES = 64 << 10
-"""Bytes of images from which on a row change counts as large."""
 
 Totals: TypeAlias = dict[str, Any]
 
@@ -62,8 +56,7 @@ def totals_of(rows: pa.Table) -> list[Totals]:
     """
     keys = [*GROUP_KEY, "landed_day"]
     groups = (
-        _without_files(rows.drop_columns(list(IMAGES)))
-        .append_column("large_bytes", _large_bytes(rows))
+        _without_files(rows)
         .group_by(keys, use_threads=False)
         .aggregate(
             [
@@ -73,7 +66,6 @@ def totals_of(rows: pa.Table) -> list[Totals]:
                 ("landed_at", "min"),
                 ("landed_at", "max"),
                 ("checksum", "count"),
-                ("large_bytes", "sum"),
                 ("batch", "max"),
             ]
         )
@@ -88,7 +80,6 @@ def totals_of(rows: pa.Table) -> list[Totals]:
             "first_landed_at": group["landed_at_min"],
             "last_landed_at": group["landed_at_max"],
             "checksums": group["checksum_count"],
-            "large_bytes": group["large_bytes_sum"],
             "last_batch": group["batch_max"],
             "watermarks": [],
         }
@@ -105,13 +96,6 @@ def _without_files(rows: pa.Table) -> pa.Table:
     """Return rows without the files of exports, of which a table may have thousands, as topics."""
     topics = pc.if_else(pc.equal(rows["kind"], SNAPSHOT), NO_TOPIC, rows["topic"])
     return rows.set_column(rows.schema.get_field_index("topic"), "topic", topics)
-
-
-def _large_bytes(rows: pa.Table) -> pa.ChunkedArray:
-    """Return the bytes of the images of each row that is large, 0 of the others."""
-    before, after = (pc.fill_null(pc.binary_length(rows[name]), 0) for name in IMAGES)
-    size = pc.add(pc.cast(before, pa.int64()), pc.cast(after, pa.int64()))
-    return pc.if_else(pc.greater_equal(size, LARGE_ROW_BYTES), size, 0)
 
 
 def joined_totals(parts: Iterable[Totals]) -> list[Totals]:
@@ -139,7 +123,7 @@ def merged(one: Totals, other: Totals) -> Totals:
     }
 
 
-_SUMS = ("rows", "checksums", "large_bytes")
+_SUMS = ("rows", "checksums")
 """What adds up."""
 
 

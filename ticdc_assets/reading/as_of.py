@@ -3,8 +3,8 @@
 In: a TSO at or below the newest cut, and at or above the oldest change or, if the change log was
 truncated, the base cut (`retention`). Out: for each table that existed then, its rows: those of the
 newest cut at or below the TSO, with the later changes folded over them. If that cut would be
-different today (a schema, a DDL or a row came late), or if there are only few changes, all changes
-are folded instead. The tables are those with a mirror in the newest cut, by their names at the TSO.
+different today (a schema, a DDL or a row came late), all changes are folded instead. The tables are
+those with a mirror in the newest cut, by their names at the TSO.
 
 The code is the fold that makes mirrors (`change_folding`), up to another TSO, so at a cut's TSO the
 rows are those of the cut. Nothing is written, and reading again gives the same, except for changes
@@ -49,9 +49,6 @@ from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import moment_text
-
-SMALL_LOG_ROWS = 100_000
-"""Row changes of a changefeed up to which the few of one table are found sooner than a version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +218,7 @@ class AsOf:
         """
         if mirror.incomplete_until is not None:
             raise incomplete(mirror.database, mirror.table, self._tso, mirror.incomplete_until)
-        base = None if self._is_soon_folded(mirror) else self._usable_base(mirror)
+        base = self._usable_base(mirror)
         if base is not None and base.digest == mirror.digest and not self._changed(mirror):
             return self._made(
                 mirror,
@@ -291,16 +288,6 @@ class AsOf:
         )
 
     # What may be built on ---------------------------------------------------------------------
-
-    def _is_soon_folded(self, mirror: MirrorPlan) -> bool:
-        """Whether folding all changes there are costs less than reading a version of the mirror."""
-        return (
-            bool(mirror.schema.handle_key)
-            and mirror.handover is None
-            and self._folding.start(mirror) is None
-            and sum(group.rows for group in self._known.row_groups) <= SMALL_LOG_ROWS
-            and self._known.count(mirror) <= INLINE_ROWS
-        )
 
     def _usable_base(self, mirror: MirrorPlan) -> MirrorCut | None:
         """Return the mirror in the cut below, if it would be made like that today."""

@@ -15,7 +15,7 @@ Why running it again is safe: see `files`; a folder of `scratch` belongs to one 
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -155,8 +155,6 @@ class Folded:
         faults: the changes that did not fit (`FAULT_COLUMNS`).
         before: what is known of the columns of the rows that the changes were folded over.
         keys: the keys of what changed, if they were asked for.
-        pieces: the rows, some at a time, if their values are too large to be held; then `rows` has
-            none.
     """
 
     schema: TableSchema
@@ -167,7 +165,6 @@ class Folded:
     faults: KeptRows
     before: KnownColumns = field(default_factory=KnownColumns)
     keys: ChangedKeys | None = None
-    pieces: Callable[[], Iterator[pa.Table]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,29 +385,6 @@ def _joined_keys(keys: Sequence[ChangedKeys], schema: TableSchema) -> ChangedKey
     return ChangedKeys(
         rows=pa.concat_tables([item.rows for item in keys]).combine_chunks(),
         flags=pa.concat_tables([item.flags for item in keys]).combine_chunks(),
-    )
-
-
-def fold_of_pieces(
-    schema: TableSchema,
-    folded: FoldedRows,
-    pieces: Callable[[], Iterator[pa.Table]],
-    watched: frozenset[str],
-    *,
-    with_keys: bool,
-) -> Folded:
-    """Return a folding of values that are too large to be held."""
-    layout = MirrorLayout(schema=schema)
-    faults = folded.rows.filter(ds.field("reason").is_valid()).select(list(FAULT_COLUMNS))
-    return Folded(
-        schema=schema,
-        counts=folded.counts,
-        never_sent=never_sent(folded.counts, folded.missing),
-        newest=_newest(folded.rows, watched),
-        rows=kept_rows([], layout.arrow, layout.names, None),
-        faults=kept_rows([faults], fault_schema(schema), faults.column_names, None),
-        keys=_changed_keys(folded.rows, schema) if with_keys else None,
-        pieces=lambda: (put_rows(rows, layout) for rows in pieces()),
     )
 
 

@@ -17,7 +17,7 @@ changes a million times is moved as a few rows. Folding is pure and writes nothi
 # pyright: reportAttributeAccessIssue=false
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import Any
@@ -26,13 +26,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.resolve import standing_casts
 from ticdc_assets.registry.evolution import Casts
 from ticdc_assets.rows.mirror_rows import PARTIAL
-from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_FIELDS, operation_schema
-from ticdc_assets.schemas import TableSchema
+from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS
 
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -477,93 +475,6 @@ _PLACING = frozenset(
     | {"reason", "position", "expected", "got"}
 )
 """Columns of an operation that count even where its values do not."""
-
-
-# In pieces --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class FoldInPieces:
-    """A folding whose values are too large to be held.
-
-    Attributes:
-        folded: without values.
-        pieces: gives the operations whose rows are there afterwards, some at a time, with `copies`.
-    """
-
-    folded: FoldedRows
-    pieces: Callable[[], Iterator[pa.Table]]
-
-
-def fold_in_pieces(
-    operations: Callable[[], Iterator[pa.RecordBatch]], schema: TableSchema, *, keeping: bool
-) -> FoldInPieces:
-    """Fold operations on a table with a key in this process, whose values are too large to be held.
-
-    They are gone through twice: without their values to see which of them are left, and with them
-    to have these. All but the values of a piece is held.
-
-    Args:
-        operations: gives all operations, in the same order each time.
-        schema: of the table.
-        keeping: whether the pieces have the rows that may only mark others (`keeps_row`).
-    """
-    # The values are last, and behind them the rescued data, which may be as large.
-    fields = operation_schema(schema).names
-    columns = [column.name for column in schema.columns]
-    key = [f"c{columns.index(name)}" for name in schema.handle_key]
-    names = [*fields[: -len(columns) - 1], *key]
-    regular: list[pa.Table] = []
-    place = 0
-    for batch in operations():
-        places = pa.array(np.arange(place, place + batch.num_rows))
-        place += batch.num_rows
-        rows = pa.Table.from_batches([batch]).select(names)
-        rescued = _rescued_of(batch.column("rescued"), frozenset({*schema.handle_key, PARTIAL}))
-        rows = rows.append_column("rescued", rescued)
-        # A copy: what is only selected keeps the whole batch.
-        regular.append(
-            pa.concat_tables([rows.append_column("place", places)]).take(
-                pa.array(np.arange(batch.num_rows))
-            )
-        )
-    nothing = operation_schema(schema).empty_table().select([*names, "rescued"])
-    nothing = nothing.append_column("place", pa.array([], pa.int64()))
-    folded = _fold_keys(pa.concat_tables([nothing, *regular]))
-    del regular
-    puts = folded.rows.filter(ds.field("reason").is_null() & (ds.field("copies") > 0))
-    if not keeping:
-        puts = puts.filter(~ds.field("keeps_row"))
-    puts = puts.select(["place", "rescued"]).sort_by("place")
-    wanted = puts["place"].to_numpy()
-    marks = [
-        dict(rescued).get(PARTIAL) if rescued else None for rescued in puts["rescued"].to_pylist()
-    ]
-
-    def pieces() -> Iterator[pa.Table]:
-        place = 0
-        for batch in operations():
-            begin, end = np.searchsorted(wanted, [place, place + batch.num_rows]).tolist()
-            rows = pa.Table.from_batches([batch.take(pa.array(wanted[begin:end] - place))])
-            place += batch.num_rows
-            if rows.num_rows:
-                rows = rows.append_column("copies", pa.array([1] * rows.num_rows, pa.int32()))
-                yield _with_marks(rows, marks[begin:end]) if any(marks[begin:end]) else rows
-
-    return FoldInPieces(folded=folded, pieces=pieces)
-
-
-def _rescued_of(rescued: pa.Array, names: frozenset[str]) -> pa.Array:
-    """Return of the rescued data what is about columns of these names."""
-    if rescued.null_count == len(rescued):
-        return rescued
-    return pa.array(
-        [
-            [item for item in entries if item[0] in names] or None if entries else None
-            for entries in rescued.to_pylist()
-        ],
-        RESCUED_TYPE,
-    )
 
 
 def joined_counts(counts: Iterable[FoldCounts]) -> FoldCounts:

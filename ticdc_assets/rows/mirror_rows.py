@@ -151,6 +151,9 @@ class _Operation:
     casts: Casts = ()
 
 
+IMAGES = ("before", "after")
+"""Columns with the images of a row change."""
+
 CHANGE_COLUMNS = (
     "topic",
     "partition",

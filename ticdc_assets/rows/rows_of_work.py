@@ -36,8 +36,9 @@ from ticdc_assets.storage.paths import AnyPath
 _ROWS_PER_BUCKET = 100_000
 """Changes that are folded at a time, about: keys are spread over buckets by their hash."""
 
-_BYTES_PER_BUCKET = 256 << 20
-"""Bytes of their images, about."""
+_BYTES_PER_BUCKET = 64 << 20
+"""Bytes of their images, about: a worker holds some times as many, so that it has a bound however
+large the values are."""
 
 READ_ROWS = 10_000
 """Rows that a worker converts at a time."""

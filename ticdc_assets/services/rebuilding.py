@@ -73,7 +73,7 @@ from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, Place, place_of, plac
 from ticdc_assets.pipeline.schema_tables import read_history, register_new, write_history
 from ticdc_assets.pipeline.seed_decoding import decoded_files
 from ticdc_assets.pipeline.seeds import APPLICATION
-from ticdc_assets.pipeline.totals import IMAGES, Totals
+from ticdc_assets.pipeline.totals import Totals
 from ticdc_assets.pipeline.truncation_points import (
     TruncationPoint,
     is_told_below,
@@ -82,6 +82,7 @@ from ticdc_assets.pipeline.truncation_points import (
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.rows.mirror_rows import IMAGES
 from ticdc_assets.services.rows_in_base import RowsInBase, rows_in_base
 from ticdc_assets.storage.paths import AnyPath, remove_tree
 from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE, ROW

@@ -68,9 +68,6 @@ def test_events_that_are_removed_are_gone(home: str) -> None:
         run = JOB.execute_in_process(instance=opened).run_id
         opened.delete_run(run)
         assert not opened.all_logs(run)
-        again = JOB.execute_in_process(instance=opened).run_id
-        opened.event_log_storage.wipe()
-        assert not opened.all_logs(again)
         assert kinds(opened, JOB.execute_in_process(instance=opened).run_id)
 
 

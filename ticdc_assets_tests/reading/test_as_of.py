@@ -49,17 +49,13 @@ WITH_WATERMARKS = [variant for variant in FORMATS if variant != "canal-json-plai
 
 
 @pytest.mark.parametrize(
-    ("variant", "tables", "moments", "few"),
+    ("variant", "tables", "moments"),
     [
-        ("simple-json", (), 2, 0),
-        # There is one cut, and nothing below it.
-        ("canal-json-updated", THREE_OF_THE_SHOP, 1, 0),
-        ("craft", TYPES_OF_THE_SHOP, 6, as_of.SMALL_LOG_ROWS),
-        *(
-            pytest.param(variant, (), MANY, few, marks=pytest.mark.slow)
-            for variant in WITH_WATERMARKS
-            for few in (as_of.SMALL_LOG_ROWS, 0)
-        ),
+        ("simple-json", (), 2),
+        # There is one cut, and nothing below it: all changes are folded.
+        ("canal-json-updated", THREE_OF_THE_SHOP, 1),
+        ("craft", TYPES_OF_THE_SHOP, 6),
+        *(pytest.param(variant, (), MANY, marks=pytest.mark.slow) for variant in WITH_WATERMARKS),
     ],
     ids=lambda value: ("some" if value else "all") if isinstance(value, tuple) else None,
 )
@@ -67,16 +63,12 @@ def test_any_tso_is_what_a_fold_of_the_events_says(
     variant: str,
     tables: tuple[tuple[str, str], ...],
     moments: int,
-    few: int,
     golden_lakes: GoldenLakes,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From the cut below (`few` is 0), or from all changes, which is sooner if they are few."""
     if variant == "canal-json-updated" and tables:
         feed = golden_lakes.at_once(variant, "shop", tables)
     else:
         feed = golden_lakes.in_steps(variant, "shop", tables).feed
-    monkeypatch.setattr(as_of, "SMALL_LOG_ROWS", few)
     scenario = golden_lakes.scenario(variant, "shop")
     events = scenario.events
 
@@ -164,8 +156,6 @@ def test_a_cut_that_is_published_meanwhile_is_read_whole_or_not_at_all(
     growing: tuple[Feed, Callable[[], int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed, grow = growing
-    # As of a change of a large log: read from the cut below.
-    monkeypatch.setattr(as_of, "SMALL_LOG_ROWS", -1)
     newest = grow()
     with monkeypatch.context() as patch:
         sync_behind(feed, patch, as_of, "read_statistics", "require_cut")
