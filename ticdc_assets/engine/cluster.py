@@ -30,7 +30,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock, Timer
+from threading import Lock
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -43,6 +43,7 @@ from ticdc_assets.engine.driver import (
     application_of,
     executors_of,
     is_connected,
+    limited,
     master_of,
     workers_of,
 )
@@ -245,15 +246,11 @@ def _asking(place: AnyPath, pause: float) -> Any:
 
 def _collected(spark: SparkSession, step: Any, tasks: int) -> list[tuple[str, Any]]:
     """Return the results of a step, or the error that says why there are none."""
-    tag = f"ticdc-{uuid.uuid4().hex}"
-    timer = Timer(ANSWER_SECONDS, spark.interruptTag, [tag])
-    timer.daemon = True
-    spark.addTag(tag)
     started = time.monotonic()
-    timer.start()
     try:
-        asked = spark.range(0, tasks, 1, tasks).mapInArrow(step, "data binary")
-        return [pickle.loads(row["data"]) for row in asked.collect()]
+        with limited(spark, ANSWER_SECONDS):
+            asked = spark.range(0, tasks, 1, tasks).mapInArrow(step, "data binary")
+            return [pickle.loads(row["data"]) for row in asked.collect()]
     except (Py4JError, PySparkException) as error:
         if time.monotonic() - started >= ANSWER_SECONDS:
             raise ClusterError(
@@ -273,9 +270,6 @@ def _collected(spark: SparkSession, step: Any, tasks: int) -> list[tuple[str, An
             f"the executors of Spark at {master_of(spark)} run no Python step: {reason}; "
             "look at spark.pyspark.python and spark.archives, which say what Python they take"
         ) from None
-    finally:
-        timer.cancel()
-        spark.removeTag(tag)
 
 
 _REASONS = re.compile(

@@ -7,8 +7,10 @@ there are, what the Spark UI shows of a job. This is the only module that looks 
 Nothing in the lake changes here, so each call may be made again.
 """
 
+import uuid
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from threading import Timer
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -68,6 +70,27 @@ def described(spark: SparkSession, text: str) -> Generator[None]:
 
 
 _DESCRIPTION = "spark.job.description"
+
+
+@contextmanager
+def limited(spark: SparkSession, seconds: float) -> Generator[None]:
+    """Cancel the jobs of this thread that run within when so much time has passed."""
+    tag = f"ticdc-{uuid.uuid4().hex}"
+    if is_connected():
+        add, remove, cancel = spark.addTag, spark.removeTag, spark.interruptTag
+    else:
+        # A session knows the tags of a thread only in that thread, and a timer is another one.
+        context = spark.sparkContext
+        add, remove, cancel = context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
+    timer = Timer(seconds, cancel, [tag])
+    timer.daemon = True
+    add(tag)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        remove(tag)
 
 
 def executors_of(spark: SparkSession) -> frozenset[str]:
