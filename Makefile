@@ -23,8 +23,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The version of .python-version first. A name that exists but does not run (a shim, a broken link)
 # is passed over.
-SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
-PYTHON ?= $(shell for name in python3.11 python3.12 python3 python; do \
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	"$$name" -c '$(SUPPORTED)' >/dev/null 2>&1 && { command -v "$$name"; break; }; done)
 
 .PHONY: help
@@ -40,7 +40,7 @@ setup: $(VENV)/.made ## Install everything into .venv (instant when nothing chan
 $(VENV)/.made: pyproject.toml uv.lock .python-version
 	@python="$(PYTHON)"; \
 	if [ -z "$$python" ]; then \
-		echo "Python 3.11 or 3.12 is needed and was not found on PATH (python3 here: $$(python3 --version 2>&1 || true)); install one, or run make with PYTHON=/path/to/python3.12." >&2; \
+		echo "Python 3.11 to 3.14 is needed and was not found on PATH (python3 here: $$(python3 --version 2>&1 || true)); install one, or run make with PYTHON=/path/to/python3.12." >&2; \
 		exit 1; \
 	fi; \
 	"$$python" -m ticdc_assets.preflight; \

@@ -31,12 +31,14 @@ from rich.text import Text
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.config import (
     Changefeed,
+    Compute,
     KafkaSource,
     Settings,
 )
 from ticdc_assets.defs.run import run_seed, run_sync
 from ticdc_assets.demo_live import go_on_live
 from ticdc_assets.demo_place import CHANGEFEED, DIRECTORY, find_door, use_demo
+from ticdc_assets.engine.compute import computing, watched
 from ticdc_assets.engine.lock import held_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import get_spark
@@ -132,7 +134,8 @@ def run_demo(
                     on_progress=_Ticker(tell).tick,
                 )
                 settings = _configure(directory, broker, wire_format, simulator.exported_ts)
-                _seed(settings, directory, tell)
+                with computing(Compute.SPARK):
+                    _seed(settings, directory, tell)
                 tell(
                     f"the shop opens: up to {transactions} transactions within {seconds} s, "
                     f"in {wire_format} (dialect {dialect})"
@@ -195,8 +198,11 @@ def _seed(settings: Settings, directory: Path, tell: Note) -> None:
     tell("the shop was exported, and its changefeed starts there; the mirrors start with its rows")
     folder = directory / _EXPORT
     timezone = settings.changefeed(CHANGEFEED).timezone
-    seeding = run_seed(settings, CHANGEFEED, {"folder": str(folder), "timezone": timezone}).seeding
+    options = {"folder": str(folder), "timezone": timezone}
+    with watched() as ran:
+        seeding = run_seed(settings, CHANGEFEED, options).seeding
     tell(f"{seeding.rows} rows of {len(seeding.tables)} tables are at TSO {seeding.tso}")
+    tell(f"ran: {ran.sentence}")
 
 
 def _start_spark(tell: Note) -> None:
@@ -225,11 +231,15 @@ class _Ticker:
 
 def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, tell: Note) -> bool:
     """Sync while the shop is open, once more when it is closed, and compare."""
+    # The first sync shows all of it on Spark; those that follow take what costs least.
+    compute = Compute.SPARK
     while not simulator.progress.finished:
         # An error of the shop comes out here, instead of waiting for it for ever.
         with suppress(TimeoutError):
             simulator.join(0.0)
-        _sync(settings, tell)
+        with computing(compute):
+            _sync(settings, tell)
+        compute = Compute.AUTO
     result = simulator.join(_CLOSING_SECONDS)
     cut = _sync(settings, tell)
     if cut is None:
@@ -239,11 +249,14 @@ def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, tell:
 
 def _sync(settings: Settings, tell: Note) -> Cut | None:
     tell("a run of the Dagster job begins: land, decode, register, apply")
-    report = run_sync(settings, CHANGEFEED)
+    with watched() as ran:
+        report = run_sync(settings, CHANGEFEED)
     applying = report.applying
     tell(
         f"it ended: {report.landing.records} records landed; {applying.outcome}: {applying.reason}"
     )
+    if ran.sentence:
+        tell(f"ran: {ran.sentence}")
     return applying.cut
 
 

@@ -25,7 +25,6 @@ import yaml
 from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import Changefeed, Settings, Writer, lake_path
 from ticdc_assets.engine.class_archive import find_archive, make_archive
-from ticdc_assets.engine.lake_jars import lake_jars
 from ticdc_assets.engine.paths import LakePaths, changefeeds_in
 from ticdc_assets.errors import (
     ConfigError,
@@ -34,7 +33,7 @@ from ticdc_assets.errors import (
     StoreUnavailableError,
 )
 from ticdc_assets.isolation import first_sentence
-from ticdc_assets.jars import Progress, spark_jars
+from ticdc_assets.jars import Progress, lake_jars, spark_jars
 from ticdc_assets.machine import nearest_existing
 from ticdc_assets.names import joined_name
 from ticdc_assets.observe.alerting import understands
@@ -99,7 +98,7 @@ def run_checks(
 def check_machine(
     *, env: Mapping[str, str] | None = None, progress: Progress | None = None
 ) -> list[Check]:
-    """Check what needs no settings: Python, JDK, pyspark and the jars, which it downloads.
+    """Check what needs no settings: Python, Java, pyspark and the jars, which it downloads.
 
     Args:
         env: environment variables; the environment of this program if None.
@@ -138,7 +137,7 @@ def check_lake_jars(env: Mapping[str, str], *, progress: Progress | None = None)
     try:
         lake_jars(lake)
     except PrerequisiteError as error:
-        fix = "put a JDK's java on PATH or its folder into JAVA_HOME"
+        fix = "put java on PATH or its folder into JAVA_HOME"
         return replace(checked, ok=False, found=str(error), fix=fix)
     return checked
 

@@ -22,7 +22,7 @@ class ConfigError(TicdcError):
 
 
 class PrerequisiteError(TicdcError):
-    """The machine lacks something a command needs (JDK, jar, port, broker)."""
+    """The machine lacks something a command needs (Java, jar, port, broker)."""
 
 
 class LandingGapError(TicdcError):

@@ -25,19 +25,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ticdc_assets.errors import PrerequisiteError
+from ticdc_assets.storage.paths import AnyPath, RemotePath
 
 SCALA = "2.13"
 DELTA = "4.4.0"
-SPARK = "4.0"
+SPARK = "4.1"
 BROKER = "3.9.2"
-HADOOP = "3.4.1"
-AWS_SDK = "2.24.6"
+HADOOP = "3.4.2"
+AWS_SDK = "2.29.52"
 GCS = "hadoop3-2.2.26"
 
 RESOLVE_TIMEOUT_SECONDS = 900.0
 
 JAVA_FIX = (
-    "install a JDK 17 to 22 (Debian and Ubuntu: apt-get install openjdk-17-jdk-headless) and put "
+    "install Java 17 to 22 (Debian and Ubuntu: apt-get install openjdk-17-jre-headless) and put "
     "its java on PATH or its folder into JAVA_HOME"
 )
 
@@ -119,6 +120,20 @@ def spark_jars(scheme: str | None) -> JarSet:
     )
 
 
+def lake_jars(lake: AnyPath, *, progress: "Progress | None" = None) -> tuple[Path, ...]:
+    """Return the jars of a session on a lake, downloaded first if they are not here.
+
+    Args:
+        lake: the lake.
+        progress: called with a line for each jar that is downloaded.
+
+    Raises:
+        PrerequisiteError: there is no java, or the jars cannot be had.
+    """
+    scheme = lake.store.scheme if isinstance(lake, RemotePath) else None
+    return resolve(spark_jars(scheme), progress=progress)
+
+
 BROKER_JARS = JarSet(
     name="the local Kafka broker",
     coordinates=(f"org.apache.kafka:kafka_{SCALA}:{BROKER}",),
@@ -144,7 +159,7 @@ def java_path(env: Mapping[str, str] | None = None) -> Path:
         if not os.access(java, os.X_OK):
             raise PrerequisiteError(
                 f"JAVA_HOME is {home}, where there is no program bin/java; "
-                "point it to a JDK 17 to 22, or unset it to use the java on PATH"
+                "point it to Java 17 to 22, or unset it to use the java on PATH"
             )
         return java
     java = shutil.which("java", path=env.get("PATH"))

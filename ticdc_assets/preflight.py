@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 OLDEST_JAVA = 17
 NEWEST_JAVA = 22
-"""The last Java on which Spark 4.0 starts: in 23 its Hadoop client meets a removed method."""
+"""The last Java that is supported: on 25, Spark's Arrow cannot address its memory."""
 
 OLDEST_PYTHON = (3, 11)
-NEWEST_PYTHON = (3, 12)
+NEWEST_PYTHON = (3, 14)
 
 FIRST_CHANGEFEED = """\
 changefeeds:
@@ -93,7 +93,7 @@ class Check:
 def check_java(env: Mapping[str, str] | None = None) -> Check:
     """Check that the java Spark will run is a complete one of a version it supports."""
     env = os.environ if env is None else env
-    needed = f"a JDK {OLDEST_JAVA} to {NEWEST_JAVA}"
+    needed = f"Java {OLDEST_JAVA} to {NEWEST_JAVA}"
 
     def missing(found: str, fix: str = JAVA_FIX) -> Check:
         return Check(name="java", ok=False, found=found, needed=needed, fix=fix)
@@ -103,7 +103,7 @@ def check_java(env: Mapping[str, str] | None = None) -> Check:
         java = java_path(env)
     except PrerequisiteError:
         if home:
-            fix = "point JAVA_HOME to a JDK 17 to 22, or unset it to use the java on PATH"
+            fix = "point JAVA_HOME to Java 17 to 22, or unset it to use the java on PATH"
             return missing(f"JAVA_HOME={home} without a program bin/java in it", fix)
         return missing("no java on PATH and no JAVA_HOME")
     settings = _run([str(java), "-XshowSettings:properties", "-version"], env)
@@ -152,7 +152,7 @@ def check_pyspark() -> Check:
     )
 
 
-_EXPECTED: Mapping[str, str] = {"pyspark": "4.0.", "delta-spark": "4.4."}
+_EXPECTED: Mapping[str, str] = {"pyspark": "4.1.", "delta-spark": "4.4."}
 
 
 def check_jars(jar_set: JarSet, *, progress: Progress | None = None) -> Check:

@@ -201,7 +201,7 @@ def cases_dir() -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Skip, saying why, where no JDK is found."""
+    """Skip, saying why, where no Java is found."""
     check = check_java()
     if not check.ok:
         pytest.skip(check.sentence())

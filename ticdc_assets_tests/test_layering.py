@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -171,3 +172,14 @@ def test_expressions_come_from_a_session(line: str, module: str, refused: bool, 
         check=False,
     )
     assert (done.returncode, "starts the session" in done.stdout) == (int(refused), refused)
+
+
+def test_one_module_looks_at_sparks_jvm(root: Path) -> None:
+    """A Connect session has none; what a DataFrame does not say is asked of `engine.driver`."""
+    inside = re.compile(r"\b_jvm\b|\b_jsc\b|\b_jdf\b|\b_jsparkSession\b|\bsparkContext\b|\.rdd\b")
+    found = {
+        path.name
+        for path in (root / "ticdc_assets").rglob("*.py")
+        if inside.search(path.read_text(encoding="utf-8"))
+    }
+    assert found <= {"driver.py", "class_archive.py"}

@@ -60,14 +60,14 @@ def test_java_of_the_wrong_version(tmp_path: Path, version: str, shown: str) -> 
     fake_java(tmp_path, version)
     check = check_java(only(tmp_path))
     assert not check.ok
-    assert check.sentence().startswith(f"java: a JDK 17 to 22 is needed, found {shown} at ")
-    assert "install a JDK 17 to 22" in check.fix
+    assert check.sentence().startswith(f"java: Java 17 to 22 is needed, found {shown} at ")
+    assert "install Java 17 to 22" in check.fix
 
 
 def test_no_java_at_all(tmp_path: Path) -> None:
     check = check_java(only(tmp_path))
     assert check.sentence().startswith(
-        "java: a JDK 17 to 22 is needed, found no java on PATH and no JAVA_HOME; install a JDK 17"
+        "java: Java 17 to 22 is needed, found no java on PATH and no JAVA_HOME; install Java 17"
     )
     with pytest.raises(PrerequisiteError, match="no java on PATH and JAVA_HOME is not set"):
         java_path(only(tmp_path))
@@ -105,7 +105,7 @@ def test_program_that_is_no_java(tmp_path: Path, script: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "ok"), [((3, 10), False), ((3, 11), True), ((3, 12), True), ((3, 13), False)]
+    ("version", "ok"), [((3, 10), False), ((3, 11), True), ((3, 14), True), ((3, 15), False)]
 )
 def test_python(version: tuple[int, int], ok: bool) -> None:
     check = check_python(version)
@@ -264,4 +264,4 @@ def test_module_says_one_sentence(root: Path, tmp_path: Path) -> None:
     done = run_bare(root, JAVA_HOME=str(tmp_path))
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("java: a JDK 17 to 22 is needed, found Java 11 at ")
+    assert done.stderr.startswith("java: Java 17 to 22 is needed, found Java 11 at ")

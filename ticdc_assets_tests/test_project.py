@@ -92,7 +92,7 @@ def test_every_target_says_what_it_does(root: Path) -> None:
 def test_setup_without_python(clone: Path, tmp_path: Path) -> None:
     path = programs(tmp_path / "bin", "bash", "make")
     message = sentence(make(clone, "setup", PATH=path))
-    assert message.startswith("Python 3.11 or 3.12 is needed and was not found on PATH")
+    assert message.startswith("Python 3.11 to 3.14 is needed and was not found on PATH")
 
 
 def test_setup_with_an_old_python(clone: Path, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_setup_with_a_wrong_java(clone: Path, tmp_path: Path, version: str, foun
     fake_java(tmp_path / "jdk", version)
     python = f"PYTHON={sys.executable}"
     message = sentence(make(clone, "setup", python, JAVA_HOME=str(tmp_path / "jdk")))
-    assert message.startswith("java: a JDK 17 to 22 is needed, ")
+    assert message.startswith("java: Java 17 to 22 is needed, ")
     assert found in message
     assert not (clone / ".venv").exists()
 
@@ -163,7 +163,7 @@ def test_ci_runs_everything_and_can_fail(root: Path, tmp_path: Path) -> None:
 def test_versions_that_belong_together_are_pinned(pyproject: dict[str, Any]) -> None:
     dependencies = pyproject["project"]["dependencies"]
     for pinned in (
-        "pyspark==4.0.5",
+        "pyspark==4.1.4",
         "delta-spark==4.4.0",
         "dagster==1.13.27",
         "dagster-pyspark==0.29.27",

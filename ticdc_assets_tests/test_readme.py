@@ -246,7 +246,8 @@ def test_the_table_of_variables_is_complete(root: Path) -> None:
         name
         for path in (root / "ticdc_assets").rglob("*.py")
         for name in re.findall(
-            r'"(TICDC_[A-Z_]+|DAGSTER_HOME|XDG_CACHE_HOME)"', path.read_text(encoding="utf-8")
+            r'"(TICDC_[A-Z_]+|DAGSTER_HOME|SPARK_REMOTE|XDG_CACHE_HOME)"',
+            path.read_text(encoding="utf-8"),
         )
     }
     assert set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE)) == read

@@ -246,3 +246,35 @@ def test_the_package_works_from_its_zip_and_finds_what_it_compiled(tmp_path: Pat
         told.append(done.stdout.split())
     # What a worker of one application compiled, one of the next finds, wherever Spark puts the zip.
     assert told == [[own_digest(), "0"], [own_digest(), "1"]]
+
+
+# A server of Spark Connect -----------------------------------------------------------------------
+
+
+def test_a_connect_server_is_named_in_place_of_a_master(tmp_path: Path) -> None:
+    given = {"spark.remote": "sc://host:15002", "spark.ticdc.package": "installed"}
+    settings = load_spark_settings(env(tmp_path, given))
+    assert (settings.remote, settings.is_local) == ("sc://host:15002", False)
+    settings = load_spark_settings(env(tmp_path, SPARK_REMOTE="sc://other:15002"))
+    assert settings.remote == "sc://other:15002"
+    assert settings.place.endswith("SPARK_REMOTE")
+    secret = {"spark.remote": {"env": "SERVER"}}
+    settings = load_spark_settings(env(tmp_path, secret, SERVER="sc://host;token=its-value"))
+    assert "its-value" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (CLUSTER | {"spark.remote": "sc://host:15002"}, "spark.remote: not with spark.master"),
+        ({"spark.remote": "host:15002"}, "spark.remote: expected an address like sc://host:15002"),
+        ({"spark.remote": "sc://host;token=its-value"}, "spark.remote: expected {env: NAME}"),
+    ],
+)
+def test_a_wrong_connect_server_is_a_mistake(
+    given: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_spark_settings(env(tmp_path, given))
+    assert said in str(caught.value)
+    assert "its-value" not in str(caught.value)

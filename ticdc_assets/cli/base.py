@@ -17,6 +17,7 @@ import click
 from ticdc_assets.cli.waiting import progress_lines
 from ticdc_assets.config import Changefeed, Settings, lake_path, load_settings
 from ticdc_assets.demo_place import CHANGEFEED, use_demo
+from ticdc_assets.engine.compute import watched
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, StoreUnavailableError, TicdcError
 from ticdc_assets.isolation import RUST_PANIC, Failure, attempted, first_sentence
@@ -28,8 +29,24 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def reported_errors(command: _Command) -> _Command:
-    """Turn the package's errors and the machine's refusals into one sentence and exit code 1."""
+    """Turn the package's errors and the machine's refusals into one sentence and exit code 1.
 
+    A command that ends well says last where its work ran, if it had any.
+    """
+    work = _in_sentences(command)
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with watched() as ran:
+            result = work(*args, **kwargs)
+        if ran.sentence:
+            note(f"ran: {ran.sentence}")
+        return result
+
+    return run  # pyright: ignore[reportReturnType]  # wraps keeps the signature
+
+
+def _in_sentences(command: _Command) -> _Command:
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -170,7 +187,7 @@ def failure_of(work: Callable[[], object], name: str) -> str | None:
 
     def told() -> str | None:
         try:
-            reported_errors(work)()
+            _in_sentences(work)()
         except click.ClickException as error:
             return error.message
         return None

@@ -16,11 +16,11 @@ DIALECTS = ("ticdc", "tiflow")
 @click.option(
     "--machine",
     is_flag=True,
-    help="Check only JDK, Python and jars, which need no configuration (for image builds).",
+    help="Check only Java, Python and jars, which need no configuration (for image builds).",
 )
 @reported_errors
 def doctor(*, machine: bool) -> None:
-    """Check JDK, Python, jars, configuration, lake, brokers and topics, and say what to type.
+    """Check Java, Python, jars, configuration, lake, brokers and topics, and say what to type.
 
     A line that begins with `warn` is advice: syncs still run. With a `FAIL`, the exit code is 1.
     """

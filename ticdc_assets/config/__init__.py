@@ -17,6 +17,8 @@ Not done here: nothing is connected to and no file but these is opened; `preflig
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
@@ -73,6 +75,7 @@ from ticdc_assets.storage.stores import Storage
 __all__ = [
     "ALL_TABLES",
     "CHANGEFEEDS_VARIABLE",
+    "COMPUTE_VARIABLE",
     "LAKE_VARIABLE",
     "OFF",
     "STORAGE_SCHEMES",
@@ -82,6 +85,7 @@ __all__ = [
     "Changefeed",
     "CheckLimits",
     "ClaimCheck",
+    "Compute",
     "InDagster",
     "KafkaSource",
     "OptionValue",
@@ -101,6 +105,7 @@ __all__ = [
     "changefeeds_path",
     "is_loopback",
     "lake_path",
+    "load_compute",
     "load_settings",
     "load_spark_settings",
     "parse_changefeeds",
@@ -113,6 +118,9 @@ DEFAULT_LAKE = ".lake"
 INSTANCE_FOLDER = ".dagster_home"
 SPARK = "spark"
 """The key of the changefeeds file that says how Spark is set."""
+COMPUTE = "compute"
+"""The key of the changefeeds file that says where steps run."""
+COMPUTE_VARIABLE = "TICDC_COMPUTE"
 STORAGE = "storage"
 """The key of the changefeeds file that says how the lake's store is reached."""
 
@@ -132,6 +140,15 @@ class WrongEntry:
     mistakes: tuple[str, ...]
 
 
+class Compute(StrEnum):
+    """Where steps run."""
+
+    AUTO = "auto"
+    """Small work in the command's own process, which costs less than Spark; the rest on Spark."""
+    SPARK = "spark"
+    """Everything on Spark."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that is configured.
@@ -142,6 +159,7 @@ class Settings:
         path: the file the changefeeds were read from, absolute.
         wrong: entries that were left out because of their mistakes.
         spark: how Spark is set.
+        compute: where steps run.
     """
 
     changefeeds: tuple[Changefeed, ...]
@@ -149,6 +167,7 @@ class Settings:
     path: Path
     wrong: tuple[WrongEntry, ...] = ()
     spark: SparkSettings = field(default_factory=SparkSettings)
+    compute: Compute = Compute.AUTO
 
     @property
     def instance_folder(self) -> Path:
@@ -233,9 +252,62 @@ def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False)
     document = _document(content, path)
     spark, mistakes = _read_spark(document, path, env)
     storage = _read_storage(document, path, env, mistakes)
+    compute = _read_compute(document, env, mistakes)
     changefeeds, wrong = _read(document, path, env, partly=partly, outside=mistakes)
     lake = _lake(env, storage)
-    return Settings(changefeeds=changefeeds, lake=lake, path=path, wrong=wrong, spark=spark)
+    return Settings(
+        changefeeds=changefeeds, lake=lake, path=path, wrong=wrong, spark=spark, compute=compute
+    )
+
+
+def load_compute(env: Mapping[str, str] | None = None) -> Compute:
+    """Read where steps run; there need be neither a file nor a changefeed.
+
+    Args:
+        env: environment variables; the environment of this program if None.
+
+    Raises:
+        ConfigError: the variable or the file's key is wrong.
+    """
+    env = os.environ if env is None else env
+    path = changefeeds_path(env)
+    mistakes: list[str] = []
+    compute = _read_compute({} if env.get(COMPUTE_VARIABLE) else _of_file(path), env, mistakes)
+    if mistakes:
+        raise _refusal(path, mistakes)
+    return compute
+
+
+def _of_file(path: Path) -> Mapping[str, Any]:
+    """Return what a changefeeds file says, nothing if it is not there; read once a version."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return {}
+    return _document_of(path, (seen.st_mtime_ns, seen.st_size))
+
+
+@lru_cache(maxsize=4)
+def _document_of(path: Path, _seen: tuple[int, int]) -> Mapping[str, Any]:
+    try:
+        return _document(path.read_bytes(), path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _read_compute(
+    document: Mapping[str, Any], env: Mapping[str, str], mistakes: list[str]
+) -> Compute:
+    """Return where steps run, and add what is wrong with it to the mistakes."""
+    variable = env.get(COMPUTE_VARIABLE)
+    place, given = (COMPUTE_VARIABLE, variable) if variable else (COMPUTE, document.get(COMPUTE))
+    if given is None:
+        return Compute.AUTO
+    try:
+        return Compute(given)
+    except ValueError:
+        mistakes.append(f"{place}: {unexpected('auto or spark', given).message()}")
+        return Compute.AUTO
 
 
 def load_spark_settings(env: Mapping[str, str] | None = None) -> SparkSettings:
@@ -339,8 +411,9 @@ def _read(
 ) -> tuple[tuple[Changefeed, ...], tuple[WrongEntry, ...]]:
     """Return the changefeeds of a file and, if it may be read partly, the entries that are none."""
     file, key = File(path.parent, env), "changefeeds"
+    known = [key, COMPUTE, SPARK, STORAGE]
     outside = [
-        *(f"{other}: {it.message()}" for other, it in unknown_keys(given, [key, SPARK, STORAGE])),
+        *(f"{other}: {it.message()}" for other, it in unknown_keys(given, known)),
         *outside,
     ]
     entries, expected = given.get(key), "a non-empty list of changefeeds"

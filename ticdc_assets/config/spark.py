@@ -1,6 +1,6 @@
 """How Spark is set: where it runs, and any property of it that somebody gives.
 
-In: `spark:` of the changefeeds file, or the properties file that stands in its place, and two
+In: `spark:` of the changefeeds file, or the properties file that stands in its place, and three
 variables that are laid over either. Out: `SparkSettings`, or every mistake with the property it is
 of. Properties that results or readers depend on are ours: another value is a mistake, not a wish.
 A value given as `{env: NAME}` is secret and not shown; a property that has a secret by its name has
@@ -35,7 +35,11 @@ SPARK_CONF_VARIABLE: Final = "TICDC_SPARK_CONF"
 MASTER_VARIABLE: Final = "TICDC_SPARK_MASTER"
 MEMORY_VARIABLE: Final = "TICDC_SPARK_DRIVER_MEMORY"
 
+REMOTE_VARIABLE: Final = "SPARK_REMOTE"
+
 MASTER: Final = "spark.master"
+REMOTE: Final = "spark.remote"
+"""Address of a Spark Connect server: `sc://host:port`, with options behind semicolons."""
 MEMORY: Final = "spark.driver.memory"
 PYTHON: Final = "spark.pyspark.python"
 PACKAGE: Final = "spark.ticdc.package"
@@ -102,9 +106,15 @@ class SparkSettings:
         return DEFAULT_MASTER if given is None else given.value
 
     @property
+    def remote(self) -> str | None:
+        """Address of the Spark Connect server, None if Spark's driver runs in this process."""
+        given = self.properties.get(REMOTE)
+        return None if given is None else given.value
+
+    @property
     def is_local(self) -> bool:
         """Whether it runs in one JVM of this machine."""
-        return is_local(self.master)
+        return self.remote is None and is_local(self.master)
 
     @property
     def values(self) -> dict[str, str]:
@@ -155,7 +165,9 @@ def _check(name: str, given: OptionValue) -> None:
     is_secret = given.value != given.shown
     if is_secret and _OF_THE_COMMAND.fullmatch(name):
         raise mistake("expected a value: Spark's JVM is started with it, where every user sees it")
-    if _SECRET.search(name) and not is_secret:
+    if name == REMOTE and not given.value.startswith("sc://"):
+        raise unexpected("an address like sc://host:15002", given)
+    if not is_secret and (_SECRET.search(name) or (name == REMOTE and ";token=" in given.value)):
         raise mistake(f"expected {FROM_ENV}, got a value")
 
 
@@ -187,10 +199,12 @@ def read_spark(
     stands_at = place if found else "the defaults"
     laid = {
         name: OptionValue(value, value)
-        for name, variable in ((MASTER, MASTER_VARIABLE), (MEMORY, MEMORY_VARIABLE))
+        for name, variable in _LAID.items()
         if (value := env.get(variable))
     }
-    if is_local(SparkSettings(properties=found).master):
+    if REMOTE in {**found, **laid} and MASTER in {**found, **laid}:
+        mistakes.append(f"{REMOTE}: not with {MASTER}: the server has its own")
+    if REMOTE not in found and is_local(SparkSettings(properties=found).master):
         mistakes += [
             f"{name}: not with {MASTER} {DEFAULT_MASTER} or another local one, which has its own"
             for name in sorted(OF_A_CLUSTER.intersection(found))
@@ -202,7 +216,10 @@ def read_spark(
 
 
 def _variables(laid: Iterable[str]) -> list[str]:
-    return [MASTER_VARIABLE if name == MASTER else MEMORY_VARIABLE for name in laid]
+    return [_LAID[name] for name in laid]
+
+
+_LAID: Final = {MASTER: MASTER_VARIABLE, MEMORY: MEMORY_VARIABLE, REMOTE: REMOTE_VARIABLE}
 
 
 # Spark's properties files -----------------------------------------------------------------------

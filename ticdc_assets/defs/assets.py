@@ -33,6 +33,7 @@ from ticdc_assets.defs.lineage import (
 from ticdc_assets.defs.metadata import (
     maintaining_metadata,
     mirror_metadata,
+    ran_metadata,
     redecoding_metadata,
     utc_now,
 )
@@ -52,6 +53,7 @@ from ticdc_assets.defs.table_schemas import (
     raw_messages_columns,
     schema_registry_columns,
 )
+from ticdc_assets.engine.compute import watched
 from ticdc_assets.errors import ConfigError, NotFoundError, TicdcError
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_statistics import read_statistics
@@ -234,7 +236,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     )
     def change_log(context: dg.AssetExecutionContext, spark: LakeSpark) -> dg.MaterializeResult:
         days = [date.fromisoformat(key) for key in context.partition_keys]
-        with steps.writing(context):
+        with steps.writing(context), watched() as ran:
             redecoding = steps.note(
                 redecode(spark.spark_session, steps.paths, steps.changefeed, days)
             )
@@ -247,7 +249,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 redecoding_metadata(item, steps.paths),
                 partition_key=f"{item.day:{DAY_FORMAT}}",
             )
-        return dg.MaterializeResult(data_version=LOGGED)
+        return dg.MaterializeResult(data_version=LOGGED, metadata=ran_metadata(ran))
 
     return change_log
 
@@ -360,11 +362,11 @@ def _maintenance(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         **_common(steps.names),
     )
     def maintenance(context: dg.AssetExecutionContext, spark: LakeSpark) -> dg.MaterializeResult:
-        with steps.writing(context):
+        with steps.writing(context), watched() as ran:
             done = steps.note(maintain(spark.spark_session, steps.paths, steps.changefeed))
         for line in done.lines():
             context.log.info("%s", line)
-        return dg.MaterializeResult(metadata=maintaining_metadata(done))
+        return dg.MaterializeResult(metadata=maintaining_metadata(done) | ran_metadata(ran))
 
     return maintenance
 

@@ -14,6 +14,7 @@ import dagster as dg
 
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.defs.table_schemas import mirror_columns, table_of
+from ticdc_assets.engine.compute import Ran
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.names import joined_name
 from ticdc_assets.observe.status import ACCOUNT_COUNTS
@@ -87,6 +88,11 @@ def rate_metadata(count: int, seconds: float) -> Metadata:
     if count and seconds > 0:
         metadata["per_second"] = dg.MetadataValue.float(round(count / seconds, 1))
     return metadata
+
+
+def ran_metadata(ran: Ran) -> Metadata:
+    """Return where the work of a step ran, nothing if it had none."""
+    return {"ran": dg.MetadataValue.text(ran.sentence)} if ran.sentence else {}
 
 
 def decoding_metadata(

@@ -11,11 +11,12 @@ cache does no harm.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from datetime import date
+from functools import wraps
 from time import monotonic
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -38,6 +39,7 @@ from ticdc_assets.defs.metadata import (
     left_out_metadata,
     mirror_metadata,
     quarantine_metadata,
+    ran_metadata,
     rate_metadata,
     redriving_metadata,
     registering_metadata,
@@ -48,6 +50,7 @@ from ticdc_assets.defs.metadata import (
 from ticdc_assets.defs.partitions import DAY_FORMAT, partition_of, seeded_tables
 from ticdc_assets.defs.schema_metadata import schema_metadata
 from ticdc_assets.defs.steps import ChangefeedSteps
+from ticdc_assets.engine.compute import watched
 from ticdc_assets.engine.control import partition_days
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.pipeline.change_statistics import read_statistics
@@ -135,6 +138,23 @@ class Step:
         return report
 
 
+_Method = TypeVar("_Method", bound=Callable[..., Step])
+
+
+def _saying_where(method: _Method) -> _Method:
+    """Let the first report of a step say where its work ran."""
+
+    @wraps(method)
+    def run(*args: Any, **kwargs: Any) -> Step:
+        with watched() as ran:
+            step = method(*args, **kwargs)
+        first, *others = step.reports
+        said = replace(first, metadata=first.metadata | ran_metadata(ran))
+        return replace(step, reports=(said, *others))
+
+    return run  # pyright: ignore[reportReturnType]  # wraps keeps the signature
+
+
 class Syncing:
     """The steps of a sync of one changefeed.
 
@@ -152,6 +172,7 @@ class Syncing:
         self._reporter = PartitionReporter(steps, instance)
         self._looked_at = 0
 
+    @_saying_where
     def land(self, *, max_records: int | None = None) -> Step:
         """Land the new records of the source."""
         steps, began = self._steps, monotonic()
@@ -170,6 +191,7 @@ class Syncing:
             ),
         )
 
+    @_saying_where
     def seed(
         self,
         folder: str,
@@ -206,6 +228,7 @@ class Syncing:
             events=tuple(self._reporter.seeded(found)),
         )
 
+    @_saying_where
     def decode(self, *, redrive_quarantined: bool = False) -> Step:
         """Decode landed records, and with `redrive_quarantined` those in quarantine too."""
         steps, names, began = self._steps, self._steps.names, monotonic()
@@ -257,6 +280,7 @@ class Syncing:
             ),
         )
 
+    @_saying_where
     def apply(self, *, until: int | None = None, refold_quarantined: bool = False) -> Step:
         """Bring the mirrors to the newest cut there can be.
 

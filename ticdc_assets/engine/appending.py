@@ -62,6 +62,14 @@ BOUNDED = (
 )
 """Columns of `raw_messages` and `change_log` whose bounds are kept for each file."""
 
+DISTINCT = frozenset(
+    {
+        *("before", "after", "key", "value", "offset", "row", "line"),
+        *("sql", "schema", "pre_schema", "claim_check_location"),
+    }
+)
+"""Columns of the large tables whose values hardly ever repeat."""
+
 BY_LANDING_DAY = TableLayout(
     partition_by=("landed_day",),
     configuration={"delta.logRetentionDuration": LOG_RETENTION},

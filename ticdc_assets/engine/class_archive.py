@@ -144,7 +144,6 @@ def _work(folder: Path, archive: Path, *, jars: Sequence[Path]) -> None:
 
     from ticdc_assets.config import SparkSettings
     from ticdc_assets.engine.session import get_spark
-    from ticdc_assets.engine.spark_commits import SparkCommit
 
     options = (_quoted(f"-XX:ArchiveClassesAtExit={archive}"), *_QUIET)
     # Whatever cluster is set: it is this machine's JVM that begins with the archive.
@@ -153,8 +152,7 @@ def _work(folder: Path, archive: Path, *, jars: Sequence[Path]) -> None:
     )
     table = folder / "table"
     rows = spark.range(20).selectExpr("id AS a", "string(id) AS b")
-    own = SparkCommit(spark, table, {})
-    own.writer(rows).option("delta.enableDeletionVectors", "true").save(str(table))
+    rows.write.format("delta").option("delta.enableDeletionVectors", "true").save(str(table))
     for sql in (f"OPTIMIZE delta.`{table}`", f"VACUUM delta.`{table}`"):
         spark.sql(sql).collect()
 

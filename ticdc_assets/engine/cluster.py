@@ -5,16 +5,16 @@ says what is wrong with which. A worker has to run our very files and the driver
 the libraries that these need, to see what this process writes into the lake, and to write there
 what this process sees. In a local session workers are this machine's, and nothing is asked.
 
-They are asked once for each session, folder and set of executors (`require_cluster`): before steps
-go to them, and before Spark itself writes. A sync that is small needs no Spark; so that a cluster
-that cannot work is refused before anything is landed, a landing asks once a day for each
-configuration (`require_before_landing`), and `doctor` asks whenever it is run.
+They are asked once for each session, folder and set of executors (`require_cluster`), before steps
+go to them. A small sync needs no Spark. So that a cluster that cannot work is refused before
+anything is landed, a landing asks once a day for each configuration (`require_before_landing`), and
+`doctor` asks whenever it is run.
 
 Why running it again is safe: what is written is in a folder of its own, which is removed; a killed
 run's is removed as those of readers are (`scratch`).
 
-Not handled: an executor that comes while Spark writes, and cannot work. What it wrote elsewhere is
-found behind the commit (`spark_commits`).
+Not handled: an executor that comes during a step, and cannot work. Files that it wrote elsewhere
+are missed before the commit (`committing`).
 """
 
 import contextlib
@@ -27,19 +27,26 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock, Timer
+from threading import Lock
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import load_spark_settings
 from ticdc_assets.config.spark import SparkSettings, is_local
+from ticdc_assets.engine.driver import (
+    application_of,
+    executors_of,
+    is_connected,
+    limited,
+    master_of,
+    workers_of,
+)
 from ticdc_assets.engine.scratch import BEGUN, READING
 from ticdc_assets.engine.shipping import LIBRARIES, package_version
 from ticdc_assets.errors import TicdcError
@@ -96,18 +103,17 @@ def require_cluster(spark: SparkSession, folder: AnyPath) -> tuple[Answer, ...]:
     Raises:
         ClusterError: an executor cannot, or none has answered.
     """
-    context = spark.sparkContext
-    if is_local(str(context.master)):
+    if is_local(master_of(spark)) and not is_connected():
         return ()
     base = folder.parent
     with _LOCK:
-        known = _SEEN.get(_key(context, base))
+        known = _SEEN.get(_key(spark, base))
         if known is not None:
             return known
         tell("asking Spark's executors what they can do")
-        answers = _asked(context, base)
-        if len(answers) >= len(_executors(context)) - 1:
-            _SEEN[_key(context, base)] = answers
+        answers = _asked(spark, base)
+        if len(answers) >= len(executors_of(spark)) - 1:
+            _SEEN[_key(spark, base)] = answers
         return answers
 
 
@@ -147,47 +153,40 @@ def _mark(settings: SparkSettings, base: AnyPath) -> Path | None:
 # Asking -----------------------------------------------------------------------------------------
 
 
-def _executors(context: SparkContext) -> frozenset[str]:
-    """Return the executors' addresses, the driver's among them."""
-    jvm_context = context._jsc.sc()  # pyright: ignore[reportOptionalCall, reportOptionalMemberAccess]
-    infos = jvm_context.statusTracker().getExecutorInfos()
-    return frozenset(f"{item.host()}:{item.port()}" for item in infos)
+def _key(spark: SparkSession, base: AnyPath) -> tuple[str, str, frozenset[str]]:
+    return application_of(spark), str(base), executors_of(spark)
 
 
-def _key(context: SparkContext, base: AnyPath) -> tuple[str, str, frozenset[str]]:
-    return context.applicationId or "", str(base), _executors(context)
-
-
-def _asked(context: SparkContext, base: AnyPath) -> tuple[Answer, ...]:
+def _asked(spark: SparkSession, base: AnyPath) -> tuple[Answer, ...]:
     place = base / f"{READING}{uuid.uuid4().hex}"
     try:
         place.mkdir(parents=True)
         (place / BEGUN).write_text(BEGUN, encoding="utf-8")
     except OSError as error:
         raise ClusterError(
-            f"{place} cannot be written ({error.strerror}), so Spark's workers at {context.master} "
-            "cannot show that they share the lake; give this user the right to write there, or "
-            "work locally (TICDC_SPARK_MASTER=local[2])"
+            f"{place} cannot be written ({error.strerror}), so Spark's workers at "
+            f"{master_of(spark)} cannot show that they share the lake; give this user the right to "
+            "write there, or work locally (TICDC_SPARK_MASTER=local[2])"
         ) from error
     try:
-        answers = _answers(context, place)
-        _check(answers, place, master=str(context.master))
+        answers = _answers(spark, place)
+        _check(answers, place, master=master_of(spark))
     finally:
         remove_tree(place, quietly=True)
     return answers
 
 
-def _answers(context: SparkContext, place: AnyPath) -> tuple[Answer, ...]:
+def _answers(spark: SparkSession, place: AnyPath) -> tuple[Answer, ...]:
     """Return what each executor answers; one that is at something else all the while does not."""
     found: dict[str, Answer] = {}
     pause = _PAUSE_SECONDS
     for _ in range(_ROUNDS):
         # So many, and each waits a while, so that no executor is done with all of them before
         # another one has begun.
-        tasks = 2 * max(context.defaultParallelism, len(_executors(context)))
-        for name, values in _collected(context, _asking(place, pause), tasks):
+        tasks = 2 * max(workers_of(spark), len(executors_of(spark)))
+        for name, values in _collected(spark, _asking(place, pause), tasks):
             found.setdefault(name, Answer(**values))
-        if len(found) >= len(_executors(context)) - 1:
+        if len(found) >= len(executors_of(spark)) - 1:
             break
         pause *= 2
     return tuple(found.values())
@@ -204,7 +203,9 @@ def _asking(place: AnyPath, pause: float) -> Any:
     # A path in a store is of a class of ours, so it is unpacked where its failure can be told.
     packed = pickle.dumps(place)
 
-    def answer(_: Iterable[int]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def answer(batches: Iterable[Any]) -> Iterator[Any]:
+        for _ in batches:
+            pass
         time.sleep(pause)
         version, lacks = "", []
         for module in (f"{package}.engine.shipping", *libraries):
@@ -234,35 +235,41 @@ def _asking(place: AnyPath, pause: float) -> Any:
             "sees": sees,
             "wrote": wrote,
         }
-        yield name, values
+        # The sender asks for one binary column, by whatever pyarrow is there.
+        import pyarrow
+
+        data = pyarrow.array([pickle.dumps((name, values))], pyarrow.binary())
+        yield pyarrow.RecordBatch.from_arrays([data], ["data"])
 
     return answer
 
 
-def _collected(context: SparkContext, step: Any, tasks: int) -> list[tuple[str, Any]]:
+def _collected(spark: SparkSession, step: Any, tasks: int) -> list[tuple[str, Any]]:
     """Return the results of a step, or the error that says why there are none."""
-    tag = f"ticdc-{uuid.uuid4().hex}"
-    timer = Timer(ANSWER_SECONDS, context.cancelJobsWithTag, [tag])
-    timer.daemon = True
-    context.addJobTag(tag)
     started = time.monotonic()
-    timer.start()
     try:
-        return context.parallelize(range(tasks), tasks).mapPartitions(step).collect()
+        with limited(spark, ANSWER_SECONDS):
+            asked = spark.range(0, tasks, 1, tasks).mapInArrow(step, "data binary")
+            return [pickle.loads(row["data"]) for row in asked.collect()]
     except (Py4JError, PySparkException) as error:
         if time.monotonic() - started >= ANSWER_SECONDS:
             raise ClusterError(
-                f"no executor of Spark at {context.master} has answered within "
+                f"no executor of Spark at {master_of(spark)} has answered within "
                 f"{ANSWER_SECONDS:g} s; look at its master's page: are there workers with free "
                 "cores and memory, and can they reach this machine (spark.driver.host)?"
             ) from None
+        reason = _reason(error)
+        if "No module named" in reason:
+            # One that Spark itself imports before a step.
+            raise ClusterError(
+                f"the executors of Spark at {master_of(spark)} cannot import a library ({reason}); "
+                "give workers a Python that has it (spark.archives and spark.pyspark.python: "
+                "docs/operate.md, Spark cluster)"
+            ) from None
         raise ClusterError(
-            f"the executors of Spark at {context.master} run no Python step: {_reason(error)}; "
+            f"the executors of Spark at {master_of(spark)} run no Python step: {reason}; "
             "look at spark.pyspark.python and spark.archives, which say what Python they take"
         ) from None
-    finally:
-        timer.cancel()
-        context.removeJobTag(tag)
 
 
 _REASONS = re.compile(

@@ -1,11 +1,10 @@
-"""Commits with ids, so that each can be found again.
+"""Commits with ids, so that those of others are recognised.
 
-In: a table, and the metadata of its next commit. Out: the properties with which delta-rs or Spark
-gives that commit a unique id; and afterwards that commit: its version and its counts.
+In: a table, and the metadata of its next commit. Out: the properties with which delta-rs gives that
+commit a unique id, or the text of the JSON object for a log entry that is written here; and the
+commits that a table's log has.
 
-The newest version is not always the one just made: another program may compact or vacuum the table
-at the same time, and then version and counts may be of its commit. So every commit of this package
-has an id in its JSON object (`COMMIT_ID`) and is looked up by it. A commit without an id is
+Every commit of this package has an id in its JSON object (`COMMIT_ID`). A commit without an id is
 *foreign*. Under a lease (`fencing`), a commit with another lease's number is foreign too: it is of
 a run that was stalled while this one took over. Its actions decide whether a foreign commit
 matters: one that adds and removes no data and changes no schema (OPTIMIZE, VACUUM) leaves the
@@ -33,7 +32,6 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from ticdc_assets.engine.delta_protocol import vector_path
 from ticdc_assets.engine.fencing import APP_ID, LEASE, fence_of, guard_of, require_lease
 from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.errors import TicdcError
@@ -55,21 +53,6 @@ class CommitError(TicdcError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddedFile:
-    """A data file as a commit names it.
-
-    Attributes:
-        path: its path, relative to the table's folder.
-        size: its size in bytes.
-        deletion_vector: path of the file that says which of its rows are gone, None if none are.
-    """
-
-    path: str
-    size: int
-    deletion_vector: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedCommit:
     """One commit as the table's log has it.
 
@@ -78,9 +61,8 @@ class LoggedCommit:
         operation: what its writer calls it.
         commit_id: its id; None if it is a foreign one.
         lease: number of the lease that it was made under, None if it was made under none.
-        metrics: what it counted, as far as they are whole numbers.
         changes_rows: whether data or the schema may be other than before.
-        added: the data files that it names.
+        added: paths of the data files that it names.
         removed: paths of those that it takes out.
         removed_ms: when it took out the first of them (ms since 1970), None if none.
     """
@@ -89,15 +71,14 @@ class LoggedCommit:
     operation: str
     commit_id: str | None
     lease: int | None
-    metrics: Mapping[str, int]
     changes_rows: bool
-    added: tuple[AddedFile, ...]
+    added: tuple[str, ...]
     removed: tuple[str, ...]
     removed_ms: int | None
 
 
 class NamedCommit:
-    """A commit that is about to be made, and that nobody looks up.
+    """A commit that is about to be made.
 
     Args:
         table: folder of the table.
@@ -183,71 +164,6 @@ def creating_properties() -> CommitProperties:
     )
 
 
-class OwnCommit(NamedCommit):
-    """A commit that is about to be made, and that is looked up behind it.
-
-    Args:
-        table: folder of the table.
-        metadata: what the commit carries beside its id.
-
-    Raises:
-        LeaseLostError: the lease that this process writes under is over.
-    """
-
-    def __init__(self, table: AnyPath, metadata: Mapping[str, Any] | None = None) -> None:
-        super().__init__(table, metadata)
-        self._before = newest_version(table)
-
-    @property
-    def conf(self) -> dict[str, str]:
-        """The settings of a Spark session whose commits are this one.
-
-        Under a lease a second write, MERGE, UPDATE or DELETE of such a session is left out by
-        Delta.
-        """
-        fence = {} if self._fence is None else self._fence.conf
-        return {"spark.databricks.delta.commitInfo.userMetadata": self.text, **fence}
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The options of a Spark writer whose commit is this one."""
-        fence = {} if self._fence is None else self._fence.options
-        return {METADATA_KEY: self.text, **fence}
-
-    def find(self) -> LoggedCommit | None:
-        """Return the newest commit with this id, None if there was nothing to commit.
-
-        Raises:
-            LeaseLostError: the lease went over meanwhile; what was committed is not to be used.
-        """
-        require_lease(self._table)
-        for version in reversed(_versions(self._table)):
-            if version <= self._before:
-                return None
-            commit = read_commit(self._table, version)
-            if commit.commit_id == self._id:
-                return commit
-        return None
-
-    def was_passed(self, there: DeltaTable) -> bool:
-        """Return whether Spark left it out, because the table has a later one under a lease."""
-        return self._fence is not None and self._fence.was_passed(there)
-
-    def made(self) -> LoggedCommit:
-        """Return the commit; there has to be one.
-
-        Raises:
-            LeaseLostError: the lease went over meanwhile; what was committed is not to be used.
-        """
-        found = self.find()
-        if found is None:
-            raise CommitError(
-                f"{self._table}: expected a commit with the id {self._id} after version "
-                f"{self._before}, found none; nothing was published: sync again"
-            )
-        return found
-
-
 def newest_version(table: AnyPath) -> int:
     """Return the newest version in a table's log, -1 if there is none."""
     return max(_versions(table), default=-1)
@@ -310,13 +226,13 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
     """
     path = table / LOG / f"{version:020}.json"
     info: dict[str, Any] = {}
-    changes, added, removed, times = False, list[AddedFile](), list[str](), list[int]()
+    changes, added, removed, times = False, list[str](), list[str](), list[int]()
     try:
         for action in _actions(path):
             if "commitInfo" in action:
                 info = action["commitInfo"]
             elif "add" in action:
-                added.append(_added(action["add"]))
+                added.append(unquote(action["add"]["path"]))
             elif "remove" in action:
                 removed.append(unquote(action["remove"]["path"]))
                 times.append(int(action["remove"].get("deletionTimestamp") or 0))
@@ -324,8 +240,6 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
                 item = action.get("add") or action["remove"]
                 changes |= bool(item.get("dataChange", True))
             changes |= action.keys() & _SCHEMA_ACTIONS != set()
-        metrics = info.get("operationMetrics") or {}
-        counted = {name: int(value) for name, value in metrics.items() if str(value).isdigit()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise damaged(table, f"commit {version} of its log cannot be read: {error!r}") from error
     carried = object_of(info.get(METADATA_KEY))
@@ -334,7 +248,6 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
         operation=str(info.get("operation")),
         commit_id=carried.get(COMMIT_ID),
         lease=carried.get(LEASE),
-        metrics=counted,
         changes_rows=changes,
         added=tuple(added),
         removed=tuple(removed),
@@ -350,17 +263,6 @@ def _actions(path: AnyPath) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def _added(action: Mapping[str, Any]) -> AddedFile:
-    vector = action.get("deletionVector") or {}
-    return AddedFile(
-        path=unquote(action["path"]),
-        size=int(action["size"]),
-        deletion_vector=(
-            vector_path(vector["pathOrInlineDv"]) if vector.get("storageType") == "u" else None
-        ),
-    )
-
-
 _SCHEMA_ACTIONS = {"metaData", "protocol"}
 
 
@@ -368,7 +270,7 @@ def named_files(table: AnyPath) -> set[str]:
     """Return the paths of all data files that a table's log names, in whatever version."""
     named: set[str] = set()
     for commit in commits_after(table, -1):
-        named.update(file.path for file in commit.added)
+        named.update(commit.added)
         named.update(commit.removed)
     for path in (table / LOG).rglob("*.parquet"):
         # Checkpoints, and the parts that large ones are made of.

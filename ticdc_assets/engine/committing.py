@@ -6,16 +6,17 @@ table's folder, has the size and the number of rows that its writer reported, an
 Parquet footer. Otherwise nothing is committed, and positions, which the commit would carry, stay.
 
 The likeliest reason is a cluster whose workers have another folder of the same name: everything
-seems to be written, and the table would be damaged for good. Commits that
-Spark itself makes are looked at by `spark_commits`.
+seems to be written, and the table would be damaged for good.
 
-Besides the writer of mirrors, whose entries are `delta_protocol`'s, nothing else in this package
-names files in a commit: `deltalake.transaction` is imported here alone, which the linter holds.
+Nothing else in this package names files in a commit: `deltalake.transaction` is imported here
+alone, which the linter holds, and so is the text of `delta_protocol`'s entries.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, PostCommitHookProperties, Schema, Transaction
@@ -24,10 +25,15 @@ from deltalake.transaction import (  # noqa: TID251 - the one place
     create_table_with_add_actions,
 )
 
-from ticdc_assets.engine.commits import CommitError, NamedCommit
-from ticdc_assets.engine.control import create_empty
+from ticdc_assets.engine.commits import METADATA_KEY, CommitError, NamedCommit
+from ticdc_assets.engine.control import create_empty, opened
+from ticdc_assets.engine.delta_protocol import LogState, commit_text
 from ticdc_assets.engine.files import WrittenFile, read_footer
-from ticdc_assets.storage.paths import AnyPath, delta_options
+from ticdc_assets.storage.creating import create
+from ticdc_assets.storage.paths import LOG, AnyPath, delta_options
+
+_LOGGER = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _READERS = 4
 """Files that are opened at a time: on a shared folder each waits for the network."""
@@ -166,3 +172,90 @@ def commit_written(
                 commit_properties=properties,
                 post_commithook_properties=hooks,
             )
+
+
+def commit_state(
+    path: AnyPath,
+    newest: LogState,
+    wanted: LogState,
+    metadata: Mapping[str, Any],
+    *,
+    operation: str,
+    changes_rows: bool,
+    transactions: Iterable[tuple[str, int]] = (),
+    checkpoint_interval: int,
+) -> int:
+    """Take a table from its newest version to what is wanted, by a log entry written here.
+
+    Args:
+        path: folder of the table.
+        newest: the newest version.
+        wanted: what the next version is to have; its files are there.
+        metadata: JSON object that the commit carries.
+        operation: what the log calls it.
+        changes_rows: whether the rows are other ones, and not only in other files.
+        transactions: transaction identifiers that the commit carries beside the lease's.
+        checkpoint_interval: after how many versions a checkpoint is written.
+
+    Returns:
+        The version.
+
+    Raises:
+        ConflictError: another program committed it; nothing of this one is there.
+        LeaseLostError: the table has a commit of a newer lease, or the lease is over.
+    """
+    own = NamedCommit(path, metadata)
+    leased = own.transaction(newest.transactions)
+    version = newest.version + 1
+    entry = commit_text(
+        newest,
+        wanted,
+        info={
+            "operation": operation,
+            "engineInfo": "ticdc_assets",
+            METADATA_KEY: own.text,
+        },
+        transactions=[*([] if leased is None else [leased]), *transactions],
+        changes_rows=changes_rows,
+    )
+    (path / LOG).mkdir(parents=True, exist_ok=True)
+    own.require()
+    try:
+        create(path / LOG / f"{version:020}.json", entry)
+    except FileExistsError:
+        raise ConflictError(path, version) from None
+    own.require()
+    if version and version % checkpoint_interval == 0:
+        opened(path).create_checkpoint()
+    return version
+
+
+class ConflictError(CommitError):
+    """Another program committed to a table in the meantime; nothing of ours is there."""
+
+    def __init__(self, table: AnyPath, version: int) -> None:
+        super().__init__(table, version)
+        self.table = table
+        self.version = version
+
+    def __str__(self) -> str:
+        return (
+            f"another program wrote version {self.version} of table {self.table} while it was "
+            "being written; nothing was published: stop that program, and sync again"
+        )
+
+
+_TRIES = 3
+
+
+def undisturbed(make: Callable[[], T]) -> T:
+    """Return what `make` returns, begun anew where another program was faster.
+
+    Nothing of a refused commit is there, so the next try sees what the other one left.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return make()
+        except ConflictError as error:
+            _LOGGER.warning("another writer was faster, trying again: %s", error)
+    return make()

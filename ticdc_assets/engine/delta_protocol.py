@@ -458,7 +458,7 @@ def commit_text(
     wanted: LogState,
     *,
     info: Mapping[str, Any],
-    transaction: tuple[str, int] | None,
+    transactions: Iterable[tuple[str, int]],
     changes_rows: bool,
 ) -> bytes:
     """Return the log entry that takes a table from its newest version to what is wanted.
@@ -467,7 +467,7 @@ def commit_text(
         newest: the newest version.
         wanted: what the next version is to have.
         info: what `commitInfo` is to say beside its time and the number of new files.
-        transaction: transaction identifier and its version, if the commit carries one.
+        transactions: transaction identifiers that the commit carries, with their versions.
         changes_rows: whether the rows are other ones, and not only in other files.
     """
     now = int(time.time() * 1000)
@@ -479,8 +479,7 @@ def commit_text(
         actions.append({"protocol": protocol})
     if wanted.metadata != newest.metadata:
         actions.append({"metaData": wanted.metadata})
-    if transaction is not None:
-        app_id, number = transaction
+    for app_id, number in transactions:
         actions.append({"txn": {"appId": app_id, "version": number, "lastUpdated": now}})
     change = {"dataChange": changes_rows}
     actions += ({"remove": _removed(item, now) | change} for item in gone)
@@ -518,7 +517,7 @@ def added(files: Iterable[Any]) -> list[Action]:
     return [
         {
             "path": file.path,
-            "partitionValues": {},
+            "partitionValues": dict(file.partition),
             "size": file.size,
             "modificationTime": file.modified_ms,
             "stats": file.stats,

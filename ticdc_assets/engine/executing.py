@@ -18,18 +18,23 @@ part. Its files have no effect until a commit names them (`files`).
 """
 
 import itertools
+import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
-from pyspark import RDD
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_assets.config import Compute, lake_path, load_compute
 from ticdc_assets.engine.cluster import require_cluster
+from ticdc_assets.engine.compute import HERE, report
+from ticdc_assets.engine.driver import described, place_of, workers_of
 from ticdc_assets.engine.worker_costs import settle
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.storage.paths import AnyPath
@@ -163,36 +168,41 @@ class InFiles(Inline):
             return [
                 result
                 for bucket in writers
-                for result in function(bucket, _rows(pa.memory_map(f"{folder}/{bucket}")))
+                for result in function(bucket, _unpacked(pa.memory_map(f"{folder}/{bucket}")))
             ]
 
 
 class OnSpark:
-    """Runs steps in Spark's Python workers.
+    """Runs steps in Spark's Python workers, through DataFrames.
+
+    A task is a row and a partition: its number, and its parts as pickled bytes. So parts next to
+    each other stay together. A result is a row too, with the number of its task or bucket.
 
     Args:
         spark: the session.
         folder: a folder that steps write to, which all workers have to share.
+        does: what the steps do, for the Spark UI.
     """
 
     holds = False
 
-    def __init__(self, spark: SparkSession, folder: AnyPath) -> None:
+    def __init__(self, spark: SparkSession, folder: AnyPath, does: str = "") -> None:
         require_cluster(spark, folder)
-        self._context = spark.sparkContext
-        self.workers = self._context.defaultParallelism
+        self._spark = spark
+        self._does = f"{_changefeed_of(folder)}: {does}" if does else ""
+        self.workers = workers_of(spark)
 
     def run(self, step: Step[P, R], parts: Sequence[P], *, tasks: int) -> list[R]:
         """Return the results of a step; see `Executor`."""
+        if not parts:
+            return list(step(parts))
 
-        def guarded(some: Iterable[P]) -> Iterator[R | _Raised]:
-            try:
-                yield from step(some)
-            except TicdcError as error:
-                # Out of Spark it would come as an error of Spark.
-                yield _Raised(error)
+        def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number, parts in _rows_of(batches):
+                yield from _packed(number, partial(step, pickle.loads(parts)))
+            settle()
 
-        return _results(_mapped(self._tasks(parts, tasks), guarded).collect())
+        return self._results(self._tasks(parts, tasks).mapInArrow(task, _RESULT))
 
     def reduce(
         self,
@@ -205,49 +215,85 @@ class OnSpark:
     ) -> list[R]:
         """Return what a function makes of each bucket; see `Executor`."""
 
-        def sorted_out(some: Iterable[P]) -> Iterator[tuple[int, bytes]]:
-            for bucket, batch in step(some):
-                for blob in _blobs(batch):
-                    yield bucket, blob
+        def sorted_out(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _, parts in _rows_of(batches):
+                for bucket, batch in step(pickle.loads(parts)):
+                    for blob in _blobs(batch):
+                        yield _row(bucket, blob)
+            settle()
 
-        def reduced(blobs: Iterable[tuple[int, bytes]]) -> Iterator[R | _Raised]:
-            # There are as many partitions as buckets, so these are of one.
-            for bucket, own in itertools.groupby(blobs, key=itemgetter(0)):
-                try:
-                    yield from function(bucket, (row for _, blob in own for row in _rows(blob)))
-                except TicdcError as error:
-                    yield _Raised(error)
+        def reduced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            # A partition has the rows of one bucket, or none.
+            for bucket, own in itertools.groupby(_rows_of(batches), key=itemgetter(0)):
+                batches_of = (batch for _, blob in own for batch in _unpacked(blob))
+                yield from _packed(bucket, partial(function, bucket, batches_of))
+            settle()
 
-        sorted_rows = _mapped(self._tasks(parts, tasks), sorted_out)
-        shuffled = sorted_rows.partitionBy(buckets, lambda bucket: bucket)
-        return _results(_mapped(shuffled, reduced).collect())
+        sorted_rows = self._tasks(parts, tasks).mapInArrow(sorted_out, _RESULT)
+        own = sorted_rows.repartitionById(buckets, "number")
+        return self._results(own.mapInArrow(reduced, _RESULT))
 
-    def _tasks(self, parts: Sequence[P], tasks: int) -> RDD[P]:
-        return self._context.parallelize(parts, max(1, min(tasks, len(parts))))
+    def _tasks(self, parts: Sequence[P], tasks: int) -> DataFrame:
+        """Return the parts as rows, one for each task, in partitions of their own."""
+        tasks = max(1, min(tasks, len(parts)))
+        bounds = [number * len(parts) // tasks for number in range(tasks + 1)]
+        shares = (list(parts[start:stop]) for start, stop in itertools.pairwise(bounds))
+        rows = pa.table([pa.array(range(tasks)), pa.array(map(pickle.dumps, shares))], _ROW.names)
+        frame = self._spark.createDataFrame(rows.cast(_ROW))
+        # Spark gives each of so few rows a partition by itself.
+        return frame if tasks <= self.workers else frame.repartitionById(tasks, "number")
+
+    def _results(self, rows: DataFrame) -> list[Any]:
+        with described(self._spark, self._does):
+            found = rows.toArrow()
+        numbers = found["number"].to_numpy()
+        results: list[Any] = []
+        # Those of one number came in their order.
+        for place in np.argsort(numbers, kind="stable").tolist():
+            result = pickle.loads(found["data"][place].as_buffer())
+            if isinstance(result, _Raised):
+                raise result.error
+            results.append(result)
+        return results
 
 
-def _mapped(parts: RDD[P], function: Callable[[Iterable[P]], Iterator[R]]) -> RDD[R]:
-    """Return the results of a function from each task's parts, after which its worker settles."""
+def _changefeed_of(folder: AnyPath) -> str:
+    """Return the name of the changefeed that a folder of the lake belongs to."""
+    lake, below = str(lake_path()), str(folder)
+    inner = below.removeprefix(lake).strip("/") if below.startswith(lake) else folder.name
+    return inner.partition("/")[0]
 
-    def task(some: Iterable[P]) -> Iterator[R]:
-        yield from function(some)
-        settle()
 
-    return parts.mapPartitions(task)
+_RESULT = "number int, data binary"
+_ROW = pa.schema([("number", pa.int32()), ("data", pa.binary())])
+
+
+def _row(number: int, data: bytes) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([number], pa.int32()), pa.array([data], pa.binary())], _ROW)
+
+
+def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
+    """Yield the rows of a partition, without a copy of their bytes."""
+    for batch in batches:
+        numbers, data = batch.column("number").to_pylist(), batch.column("data")
+        for place, number in enumerate(numbers):
+            yield number, data[place].as_buffer()
 
 
 @dataclass(frozen=True, slots=True)
 class _Raised:
+    """Out of Spark an error would come as one of Spark's."""
+
     error: TicdcError
 
 
-def _results(found: Iterable[R | _Raised]) -> list[R]:
-    results: list[R] = []
-    for item in found:
-        if isinstance(item, _Raised):
-            raise item.error
-        results.append(item)
-    return results
+def _packed(number: int, function: Callable[[], Iterable[Any]]) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a function's results, the last one maybe the error that it raised."""
+    try:
+        for result in function():
+            yield _row(number, pickle.dumps(result, pickle.HIGHEST_PROTOCOL))
+    except TicdcError as error:
+        yield _row(number, pickle.dumps(_Raised(error)))
 
 
 def _blobs(batch: pa.RecordBatch) -> Iterator[bytes]:
@@ -259,20 +305,32 @@ def _blobs(batch: pa.RecordBatch) -> Iterator[bytes]:
         yield sink.getvalue().to_pybytes()
 
 
-def _rows(blob: bytes | pa.NativeFile) -> Iterator[pa.RecordBatch]:
+def _unpacked(blob: "pa.Buffer | pa.NativeFile") -> Iterator[pa.RecordBatch]:
     with pa.ipc.open_stream(blob) as reader:
         yield from reader
 
 
-def executor(spark: SparkSession, folder: AnyPath, *, rows: int, size: int) -> Executor:
-    """Return what runs steps on so much work.
+def executor(
+    spark: SparkSession, folder: AnyPath, does: str, *, rows: int, size: int, lightness: int = 1
+) -> Executor:
+    """Return what runs steps on so much work, as `compute` is set.
 
     Args:
-        spark: the session, which is asked for nothing if the work is small.
+        spark: the session, which does not start if the work is small.
         folder: a folder that steps write to.
+        does: what the steps do, for the Spark UI: "decoding", "folding shop.orders".
         rows: rows or records of all parts.
         size: their bytes before compression, 0 if nobody knows.
+        lightness: how many of these rows cost as much as a row of other steps.
     """
-    if rows > INLINE_ROWS:
-        return OnSpark(spark, folder)
+    if rows // lightness > INLINE_ROWS or load_compute() is Compute.SPARK:
+        return on_spark(spark, folder, does, rows=rows)
+    report(HERE, does, rows)
     return Inline() if size <= INLINE_BYTES else InFiles()
+
+
+def on_spark(spark: SparkSession, folder: AnyPath, does: str, *, rows: int) -> OnSpark:
+    """Return what runs steps on Spark, whatever their size; see `executor`."""
+    found = OnSpark(spark, folder, does)
+    report(place_of(spark), does, rows)
+    return found

@@ -6,16 +6,13 @@ itself refuses the commits of older numbers. Where no lease is held there is no 
 are what they are without one.
 
 The identifier's version is the lease's number and, below it, a counter of this process, so it only
-goes up. Three things follow, and each was tried with real commits:
+goes up. Two things follow, and each was tried with real commits:
 
-- delta-rs refuses a commit if another one with the same identifier came between the version that it
-  was made from and itself. So `transaction` looks at that very version, and what is newer is told
-  by Delta.
-- Spark skips a write, MERGE, UPDATE or DELETE whose version the table has seen, and refuses it if
-  another one with the identifier came in between. The number decides, since it stands in front.
-- ALTER TABLE, RESTORE and compactions go by no identifier. They are made on mirrors and histories,
-  or leave rows as they are; a reader of commits tells by the number in the JSON object that they
-  are of an older lease (`commits.foreign_changes`).
+- A commit of delta-rs is refused if another one with the same identifier came between the version
+  that it was made from and itself. A log entry of this package is put where none is. So
+  `transaction` checks the version that a commit is made from, and Delta or the store the rest.
+- delta-rs's compactions go by no identifier. They leave rows as they are; the number in the JSON
+  object shows that they are of an older lease (`commits.foreign_changes`).
 
 Why asking again is safe: nothing is kept but the counter. Not handled here: which lease counts, and
 for how long; see `lease`.
@@ -67,17 +64,6 @@ class Fence:
     number: int
     version: int
 
-    @property
-    def conf(self) -> dict[str, str]:
-        """The settings of a Spark session whose next write, MERGE, UPDATE or DELETE carries it."""
-        prefix = "spark.databricks.delta.write"
-        return {f"{prefix}.txnAppId": APP_ID, f"{prefix}.txnVersion": str(self.version)}
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The options of a Spark writer whose commit carries it."""
-        return {"txnAppId": APP_ID, "txnVersion": str(self.version)}
-
     def transaction(self, table: DeltaTable | None) -> Transaction:
         """Return the transaction identifier of a commit that is made from an open table as it is.
 
@@ -109,11 +95,6 @@ class Fence:
                 f"this run has lease {self.number}: another run took over while this one stood "
                 "still; nothing was committed, sync again"
             )
-
-    def was_passed(self, table: DeltaTable) -> bool:
-        """Return whether Spark skipped the commit, because the table has seen a later one."""
-        seen = table.transaction_version(APP_ID)
-        return seen is not None and seen >= self.version
 
 
 def number_in(table: DeltaTable) -> int | None:

@@ -8,7 +8,7 @@ zone is applied where values are converted and nowhere else.
 Spark's expressions (`col`, `lit`, a window) can only be built while Spark runs, and a lazy session
 does not run before its first use. So only this module may import `pyspark.sql.functions`, which the
 linter checks: `functions(spark)` starts the session and then returns that module
-(docs/decisions/0042-expressions-come-from-a-session.md).
+(docs/decisions/0097-spark-through-dataframes.md).
 """
 
 import logging
@@ -21,7 +21,6 @@ from threading import RLock
 from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -36,16 +35,19 @@ from ticdc_assets.config.spark import (
     OWN,
     PACKAGE,
     PYTHON,
+    REMOTE,
+    REMOTE_VARIABLE,
     is_local,
 )
 from ticdc_assets.engine.class_archive import archive_options
-from ticdc_assets.engine.lake_jars import lake_jars
+from ticdc_assets.engine.driver import has_jvm, is_stopped, running, set_hadoop, start_jvm
 from ticdc_assets.engine.shipping import ship
 from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.isolation import first_sentence
+from ticdc_assets.jars import lake_jars
 from ticdc_assets.preflight import check_java
 from ticdc_assets.progress import tell
-from ticdc_assets.storage.paths import AnyPath, RemotePath
+from ticdc_assets.storage.paths import RemotePath
 
 Session: TypeAlias = SparkSession
 """The session of those that pass it on: the functions of the engine ask it."""
@@ -59,7 +61,11 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"
 _JARS = "spark.jars"
 _EXTENSIONS = "spark.sql.extensions"
+_DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 _HOST = "spark.driver.host"
+_OF_A_SESSION = ("spark.sql.", "spark.databricks.")
+_DATABRICKS = "spark.databricks.clusterUsageTags.clusterId"
+"""A property of every session of Databricks, which has its own Delta Lake."""
 _ADDED_TO_OURS = (*_REDACTED, _JAVA_OPTIONS, _CLASS_PATH, _JARS, _EXTENSIONS)
 """Properties of several values: those that are given follow ours."""
 
@@ -117,8 +123,9 @@ def session_conf(
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
-        # Rows may be large: a worker gets no more of them at a time than this.
-        "spark.sql.execution.arrow.maxBytesPerBatch": "32m",
+        # Rows may be large: a worker gets no more of them at a time than this. The JVM holds a few
+        # such batches outside its heap; with 32 MiB it took 150 MB more.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         # Arrow batches of 300 wide columns: do not inline generated code beyond the JVM's limit.
         "spark.sql.codegen.maxFields": "100",
@@ -128,9 +135,7 @@ def session_conf(
         **OWN,
         # Credentials of storage travel as options; plans and logs must not show them.
         **{name: _joined("|", _SECRETS, *secret, given.get(name)) for name in _REDACTED},
-        _EXTENSIONS: _joined(
-            ",", "io.delta.sql.DeltaSparkSessionExtension", given.get(_EXTENSIONS)
-        ),
+        _EXTENSIONS: _joined(",", _DELTA, given.get(_EXTENSIONS)),
         _JAVA_OPTIONS: _joined(
             " ",
             *_java_options(jars if local else None, has_memory=MEMORY in given),
@@ -194,8 +199,8 @@ class LazySession(SparkSession):
 
         def session() -> SparkSession:
             with _STARTING:
-                if not started or _is_stopped(started[0]):
-                    started[:] = [_running() or get_spark(extra)]
+                if not started or is_stopped(started[0]):
+                    started[:] = [running() or get_spark(extra)]
                 return started[0]
 
         object.__setattr__(self, "_started", session)
@@ -206,28 +211,12 @@ class LazySession(SparkSession):
         return getattr(object.__getattribute__(self, "_started")(), name)
 
 
-def _is_stopped(session: SparkSession) -> bool:
-    return session.sparkContext._jsc is None  # nothing public tells
-
-
-def _running() -> SparkSession | None:
-    """Return the session that this process runs already, None if it runs none.
-
-    It is the process's own, not the thread's: which session a thread has used last says nothing of
-    which one another thread is to have.
-    """
-    if SparkContext._active_spark_context is None:
-        return None
-    # Without settings it changes none of those that the session has.
-    return SparkSession.builder.getOrCreate()
-
-
 def functions(spark: SparkSession):  # only inference can say which module's type it is
     """Return `pyspark.sql.functions`, whose expressions need Spark, once the session has started.
 
     Ask for it where the first expression is built, behind what may do without Spark.
     """
-    _ = spark.sparkContext
+    _ = spark.conf
     return _functions
 
 
@@ -246,13 +235,15 @@ def get_spark(
 
     Raises:
         ConfigError: what is said of Spark is wrong.
-        PrerequisiteError: there is no JDK that Spark runs on, or its JVM does not start.
+        PrerequisiteError: there is no Java that Spark runs on, or its JVM does not start.
     """
+    settings = load_spark_settings() if settings is None else settings
+    if settings.remote is not None:
+        return _connected(settings, settings.remote, extra or {})
     if SparkSession.getActiveSession() is None:
         java = check_java()
         if not java.ok:
             raise PrerequisiteError(java.sentence())
-    settings = load_spark_settings() if settings is None else settings
     conf = session_conf(extra, settings=settings, jars=jars)
     local = is_local(conf[MASTER])
     if local:
@@ -265,45 +256,65 @@ def get_spark(
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         with _STARTING:
-            if _running() is None:
+            if running() is None:
                 tell("starting Spark" if local else f"starting Spark at {conf[MASTER]}")
-            spark = _reaching(_started(conf, settings.secrets), lake_path())
+            spark = _started(conf, settings.secrets)
+            lake = lake_path()
+            if isinstance(lake, RemotePath):
+                set_hadoop(spark, lake.store.hadoop_secrets())
     except PySparkRuntimeError as error:
         raise PrerequisiteError(
             f"Spark's JVM did not start ({first_sentence(error)}); look at what Java printed, "
             f"at {MEMORY} (TICDC_SPARK_DRIVER_MEMORY) and at the free memory"
         ) from None
     if not local and conf.get(PACKAGE) != INSTALLED:
-        ship(spark.sparkContext)
+        ship(spark)
+    return spark
+
+
+def _connected(settings: SparkSettings, remote: str, extra: Mapping[str, str]) -> SparkSession:
+    """Return a session of a Spark Connect server, which has its own driver, jars and storage."""
+    place = remote.partition(";")[0]
+    with _STARTING:
+        if (spark := running()) is not None:
+            return spark
+        tell(f"connecting to Spark at {place}")
+        try:
+            spark = SparkSession.builder.remote(remote).getOrCreate()
+            extensions = spark.conf.get(_EXTENSIONS, "") or ""
+        except ImportError as error:
+            raise PrerequisiteError(
+                f"{REMOTE} is {place}, and a library for Spark Connect is not installed "
+                f"({first_sentence(error)}); install ticdc-assets[connect]"
+            ) from None
+        except PySparkException as error:
+            raise PrerequisiteError(
+                f"Spark at {place} cannot be reached ({first_sentence(error)}); look at {REMOTE} "
+                f"({REMOTE_VARIABLE}), and whether the server runs"
+            ) from None
+        if _DELTA not in extensions and spark.conf.get(_DATABRICKS, None) is None:
+            spark.stop()
+            raise PrerequisiteError(
+                f"Spark at {place} has no Delta Lake; start the server with Delta's jars and "
+                f"{_EXTENSIONS}={_DELTA} (docs/operate.md, Spark Connect)"
+            )
+        given = {**settings.values, **extra, **OWN}
+        for name, value in given.items():
+            # The others are the server's own, from its start.
+            if name.startswith(_OF_A_SESSION) and spark.conf.isModifiable(name):
+                spark.conf.set(name, value)
+        if given.get(PACKAGE) != INSTALLED:
+            ship(spark)
     return spark
 
 
 def _started(conf: Mapping[str, str], secrets: frozenset[str]) -> SparkSession:
     """Return the session with a configuration; what is secret reaches no command line."""
-    if secrets and SparkContext._gateway is None:
+    if secrets and not has_jvm():
         # pyspark starts its JVM with all of a configuration as words of the command, which every
         # user of the machine can read.
-        public = SparkConf(loadDefaults=False)
-        public.setAll([(name, value) for name, value in conf.items() if name not in secrets])
-        SparkContext._ensure_initialized(conf=public)
+        start_jvm({name: value for name, value in conf.items() if name not in secrets})
     builder = SparkSession.builder
     for name, value in conf.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
-
-
-def _reaching(spark: SparkSession, lake: AnyPath) -> SparkSession:
-    """Return a session, told what no command line may show of how the lake is reached."""
-    if isinstance(lake, RemotePath):
-        java: Any = spark.sparkContext._jsc
-        for name, value in lake.store.hadoop_secrets().items():
-            java.hadoopConfiguration().set(name, value)
-    return spark
-
-
-def session_with(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
-    """Return a session of its own with these settings, which end with it."""
-    session = spark.newSession()
-    for name, value in conf.items():
-        session.conf.set(name, value)
-    return session

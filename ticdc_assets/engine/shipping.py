@@ -21,8 +21,9 @@ import zipfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
+from ticdc_assets.engine.driver import give_file
 from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.own_files import PACKAGE, digest_of, own_digest, own_files
 from ticdc_assets.user_cache import UnsafeFolderError, user_folder
@@ -93,12 +94,9 @@ def _write(path: str) -> None:
                 made.writestr(entry, content)
 
 
-def ship(context: SparkContext) -> None:
+def ship(spark: SparkSession) -> None:
     """Give the package to every worker of a session, once."""
-    found = package_zip()
-    if any(file.endswith(found.name) for file in context.listFiles):
-        return
     before = [*sys.path]
-    context.addPyFile(str(found))
+    give_file(spark, str(package_zip()))
     # Spark puts it before what is installed here, too, and programs of this one would inherit it.
     sys.path[:] = before

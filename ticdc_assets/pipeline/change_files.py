@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ticdc_assets.engine.appending import BOUNDED
+from ticdc_assets.engine.appending import BOUNDED, DISTINCT
 from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import (
@@ -90,9 +90,6 @@ _LARGE_RECORD = 64 << 10
 Compression may make 255 times as much of them, and decoding that takes some times its bytes: not in
 each worker at a time.
 """
-
-_DISTINCT = ("before", "after", "offset", "sql", "schema", "pre_schema", "claim_check_location")
-"""Columns whose values hardly ever repeat."""
 
 
 # Parts ------------------------------------------------------------------------------------------
@@ -356,7 +353,7 @@ def decode_into_files(
         yield replace(written, records=counts["records"], left_out=counts["left_out"])
 
     parts = parts_of(landed.table, landed.chosen)
-    runs_on = executor(spark, into.change_log, rows=parts.rows, size=parts.size)
+    runs_on = executor(spark, into.change_log, "decoding", rows=parts.rows, size=parts.size)
     return joined_files(runs_on.run(decoded, parts.pieces, tasks=parts.tasks(runs_on.workers)))
 
 
@@ -438,7 +435,7 @@ def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -
                     own.schema,
                     partition=partition,
                     bounded=BOUNDED,
-                    distinct=_DISTINCT,
+                    distinct=DISTINCT,
                 )
             writers[day].write(own)
             del own
@@ -503,7 +500,7 @@ def totals_in_files(
                 yield groups if watermarks else [group | {"watermarks": []} for group in groups]
 
     parts = parts_of(log, chosen, version=version)
-    runs_on = executor(spark, log, rows=parts.rows, size=0)
+    runs_on = executor(spark, log, "counting changes", rows=parts.rows, size=0)
     found = runs_on.run(counted, parts.pieces, tasks=runs_on.workers)
     return joined_totals(group for groups in found for group in groups)
 

@@ -24,11 +24,12 @@ import pyarrow as pa
 from ticdc_assets.changelog.carrying import handover_steps
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.changelog.resolve import casts_after
-from ticdc_assets.engine.executing import OnSpark, executor
+from ticdc_assets.engine.executing import executor, on_spark
 from ticdc_assets.engine.files import FileLayout, row_groups
 from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_reading import ChangeReader, columns_in
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.versions import mirror_in_spark, mirror_rows
@@ -139,7 +140,13 @@ class ChangeFolding(ChangeReader):
         changes = self.changes(mirror, above, until)
         rows = changes.count + sum(item.rows.count for item in before)
         size = changes.size + sum(item.rows.size for item in before)
-        runs_on = executor(self._spark, self._paths.base, rows=rows, size=size)
+        runs_on = executor(
+            self._spark,
+            self._paths.base,
+            f"folding {joined_name(mirror.database, mirror.table)}",
+            rows=rows,
+            size=size,
+        )
         output = Output() if runs_on.holds else self._output(table)
         (fold,) = run_folds(
             runs_on,
@@ -294,7 +301,9 @@ class ChangeFolding(ChangeReader):
             condition=condition,
             count=sum(rows for _, rows, _ in mirrors),
         )
-        runs_on = OnSpark(self._spark, self._paths.base)
+        runs_on = on_spark(
+            self._spark, self._paths.base, f"folding {len(mirrors)} tables", rows=changes.count
+        )
         return run_folds(runs_on, changes, folds)
 
     def begins_empty(self, mirror: MirrorPlan) -> bool:

@@ -169,7 +169,7 @@ def _compared(
             )
 
     parts = parts_of(log, batches)
-    runs_on = executor(spark, log, rows=parts.rows, size=parts.size)
+    runs_on = executor(spark, log, "comparing checksums", rows=parts.rows, size=parts.size)
     return _joined(runs_on.run(compare, parts.pieces, tasks=runs_on.workers))
 
 

@@ -337,7 +337,7 @@ def run_history(
     """
     count = changes.count + sum(rows.count for rows, _, _ in history.before)
     size = changes.size + sum(rows.size for rows, _, _ in history.before)
-    runs_on = executor(spark, paths.base, rows=count, size=size)
+    runs_on = executor(spark, paths.base, "folding a history", rows=count, size=size)
     layout = HistoryLayout(schema=history.schema)
     folder, files = history.table or (scratch.folder(), None)
     if runs_on.holds:

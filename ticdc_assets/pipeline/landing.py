@@ -237,7 +237,7 @@ def _land_topic(
     offsets = sum(end - start for start, end in ranges.values())
     tell(f"landing {offsets:,} records of {len(ranges)} partitions")
     found = fetch_into_files(
-        executor(spark, paths.raw_messages, rows=offsets, size=0),
+        executor(spark, paths.raw_messages, "landing", rows=offsets, size=0),
         source,
         ranges,
         batch,

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource
-from ticdc_assets.engine.appending import BOUNDED
+from ticdc_assets.engine.appending import BOUNDED, DISTINCT
 from ticdc_assets.engine.executing import Executor
 from ticdc_assets.engine.files import FileWriter, WrittenFile, gathered
 from ticdc_assets.kafka.administration import OffsetRange
@@ -59,9 +59,6 @@ _OFFSETS_PER_FILE = 500_000
 _ROWS_PER_GROUP = 50_000
 _GROUP_BYTES = 32 << 20
 _CLIENT_BYTES = 16 << 20
-
-_DISTINCT = ("offset", "key", "value")
-"""Columns whose values hardly ever repeat."""
 
 _PLACE = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
 
@@ -221,7 +218,7 @@ def _written(tables: Iterable[pa.Table], batch: LandingBatch) -> list[WrittenFil
         if writer is None:
             day = {"landed_day": batch.landed_at.date().isoformat()}
             writer = FileWriter(
-                batch.raw, _FILE_SCHEMA, partition=day, bounded=BOUNDED, distinct=_DISTINCT
+                batch.raw, _FILE_SCHEMA, partition=day, bounded=BOUNDED, distinct=DISTINCT
             )
         size = group.num_rows
         writer.write(

@@ -149,7 +149,13 @@ class LateChanges:
 
     def _compared(self, rows: Rows, batch: int, open_ts: int) -> "list[_Compared]":
         """Compare the rows that came after a batch with the others, in this process or in Spark."""
-        runs_on = executor(self._spark, self._paths.base, rows=rows.count, size=rows.size)
+        runs_on = executor(
+            self._spark,
+            self._paths.base,
+            "looking for late changes",
+            rows=rows.count,
+            size=rows.size,
+        )
         buckets = buckets_for(rows.count, 0, runs_on.workers)
 
         def told(parts: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:

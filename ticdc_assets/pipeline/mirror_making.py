@@ -22,6 +22,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import same_rows_at
+from ticdc_assets.engine.committing import undisturbed
 from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.paths import LakePaths
@@ -40,7 +41,7 @@ from ticdc_assets.pipeline.history_writing import HistoryWriter, MadeHistory
 from ticdc_assets.pipeline.in_place import Alterations, alterations
 from ticdc_assets.pipeline.misfits import Doubts, Misfits
 from ticdc_assets.pipeline.table_writers import mirror_writer
-from ticdc_assets.pipeline.table_writing import FoundKeys, TableWriter, undisturbed
+from ticdc_assets.pipeline.table_writing import FoundKeys, TableWriter
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.pipeline.versions import mirror_rescued
 from ticdc_assets.progress import tell

@@ -190,7 +190,7 @@ def _steps_back(
             yield place, progress.steps_back
 
     parts = parts_of(log, Everything(), version=version)
-    runs_on = executor(spark, log, rows=parts.rows, size=0)
+    runs_on = executor(spark, log, "grouping changes", rows=parts.rows, size=0)
     buckets = buckets_for(parts.rows, 0, runs_on.workers)
     pieces = [*parts.pieces, *([] if more is None else [more])]
     tasks = runs_on.workers
@@ -226,7 +226,7 @@ def _lost(spark: Session, log: AnyPath, before: int, batch: int) -> pa.Table:
     after = parts_of(log, Everything())
     then = parts_of(log, Everything(), version=before)
     count = after.rows + then.rows
-    runs_on = executor(spark, log, rows=count, size=0)
+    runs_on = executor(spark, log, "comparing groups", rows=count, size=0)
     buckets = buckets_for(count, 0, runs_on.workers)
     pieces = [(True, piece) for piece in after.pieces]
     pieces += ((False, piece) for piece in then.pieces)

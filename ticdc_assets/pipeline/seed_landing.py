@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ticdc_assets.engine.appending import TableLayout, append_files
+from ticdc_assets.engine.appending import DISTINCT, TableLayout, append_files
 from ticdc_assets.engine.cluster import require_before_landing
 from ticdc_assets.engine.control import LOG_RETENTION
 from ticdc_assets.engine.executing import Executor, executor
@@ -101,7 +101,7 @@ def land_seed(
     first = seeds[0]
     size = sum(file.size * (_EXPANSION if file.compression else 1) for own in files for file in own)
     require_before_landing(spark, paths.snapshot_rows)
-    runs_on = executor(spark, paths.snapshot_rows, rows=0, size=size)
+    runs_on = executor(spark, paths.snapshot_rows, "landing an export", rows=0, size=size)
     parts = _parts(runs_on, seeds, files)
     found = _Landed()
     done = 0
@@ -170,7 +170,7 @@ def _landing(
             for rows in _groups(read_rows(filesystem, root, part.part, dialect)):
                 landed.rows += rows["problem"].null_count
                 writer = writer or FileWriter(
-                    table, SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=("row", "line")
+                    table, SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=DISTINCT
                 )
                 writer.write(_placed(rows, number, landed_at, database, name, tso))
             is_last = part.part.end is None

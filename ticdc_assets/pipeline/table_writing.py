@@ -18,7 +18,7 @@ has.
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeVar
@@ -29,13 +29,11 @@ import pyarrow as pa
 
 from ticdc_assets.config import Retention
 from ticdc_assets.engine.commits import (
-    METADATA_KEY,
     CommitError,
-    NamedCommit,
     same_rows_at,
 )
-from ticdc_assets.engine.committing import require_there
-from ticdc_assets.engine.control import opened, reading
+from ticdc_assets.engine.committing import commit_state, require_there
+from ticdc_assets.engine.control import reading
 from ticdc_assets.engine.delta_files import BrokenTableError, file_at, log_state, vector_of
 from ticdc_assets.engine.delta_protocol import (
     VECTORS,
@@ -45,7 +43,6 @@ from ticdc_assets.engine.delta_protocol import (
     LogState,
     added,
     altered,
-    commit_text,
     features_of,
     file_changes,
     new_state,
@@ -81,8 +78,7 @@ from ticdc_assets.pipeline.file_fates import (
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.rows.finding import FoundRows, Keys, SearchedFile, find, rows_at
 from ticdc_assets.rows.rows_of_work import RowPart, Rows
-from ticdc_assets.storage.creating import create
-from ticdc_assets.storage.paths import LOG, AnyPath
+from ticdc_assets.storage.paths import AnyPath
 
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -286,7 +282,12 @@ class TableWriter:
         files = self.live(current)
         own = [file for file in files if _may_have(file, keys)]
         runs_on = executor(
-            self._spark, self.table, rows=sum(file.rows for file in own) // _SEARCHED, size=0
+            self._spark,
+            self.table,
+            f"finding rows of {self._told}",
+            rows=sum(file.rows for file in own),
+            size=0,
+            lightness=_SEARCHED,
         )
 
         def step(parts: Iterable[SearchedFile]) -> Iterator[FoundRows]:
@@ -420,7 +421,14 @@ class TableWriter:
         table, layout = self.table, self.layout()
         parts = [[self._part(file, found) for file, found in group] for group in groups]
         rows = sum(file.left for group in groups for file, _ in group)
-        runs_on = executor(self._spark, table, rows=rows // _COPIED, size=0)
+        runs_on = executor(
+            self._spark,
+            table,
+            f"copying rows of {self._told}",
+            rows=rows,
+            size=0,
+            lightness=_COPIED,
+        )
 
         def step(some: Iterable[list[RowPart]]) -> Iterator[list[WrittenFile]]:
             for group in some:
@@ -454,60 +462,15 @@ class TableWriter:
         wanted = replace(state, files=(*kept, *added(files)))
         if _is_same(self._newest, wanted):
             return self._newest.version
-        own = NamedCommit(self.table, metadata)
-        seen = self._newest.transactions
-        version = self._newest.version + 1
-        entry = commit_text(
+        return commit_state(
+            self.table,
             self._newest,
             wanted,
-            info={
-                "operation": "WRITE" if changes_rows else "OPTIMIZE",
-                "engineInfo": "ticdc_assets",
-                METADATA_KEY: own.text,
-            },
-            transaction=own.transaction(seen),
+            metadata,
+            operation="WRITE" if changes_rows else "OPTIMIZE",
             changes_rows=changes_rows,
+            checkpoint_interval=_CHECKPOINT_INTERVAL,
         )
-        (self.table / LOG).mkdir(parents=True, exist_ok=True)
-        try:
-            create(self.table / LOG / f"{version:020}.json", entry)
-        except FileExistsError:
-            raise ConflictError(self.table, version) from None
-        own.require()
-        if version and version % _CHECKPOINT_INTERVAL == 0:
-            opened(self.table).create_checkpoint()
-        return version
-
-
-class ConflictError(CommitError):
-    """Another program committed to a table in the meantime; nothing of ours is there."""
-
-    def __init__(self, table: AnyPath, version: int) -> None:
-        super().__init__(table, version)
-        self.table = table
-        self.version = version
-
-    def __str__(self) -> str:
-        return (
-            f"another program wrote version {self.version} of table {self.table} while it was "
-            "being written; nothing was published: stop that program, and sync again"
-        )
-
-
-_TRIES = 3
-
-
-def undisturbed(make: Callable[[], T]) -> T:
-    """Return what `make` returns, begun anew where another program was faster.
-
-    Nothing of a refused commit is there, so the next try sees what the other one left.
-    """
-    for _ in range(_TRIES - 1):
-        try:
-            return make()
-        except ConflictError as error:
-            _LOGGER.warning("another writer was faster, trying again: %s", error)
-    return make()
 
 
 # Files ------------------------------------------------------------------------------------------

@@ -29,11 +29,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from ticdc_assets.config import Settings, load_settings
+from ticdc_assets.engine.driver import plan_of
 from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.engine.session import functions
-from ticdc_assets.engine.spark_commits import SparkCommit
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.pipeline.versions import history_in_sql, mirror_in_sql
@@ -326,8 +326,9 @@ def _views_as_of(moment: AsOf, folder: AnyPath) -> dict[tuple[str, str], Callabl
         names = MirrorLayout(schema=found.schema).names
         shown = [name for name in names if name not in found.hidden]
         rows = found.frame.select(*(quoted(name) for name in shown))
-        own = SparkCommit(rows.sparkSession, path)
-        own.writer(rows).option("delta.columnMapping.mode", "name").save(str(path))
+        # A table of this query alone, by any names of columns.
+        writer = rows.write.format("delta").option("delta.columnMapping.mode", "name")
+        writer.save(str(path))
         return _View(
             database=mirror.database,
             name=mirror.table,
@@ -410,16 +411,17 @@ def require_query(spark: SparkSession, text: str) -> list[str]:
     Returns:
         The names it reads from, in lower case, each as `[part, part]`.
     """
-    session: Any = spark._jsparkSession  # the parser has no other way in
-    parser = session.sessionState().sqlParser()
     try:
-        parser.parseQuery(text)
-        # The rule above alone would stop at the end of a query, and not look at what follows.
-        plan = parser.parsePlan(text)
+        plan = plan_of(spark, text)
     except ParseException as error:
         raise QueryError(f"not a query: {_sentence(error)}") from None
+    if plan is None:
+        raise QueryError(
+            "Spark Connect does not say what a query reads and changes before it is run; leave "
+            "out --engine spark"
+        )
     names: list[str] = []
-    for node in _nodes(json.loads(plan.toJSON())):
+    for node in _nodes(json.loads(plan)):
         kind = str(node.get("class", "")).rpartition(".")[2]
         if kind in _REFUSED_NODES:
             raise QueryError(f"not a query that only reads: {_REFUSED_NODES[kind]}")

@@ -184,7 +184,7 @@ def content_of(spark: SparkSession, table: Compared, folder: AnyPath) -> Content
                 for rows in table.read(part):
                     yield hashing.sums(rows)
 
-    runs_on = executor(spark, folder, rows=table.rows.count, size=table.rows.size)
+    runs_on = executor(spark, folder, "adding up rows", rows=table.rows.count, size=table.rows.size)
     parts = table.rows.parts()
     found = [item for item in runs_on.run(summed, parts, tasks=len(parts)) if item[0]]
     rows, first, second = (sum(item[number] for item in found) for number in range(3))
@@ -299,7 +299,7 @@ def _hash_files(spark: SparkSession, table: Compared, folder: AnyPath) -> list[A
         if writer is not None:
             yield writer.close().path
 
-    runs_on = executor(spark, folder, rows=table.rows.count, size=table.rows.size)
+    runs_on = executor(spark, folder, "hashing rows", rows=table.rows.count, size=table.rows.size)
     found = runs_on.run(written, table.rows.parts(), tasks=runs_on.workers)
     return [folder / path for path in found]
 
@@ -418,7 +418,9 @@ def _rows_of(
                         found[own] = (copies + 1, row)
         yield found
 
-    runs_on = executor(spark, folder, rows=table.rows.count, size=table.rows.size)
+    runs_on = executor(
+        spark, folder, "reading rows that differ", rows=table.rows.count, size=table.rows.size
+    )
     rows: _Found = {}
     for part in runs_on.run(chosen, table.rows.parts(), tasks=runs_on.workers):
         for hashes, (copies, row) in part.items():

@@ -123,7 +123,7 @@ class Day:
     def executor(self, spark: Session, paths: LakePaths) -> Executor:
         """Return what runs steps over all of them."""
         size = self.raw.size + self.log.size
-        return executor(spark, paths.change_log, rows=self.rows, size=size)
+        return executor(spark, paths.change_log, "comparing a day", rows=self.rows, size=size)
 
 
 def day_of(paths: LakePaths, day: date, only: Records | None) -> Day:

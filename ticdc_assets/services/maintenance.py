@@ -1,15 +1,15 @@
 """Maintenance: compact small files, remove unneeded files, truncate logs.
 
 In: a changefeed's tables. Out: the same rows in fewer files, and a `Maintaining` with the results.
-`maintain` runs, in this order: retention (`retention.retain`), OPTIMIZE, VACUUM, and the cleaning
-of `_delta_log`. The caller holds the writer lock.
+`maintain` runs, in this order: retention (`retention.retain`), compaction, the removal of unused
+files, and the cleaning of `_delta_log`. The caller holds the writer lock.
 
 Data that a kept cut needs is never removed:
 
-- OPTIMIZE of a mirror or a history makes a new version, which the next sync would undo like that of
-  a killed run. So afterwards a new cut is published: same TSO, same rows, the new versions. Older
-  cuts still name their old versions.
-- A file that a version needs is only removed by a commit after that version. So VACUUM keeps files
+- A compaction of a mirror or a history makes a new version, which the next sync would undo like
+  that of a killed run. So afterwards a new cut is published: same TSO, same rows, the new versions.
+  Older cuts still name their old versions.
+- A file that a version needs is only removed by a commit after that version. So files stay
   that were removed from these tables since the oldest version that a kept cut names, and since that
   cut was published. The configured age is also in the tables' properties, so that a manual VACUUM
   keeps these files too.
@@ -20,7 +20,7 @@ counted: `remove_unnamed`. Before files of a table are removed because its log d
 the log is checked (`require_whole`): one that lost a commit does not name good files either.
 
 Why running it again is safe: each step is one commit, or removes files that nothing names. If a run
-is killed between OPTIMIZE and publishing, the next sync undoes the new versions.
+is killed between a compaction and publishing, the next sync undoes the new versions.
 
 A mirror or a history that cannot be maintained stays as it is and does not stop the others; an
 error at the end names it.
@@ -28,16 +28,12 @@ error at the end names it.
 Not handled: Z-ORDER and clustering; object stores (the lake is a folder).
 """
 
-import math
-from collections import Counter
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-import pyarrow as pa
-from delta.tables import DeltaTable
-from deltalake import DeltaTable as DeltaLog
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed
@@ -47,17 +43,18 @@ from ticdc_assets.engine.commits import (
     named_files,
     newest_version,
 )
+from ticdc_assets.engine.committing import undisturbed
 from ticdc_assets.engine.control import (
     commit_metadata,
     open_table,
     reading,
 )
-from ticdc_assets.engine.delta_files import removable
+from ticdc_assets.engine.delta_files import log_state, removable
+from ticdc_assets.engine.delta_protocol import Action
 from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.engine.files import WRITTEN_NAME
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import session_with
-from ticdc_assets.engine.spark_commits import carrying
+from ticdc_assets.engine.rewriting import Rewriter
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, Failures
 from ticdc_assets.names import joined_name
@@ -65,7 +62,7 @@ from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.pipeline.damage import require_ends, require_whole
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.table_writers import history_writer, mirror_writer
-from ticdc_assets.pipeline.table_writing import TableWriter, undisturbed
+from ticdc_assets.pipeline.table_writing import TableWriter
 from ticdc_assets.progress import Counted, tell
 from ticdc_assets.services.log_cleaning import (
     clean_logs,
@@ -83,20 +80,10 @@ MARGIN = timedelta(hours=1)
 """How much longer than the oldest kept cut removed files of mirrors are kept."""
 
 _SMALL_BYTES = 64 << 20
+"""Size of a file of a day that is over below which it is joined with others."""
 
-_OPTIMIZE_CONF = {
-    # Only small files are rewritten: a day's compaction must not write a large mirror anew.
-    "spark.databricks.delta.optimize.minFileSize": str(_SMALL_BYTES),
-    "spark.databricks.delta.optimize.maxFileSize": str(256 << 20),
-}
-_VACUUM_CONF = {
-    # A VACUUM of its own session only: how long files are kept is worked out from the kept cuts.
-    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-    # Delta would go by the table's property alone, and by RETAIN only if it is 0.
-    "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
-    # It would commit a version that no cut names.
-    "spark.databricks.delta.vacuum.logging.enabled": "false",
-}
+_JOINED_BYTES = 256 << 20
+"""Size of files that become one together, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,12 +198,12 @@ def maintain(
     if not dry_run:
         for table in (paths.raw_messages, paths.change_log):
             tell(f"compacting {table.name}")
-            _optimize_days(spark, table)
+            _optimize_days(spark, table, now)
         cut = optimize_mirrors(spark, paths, changefeed, failures)
         for path in _control_tables(paths):
             tell(f"compacting {path.name}")
             _maintain_control(path)
-        vacuum(spark, paths, failures, margin=margin)
+        vacuum(paths, failures, margin=margin)
         _remove_unnamed_mirrors(paths)
         tell("removing old logs")
         clean_logs(paths, failures)
@@ -252,25 +239,46 @@ def maintain(
 # Compaction -------------------------------------------------------------------------------------
 
 
-def _optimize_days(spark: SparkSession, table: AnyPath) -> None:
+def _optimize_days(spark: SparkSession, table: AnyPath, now: datetime | None) -> None:
     """Compact the days of a table that are over."""
-    opened = open_table(table)
-    today = datetime.now(UTC).date().isoformat()
-    if opened is None or not _has_small_files(opened, before_day=today):
+    if open_table(table) is None:
         return
-    session = carrying(spark, table).session(_OPTIMIZE_CONF)
-    optimized = DeltaTable.forPath(session, str(table)).optimize()
-    optimized.where(f"landed_day < '{today}'").executeCompaction()
+    today = (now or datetime.now(UTC)).date().isoformat()
+
+    def join() -> None:
+        state = log_state(table)
+        if groups := _small_together(state.files, before_day=today):
+            Rewriter(
+                spark=spark,
+                table=table,
+                metadata=commit_metadata(table),
+                does=f"compacting {table.name}",
+            ).join(state, groups)
+
+    undisturbed(join)
 
 
-def _has_small_files(table: DeltaLog, *, before_day: str) -> bool:
-    """Return whether a day that is over has files that a compaction would join."""
-    small = Counter(
-        str(action["partition.landed_day"])
-        for action in pa.table(table.get_add_actions(flatten=True)).to_pylist()
-        if action["size_bytes"] < _SMALL_BYTES
-    )
-    return any(count > 1 and day < before_day for day, count in small.items())
+def _small_together(files: Iterable[Action], *, before_day: str) -> list[list[Action]]:
+    """Return the small files of days that are over, those that become one file together.
+
+    Large files stay: a day's compaction must not write all of it again.
+    """
+    days: dict[str, list[Action]] = {}
+    for action in files:
+        day = action["partitionValues"]["landed_day"]
+        if action["size"] < _SMALL_BYTES and day < before_day:
+            days.setdefault(day, []).append(action)
+    groups: list[list[Action]] = []
+    for own in days.values():
+        size = _JOINED_BYTES
+        # Written one after the other, so that rows that landed together stay together.
+        for action in sorted(own, key=lambda action: action["modificationTime"]):
+            if size + action["size"] > _JOINED_BYTES:
+                groups.append([])
+                size = 0
+            groups[-1].append(action)
+            size += action["size"]
+    return [group for group in groups if len(group) > 1]
 
 
 def optimize_mirrors(
@@ -358,20 +366,16 @@ def _maintain_control(path: AnyPath) -> None:
 # Removing files ---------------------------------------------------------------------------------
 
 
-def vacuum(
-    spark: SparkSession, paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN
-) -> None:
+def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) -> None:
     """Remove the files that neither the newest versions nor kept cuts need."""
     for table in large_tables(paths):
         opened = open_table(table)
         if opened is None:
             continue
         require_whole(table)
-        own = opened.metadata().configuration.get(_RETENTION)
-        if own is not None or _is_to_vacuum(table, _DEFAULT_RETENTION):
-            tell(f"removing unused files of {table.name}")
-            session = session_with(spark, _VACUUM_CONF)
-            DeltaTable.forPath(session, str(table)).vacuum()
+        kept = _kept_for(opened.metadata().configuration.get(_RETENTION))
+        if kept is not None:
+            _remove_unused(table, table.name, datetime.now(UTC) - kept)
     cuts = read_cuts(paths)
     if not cuts:
         return
@@ -383,12 +387,7 @@ def vacuum(
         require_whole(path, newest[path])
         # A cut names an old version where a mirror could not be made, or others wrote behind it.
         since = min(oldest, first_removal(path, version) or oldest)
-        # Delta rounds to whole hours, down as well as up.
-        hours = math.ceil((datetime.now(UTC) - since + margin) / timedelta(hours=1))
-        if _is_to_vacuum(path, timedelta(hours=hours)):
-            tell(f"removing unused files of {names.get(path.name, path.name)}")
-            session = session_with(spark, _VACUUM_CONF)
-            DeltaTable.forPath(session, str(path)).vacuum(hours)
+        _remove_unused(path, names.get(path.name, path.name), since - margin)
 
     for path, version in sorted(oldest_versions(paths, cuts).items()):
         failures.attempted(
@@ -402,10 +401,29 @@ _DEFAULT_RETENTION = timedelta(days=7)
 """How long Delta keeps removed files of a table that does not say."""
 
 
-def _is_to_vacuum(table: AnyPath, kept: timedelta) -> bool:
-    """Return whether there is a file that a VACUUM would remove: it takes Spark seconds to look."""
-    found = removable(table, datetime.now(UTC) - kept)
-    return found is None or bool(found)
+_INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?", re.IGNORECASE)
+
+
+def _kept_for(text: str | None) -> timedelta | None:
+    """Return how long a table keeps removed files by its property, None if that is not known."""
+    if text is None:
+        return _DEFAULT_RETENTION
+    found = _INTERVAL.fullmatch(text.strip())
+    return None if found is None else timedelta(**{f"{found[2].lower()}s": int(found[1])})
+
+
+def _remove_unused(table: AnyPath, name: str, before: datetime) -> None:
+    """Remove the files that the newest version does not need, as a VACUUM does: no commit is made.
+
+    A table whose log has a checkpoint that only libraries read keeps them.
+    """
+    found = removable(table, before)
+    if not found:
+        return
+    tell(f"removing unused files of {name}")
+    require_lease(table)
+    for path in found:
+        path.unlink(missing_ok=True)
 
 
 UNNAMED_KEPT = timedelta(hours=1)

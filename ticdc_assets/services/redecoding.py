@@ -137,7 +137,7 @@ def _ahead(spark: Session, paths: LakePaths, limit: float) -> dict[date, set[Coo
                 yield from zip(days, coordinates_of(rows), strict=True)
 
     parts = parts_of(paths.change_log, chosen)
-    runs_on = executor(spark, paths.change_log, rows=parts.rows, size=0)
+    runs_on = executor(spark, paths.change_log, "finding clocks", rows=parts.rows, size=0)
     told = runs_on.run(found, parts.pieces, tasks=runs_on.workers)
     records: defaultdict[date, set[Coordinates]] = defaultdict(set)
     for day, place in told:

@@ -29,7 +29,7 @@ Not handled: a row that lands after its place was removed looks like a replay; f
 Age counts from the publishing of a cut, so a changefeed that publishes none keeps everything.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -39,20 +39,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.commits import CommitError
 from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
 from ticdc_assets.engine.executing import executor
-from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.engine.files import WrittenFile
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import WRITING, Scratch
-from ticdc_assets.engine.session import functions
-from ticdc_assets.engine.spark_commits import carrying
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.ahead import is_ahead
 from ticdc_assets.pipeline.change_files import (
@@ -82,7 +77,6 @@ from ticdc_assets.pipeline.seeds import decoded_seed, landed_seed, read_seeds
 from ticdc_assets.pipeline.truncation_points import (
     APPLICATION,
     TruncationPoint,
-    base_number,
     read_raw_truncation_point,
     read_truncation_point,
 )
@@ -97,8 +91,15 @@ from ticdc_assets.services.lacking_rows import (
     lacking_of,
     lacking_of_none,
 )
+from ticdc_assets.services.removing import Others, Removing, Without, surely
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.wire.rows import COORDINATES, ERROR, OF_MIRRORS
+from ticdc_assets.wire.rows import COORDINATES, ERROR, OF_MIRRORS, PLACE
+
+_DECIDING = (
+    *PLACE,
+    *("kind", "batch", "commit_ts", "database", "table", "schema_version"),
+)
+"""The columns of the change log by which a row stays or goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,31 +375,22 @@ class _CutOff:
 
     def truncate_change_log(self, base: Cut) -> int:
         """Remove what is at or below the base and in it; return how many rows."""
-        F = functions(self._spark)
+        at, kind, batch = (ds.field(name) for name in ("commit_ts", "kind", "batch"))
         lacking = self._lacking(base)
-        needed = F.coalesce(
-            reduce(or_, (item.condition(F.col) for item in lacking), F.lit(False)), F.lit(False)
-        )
+        needed = reduce(or_, (item.condition(ds.field) for item in lacking), ds.scalar(False))
         # Watermarks tell replays of what stays.
         first = min((item.min_ts for item in lacking), default=base.tso + 1)
-        rows = F.col("kind").isin(*OF_MIRRORS) & (F.col("commit_ts") <= base.tso) & ~needed
-        watermarks = (F.col("kind") == "watermark") & (F.col("commit_ts") < first)
-        watermarks &= F.col("commit_ts") <= base.tso
-        bootstraps = (F.col("kind") == "bootstrap") & (
-            F.col("batch") <= min(base.batch, self._registered)
-        )
-        condition = F.coalesce(rows | watermarks | bootstraps, F.lit(False))
+        rows = kind.isin(list(OF_MIRRORS)) & (at <= base.tso) & ~surely(needed)
+        watermarks = (kind == "watermark") & (at < first) & (at <= base.tso)
+        bootstraps = (kind == "bootstrap") & (batch <= min(base.batch, self._registered))
+        gone = surely(rows | watermarks | bootstraps)
         waiting = _waiting(self._paths)
         if waiting:
             # Batches that are compared with their checksums once more, whole.
-            condition &= ~F.col("batch").isin(waiting)
-        if self._dry_run:
-            log = self._spark.read.format("delta").load(str(self._paths.change_log))
-            return log.where(condition).count()
-        counts = self._making_base(
-            self._paths.change_log, base, lambda table: table.delete(condition)
-        )
-        return counts.get("numDeletedRows", 0)
+            gone &= ~batch.isin(waiting)
+        # No row above the base goes, but for bootstraps.
+        may_go = (at <= base.tso) | bootstraps
+        return self._removing(self._paths.change_log, base).remove(may_go, Without(gone), _DECIDING)
 
     # The raw messages -------------------------------------------------------------------------
 
@@ -418,54 +410,20 @@ class _CutOff:
                 return 0
             if self._dry_run:
                 return records_gone + self._cut_snapshot_rows(base)
-            F = functions(self._spark)
-            source = gone.frame(self._spark).alias("s")
-            same = (
-                (F.col("t.batch") <= landed)
-                & (F.col("t.topic") == F.col("s.topic"))
-                & (F.col("t.partition") == F.col("s.partition"))
-                & (F.col("t.offset") == F.col("s.offset"))
-            )
-            counts = self._making_base(
-                self._paths.raw_messages,
-                base,
-                lambda table: table.alias("t").merge(source, same).whenMatchedDelete().execute(),
-            )
-        if not counts:
-            return 0
-        return counts.get("numTargetRowsDeleted", 0) + self._cut_snapshot_rows(base)
-
-    def _making_base(
-        self, path: AnyPath, base: Cut, remove: Callable[[DeltaTable], object]
-    ) -> Mapping[str, int]:
-        """Remove rows by one commit that makes `base` the table's base; return what it counted.
-
-        Under a lease the commit has no identifier of the lease. So the lease is looked at directly
-        before it, and behind it as ever.
-
-        Raises:
-            LeaseLostError: the lease went over meanwhile.
-            CommitError: rows are gone, and the table does not say so.
-        """
-        own = carrying(self._spark, path)
-        session = own.session(
-            {
-                "spark.databricks.delta.write.txnAppId": APPLICATION,
-                "spark.databricks.delta.write.txnVersion": str(base.number),
-            }
+            others = Others.than(gone.tables(), landed)
+        removed = self._removing(self._paths.raw_messages, base).remove(
+            ds.field("batch") <= landed, others, ("batch", *COORDINATES)
         )
-        table = DeltaTable.forPath(session, str(path))
-        require_lease(path)
-        remove(table)
-        made = own.find()
-        if made is None:
-            return {}
-        if (found := base_number(path)) != base.number:
-            raise CommitError(
-                f"{path}: version {made.version} removed rows below cut {base.number}, but the "
-                f"table names {found or 'no cut'} as its base"
-            )
-        return made.metrics
+        return removed + self._cut_snapshot_rows(base) if removed else 0
+
+    def _removing(self, table: AnyPath, base: Cut | None = None) -> Removing:
+        """Return what removes rows of a table by one commit, which makes `base` its base."""
+        return Removing(
+            spark=self._spark,
+            table=table,
+            transactions=() if base is None else ((APPLICATION, base.number),),
+            dry_run=self._dry_run,
+        )
 
     def _cut_snapshot_rows(self, base: Cut) -> int:
         """Remove the landed rows of exports that are in the base; return how many.
@@ -485,14 +443,8 @@ class _CutOff:
         if not gone:
             return 0
         numbers = sorted(number for number, _ in gone)
-        condition = functions(self._spark).col("batch").isin(numbers)
-        path = str(self._paths.snapshot_rows)
-        count = self._spark.read.format("delta").load(path).where(condition).count()
-        if count and not self._dry_run:
-            own = carrying(self._spark, self._paths.snapshot_rows)
-            DeltaTable.forPath(own.session(), path).delete(condition)
-            own.find()
-        return count
+        gone = ds.field("batch").isin(numbers)
+        return self._removing(self._paths.snapshot_rows).remove(gone, Without(gone), ("batch",))
 
     def _in_base(self, base: Cut, landed: int, scratch: Scratch) -> KeptRows:
         """Return the coordinates of records that are in the base in all that they say.
@@ -529,7 +481,13 @@ class _CutOff:
                     yield kept(pa.concat_tables(found), into)
 
         parts = parts_of(self._paths.raw_messages, chosen)
-        runs_on = executor(self._spark, self._paths.change_log, rows=parts.rows, size=parts.size)
+        runs_on = executor(
+            self._spark,
+            self._paths.change_log,
+            "finding records of the base",
+            rows=parts.rows,
+            size=parts.size,
+        )
         into = None if runs_on.holds else scratch.folder()
         found = runs_on.run(gone, parts.pieces, tasks=parts.tasks(runs_on.workers))
         return kept_rows(found, _COORDINATES, COORDINATES, into)

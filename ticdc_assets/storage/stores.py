@@ -84,17 +84,6 @@ _OTHER_NAMES = {"s3a": "s3"}
 _S3_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _AZURE_FORM = "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX"
 
-S3_LOG_STORE: Final = "io.ticdc_assets.ConditionalS3LogStore"
-"""The log store by which Spark commits to S3 (`engine.s3_log_store`)."""
-
-_LOG_STORES = {
-    "s3": S3_LOG_STORE,
-    "gs": "io.delta.storage.GCSLogStore",
-    "abfss": "io.delta.storage.AzureLogStore",
-    "hdfs": "io.delta.storage.HDFSLogStore",
-}
-"""Each puts a commit only where none is."""
-
 _DEFAULT_CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 _OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
 
@@ -228,11 +217,9 @@ class Store:
     # Hadoop, for Spark ---------------------------------------------------------------------------
 
     def spark_settings(self) -> dict[str, str]:
-        """Return the settings of a Spark session that reads and writes it, but for its secrets."""
+        """Return the settings of a Spark session that reads it, but for its secrets."""
         storage = self.storage
-        settings: dict[str, str | None] = {
-            f"spark.delta.logStore.{self.scheme}.impl": _LOG_STORES[self.scheme]
-        }
+        settings: dict[str, str | None] = {}
         if self.scheme == "s3":
             settings |= {
                 # The same URI for everybody: it is what delta-rs and logs say.

@@ -457,7 +457,7 @@ def test_the_size_of_the_work_decides_where_it_runs(
     rows: int, size: int, wanted: type | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executing, "OnSpark", lambda *_: None)
-    found = executor(LazySession(), tmp_path, rows=rows, size=size)
+    found = executor(LazySession(), tmp_path, "trying", rows=rows, size=size)
     assert (None if found is None else type(found)) is wanted
 
 

@@ -56,11 +56,13 @@ from ticdc_assets_tests.simulator.builders import write_capture
 def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let changes be folded by Spark and put into mirrors as if these were very large."""
 
-    def on_spark(spark: SparkSession, folder: Path, *, rows: int, size: int) -> Executor:
-        return OnSpark(spark, folder)
+    def always(
+        spark: SparkSession, folder: Path, does: str, *, rows: int, size: int, lightness: int = 1
+    ) -> Executor:
+        return OnSpark(spark, folder, does)
 
     for module in (change_folding, history, table_writing):
-        monkeypatch.setattr(module, "executor", on_spark)
+        monkeypatch.setattr(module, "executor", always)
     for module in (change_reading, mirror_making, rows_of_work):
         monkeypatch.setattr(module, "INLINE_ROWS", -1)
     small_up_to(monkeypatch, 0)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from ticdc_assets.engine import committing
 from ticdc_assets.engine.control import read_rows
 from ticdc_assets.pipeline import (
     decoding,
@@ -19,7 +20,6 @@ from ticdc_assets.pipeline import (
     mirror_making,
     mirrors,
     schema_tables,
-    table_writing,
 )
 from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
@@ -75,7 +75,7 @@ DEATHS = {
     "conflicts written, registry missing": after(schema_tables, "write_table", 2),
     "registry written": after(schema_tables, "write_table", 3),
     "one mirror overwritten": after(mirror_making.MirrorMaker, "_overwrite"),
-    "vectors and rows of one mirror written, nothing committed": before(table_writing, "create"),
+    "vectors and rows of one mirror written, nothing committed": before(committing, "create"),
     "one mirror changed": after(mirror_making.MirrorMaker, "_change"),
     "every mirror there, nothing published": before(mirrors, "publish"),
     "published": after(mirrors, "publish"),

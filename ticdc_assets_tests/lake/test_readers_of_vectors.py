@@ -27,7 +27,6 @@ from pyspark.sql import SparkSession
 from ticdc_assets.engine.delta_files import broken
 from ticdc_assets.engine.session import get_spark
 from ticdc_assets.pipeline import versions
-from ticdc_assets.schemas import TableSchema
 from ticdc_assets_tests.lake.vectors import Batch, make_table
 
 Row = dict[str, Any]
@@ -189,8 +188,7 @@ def by_polars(table: Path, version: int | None) -> Seen:
 
 
 def by_this_package(table: Path, version: int | None) -> Seen:
-    nothing = TableSchema(database="d", table="t", table_id=1, version=1, columns=(), indexes=())
-    files = versions._files(table, newest(table) if version is None else version, nothing)
+    files = versions._files(table, newest(table) if version is None else version)
     assert files is not None, "only Spark reads it"
     return seen(row for batch in files.rows(files.schema).read() for row in batch.to_pylist())
 

@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import TableChoice
+from ticdc_assets.engine import committing
 from ticdc_assets.engine.control import open_table
-from ticdc_assets.pipeline import mirror_making, table_writing
+from ticdc_assets.pipeline import mirror_making
 from ticdc_assets.pipeline.cuts import read_cuts
 from ticdc_assets.pipeline.mirror_making import Mode
 from ticdc_assets.pipeline.versions import mirror_as_stored, mirror_in_spark
@@ -175,7 +176,7 @@ def test_what_touches_rows_is_written_anew(
 
 
 DEATHS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "nothing committed": before(table_writing, "create"),
+    "nothing committed": before(committing, "create"),
     "altered and changed": after(mirror_making.MirrorMaker, "_change"),
 }
 

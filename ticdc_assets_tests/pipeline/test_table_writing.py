@@ -14,11 +14,13 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from ticdc_assets.config import Retention
+from ticdc_assets.engine import committing
 from ticdc_assets.engine.commits import CommitError, read_commit
+from ticdc_assets.engine.committing import ConflictError, undisturbed
 from ticdc_assets.engine.delta_files import data_files, log_state
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.pipeline import file_fates, table_writing
-from ticdc_assets.pipeline.table_writing import ConflictError, TableWriter, undisturbed
+from ticdc_assets.pipeline.table_writing import TableWriter
 from ticdc_assets.rows.finding import keys_of
 from ticdc_assets.rows.row_operations import RESCUED_TYPE
 from ticdc_assets.rows.rows_of_work import Rows
@@ -166,7 +168,7 @@ def test_a_commit_that_meets_another_one_is_made_again(
 ) -> None:
     table = tmp_path / "t"
     version = begun(table, {1: "a", 2: "b"})
-    put, met = table_writing.create, []
+    put, met = committing.create, []
 
     def putting(path: Path, data: bytes) -> None:
         if len(met) < limit:
@@ -174,7 +176,7 @@ def test_a_commit_that_meets_another_one_is_made_again(
             write_deltalake(str(table), table_of({3: "foreign"}), mode="append")
         put(path, data)
 
-    monkeypatch.setattr(table_writing, "create", putting)
+    monkeypatch.setattr(committing, "create", putting)
     limit = 3
     with pytest.raises(ConflictError, match="another program wrote version 3 of table"):
         undisturbed(lambda: changed(table, version, {2: "c"}))
@@ -198,7 +200,7 @@ def test_a_killed_run_leaves_nothing_that_counts(
     model: Model = dict.fromkeys(range(40), "first")
     version = begun(table, model)
     with monkeypatch.context() as patch:
-        patch.setattr(table_writing, "create", die)
+        patch.setattr(committing, "create", die)
         with pytest.raises(Killed):
             changed(table, version, {1: "lost"})
     assert list(table.glob("deletion_vector_*.bin"))

@@ -40,7 +40,6 @@ def test_an_s3_of_ones_own_is_told_to_all_three() -> None:
         "aws_conditional_put": "etag",
     }
     assert found.spark_settings() == {
-        "spark.delta.logStore.s3.impl": "io.ticdc_assets.ConditionalS3LogStore",
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9000",
         "spark.hadoop.fs.s3a.endpoint.region": "here",
@@ -132,19 +131,6 @@ def test_hdfs_needs_a_package_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
         _ = store("hdfs://name:1/lake").files
     with pytest.raises(PrerequisiteError, match=r"the extra hdfs"):
         files_at("hdfs://name:1/claims")
-
-
-@pytest.mark.parametrize(
-    ("uri", "log_store"),
-    [
-        ("gs://box", "io.delta.storage.GCSLogStore"),
-        (AZURE, "io.delta.storage.AzureLogStore"),
-        ("hdfs://name/a", "io.delta.storage.HDFSLogStore"),
-    ],
-)
-def test_each_store_has_a_log_store_that_puts_where_none_is(uri: str, log_store: str) -> None:
-    found = store(uri)
-    assert found.spark_settings()[f"spark.delta.logStore.{found.scheme}.impl"] == log_store
 
 
 def test_a_folder_needs_no_jars_but_deltas() -> None:

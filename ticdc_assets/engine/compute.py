@@ -1,0 +1,89 @@
+"""Where steps run, as it is set, and where they ran, for people.
+
+In: the setting `compute`, and what the executor reports about each step. Out: whether everything
+runs on Spark, and one clause like "2,834 records in this process". Reports have no other effect,
+so reporting a step twice only counts it twice.
+"""
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ticdc_assets.config import COMPUTE_VARIABLE, Compute
+
+_MILLION = 1_000_000
+
+
+@contextmanager
+def computing(compute: Compute) -> Iterator[None]:
+    """Let the steps of this process run there within, whatever is set."""
+    before = os.environ.get(COMPUTE_VARIABLE)
+    os.environ[COMPUTE_VARIABLE] = compute
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[COMPUTE_VARIABLE]
+        else:
+            os.environ[COMPUTE_VARIABLE] = before
+
+
+class Ran:
+    """Counts the records of steps, by where these ran; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, Counter[str]] = {}
+
+    def add(self, place: str, work: str, records: int) -> None:
+        """Count the records of a step.
+
+        Args:
+            place: where it ran.
+            work: what it did: other steps may do something else with the same records.
+            records: how many.
+        """
+        with self._lock:
+            self._counts.setdefault(place, Counter())[work] += records
+
+    @property
+    def sentence(self) -> str:
+        """How many records were worked on where, "" if no step ran.
+
+        Steps that follow each other work on the same records, so the step with most counts.
+        """
+        with self._lock:
+            most = {place: max(works.values()) for place, works in self._counts.items()}
+        return "; ".join(
+            f"{_shown(records)} {place}" for place, records in sorted(most.items(), reverse=True)
+        )
+
+
+def _shown(records: int) -> str:
+    if records >= _MILLION:
+        return f"{records / _MILLION:.1f} million records"
+    return f"{records:,} record{'' if records == 1 else 's'}"
+
+
+HERE = "in this process"
+
+_watching: list[Ran] = []
+
+
+@contextmanager
+def watched() -> Iterator[Ran]:
+    """Yield what counts the steps that this process runs within."""
+    ran = Ran()
+    _watching.append(ran)
+    try:
+        yield ran
+    finally:
+        _watching.remove(ran)
+
+
+def report(place: str, work: str, records: int) -> None:
+    """Report a step to all that watch; see `Ran.add`."""
+    for ran in _watching:
+        ran.add(place, work, records)
