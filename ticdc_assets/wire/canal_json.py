@@ -78,13 +78,14 @@ from ticdc_assets.events import (
 from ticdc_assets.schemas import RowShape, SentColumn, sent_shape
 from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO, from_physical_ms, physical_ms
 from ticdc_assets.wire import go_json
+from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.java_types import java_sql_type
 from ticdc_assets.wire.json_fields import (
+    READERS,
     optional,
     read_array,
     read_boolean,
-    read_name,
-    read_natural,
+    read_fields,
     read_object,
     read_text,
     required,
@@ -97,11 +98,53 @@ from ticdc_assets.wire.simple_message import DDL_TYPES
 WATERMARK_TYPE: Final = "TIDB_WATERMARK"
 """The `type` of a watermark."""
 
-MAX_ES: Final = MAX_TSO >> LOGICAL_BITS
-"""The last millisecond that is one of a TSO."""
-
 OPS: Final[Mapping[str, Op]] = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 """What the row types did."""
+
+_ROW: Final = (
+    Field("database", Kind.NAME),
+    Field("table", Kind.NAME),
+    Field("pkNames", Kind.NAMES, Presence.OPTIONAL),
+    Field("ts", Kind.INTEGER, Presence.OPTIONAL),
+    Field("sqlType", Kind.OBJECT, Presence.OPTIONAL),
+    Field("mysqlType", Kind.TYPES),
+    Field("_tidb", Kind.OBJECT, Presence.OPTIONAL),
+    Field("data", Kind.IMAGES),
+)
+FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
+    "INSERT": (*_ROW, Field("old", Kind.IMAGES, Presence.ABSENT)),
+    "UPDATE": (*_ROW, Field("old", Kind.IMAGES)),
+    # Before TiDB 5.4 it says the same as `data`.
+    "DELETE": (*_ROW, Field("old", Kind.IMAGES, Presence.OPTIONAL)),
+    WATERMARK_TYPE: (
+        Field("ts", Kind.INTEGER, Presence.OPTIONAL),
+        Field("_tidb", Kind.OBJECT),
+    ),
+}
+"""The fields of each type of message that is no DDL, besides `isDdl` and `type`."""
+
+_EXTENSION: Final = (
+    Field("commitTs", Kind.INTEGER),
+    Field("onlyHandleKey", Kind.BOOLEAN, Presence.OPTIONAL),
+    Field("claimCheckLocation", Kind.TEXT, Presence.OPTIONAL),
+)
+EXTENSION: Final[Mapping[str, tuple[Field, ...]]] = {
+    **dict.fromkeys(OPS, _EXTENSION),
+    WATERMARK_TYPE: (Field("watermarkTs", Kind.INTEGER),),
+}
+"""The fields of `_tidb` of each of these."""
+
+WITHOUT_EXTENSION: Final = (Field("es", Kind.MILLISECONDS),)
+"""What a row has to have besides, if it has no `_tidb`."""
+
+DDL_FIELDS: Final = (
+    Field("ts", Kind.INTEGER, Presence.OPTIONAL),
+    Field("sql", Kind.NAME),
+    Field("database", Kind.TEXT, Presence.OPTIONAL),
+    Field("table", Kind.TEXT, Presence.OPTIONAL),
+    Field("_tidb", Kind.OBJECT, Presence.OPTIONAL),
+)
+"""The fields of a DDL."""
 
 _DDL_WORDS: Final = frozenset(kind.value for kind in DDL_TYPES)
 _OTHER_DDL: Final = "QUERY"
@@ -125,10 +168,9 @@ def decode(record: Record) -> list[Event]:
         return [_empty_bootstrap(message) or _ddl(word, message)]
     if word == WATERMARK_TYPE:
         return [_watermark(message)]
-    op = OPS.get(word)
-    if op is None:
+    if word not in OPS:
         raise WireError("unknown_type", "$.type", " ".join([*OPS, WATERMARK_TYPE]), shorten(word))
-    return list(_rows(op, message, len(record.value or b"")))
+    return list(_rows(word, message, len(record.value or b"")))
 
 
 def encode(events: Sequence[Event]) -> list[Record]:
@@ -183,14 +225,18 @@ def row_shape(
 def _ddl(word: str, message: Mapping[str, Any]) -> DdlEvent:
     if word not in _DDL_WORDS:
         raise WireError("unknown_type", "$.type", " ".join(sorted(_DDL_WORDS)), shorten(word))
-    commit_ts, es_only = _commit_ts(message, optional(message, "_tidb", read_object))
+    fields = read_fields(message, DDL_FIELDS, readers=_READERS)
+    extension = fields.get("_tidb")
+    if extension is not None:
+        extension = read_fields(extension, _EXTENSION[:1], "$._tidb")
+    commit_ts, es_only = _commit_ts(message, extension)
     return DdlEvent(
         ddl_type=word,
         commit_ts=commit_ts,
-        build_ts_ms=optional(message, "ts", read_natural),
-        sql=required(message, "sql", read_name),
-        database=optional(message, "database", read_text) or "",
-        table=optional(message, "table", read_text) or "",
+        build_ts_ms=fields.get("ts"),
+        sql=fields["sql"],
+        database=fields.get("database", ""),
+        table=fields.get("table", ""),
         schema=None,
         pre_schema=None,
         es_only=es_only,
@@ -202,53 +248,48 @@ def _empty_bootstrap(message: Mapping[str, Any]) -> Bootstrap | None:
     if any(message.get(name) not in (None, "") for name in ("sql", "database", "table")):
         return None
     extension = optional(message, "_tidb", read_object)
-    commit_ts = (
-        optional(message, "es", _milliseconds)
-        if extension is None
-        else optional(extension, "commitTs", read_natural, "$._tidb")
-    )
+    if extension is None:
+        commit_ts = optional(message, "es", READERS[Kind.MILLISECONDS])
+    else:
+        commit_ts = optional(extension, "commitTs", READERS[Kind.INTEGER], "$._tidb")
     if commit_ts:
         return None
-    return Bootstrap(build_ts_ms=optional(message, "ts", read_natural), schema=None)
+    return Bootstrap(build_ts_ms=optional(message, "ts", READERS[Kind.INTEGER]), schema=None)
 
 
 def _watermark(message: Mapping[str, Any]) -> Watermark:
-    extension = required(message, "_tidb", read_object)
-    return Watermark(
-        watermark_ts=required(extension, "watermarkTs", read_natural, "$._tidb"),
-        build_ts_ms=optional(message, "ts", read_natural),
-    )
+    fields = read_fields(message, FIELDS[WATERMARK_TYPE])
+    extension = read_fields(fields["_tidb"], EXTENSION[WATERMARK_TYPE], "$._tidb")
+    return Watermark(watermark_ts=extension["watermarkTs"], build_ts_ms=fields.get("ts"))
 
 
-def _rows(op: Op, message: Mapping[str, Any], length: int) -> Iterable[RowChange]:
-    extension = optional(message, "_tidb", read_object)
+def _rows(word: str, message: Mapping[str, Any], length: int) -> Iterable[RowChange]:
+    op = OPS[word]
+    fields = read_fields(message, FIELDS[word], readers=_READERS)
+    extension = fields.get("_tidb")
+    if extension is not None:
+        extension = read_fields(extension, EXTENSION[word], "$._tidb")
     commit_ts, es_only = _commit_ts(message, extension)
-    handle_key_only = optional(extension or {}, "onlyHandleKey", read_boolean, "$._tidb") or False
-    location = optional(extension or {}, "claimCheckLocation", read_text, "$._tidb") or None
-    build_ts_ms = optional(message, "ts", read_natural)
-    database = required(message, "database", read_name)
-    table = required(message, "table", read_name)
-    primary_key = optional(message, "pkNames", _names)
-    types = required(message, "mysqlType", _types)
-    rank = {
-        name: number for number, name in enumerate(optional(message, "sqlType", read_object) or {})
-    }
-    columns = _Columns(types, rank)
-    data = required(message, "data", columns.images)
+    handle_key_only = (extension or {}).get("onlyHandleKey", False)
+    location = (extension or {}).get("claimCheckLocation") or None
+    database, table, primary_key = fields["database"], fields["table"], fields.get("pkNames")
+    types: dict[str, str] = fields["mysqlType"]
+    columns = Columns.of(types, fields.get("sqlType", {}))
+    data = columns.images(fields["data"], "$.data")
     if not data:
         raise WireError("no_rows", "$.data", "one row at least", "[]")
     if len(data) > 1:
         once = sum(map(stored_bytes, (database, table, *(primary_key or ()), *types)))
         once += sum(map(stored_bytes, types.values()))
         check_repeated(once * len(data), length, "$.data")
-    images = _IMAGES[op](data, optional(message, "old", columns.images))
+    old = columns.images(fields["old"], "$.old") if "old" in fields else None
     # Cut images of claim checks are not marked as such in this format.
     cut = handle_key_only or location is not None
-    for before, after in images:
+    for before, after in _IMAGES[op](data, old):
         yield RowChange(
             op=op,
             commit_ts=commit_ts,
-            build_ts_ms=build_ts_ms,
+            build_ts_ms=fields.get("ts"),
             database=database,
             table=table,
             table_id=None,
@@ -270,23 +311,20 @@ def _rows(op: Op, message: Mapping[str, Any], length: int) -> Iterable[RowChange
 def _commit_ts(message: Mapping[str, Any], extension: Mapping[str, Any] | None) -> tuple[int, bool]:
     """Return the commit ts, and whether it is that of `es`."""
     if extension is None:
-        return from_physical_ms(required(message, "es", _milliseconds)), True
-    return required(extension, "commitTs", read_natural, "$._tidb"), False
+        return from_physical_ms(read_fields(message, WITHOUT_EXTENSION)["es"]), True
+    return extension["commitTs"], False
 
 
 _Images = Sequence[dict[str, PhysicalValue]]
 _Pairs = Iterable[tuple[Image | None, Image | None]]
 
 
-def _inserted(data: _Images, old: _Images | None) -> _Pairs:
-    if old is not None:
-        raise WireError("unexpected_field", "$.old", "no old in an INSERT", f"array of {len(old)}")
+def _inserted(data: _Images, _old: _Images | None) -> _Pairs:
     return [(None, image) for image in data]
 
 
 def _updated(data: _Images, old: _Images | None) -> _Pairs:
-    if old is None:
-        raise WireError("missing_field", "$.old", "the field", "nothing")
+    old = old or []
     if len(old) != len(data):
         raise WireError("row_count", "$.old", f"{len(data)} rows, as in data", f"{len(old)} rows")
     return zip(old, data, strict=True)
@@ -307,7 +345,7 @@ _IMAGES: Final[Mapping[Op, Callable[[_Images, _Images | None], _Pairs]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class Columns:
     """The columns of a message.
 
     Attributes:
@@ -317,6 +355,11 @@ class _Columns:
 
     types: Mapping[str, str]
     rank: Mapping[str, int]
+
+    @classmethod
+    def of(cls, types: Mapping[str, str], ranked: Iterable[str]) -> "Columns":
+        """Return the columns with these types, in the order of some names."""
+        return cls(types, {name: number for number, name in enumerate(ranked)})
 
     def images(self, value: Any, position: str) -> list[dict[str, PhysicalValue]]:
         """Return the images in an array of rows."""
@@ -372,18 +415,8 @@ def _base64(value: Any, position: str) -> str:
     raise WireError("wrong_bytes", position, "code points to U+00FF (binary column)", got)
 
 
-def _milliseconds(value: Any, position: str) -> int:
-    return read_natural(value, position, MAX_ES)
-
-
-def _names(value: Any, position: str) -> tuple[str, ...]:
-    return tuple(
-        read_text(name, f"{position}[{number}]")
-        for number, name in enumerate(read_array(value, position))
-    )
-
-
-def _types(value: Any, position: str) -> dict[str, str]:
+def read_types(value: Any, position: str) -> dict[str, str]:
+    """Return `value` as an object of column names and types, these in lower case."""
     return {
         name: lower_type(
             mysql_type
@@ -392,6 +425,9 @@ def _types(value: Any, position: str) -> dict[str, str]:
         )
         for name, mysql_type in read_object(value, position).items()
     }
+
+
+_READERS: Final = {**READERS, Kind.TYPES: read_types, Kind.IMAGES: read_array}
 
 
 _LOGICAL: Final = (1 << LOGICAL_BITS) - 1

@@ -1,7 +1,7 @@
 """Compiled loops over what strings of JSON say: characters, and bytes in base64; and writing them.
 
-In: strings that have been read before, so their escapes are whole and none of a surrogate. Out:
-code points, UTF-8, strings of JSON, bytes. What is written has room: a caller knows how much a
+In: strings that have been read before, so their escapes are whole. Out: code points, UTF-8, strings
+of JSON, bytes. What is written has room: a caller knows how much a
 character or a byte takes at most.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from ticdc_assets.compiled import compiled
 from ticdc_assets.values.text_loops import BASE64
-from ticdc_assets.values.word_loops import Words, copied, stop
+from ticdc_assets.values.word_loops import copied, stop
 from ticdc_assets.wire.json_loops import (
     BACKSLASH,
     LETTER_U,
@@ -22,6 +22,8 @@ from ticdc_assets.wire.json_loops import (
     QUOTE,
     ZERO,
     Octets,
+    Sheet,
+    Texts,
 )
 
 UNESCAPED: Final = np.zeros(256, np.uint8)
@@ -40,11 +42,17 @@ def hex_digit(byte: int) -> int:
 
 
 @compiled
-def code_point(octets: Octets, at: int) -> tuple[int, int]:
-    """Return the character of a string in UTF-8 at a place, and the place behind it.
+def _hex_word(octets: Octets, at: int) -> int:
+    """Return what four hexadecimal digits say."""
+    point = np.int64(0)
+    for place in range(at, at + 4):
+        point = point << 4 | hex_digit(octets[place])
+    return point
 
-    The string has been read before; its escapes are none of surrogates.
-    """
+
+@compiled
+def code_point(octets: Octets, at: int) -> tuple[int, int]:
+    """Return the character of a string in UTF-8 at a place, and the place behind it."""
     byte = np.int64(octets[at])
     if byte < 0x80:
         if byte != BACKSLASH:
@@ -52,10 +60,10 @@ def code_point(octets: Octets, at: int) -> tuple[int, int]:
         letter = octets[at + 1]
         if letter != LETTER_U:
             return np.int64(UNESCAPED[letter]), at + 2
-        point = np.int64(0)
-        for place in range(at + 2, at + 6):
-            point = point << 4 | hex_digit(octets[place])
-        return point, at + 6
+        point = _hex_word(octets, at + 2)
+        if point & ~0x3FF != 0xD800:
+            return point, at + 6
+        return 0x10000 + (point - 0xD800 << 10) + _hex_word(octets, at + 8) - 0xDC00, at + 12
     if byte < 0xE0:
         return (byte & 0x1F) << 6 | (octets[at + 1] & 0x3F), at + 2
     if byte < 0xF0:
@@ -63,6 +71,19 @@ def code_point(octets: Octets, at: int) -> tuple[int, int]:
         return point, at + 3
     point = (byte & 0x07) << 18 | (octets[at + 1] & 0x3F) << 12
     return point | (octets[at + 2] & 0x3F) << 6 | (octets[at + 3] & 0x3F), at + 4
+
+
+@compiled
+def latin1(octets: Octets, at: int, end: int, written: Octets) -> int:
+    """Write the bytes that the characters of a string are, and return how many, or -1."""
+    place = 0
+    while at < end:
+        point, at = code_point(octets, at)
+        if point > 0xFF:
+            return -1
+        written[place] = point
+        place += 1
+    return place
 
 
 @compiled
@@ -102,54 +123,42 @@ def character_written(point: int, written: Octets, place: int) -> int:
 
 
 @compiled
-def text_written(
-    octets: Octets,
-    words: Words,
-    at: int,
-    end: int,
-    written: Octets,
-    written_words: Words,
-    place: int,
-    again: bool,
-) -> int:
+def text_written(texts: Texts, at: int, end: int, sheet: Sheet, place: int, again: bool) -> int:
     """Write what the string between two places says, and return the place behind it.
 
     Args:
-        octets: the bytes.
-        words: the eight bytes at each place.
-        at: where the string's first character stands.
+        texts: what the string stands in.
+        at: where its first character stands.
         end: where its closing quote stands.
-        written: where it is written.
-        written_words: the same by words.
+        sheet: where it is written.
         place: at which place.
         again: whether as a string of JSON again; else its bytes.
     """
+    octets, words, _, _ = texts
     kept = at
     at = stop(words, at, end)
     while at < end:
-        place = copied(words, kept, at, written_words, place)
+        place = copied(words, kept, at, sheet.words, place)
         point, kept = code_point(octets, at)
         if again:
-            place = character_written(point, written, place)
+            place = character_written(point, sheet.octets, place)
         else:
-            place = utf8_written(point, written, place)
+            place = utf8_written(point, sheet.octets, place)
         at = stop(words, kept, end)
-    return copied(words, kept, end, written_words, place)
+    return copied(words, kept, end, sheet.words, place)
 
 
 @compiled
-def bytes_in_text(
-    octets: Octets, words: Words, end: int, written: Octets, written_words: Words, place: int
-) -> int:
+def bytes_in_text(read: Sheet, end: int, sheet: Sheet, place: int) -> int:
     """Write the first bytes of an array, UTF-8, in a string of JSON; return the place behind it."""
     kept = np.int64(0)
-    at = stop(words, kept, end)
+    at = stop(read.words, kept, end)
     while at < end:
-        place = copied(words, kept, at, written_words, place)
-        place = character_written(np.int64(octets[at]), written, place)
+        place = copied(read.words, kept, at, sheet.words, place)
+        place = character_written(np.int64(read.octets[at]), sheet.octets, place)
         kept = at + 1
-        at = stop(words, kept, end)
-    return copied(words, kept, end, written_words, place)
+        at = stop(read.words, kept, end)
+    return copied(read.words, kept, end, sheet.words, place)
 
 
 @compiled

@@ -15,13 +15,17 @@ bounded; a longer message is never regular. The parts do not show in the result.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from ticdc_assets.events import Op
 from ticdc_assets.wire.byte_columns import Buffer, Flags, Ints, Octets, buffer_of
-from ticdc_assets.wire.rows import RegularRows
+from ticdc_assets.wire.rows import ROW, WATERMARK, RegularRows
+
+if TYPE_CHECKING:
+    from ticdc_assets.wire.json_loops import Texts
 
 _PART_BYTES: Final = 1 << 22
 
@@ -39,6 +43,13 @@ class Part:
     buffer: Buffer
     starts: Ints
     ends: Ints
+
+    @property
+    def texts(self) -> "Texts":
+        """The same as compiled loops take it."""
+        from ticdc_assets.wire.json_loops import Texts
+
+        return Texts(self.buffer.octets, self.buffer.words, self.starts, self.ends)
 
 
 PartRows: TypeAlias = "tuple[Ints, Mapping[str, pa.Array[Any]]]"
@@ -79,6 +90,41 @@ def without(rows: PartRows, wrong: Flags) -> PartRows:
     good = ~np.isin(numbers, numbers[wrong])
     chosen = pa.array(good)
     return numbers[good], {name: column.filter(chosen) for name, column in columns.items()}
+
+
+_KINDS: Final = pa.array([WATERMARK, ROW])
+_OPS: Final = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
+
+
+def row_columns(
+    rows: Flags,
+    *,
+    op: Ints,
+    index: "pa.Array[Any] | None" = None,
+    handle_key_only: Flags,
+    es_only: Flags | None = None,
+    **columns: "pa.Array[Any]",
+) -> "Mapping[str, pa.Array[Any]]":
+    """Return the columns of row changes and watermarks.
+
+    Args:
+        rows: which are row changes, the others are watermarks.
+        op: what each did: 0 for an insert, 1 for an update, 2 for a delete.
+        index: the number of each in its record; all 0 if None.
+        handle_key_only: whether its columns were cut.
+        es_only: whether its commit ts has no logical part; all have one if None.
+        columns: the other columns, null where a watermark has none.
+    """
+    marks = ~rows
+    no = np.zeros(len(rows), np.bool_)
+    return {
+        "index": pa.array(np.zeros(len(rows), np.int32)) if index is None else index,
+        "kind": _KINDS.take(pa.array(rows.view(np.int8))),
+        "op": _OPS.take(pa.array(op, mask=marks)),
+        "handle_key_only": pa.array(handle_key_only, mask=marks),
+        "es_only": pa.array(no if es_only is None else es_only, mask=marks),
+        **columns,
+    }
 
 
 def words(codes: Ints, texts: Sequence[str]) -> "pa.Array[Any]":

@@ -32,7 +32,6 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_assets.events import Op
-from ticdc_assets.wire import craft
 from ticdc_assets.wire.byte_columns import (
     Bits,
     Buffer,
@@ -48,7 +47,7 @@ from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, without,
 from ticdc_assets.wire.craft_heads import Head, Terms, heads_of, shapes_of, terms_of
 from ticdc_assets.wire.craft_layout import VERSION, EventKind, GroupKind
 from ticdc_assets.wire.image_columns import Form, Images, Values, image_column, images_of
-from ticdc_assets.wire.rows import RegularRows, Rows, reference_rows
+from ticdc_assets.wire.rows import RegularRows
 
 _SHORTEST: Final = 12
 """A message of one row has more bytes than these."""
@@ -69,11 +68,6 @@ _OPS: Final = (Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value)
 _INSERT: Final = 0
 _UPDATE: Final = 1
 _DELETE: Final = 2
-
-
-def decode_rows(batch: pa.RecordBatch) -> Rows:
-    """Return the rows of the records of `batch`, as the reference says them."""
-    return reference_rows(craft.decode, batch)
 
 
 def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:

@@ -85,14 +85,9 @@ from ticdc_assets.events import (
 from ticdc_assets.schemas import ColumnFlag, SentColumn, sent_shape
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.column_types import action_code, ddl_word, type_code
+from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.go_json import OtherNumber
-from ticdc_assets.wire.json_fields import (
-    optional,
-    read_boolean,
-    read_name,
-    read_object,
-    read_text,
-)
+from ticdc_assets.wire.json_fields import READERS, read_fields, read_name, read_object
 from ticdc_assets.wire.open_columns import (
     AFTER,
     BEFORE,
@@ -115,6 +110,29 @@ ROW: Final = 1
 DDL: Final = 2
 WATERMARK: Final = 3
 """What the `t` of a key may be."""
+
+_ROW_KEY: Final = (
+    Field("ts", Kind.INTEGER),
+    Field("scm", Kind.NAME),
+    Field("tbl", Kind.NAME),
+    Field("rid", Kind.ROW_ID, Presence.OPTIONAL),
+    Field("ptn", Kind.INTEGER, Presence.OPTIONAL),
+    Field("ohk", Kind.BOOLEAN, Presence.OPTIONAL),
+    Field("ccl", Kind.TEXT, Presence.OPTIONAL),
+)
+KEYS: Final[Mapping[int, tuple[Field, ...]]] = {
+    ROW: _ROW_KEY,
+    DDL: (
+        Field("ts", Kind.INTEGER, Presence.OPTIONAL),
+        Field("scm", Kind.TEXT, Presence.OPTIONAL),
+        Field("tbl", Kind.TEXT, Presence.OPTIONAL),
+    ),
+    WATERMARK: (Field("ts", Kind.INTEGER),),
+}
+"""The fields of a key by its `t`, which it has besides."""
+
+VALUE: Final = tuple(Field(name, Kind.IMAGE, Presence.OPTIONAL) for name in "upd")
+"""The fields of the value of a row."""
 
 NUMBER_SIZE: Final = 8
 """Bytes of the version and of each length."""
@@ -345,16 +363,15 @@ def _read_watermark(part: Part, key: Mapping[str, Any], position: str) -> Event:
         raise WireError(
             "unexpected_value", f"byte {part.value_start}", "no value of a watermark", got
         )
-    return Watermark(watermark_ts=required_value(key, "ts", natural, position), build_ts_ms=None)
+    return Watermark(watermark_ts=_key_fields(WATERMARK, key, position)["ts"], build_ts_ms=None)
 
 
 def _read_ddl(part: Part, key: Mapping[str, Any], position: str) -> Event:
-    commit_ts = optional(key, "ts", natural, position)
-    database = optional(key, "scm", read_text, position) or ""
-    table = optional(key, "tbl", read_text, position) or ""
+    fields = _key_fields(DDL, key, position)
+    database, table = fields.get("scm", ""), fields.get("tbl", "")
     key_position = position
     value, position = _value(part)
-    if not (commit_ts or database or table or value.get("q")):
+    if not (fields.get("ts") or database or table or value.get("q")):
         return Bootstrap(build_ts_ms=None, schema=None)
     commit_ts = required_value(key, "ts", natural, key_position)
     code = _action_code(value, position)
@@ -379,17 +396,19 @@ def _action_code(fields: dict[str, Any], position: str) -> int:
     return required_value(fields, "t", partial(natural, maximum=MAX_ACTION_CODE), position)
 
 
+def _key_fields(kind: int, key: Mapping[str, Any], position: str) -> dict[str, Any]:
+    return read_fields(
+        key, KEYS[kind], position, readers=_READERS_OF_KEYS, read_required=required_value
+    )
+
+
 def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
-    commit_ts = required_value(key, "ts", natural, position)
-    database = required_value(key, "scm", read_name, position)
-    table = required_value(key, "tbl", read_name, position)
-    row_id = optional(key, "rid", _row_id, position)
-    table_id = optional(key, "ptn", natural, position)
-    location = optional(key, "ccl", read_text, position) or None
+    fields = _key_fields(ROW, key, position)
+    location = fields.get("ccl") or None
     # With a location `ohk` is not sent, though the value has only the handle key.
-    handle_key_only = bool(optional(key, "ohk", read_boolean, position) or location is not None)
+    handle_key_only = fields.get("ohk", False) or location is not None
     value, position = _value(part)
-    images = {name: cells_of(value, name, position) for name in ("u", "p", "d")}
+    images = {field.name: cells_of(value, field.name, position) for field in VALUE}
     damaged = is_damaged(value)
     there = [name for name, columns in images.items() if columns or (name == "p" and damaged)]
     op = _OPS.get(tuple(there))
@@ -400,11 +419,11 @@ def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
     columns = columns_of(after, before)
     return RowChange(
         op=op,
-        commit_ts=commit_ts,
+        commit_ts=fields["ts"],
         build_ts_ms=None,
-        database=database,
-        table=table,
-        table_id=table_id,
+        database=fields["scm"],
+        table=fields["tbl"],
+        table_id=fields.get("ptn"),
         schema_version=None,
         before=None if op is Op.INSERT else image_of(before, columns, BEFORE),
         after=None if op is Op.DELETE else image_of(after, columns, AFTER),
@@ -416,10 +435,11 @@ def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
             partial=handle_key_only or op is Op.DELETE,
             damaged=damaged,
         ),
-        row_id=row_id or 0,
+        row_id=fields.get("rid", 0),
     )
 
 
+_READERS_OF_KEYS: Final = {**READERS, Kind.INTEGER: natural, Kind.ROW_ID: _row_id}
 _READERS: Final[Mapping[int, Callable[[Part, Mapping[str, Any], str], Event]]] = {
     ROW: _read_row,
     DDL: _read_ddl,

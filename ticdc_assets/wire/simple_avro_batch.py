@@ -36,7 +36,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ticdc_assets.wire import simple_avro
 from ticdc_assets.wire.avro import MAX_ITEMS
 from ticdc_assets.wire.byte_columns import (
     Bits,
@@ -50,7 +49,7 @@ from ticdc_assets.wire.byte_columns import (
 )
 from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, without, words
 from ticdc_assets.wire.image_columns import Form, Images, Values, image_column, images_of
-from ticdc_assets.wire.rows import RegularRows, Rows, reference_rows
+from ticdc_assets.wire.rows import RegularRows
 from ticdc_assets.wire.simple_avro import (
     BYTES,
     DML_SYMBOLS,
@@ -114,11 +113,6 @@ _LONGEST_LENGTH: Final = 3
 """The bytes of the longest length that is believed."""
 _MANY_STEPS: Final = 64
 _FEW_IMAGES: Final = 16
-
-
-def decode_rows(batch: pa.RecordBatch) -> Rows:
-    """Return the rows of the records of `batch`, as the reference says them."""
-    return reference_rows(simple_avro.decode, batch)
 
 
 def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:

@@ -27,10 +27,11 @@ from ticdc_assets.errors import WireError, shorten
 from ticdc_assets.events import Checksum, Event, Image, PhysicalValue, ZonedTimestamp
 from ticdc_assets.schemas import TableSchema, schema_to_json, sent_schema
 from ticdc_assets.wire import go_json
+from ticdc_assets.wire.fields import Kind
 from ticdc_assets.wire.json_fields import (
-    optional,
-    read_boolean,
-    read_name,
+    READERS,
+    Reader,
+    read_fields,
     read_natural,
     read_object,
     read_text,
@@ -39,17 +40,14 @@ from ticdc_assets.wire.json_fields import (
 )
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_message import (
+    CHECKSUM,
     FIELDS,
-    Field,
-    Kind,
-    Presence,
     check_version,
     event_from_fields,
     fields_from_event,
     message_type,
 )
 
-_MAX_UINT32: Final = 2**32 - 1
 _TIMESTAMP_MEMBERS: Final = frozenset({"location", "value"})
 
 
@@ -63,11 +61,7 @@ def decode(record: Record) -> list[Event]:
     message = read_object(go_json.parse(record.value), "$")
     check_version(required(message, "version", read_natural))
     kind = message_type(required(message, "type", read_text))
-    fields: dict[str, Any] = {}
-    for field in FIELDS[kind]:
-        value = _PRESENCES[field.presence](message, field)
-        if value is not None:
-            fields[field.name] = value
+    fields = read_fields(message, FIELDS[kind], readers=_READERS)
     return [event_from_fields(kind, fields)]
 
 
@@ -99,34 +93,8 @@ def image_from_value(value: Any, position: str) -> dict[str, PhysicalValue]:
     }
 
 
-def _required_field(message: Mapping[str, Any], field: Field) -> Any:
-    return required(message, field.name, _KINDS[field.kind])
-
-
-def _optional_field(message: Mapping[str, Any], field: Field) -> Any:
-    return optional(message, field.name, _KINDS[field.kind])
-
-
-def _absent_field(message: Mapping[str, Any], field: Field) -> None:
-    value = message.get(field.name)
-    if value is not None:
-        raise WireError(
-            "unexpected_field", f"$.{field.name}", f"no {field.name} in this type", shorten(value)
-        )
-
-
 def _checksum(value: Any, position: str) -> Checksum:
-    members = read_object(value, position)
-    return Checksum(
-        version=required(members, "version", read_natural, position),
-        corrupted=required(members, "corrupted", read_boolean, position),
-        current=required(members, "current", _uint32, position),
-        previous=required(members, "previous", _uint32, position),
-    )
-
-
-def _uint32(value: Any, position: str) -> int:
-    return read_natural(value, position, _MAX_UINT32)
+    return Checksum(**read_fields(read_object(value, position), CHECKSUM, position))
 
 
 def _physical(value: Any, position: str) -> ZonedTimestamp:
@@ -143,19 +111,11 @@ def _physical(value: Any, position: str) -> ZonedTimestamp:
     )
 
 
-_KINDS: Final[Mapping[Kind, Callable[[Any, str], Any]]] = {
-    Kind.INTEGER: read_natural,
-    Kind.TEXT: read_text,
-    Kind.NAME: read_name,
-    Kind.BOOLEAN: read_boolean,
+_READERS: Final[Mapping[Kind, Reader]] = {
+    **READERS,
     Kind.IMAGE: image_from_value,
     Kind.CHECKSUM: _checksum,
     Kind.SCHEMA: sent_schema,
-}
-_PRESENCES: Final[Mapping[Presence, Callable[[Mapping[str, Any], Field], Any]]] = {
-    Presence.REQUIRED: _required_field,
-    Presence.OPTIONAL: _optional_field,
-    Presence.ABSENT: _absent_field,
 }
 
 

@@ -33,7 +33,6 @@ MySQL), and the large messages behind `claimCheckLocation`; the location is pass
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
@@ -49,6 +48,7 @@ from ticdc_assets.events import (
     Watermark,
 )
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.wire.fields import Field, Kind, Presence
 
 VERSION: Final = 1
 """The only version of the protocol there is."""
@@ -99,34 +99,13 @@ DDL_TYPES: Final = frozenset(
 """The types of DDL events."""
 
 
-class Kind(StrEnum):
-    """How a field is written."""
-
-    INTEGER = "integer"
-    TEXT = "text"
-    NAME = "name"
-    BOOLEAN = "boolean"
-    IMAGE = "image"
-    CHECKSUM = "checksum"
-    SCHEMA = "schema"
-
-
-class Presence(StrEnum):
-    """Whether a field must be there."""
-
-    REQUIRED = "required"
-    OPTIONAL = "optional"
-    ABSENT = "absent"
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field of a message type."""
-
-    name: str
-    kind: Kind
-    presence: Presence = Presence.REQUIRED
-
+CHECKSUM: Final = (
+    Field("version", Kind.INTEGER),
+    Field("corrupted", Kind.BOOLEAN),
+    Field("current", Kind.UINT32),
+    Field("previous", Kind.UINT32),
+)
+"""The members of checksums."""
 
 _ROW: Final = (
     Field("database", Kind.NAME),

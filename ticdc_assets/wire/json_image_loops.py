@@ -1,0 +1,252 @@
+"""Compiled loops over images in JSON: the lists of their columns, and their values as text.
+
+In: images on a tape (`tape_loops`). Out: texts as `rows.image_from_json` reads them, the same as
+`rows.image_to_json` writes; and lists of columns, each told from all others by its last column.
+
+Most images have the columns of another one, in the same order. So columns are kept in a tree: each
+stands behind the one before it in its image, and what a list of them means is worked out once, by
+who asks (names that stand there twice, types, flags), not once an image. Two columns are the same
+if the one before them, the bytes of their names and their labels are.
+"""
+
+# Compiled, numpy's integers are what a variable of an integer is.
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ticdc_assets.compiled import compiled, inlined
+from ticdc_assets.values.word_loops import Words, copied
+from ticdc_assets.wire.character_loops import text_written
+from ticdc_assets.wire.json_loops import (
+    CLOSE,
+    COLON,
+    COMMA,
+    HALF,
+    OPEN,
+    QUOTE,
+    Ints,
+    Octets,
+    Places,
+    Sheet,
+    Texts,
+    hashed,
+    same_bytes,
+)
+from ticdc_assets.wire.json_value_loops import LAST_PLAIN_WAY, REFUSED_WAY, value_written
+from ticdc_assets.wire.tape_loops import ESCAPED, NONE, NULL, OBJECT, TEXT, Nodes
+
+CELL: Final = np.dtype(
+    [("name", np.int32), ("value", np.int32), ("label", np.int32), ("column", np.int32)]
+)
+"""Of a member of an image: the nodes of its name and its value, its label, its column."""
+
+COLUMN: Final = np.dtype(
+    [
+        ("before", np.int32),
+        ("start", np.int32),
+        ("end", np.int32),
+        ("label", np.int32),
+        ("child", np.int32),
+    ]
+)
+"""The column before it, where its name stands, its label, and a column behind it, 0 for none. The
+first columns are none themselves: lists begin behind them."""
+
+UNSURE: Final = np.dtype(
+    [("image", np.int32), ("way", np.int32), ("start", np.int32), ("end", np.int32)]
+)
+"""A number that is written as sent, but may not be in its shortest form: its image and its way."""
+
+_NULL_WORD: Final = np.uint64(int.from_bytes(b"null", "little"))
+
+
+class Images(NamedTuple):
+    """Images and their members.
+
+    Attributes:
+        cells: `CELL` of all members, image by image.
+        bounds: where the cells of each image begin, and the end of the last.
+        good: which are images, and all of whose values are of their columns.
+    """
+
+    cells: Nodes
+    bounds: Places
+    good: Octets
+
+
+class Columns(NamedTuple):
+    """The columns of images.
+
+    Attributes:
+        columns: `COLUMN` of each.
+        slots: zeros, a power of two and more than twice as many.
+        count: how many there are.
+    """
+
+    columns: Nodes
+    slots: Places
+    count: Ints
+
+
+@compiled
+def members_as_cells(nodes: Nodes, objects: Places, images: Images) -> None:
+    """Take each member of an object for a column.
+
+    Args:
+        nodes: the tape.
+        objects: the node of each image, `NONE` for none, which is good and has no cell.
+        images: gets them, without columns.
+    """
+    count = 0
+    for number in range(len(objects)):
+        images.bounds[number] = count
+        images.good[number] = True
+        top = objects[number]
+        if top < 0:
+            continue
+        if nodes[top].kind != OBJECT:
+            images.good[number] = False
+            continue
+        at, behind = top + 1, nodes[top].next
+        while at < behind:
+            cell = images.cells[count]
+            cell.name, cell.value, cell.label = at, at + 1, 0
+            count += 1
+            at = nodes[at + 1].next
+    images.bounds[len(objects)] = count
+
+
+@compiled
+def listed(
+    words: Words, nodes: Nodes, images: Images, firsts: Places, columns: Columns, lasts: Places
+) -> None:
+    """Find the column of each cell.
+
+    Args:
+        words: the eight bytes at each place.
+        nodes: the tape.
+        images: the images, whose cells get their columns.
+        firsts: behind which column the list of each image begins.
+        columns: those that are known; gets the others.
+        lasts: gets the last column of each image.
+    """
+    known, mask = columns.columns, len(columns.slots) - 1
+    for number in range(len(firsts)):
+        last = firsts[number]
+        for place in range(images.bounds[number], images.bounds[number + 1]):
+            cell = images.cells[place]
+            name, label = nodes[cell.name], cell.label
+            size = name.end - name.start
+            # Nearly always it is the one that came behind the last time.
+            found = known[last].child
+            if found == 0 or not _is(words, known[found], last, label, name.start, size):
+                seed = np.uint64(last) << HALF ^ np.uint64(label)
+                slot = np.int64(hashed(words, name.start, name.end, seed) >> HALF) & mask
+                found = columns.slots[slot]
+                while found != 0:
+                    if _is(words, known[found], last, label, name.start, size):
+                        break
+                    slot = (slot + 1) & mask
+                    found = columns.slots[slot]
+                if found == 0:
+                    found = columns.count[0]
+                    columns.count[0] += 1
+                    columns.slots[slot] = found
+                    column = known[found]
+                    column.before, column.label, column.child = last, label, 0
+                    column.start, column.end = name.start, name.end
+                known[last].child = found
+            cell.column = found
+            last = found
+        lasts[number] = last
+
+
+@inlined
+def _is(words: Words, column: Nodes, before: int, label: int, start: int, size: int) -> bool:
+    return (
+        column.before == before
+        and column.label == label
+        and column.end - column.start == size
+        and same_bytes(words, column.start, start, size)
+    )
+
+
+@compiled
+def images_written(
+    texts: Texts,
+    nodes: Nodes,
+    images: Images,
+    ways: Octets,
+    sheets: tuple[Sheet, Sheet],
+    ends: Ints,
+    unsure: Nodes,
+) -> int:
+    """Write images as JSON.
+
+    Args:
+        texts: the texts that the tape is of.
+        nodes: the tape.
+        images: the images, with their columns; one with a value that is none of its column is no
+            more good, and nothing is written of it.
+        ways: of each column the way of its values, see `json_value_loops`.
+        sheets: gets the images, and what is needed beside.
+        ends: gets the end of each.
+        unsure: gets `UNSURE` of numbers.
+
+    Returns:
+        How many numbers are unsure.
+    """
+    # Out of their tuples once: what is called for each value gets arrays, unless it is rare.
+    words, cells = texts.words, images.cells
+    sheet, scratch = sheets
+    written, written_words = sheet
+    place, unsure_count = np.int64(0), 0
+    for number in range(len(ends)):
+        begin, before = place, OPEN
+        is_image = images.good[number]
+        for at in range(images.bounds[number], images.bounds[number + 1]):
+            if not is_image:
+                break
+            cell = cells[at]
+            name, value = nodes[cell.name], nodes[cell.value]
+            written[place] = before
+            before = COMMA
+            if name.kind == ESCAPED:
+                written[place + 1] = QUOTE
+                place = text_written(texts, name.start, name.end, sheet, place + 2, True)
+                written[place] = QUOTE
+                place += 1
+            else:
+                place = copied(words, name.start - 1, name.end + 1, written_words, place + 1)
+            written[place] = COLON
+            place += 1
+            way, kind = ways[cell.column], value.kind
+            if kind == TEXT and way <= LAST_PLAIN_WAY and way != REFUSED_WAY:
+                place = copied(words, value.start - 1, value.end + 1, written_words, place)
+            elif kind == NULL and way != REFUSED_WAY:
+                written_words[place] = _NULL_WORD
+                place += 4
+            else:
+                place, sure = value_written(texts, nodes, cell.value, way, sheet, scratch, place)
+                is_image = place >= 0
+                if is_image and not sure:
+                    told = unsure[unsure_count]
+                    told.image, told.way = number, way
+                    told.start, told.end = value.start, value.end
+                    unsure_count += 1
+        if not is_image:
+            images.good[number] = False
+            place = begin
+        elif before == COMMA:
+            written[place] = CLOSE
+            place += 1
+        elif ends[number] != NONE:
+            # An image without columns.
+            written[place], written[place + 1] = OPEN, CLOSE
+            place += 2
+        ends[number] = place
+    return unsure_count

@@ -1,0 +1,405 @@
+"""JSON of any shape as columns: texts to a tape, members by a table of fields, images as text.
+
+In: the bytes of many texts, and what a format looks at in them. Out: columns, one element a text,
+and which texts are as the format wants them. Any order of members, blanks, members that nobody
+knows, escapes: all texts that mean the same give the same. What is not taken here, for whatever
+reason, is left to the reference, which says what it is.
+
+The loops are in `tape_loops` and `json_image_loops`; the results depend on the texts alone.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO
+from ticdc_assets.wire import json_image_loops, tape_loops
+from ticdc_assets.wire.byte_columns import Flags, Ints, Octets, Writing, buffer_of, writing
+from ticdc_assets.wire.fields import Field, Kind, Presence
+from ticdc_assets.wire.json_loops import Places, Sheet, Texts
+from ticdc_assets.wire.tape_loops import NONE, WRONG, Nodes
+
+_STRINGS: Final = (tape_loops.TEXT, tape_loops.ESCAPED)
+_BOOLEANS: Final = (tape_loops.FALSE, tape_loops.TRUE)
+_OBJECTS: Final = (tape_loops.OBJECT,)
+_ARRAYS: Final = (tape_loops.ARRAY,)
+
+_MOST: Final[Mapping[Kind, int]] = {
+    Kind.INTEGER: MAX_TSO,
+    Kind.MILLISECONDS: MAX_TSO >> LOGICAL_BITS,
+    Kind.UINT32: 2**32 - 1,
+}
+_NODES: Final[Mapping[Kind, tuple[int, ...]]] = {
+    Kind.ROW_ID: (tape_loops.INTEGER,),
+    Kind.TEXT: _STRINGS,
+    Kind.NAME: _STRINGS,
+    Kind.BOOLEAN: _BOOLEANS,
+    Kind.IMAGE: _OBJECTS,
+    Kind.IMAGES: _ARRAYS,
+    Kind.CHECKSUM: _OBJECTS,
+    Kind.SCHEMA: _OBJECTS,
+    Kind.NAMES: _ARRAYS,
+    Kind.TYPES: _OBJECTS,
+    Kind.OBJECT: _OBJECTS,
+}
+"""What a value of a kind is on the tape."""
+
+
+class Workspace:
+    """Room for tapes, used again for one after the other.
+
+    New memory for each would cost time: the machine fills it with zeros first.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: Nodes = np.empty(0, tape_loops.NODE)
+
+    def nodes(self, count: int) -> Nodes:
+        """Return room for so many nodes."""
+        if len(self._nodes) < count:
+            self._nodes = np.empty(count, tape_loops.NODE)
+        return self._nodes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tape:
+    """Texts that were read, see `tape_loops`.
+
+    Attributes:
+        texts: the texts.
+        nodes: their nodes.
+        roots: the first node of each text (int32), `NONE` of one that was not taken.
+    """
+
+    texts: Texts
+    nodes: Nodes
+    roots: Places
+
+    def members(self, objects: Places, names: tuple[str, ...]) -> dict[str, Places]:
+        """Return the nodes of members of objects, `NONE` for one that is missing or null.
+
+        An object whose members cannot be told becomes `NONE` in `objects`.
+        """
+        found = np.empty((len(names), len(objects)), np.int32)
+        tape_loops.members(self.texts.words, self.nodes, objects, _names(names), found)
+        return dict(zip(names, found, strict=True))
+
+    def words(self, at: Places, words: tuple[str, ...]) -> Ints:
+        """Return the number of the word that each text is, negative if it is none."""
+        found = np.empty(len(at), np.int64)
+        tape_loops.words_of(self.texts.words, self.nodes, at, _names(words), found)
+        return found
+
+    def naturals(self, at: Places) -> Ints:
+        """Return integers, `ABSENT` for no node and `WRONG` for what is no integer from 0 on."""
+        found = np.empty(len(at), np.int64)
+        tape_loops.naturals(self.texts.octets, self.nodes, at, found)
+        return found
+
+    def kinds(self, at: Places) -> npt.NDArray[np.int32]:
+        """Return what nodes are, 0 for none."""
+        return np.where(at < 0, 0, self.nodes["kind"][at])
+
+    def strings(self, at: Places) -> "pa.Array[Any]":
+        """Return what texts say, null for no node."""
+        ends = np.empty(len(at), np.int64)
+        there = at >= 0
+        chosen = at[there]
+        sizes = self.nodes["end"][chosen] - self.nodes["start"][chosen]
+        written = writing(int(sizes.sum()))
+        tape_loops.strings_written(self.texts, self.nodes, at, _sheet(written), ends)
+        return written.texts(ends, there)
+
+    def filled_strings(self, at: Places) -> "pa.Array[Any]":
+        """Return the same, null for an empty text too."""
+        filled = (at >= 0) & (self.nodes["end"][at] > self.nodes["start"][at])
+        return self.strings(np.where(filled, at, NONE))
+
+    def is_true(self, at: Places) -> Flags:
+        """Say of each node whether it is true."""
+        return self.kinds(at) == tape_loops.TRUE
+
+    def bytes_at(self, node: int) -> bytes:
+        """Return the bytes of a value, of a text without its quotes; those of null for no node."""
+        if node < 0:
+            return b"null"
+        start, end, _, _ = self.nodes[node].tolist()
+        return self.texts.octets[start:end].tobytes()
+
+    def checked(
+        self, found: Mapping[str, Places], types: Ints, tables: Sequence[Sequence[Field]]
+    ) -> "Checked":
+        """Return which objects are as the table of their type says, and their values.
+
+        Args:
+            found: the nodes of their members, see `members`.
+            types: the number of the table of each object, negative for none.
+            tables: the fields of each type.
+        """
+        kinds, presences = _presences(tuple(map(tuple, tables)))
+        good = types >= 0
+        values: dict[str, Ints | Places] = {}
+        for name, kind in kinds.items():
+            presence = presences[name][types]
+            at, there = found[name], found[name] >= 0
+            good &= np.where(there, presence != _ABSENT, presence != _REQUIRED)
+            at = np.where(presence >= _LOOKED_AT, at, NONE)
+            most = _MOST.get(kind)
+            if most is not None:
+                values[name] = numbers = self.naturals(at)
+                good &= (numbers != WRONG) & (numbers <= most)
+                continue
+            values[name] = at
+            is_kind = at < 0
+            own = self.kinds(at)
+            for wanted in _NODES[kind]:
+                is_kind |= own == wanted
+            good &= is_kind
+            if kind is Kind.NAME:
+                good &= (at < 0) | (self.nodes["end"][at] > self.nodes["start"][at])
+        return Checked(good=good, values=values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checked:
+    """Values of objects by a table of fields.
+
+    Attributes:
+        good: which objects are as their tables say.
+        values: by name: numbers, `ABSENT` where there is none, or nodes, `NONE` where there is
+            none or nobody looks at it.
+    """
+
+    good: Flags
+    values: Mapping[str, Any]
+
+    def of(self, name: str, chosen: Ints) -> Any:
+        """Return the values of a field of some objects."""
+        return self.values[name][chosen]
+
+    def numbers(self, name: str, chosen: Ints) -> "pa.Array[Any]":
+        """Return a field of numbers of some objects, null where there is none."""
+        numbers = self.values[name][chosen]
+        return pa.array(numbers, mask=numbers < 0)
+
+
+def tape_of(octets: Octets, starts: Ints, ends: Ints, workspace: Workspace) -> Tape:
+    """Return the tape of texts that stand in one array of bytes."""
+    buffer = buffer_of(octets)
+    return tape_of_texts(Texts(buffer.octets, buffer.words, starts, ends), workspace)
+
+
+def tape_of_texts(texts: Texts, workspace: Workspace) -> Tape:
+    """Return the tape of texts."""
+    size = int((texts.ends - texts.starts).sum())
+    nodes, roots = workspace.nodes(size + 1), np.empty(len(texts.starts), np.int32)
+    count = tape_loops.tokenized(texts, nodes, roots)
+    return Tape(texts, nodes[:count] if count else nodes[:1], roots)
+
+
+@cache
+def _names(names: tuple[str, ...]) -> tape_loops.Names:
+    """Return names as the loops want them."""
+    encoded = [name.encode() for name in names]
+    sizes = np.array([len(name) for name in encoded], np.int64)
+    width = 8 * (int(sizes.max()) // 8 + 1)
+    texts = np.zeros((len(names), 2, width), np.uint8)
+    for number, name in enumerate(encoded):
+        texts[number, 0, : len(name)] = list(name)
+        texts[number, 1, : len(name)] = 0xFF
+    buffer = buffer_of(np.ascontiguousarray(texts[:, 0]).reshape(-1))
+    slots = tape_loops.names_slots(buffer.words, np.arange(len(names)) * width, sizes)
+    return tape_loops.Names(texts.view("<u8"), sizes, slots)
+
+
+_NOT_LOOKED_AT, _ABSENT, _OPTIONAL, _REQUIRED = range(4)
+_LOOKED_AT: Final = _OPTIONAL
+_PRESENCES: Final = {
+    Presence.ABSENT: _ABSENT,
+    Presence.OPTIONAL: _OPTIONAL,
+    Presence.REQUIRED: _REQUIRED,
+}
+
+
+@cache
+def _presences(
+    tables: tuple[tuple[Field, ...], ...],
+) -> tuple[dict[str, Kind], dict[str, npt.NDArray[np.int8]]]:
+    """Return the kind of each field, and its presence by the number of a table, none at the end."""
+    kinds = {item.name: item.kind for table in tables for item in table}
+    presences = {name: np.zeros(len(tables) + 1, np.int8) for name in kinds}
+    for number, table in enumerate(tables):
+        for item in table:
+            presences[item.name][number] = _PRESENCES[item.presence]
+    return kinds, presences
+
+
+def _sheet(written: Writing) -> Sheet:
+    return Sheet(written.octets, written.words)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListedImages:
+    """Images whose columns are known.
+
+    Attributes:
+        objects: the node of each, `NONE` for none.
+        images: their members.
+        lasts: the last column of each, which tells its list.
+    """
+
+    objects: Places
+    images: json_image_loops.Images
+    lasts: Places
+
+    @property
+    def good(self) -> Flags:
+        """Which are images, and all of whose values are of their columns."""
+        return self.images.good.view(np.bool_)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrittenImages:
+    """Images as texts.
+
+    Attributes:
+        texts: the texts, null for none.
+        unsure: numbers that may be written in another form than they have to be.
+    """
+
+    texts: "pa.Array[Any]"
+    unsure: Nodes
+
+
+@dataclass(slots=True, eq=False)
+class ImageLists:
+    """The lists of columns that images have.
+
+    Attributes:
+        tape: the tape of the images.
+        roots: how many lists begin apart from each other.
+    """
+
+    tape: Tape
+    roots: int = 1
+    _columns: json_image_loops.Columns = field(init=False)
+    _names: dict[int, tuple[str, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Each member of an image is two nodes at least, and it is a member of one image only.
+        most = len(self.tape.nodes) // 2 + self.roots + 1
+        columns = np.empty(most, json_image_loops.COLUMN)
+        columns[: self.roots] = 0
+        self._columns = json_image_loops.Columns(
+            columns,
+            np.zeros(1 << (2 * most).bit_length(), np.int32),
+            np.full(1, self.roots, np.int64),
+        )
+        self._names = {}
+
+    def listed(
+        self,
+        objects: npt.NDArray[np.integer[Any]],
+        firsts: Places | None = None,
+        take: Callable[[Tape, Places, json_image_loops.Images], None] | None = None,
+    ) -> ListedImages:
+        """Return images with their lists of columns.
+
+        Args:
+            objects: their nodes, `NONE` for none.
+            firsts: with which of the roots the list of each begins, with the first if None.
+            take: finds their members; each member of an object is a column if None.
+        """
+        objects = objects.astype(np.int32)
+        count = len(objects)
+        images = json_image_loops.Images(
+            np.empty(len(self.tape.nodes) // 2 + 1, json_image_loops.CELL),
+            np.empty(count + 1, np.int32),
+            np.empty(count, np.uint8),
+        )
+        if take is None:
+            json_image_loops.members_as_cells(self.tape.nodes, objects, images)
+        else:
+            take(self.tape, objects, images)
+        lasts = np.empty(count, np.int32)
+        json_image_loops.listed(
+            self.tape.texts.words,
+            self.tape.nodes,
+            images,
+            np.zeros(count, np.int32) if firsts is None else firsts,
+            self._columns,
+            lasts,
+        )
+        return ListedImages(objects, images, lasts)
+
+    @property
+    def columns(self) -> Nodes:
+        """`json_image_loops.COLUMN` of each column; the roots are none."""
+        return self._columns.columns[: self._columns.count[0]]
+
+    def chain(self, last: int) -> list[int]:
+        """Return the numbers of the columns of a list."""
+        found: list[int] = []
+        befores = self.columns["before"]
+        while last >= self.roots:
+            found.append(last)
+            last = int(befores[last])
+        return found[::-1]
+
+    def names(self, last: int) -> tuple[str, ...]:
+        """Return the names of the columns of a list."""
+        names = self._names.get(last)
+        if names is None:
+            names = self._names[last] = tuple(map(self.name, self.chain(last)))
+        return names
+
+    def name(self, column: int) -> str:
+        """Return the name of a column."""
+        found = self.columns[column]
+        raw = self.tape.texts.octets[found["start"] : found["end"]].tobytes()
+        return json.loads(b'"%s"' % raw) if b"\\" in raw else raw.decode()
+
+    def written(self, listed: ListedImages, ways: Octets, growth: int = 1) -> WrittenImages:
+        """Write images as texts; those that have another value are no more good.
+
+        Args:
+            listed: the images.
+            ways: of each column the way of its values.
+            growth: how many times as long as the texts the images may be.
+        """
+        size = len(self.tape.texts.octets)
+        written, scratch = writing(growth * size), writing(size)
+        there = listed.objects >= 0
+        ends = np.where(there, 0, NONE).astype(np.int64)
+        # Only numbers are unsure.
+        unsure = np.empty(len(listed.images.cells), json_image_loops.UNSURE)
+        count = json_image_loops.images_written(
+            self.tape.texts,
+            self.tape.nodes,
+            listed.images,
+            ways,
+            (_sheet(written), _sheet(scratch)),
+            ends,
+            unsure,
+        )
+        return WrittenImages(written.texts(ends, there), unsure[:count])
+
+
+def distinct_lists(lists: ImageLists, listed: ListedImages) -> Flags:
+    """Say of each image whether it has each name once at most."""
+    lasts, which = np.unique(listed.lasts, return_inverse=True)
+    distinct = [
+        len(set(names)) == len(names) for names in (lists.names(last) for last in lasts.tolist())
+    ]
+    return np.array(distinct, np.bool_)[which]
