@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 from fuzz.binary_damage import craft_message, framed, frames_of, write_avro
 from fuzz.json_damage import nodes_of
+from ticdc_assets.simulator.encoders.craft_layout import write_rows
 from ticdc_assets.wire import WireFormat, simple_avro
-from ticdc_assets.wire.craft_layout import write_rows
 from ticdc_assets.wire.record import Record
 
 Grow: TypeAlias = Callable[[random.Random, Record, int], Record]

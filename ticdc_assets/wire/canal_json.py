@@ -1,4 +1,4 @@
-"""Records of Canal-JSON to events and back: what is read of a message, and what is refused.
+"""Records of Canal-JSON to events: what is read of a message, and what is refused.
 
 In: a record whose value is one JSON object, as TiCDC writes it with and without its TiDB extension,
 or as the official Canal does. The record's key is not looked at: TiCDC sends none. Out: a list of
@@ -48,7 +48,7 @@ A DDL without text, database, table and commit ts is the bootstrap of a table wi
 (`send-all-bootstrap-at-start`): the format has no place for a schema. Any of these may be missing,
 null, empty or 0; `_tidb` may be there or not.
 
-Source: newJSONMessageForDML, JSONMessage and getJavaSQLType in pingcap/tiflow
+Source: newJSONMessageForDML and JSONMessage in pingcap/tiflow
 pkg/sink/codec/canal at 017624f.
 
 Not handled: what values mean, columns that were not sent (with only-output-updated-columns `old`
@@ -56,12 +56,11 @@ has the changed ones), and the large messages behind `claimCheckLocation`. Compr
 refused as what they are here, bytes that are no JSON.
 """
 
-import binascii
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, assert_never, cast
+from typing import Any, Final
 
 from ticdc_assets.errors import WireError, shorten
 from ticdc_assets.events import (
@@ -73,13 +72,11 @@ from ticdc_assets.events import (
     PhysicalValue,
     RowChange,
     Watermark,
-    ZonedTimestamp,
 )
 from ticdc_assets.schemas import RowShape, SentColumn, sent_shape
-from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO, from_physical_ms, physical_ms
+from ticdc_assets.tso import from_physical_ms
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.fields import Field, Kind, Presence
-from ticdc_assets.wire.java_types import java_sql_type
 from ticdc_assets.wire.json_fields import (
     READERS,
     optional,
@@ -147,8 +144,6 @@ DDL_FIELDS: Final = (
 """The fields of a DDL."""
 
 _DDL_WORDS: Final = frozenset(kind.value for kind in DDL_TYPES)
-_OTHER_DDL: Final = "QUERY"
-_TYPES_OF_OPS: Final = {op: word for word, op in OPS.items()}
 
 # Labels of ENUM and SET are between quotes, a quote in one is doubled and nothing else is escaped
 # in a way that would hide a quote, so pairs of quotes are all there is to see.
@@ -171,18 +166,6 @@ def decode(record: Record) -> list[Event]:
     if word not in OPS:
         raise WireError("unknown_type", "$.type", " ".join([*OPS, WATERMARK_TYPE]), shorten(word))
     return list(_rows(word, message, len(record.value or b"")))
-
-
-def encode(events: Sequence[Event]) -> list[Record]:
-    """Return the records that TiCDC would send for `events`, one an event.
-
-    What TiCDC has no place for in this format (ids, schemas, checksums, the zone of a timestamp)
-    is left out, as TiCDC does. Whether the extension is written is said by `es_only`.
-
-    Raises:
-        ValueError: the format has no such event, or would lose what the event means.
-    """
-    return [Record(key=None, value=_dumps(_message_of(event))) for event in events]
 
 
 def lower_type(text: str) -> str:
@@ -428,168 +411,3 @@ def read_types(value: Any, position: str) -> dict[str, str]:
 
 
 _READERS: Final = {**READERS, Kind.TYPES: read_types, Kind.IMAGES: read_array}
-
-
-_LOGICAL: Final = (1 << LOGICAL_BITS) - 1
-
-
-def _message_of(event: Event) -> dict[str, Any]:
-    message_of = _MESSAGES_OF.get(type(event))
-    if message_of is None:
-        _refuse(f"Canal-JSON has no {type(event).__name__}")
-    return message_of(event)
-
-
-def _row_message(event: Event) -> dict[str, Any]:
-    row = cast(RowChange, event)
-    shape = row.shape
-    if shape is None:
-        _refuse("a row without shape")
-    if not row.database or not row.table:
-        _refuse("a row without names of its database and table")
-    if row.es_only and (row.handle_key_only or row.claim_check_location):
-        _refuse("a cut row needs the TiDB extension")
-    data, old = (row.before, None) if row.op is Op.DELETE else (row.after, row.before)
-    if data is None or (old is not None) is not (row.op is Op.UPDATE):
-        _refuse(f"images that do not fit {row.op}")
-    # A column stands in `sqlType` and `mysqlType` if it stands in an image.
-    types = {
-        column.name: column.mysql_type
-        for column in shape.columns
-        if column.name in data or (old is not None and column.name in old)
-    }
-    key = shape.primary_key
-    return {
-        **_head(row.database, row.table, None if key is None else list(key)),
-        "type": _TYPES_OF_OPS[row.op],
-        **_times(row.commit_ts, row.build_ts_ms, es_only=row.es_only),
-        "sql": "",
-        "sqlType": {name: java_sql_type(types[name], data.get(name)) for name in types} or None,
-        "mysqlType": types,
-        "old": None if old is None else [_sent_image(old, types)],
-        "data": [_sent_image(data, types)],
-        **({} if row.es_only else {"_tidb": _row_extension(row)}),
-    }
-
-
-def _row_extension(row: RowChange) -> dict[str, Any]:
-    extension: dict[str, Any] = {"commitTs": row.commit_ts}
-    if row.claim_check_location:
-        extension["claimCheckLocation"] = row.claim_check_location
-    elif row.handle_key_only:
-        extension["onlyHandleKey"] = True
-    return extension
-
-
-def _ddl_message(event: Event) -> dict[str, Any]:
-    ddl = cast(DdlEvent, event)
-    if ddl.ddl_type not in _DDL_WORDS:
-        _refuse(f"{shorten(ddl.ddl_type)} is no type of a DDL")
-    if not ddl.sql:
-        _refuse("a DDL without its text")
-    return {
-        **_head(ddl.database, ddl.table, None, is_ddl=True),
-        "type": ddl.ddl_type,
-        **_times(ddl.commit_ts, ddl.build_ts_ms, es_only=ddl.es_only),
-        "sql": ddl.sql,
-        **_NO_ROWS,
-        **({} if ddl.es_only else {"_tidb": {"commitTs": ddl.commit_ts}}),
-    }
-
-
-def _bootstrap_message(event: Event) -> dict[str, Any]:
-    bootstrap = cast(Bootstrap, event)
-    if bootstrap.schema is not None:
-        _refuse("Canal-JSON has no place for the schema of a bootstrap")
-    return {
-        **_head("", "", None, is_ddl=True),
-        "type": _OTHER_DDL,
-        **_times(0, bootstrap.build_ts_ms, es_only=True),
-        "sql": "",
-        **_NO_ROWS,
-        "_tidb": {},
-    }
-
-
-def _watermark_message(event: Event) -> dict[str, Any]:
-    watermark = cast(Watermark, event)
-    return {
-        **_head("", "", None),
-        "type": WATERMARK_TYPE,
-        **_times(watermark.watermark_ts, watermark.build_ts_ms, es_only=False),
-        "sql": "",
-        **_NO_ROWS,
-        "_tidb": {"watermarkTs": watermark.watermark_ts},
-    }
-
-
-_NO_ROWS: Final = dict.fromkeys(("sqlType", "mysqlType", "data", "old"))
-_MESSAGES_OF: Final[Mapping[type[Event], Callable[[Event], dict[str, Any]]]] = {
-    RowChange: _row_message,
-    DdlEvent: _ddl_message,
-    Bootstrap: _bootstrap_message,
-    Watermark: _watermark_message,
-}
-
-
-def _head(
-    database: str, table: str, primary_key: list[str] | None, *, is_ddl: bool = False
-) -> dict[str, Any]:
-    return {
-        "id": 0,
-        "database": database,
-        "table": table,
-        "pkNames": primary_key,
-        "isDdl": is_ddl,
-    }
-
-
-def _times(commit_ts: int, build_ts_ms: int | None, *, es_only: bool) -> dict[str, int]:
-    if not 0 <= commit_ts <= MAX_TSO:
-        _refuse(f"{commit_ts} is no TSO")
-    if es_only and commit_ts & _LOGICAL:
-        _refuse(f"without the TiDB extension the logical part of {commit_ts} would be lost")
-    if build_ts_ms is None:
-        _refuse("an event without its build ts")
-    return {"es": physical_ms(commit_ts), "ts": build_ts_ms}
-
-
-def _sent_image(image: Image, types: Mapping[str, str]) -> dict[str, str | None]:
-    for name in image:
-        if name not in types:
-            _refuse(f"the shape lacks column {shorten(name)}")
-    return {
-        name: _sent_value(image[name], mysql_type)
-        for name, mysql_type in types.items()
-        if name in image
-    }
-
-
-def _sent_value(value: PhysicalValue, mysql_type: str) -> str | None:
-    match value:
-        case None:
-            return None
-        case ZonedTimestamp():
-            return value.value
-        case str():
-            if not is_binary_type(mysql_type):
-                return value
-            return binascii.a2b_base64(value, strict_mode=True).decode("latin-1")
-        case _:
-            assert_never(value)
-
-
-def _refuse(cause: str) -> NoReturn:
-    raise ValueError(cause)
-
-
-# TiCDC writes this format with other JSON libraries than the others: they have no short form of
-# backspace and form feed.
-_ESCAPE: Final = re.compile(rb"\\[^u]")
-_LONG_ESCAPES: Final = {b"\\b": b"\\u0008", b"\\f": b"\\u000c"}
-
-
-def _dumps(message: Mapping[str, Any]) -> bytes:
-    return _ESCAPE.sub(
-        lambda escape: _LONG_ESCAPES.get(escape[0], escape[0]), go_json.dumps(message)
-    )

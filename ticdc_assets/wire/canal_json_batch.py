@@ -13,13 +13,15 @@ is read by the functions of the reference, once for all messages that say the sa
 # pyarrow has no type information, so what comes from it is unknown to the checker.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+# pyright: reportUnknownLambdaType=false
 
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_assets.errors import WireError
 from ticdc_assets.tso import LOGICAL_BITS
@@ -35,7 +37,10 @@ from ticdc_assets.wire.json_tape import (
     ListedImages,
     Tape,
     Workspace,
-    tape_of_texts,
+    chosen_of,
+    row_lists,
+    tape_of,
+    workspace,
 )
 from ticdc_assets.wire.json_value_loops import LATIN1_WAY, NUMBER_WAY, REFUSED_WAY
 from ticdc_assets.wire.rows import RegularRows, shape_text
@@ -57,12 +62,12 @@ _DESCRIBING: Final = ("database", "table", "pkNames", "sqlType")
 
 def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     """Return the rows of those records of `batch` that are changes of one row and watermarks."""
-    workspace = Workspace()
-    return regular_rows(batch, lambda _first, part: _rows(part, workspace))
+    place = workspace("value")
+    return regular_rows(batch, lambda _first, part: _rows(part, place), place.buffer_of)
 
 
-def _rows(part: Part, workspace: Workspace) -> PartRows:
-    tape = tape_of_texts(part.texts, workspace)
+def _rows(part: Part, place: Workspace) -> PartRows:
+    tape = tape_of(part.texts, place)
     found = tape.members(tape.roots, _NAMES)
     types = np.where(tape.kinds(found["isDdl"]) == FALSE, tape.words(found["type"], _WORDS), NONE)
     checked = tape.checked(found, types, _TABLES)
@@ -94,14 +99,14 @@ def _rows(part: Part, workspace: Workspace) -> PartRows:
     good &= after.good & before.good
 
     chosen = np.flatnonzero(good)
-    own, deleted = pa.array(chosen), types[chosen] == _DELETE
+    deleted = types[chosen] == _DELETE
     own_marks = marks[chosen]
     es_only = ~extended[chosen]
     commit_ts = np.where(
         es_only, plain.of("es", chosen) << LOGICAL_BITS, extension.of("commitTs", chosen)
     )
     nothing = pa.scalar(None, pa.string())
-    whole = after_texts.take(own)
+    whole = chosen_of(after_texts, chosen)
     is_deleted = pa.array(deleted)
     which = tables.which[chosen]
     return chosen, row_columns(
@@ -111,10 +116,10 @@ def _rows(part: Part, workspace: Workspace) -> PartRows:
         build_ts_ms=checked.numbers("ts", chosen),
         database=tables.texts("database", which),
         table=tables.texts("table", which),
-        before=pa.compute.if_else(is_deleted, whole, before_texts.take(own)),
-        after=pa.compute.if_else(is_deleted, nothing, whole),
+        before=pc.if_else(is_deleted, whole, chosen_of(before_texts, chosen)),
+        after=pc.if_else(is_deleted, nothing, whole),
         handle_key_only=cut[chosen],
-        claim_check_location=location.take(own),
+        claim_check_location=chosen_of(location, chosen),
         shape=shapes.texts.take(pa.array(shapes.which[chosen], mask=own_marks)),
         es_only=es_only,
     )
@@ -169,13 +174,13 @@ class _Tables:
         )
         tables = [
             _table(tape, [*parts[:, message].tolist(), int(types[message])])
-            for message in room.all["message"][: room.count[0]].tolist()
+            for message in room.all["message"][: room.used[0]].tolist()
         ]
         refused = np.array([table.columns is None for table in tables] + [True], np.bool_)
         which[refused[which]] = NONE
         return cls(tables, which)
 
-    def texts(self, name: str, which: Ints) -> "pa.Array[Any]":
+    def texts(self, name: str, which: Places) -> "pa.Array[Any]":
         """Return a name of the tables of messages."""
         names = pa.array([getattr(table, name) for table in self.all], pa.string())
         return names.take(pa.array(which, mask=which < 0))
@@ -236,22 +241,19 @@ class _Shapes:
     ) -> "_Shapes":
         """Return the shapes of rows, by their tables and the columns of their images."""
         which = np.full(len(rows), NONE, np.int64)
-        said = np.stack(
-            [tables.which[rows], after.lasts[rows], before.lasts[rows], partial[rows]], axis=1
-        )
-        distinct, numbers = np.unique(said, axis=0, return_inverse=True)
+        # A list begins at its table, so it tells that too.
+        distinct, which[rows] = row_lists(after.lasts[rows], before.lasts[rows], partial[rows])
         texts = [
-            _shape(tables.all[table], lists.names(new), lists.names(old), is_partial)
-            for table, new, old, is_partial in distinct.tolist()
+            _shape(tables.all[lists.root(new) - 1], lists.names(new), lists.names(old), is_partial)
+            for new, old, is_partial in distinct
         ]
-        which[rows] = numbers.reshape(-1)
         refused = np.array([text is None for text in texts] + [True], np.bool_)
         which[refused[which]] = NONE
         return cls(pa.array(texts, pa.string()), which)
 
 
 def _shape(
-    table: _Table, after: tuple[str, ...], before: tuple[str, ...], partial: int
+    table: _Table, after: tuple[str, ...], before: tuple[str, ...], partial: bool
 ) -> str | None:
     """Return the text of the shape of rows, None if there can be none."""
     columns = table.columns
@@ -265,7 +267,7 @@ def _shape(
                 columns.ordered(dict.fromkeys(before), dict.fromkeys(after)),
                 columns.types,
                 primary_key=table.primary_key,
-                partial=bool(partial),
+                partial=partial,
             )
         )
     except WireError:

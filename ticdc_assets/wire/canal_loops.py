@@ -38,13 +38,13 @@ class Descriptions(NamedTuple):
         slots: `TYPE` of their columns, zeros.
         numbered: zeros, a power of two and twice as many as messages: numbers of descriptions and
             1, by what is hashed of them.
-        count: how many there are.
+        used: how many there are.
     """
 
     all: Nodes
     slots: Nodes
     numbered: Places
-    count: Ints
+    used: Ints
 
 
 def room_for(messages: int, members: int) -> Descriptions:
@@ -54,7 +54,7 @@ def room_for(messages: int, members: int) -> Descriptions:
         # More than twice as many as types, by powers of two, and eight at least.
         slots=np.zeros(4 * members + 8 * messages, TYPE),
         numbered=np.zeros(1 << (2 * messages).bit_length(), np.int32),
-        count=np.zeros(1, np.int64),
+        used=np.zeros(1, np.int64),
     )
 
 
@@ -100,8 +100,8 @@ def described(
             size = _put(words, nodes, types[message], found, used)
             if size == 0:
                 continue
-            last = found.count[0]
-            found.count[0] += 1
+            last = found.used[0]
+            found.used[0] += 1
             found.all[last].message = message
             used += size
             found.numbered[place] = last + 1
@@ -143,7 +143,7 @@ def _put(words: Words, nodes: Nodes, types: int, found: Descriptions, first: int
             slot = first + ((slot - first + 1) & mask)
         found.slots[slot].name, found.slots[slot].value = at, at + 1
         at += 2
-    description = found.all[found.count[0]]
+    description = found.all[found.used[0]]
     description.first, description.mask, description.count = first, mask, count
     return mask + 1
 

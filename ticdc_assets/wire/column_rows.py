@@ -57,17 +57,20 @@ PartRows: TypeAlias = "tuple[Ints, Mapping[str, pa.Array[Any]]]"
 
 
 def regular_rows(
-    batch: pa.RecordBatch, read: Callable[[int, Part], PartRows]
+    batch: pa.RecordBatch,
+    read: Callable[[int, Part], PartRows],
+    to_buffer: Callable[[Octets], Buffer] = buffer_of,
 ) -> RegularRows | None:
     """Return the regular rows of the records of `batch`, None if there are none.
 
     Args:
         batch: records with a column `value`.
         read: reads the regular ones of a part, by the number of its first record.
+        to_buffer: makes a buffer of the bytes of a part.
     """
     sources: list[Ints] = []
     parts: list[Mapping[str, pa.Array[Any]]] = []
-    for first, part in parts_of(batch.column("value")):
+    for first, part in parts_of(batch.column("value"), to_buffer):
         numbers, columns = read(first, part)
         if len(numbers):
             sources.append(first + numbers)
@@ -132,7 +135,9 @@ def words(codes: Ints, texts: Sequence[str]) -> "pa.Array[Any]":
     return pa.array(texts, pa.string()).take(pa.array(codes, mask=codes < 0))
 
 
-def parts_of(column: "pa.Array[Any]") -> Iterator[tuple[int, Part]]:
+def parts_of(
+    column: "pa.Array[Any]", to_buffer: Callable[[Octets], Buffer] = buffer_of
+) -> Iterator[tuple[int, Part]]:
     """Yield the values of a binary column in parts, each with the number of its first record."""
     octets, offsets, ends = _places(column)
     count, first = len(ends), 0
@@ -143,15 +148,15 @@ def parts_of(column: "pa.Array[Any]") -> Iterator[tuple[int, Part]]:
         starts, stops = offsets[first:last] - low, ends[first:last] - low
         if high - low > _PART_BYTES:
             high, stops = low, starts
-        yield first, Part(buffer_of(octets[low:high]), starts, stops)
+        yield first, Part(to_buffer(octets[low:high]), starts, stops)
         first = last
 
 
-def part_of(column: "pa.Array[Any]") -> Part:
+def part_of(column: "pa.Array[Any]", to_buffer: Callable[[Octets], Buffer] = buffer_of) -> Part:
     """Return all values of a binary column as one part, however long they are."""
     octets, offsets, ends = _places(column)
     low, high = int(offsets[0]), int(offsets[-1])
-    return Part(buffer_of(octets[low:high]), offsets[:-1] - low, ends - low)
+    return Part(to_buffer(octets[low:high]), offsets[:-1] - low, ends - low)
 
 
 def _places(column: "pa.Array[Any]") -> tuple[Octets, Ints, Ints]:

@@ -46,8 +46,9 @@ from ticdc_assets.wire.byte_columns import (
 from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, without, words
 from ticdc_assets.wire.craft_heads import Head, Terms, heads_of, shapes_of, terms_of
 from ticdc_assets.wire.craft_layout import VERSION, EventKind, GroupKind
-from ticdc_assets.wire.image_columns import Form, Images, Values, image_column, images_of
+from ticdc_assets.wire.image_columns import Images, Values, image_column, images_of
 from ticdc_assets.wire.rows import RegularRows
+from ticdc_assets.wire.value_forms import Form
 
 _SHORTEST: Final = 12
 """A message of one row has more bytes than these."""

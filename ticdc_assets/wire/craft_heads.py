@@ -11,7 +11,7 @@ reference. Reading keeps no state.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,30 +24,12 @@ from ticdc_assets.wire.byte_columns import Buffer, Flags, Ints, distinct
 from ticdc_assets.wire.column_rows import words
 from ticdc_assets.wire.craft_bytes import Reader
 from ticdc_assets.wire.craft_layout import MAX_FLAGS, ColumnGroup, GroupKind, read_terms
-from ticdc_assets.wire.craft_values import (
-    codec_of,
-    read_binary,
-    read_double,
-    read_float,
-    read_signed,
-    read_text,
-    read_unsigned,
-)
-from ticdc_assets.wire.image_columns import Form
+from ticdc_assets.wire.craft_values import form_of
 from ticdc_assets.wire.rows import shape_text
+from ticdc_assets.wire.value_forms import Form
 
 _MOST_ALIKE: Final = 8
 """Heads of different lengths that are looked for among groups that look alike."""
-
-_FORMS: Final[Mapping[Callable[[bytes, int], str], Form]] = {
-    read_text: Form.TEXT,
-    read_binary: Form.BASE64,
-    read_signed: Form.SIGNED,
-    read_unsigned: Form.UNSIGNED,
-    read_float: Form.FLOAT,
-    read_double: Form.DOUBLE,
-}
-"""The form of what is read so; any other reader takes NULL alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +152,10 @@ def _read_head(reader: Reader) -> Head | None:
         return None
     forms: list[Form] = []
     for code, bits in zip(types, flags, strict=True):
-        codec = codec_of(code, bits)
-        if codec is None:
+        form = form_of(code, bits)
+        if form is None:
             return None
-        forms.append(_FORMS.get(codec.read, Form.NULL))
+        forms.append(form)
     return Head(GroupKind(kind), tuple(names), tuple(types), tuple(flags), tuple(forms))
 
 

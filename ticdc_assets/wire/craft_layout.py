@@ -1,8 +1,7 @@
 """Where everything stands in a message of Craft: from bytes to columns of numbers and slices.
 
 In: the value of a Kafka record. Out: a `Message`: headers, and a range of bytes for each body; or
-a `WireError` that names the byte. And back: the parts of a message to its bytes, as TiCDC writes
-them. Nothing here depends on anything but the bytes.
+a `WireError` that names the byte. Nothing here depends on anything but the bytes.
 
     message       version            uvarint, always 1
                   headers            see below, one element for each event
@@ -53,13 +52,6 @@ from ticdc_assets.wire.craft_bytes import (
     Reader,
     reversed_uvarint,
     text_of,
-    write_delta_uvarints,
-    write_delta_varints,
-    write_nullable,
-    write_reversed,
-    write_strings,
-    write_uvarint,
-    write_uvarints,
 )
 from ticdc_assets.wire.repeating import stored_bytes
 
@@ -352,82 +344,3 @@ def _term(number: int, terms: Sequence[str], position: int) -> str:
             "unknown_term", f"byte {position}", f"one of {len(terms)} terms", shorten(number)
         )
     return terms[number]
-
-
-def write_rows(headers: Sequence[Header], rows: Sequence[Sequence[ColumnGroup]]) -> bytes:
-    """Return the message of `rows`, each of which has a header and one column group at least."""
-    terms = _Terms()
-    start = _write_headers(headers, terms)
-    groups = [[_write_group(group, terms) for group in row] for row in rows]
-    sizes = [list(map(len, row)) for row in groups]
-    return _join(start, [b"".join(row) for row in groups], terms, sizes)
-
-
-def write_event(header: Header, body: bytes) -> bytes:
-    """Return the message of one event that is no row."""
-    terms = _Terms()
-    return _join(_write_headers([header], terms), [body], terms, [])
-
-
-class _Terms:
-    """The term dictionary of a message that is being written."""
-
-    def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
-
-    def id_of(self, text: str) -> int:
-        """Return the id of `text`, a new one if it has none yet."""
-        return self._ids.setdefault(text, len(self._ids))
-
-    def written(self) -> bytes:
-        return write_uvarint(len(self._ids)) + write_strings(list(self._ids)) if self._ids else b""
-
-
-def _write_headers(headers: Sequence[Header], terms: _Terms) -> bytes:
-    def ids(names: list[str | None]) -> bytes:
-        return write_delta_varints([-1 if name is None else terms.id_of(name) for name in names])
-
-    return b"".join(
-        (
-            write_delta_uvarints([header.commit_ts for header in headers]),
-            write_uvarints(header.kind for header in headers),
-            write_delta_varints(
-                [-1 if header.partition is None else header.partition for header in headers]
-            ),
-            ids([header.database for header in headers]),
-            ids([header.table for header in headers]),
-        )
-    )
-
-
-def _write_group(group: ColumnGroup, terms: _Terms) -> bytes:
-    return b"".join(
-        (
-            bytes((group.kind,)),
-            write_uvarint(len(group.names)),
-            write_delta_varints([terms.id_of(name) for name in group.names]),
-            write_uvarints(group.types),
-            write_uvarints(group.flags),
-            write_nullable(group.values),
-        )
-    )
-
-
-def _join(
-    headers: bytes, bodies: Sequence[bytes], terms: _Terms, groups: Sequence[Sequence[int]]
-) -> bytes:
-    dictionary = terms.written()
-    tables = b"".join(
-        write_uvarint(len(sizes)) + write_delta_varints(sizes)
-        for sizes in ((len(headers), len(dictionary)), tuple(map(len, bodies)), *groups)
-    )
-    return b"".join(
-        (
-            write_uvarint(VERSION),
-            headers,
-            *bodies,
-            dictionary,
-            tables,
-            write_reversed(len(tables)),
-        )
-    )

@@ -23,7 +23,6 @@ Not handled: values that their type does not have; a caller finds them first.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from json.encoder import encode_basestring as quoted
 from typing import Any, Final
 
@@ -33,23 +32,7 @@ import pyarrow.compute as pc
 
 from ticdc_assets.values.floats import double_text, float_text
 from ticdc_assets.wire.byte_columns import Bits, Buffer, Flags, Ints, slices, spread
-
-
-class Form(IntEnum):
-    """What the text of a value is made of."""
-
-    NULL = 0
-    TEXT = 1
-    """A slice."""
-    BASE64 = 2
-    """A slice, in base64."""
-    SIGNED = 3
-    UNSIGNED = 4
-    FLOAT = 5
-    DOUBLE = 6
-    ZONED = 7
-    """A slice in an object that its name opens, and that ends behind it."""
-
+from ticdc_assets.wire.value_forms import Form
 
 _QUOTED: Final = 0
 _BARE: Final = 1

@@ -84,12 +84,12 @@ class Columns(NamedTuple):
     Attributes:
         columns: `COLUMN` of each.
         slots: zeros, a power of two and more than twice as many.
-        count: how many there are.
+        used: how many there are.
     """
 
     columns: Nodes
     slots: Places
-    count: Ints
+    used: Ints
 
 
 @compiled
@@ -153,8 +153,8 @@ def listed(
                     slot = (slot + 1) & mask
                     found = columns.slots[slot]
                 if found == 0:
-                    found = columns.count[0]
-                    columns.count[0] += 1
+                    found = columns.used[0]
+                    columns.used[0] += 1
                     columns.slots[slot] = found
                     column = known[found]
                     column.before, column.label, column.child = last, label, 0

@@ -14,6 +14,7 @@ The loops are in `tape_loops` and `json_image_loops`; the results depend on the 
 # pyright: reportUnknownParameterType=false
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,7 +26,17 @@ import pyarrow as pa
 
 from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO
 from ticdc_assets.wire import json_image_loops, tape_loops
-from ticdc_assets.wire.byte_columns import Flags, Ints, Octets, Writing, buffer_of, writing
+from ticdc_assets.wire.byte_columns import (
+    PADDING,
+    Buffer,
+    Flags,
+    Ints,
+    Octets,
+    Writing,
+    buffer_of,
+    words_of,
+    writing,
+)
 from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.json_loops import Places, Sheet, Texts
 from ticdc_assets.wire.tape_loops import NONE, WRONG, Nodes
@@ -57,19 +68,44 @@ _NODES: Final[Mapping[Kind, tuple[int, ...]]] = {
 
 
 class Workspace:
-    """Room for tapes, used again for one after the other.
+    """Arrays that are written to anew for each part of a batch.
 
-    New memory for each would cost time: the machine fills it with zeros first.
+    New memory for each would cost time: the machine fills it with zeros first. Nothing that a
+    caller keeps is one of these.
     """
 
     def __init__(self) -> None:
-        self._nodes: Nodes = np.empty(0, tape_loops.NODE)
+        self._arrays: dict[str, Any] = {}
 
-    def nodes(self, count: int) -> Nodes:
-        """Return room for so many nodes."""
-        if len(self._nodes) < count:
-            self._nodes = np.empty(count, tape_loops.NODE)
-        return self._nodes
+    def array(self, name: str, count: int, dtype: Any) -> Any:
+        """Return an array of so many elements, whatever these are."""
+        found = self._arrays.get(name)
+        if found is None or len(found) < count:
+            found = self._arrays[name] = np.empty(count, dtype)
+        return found[:count]
+
+    def buffer_of(self, octets: Octets) -> Buffer:
+        """Return bytes as a buffer."""
+        count = len(octets)
+        padded = self.array("buffer", count + PADDING, np.uint8)
+        padded[:count] = octets
+        padded[count:] = 0
+        return Buffer(padded, words_of(padded), count)
+
+
+class _Workspaces(threading.local):
+    """The workspaces of a thread, by what they are for."""
+
+    def __init__(self) -> None:
+        self.own: dict[str, Workspace] = {}
+
+
+_WORKSPACES: Final = _Workspaces()
+
+
+def workspace(purpose: str) -> Workspace:
+    """Return this thread's workspace for a purpose."""
+    return _WORKSPACES.own.setdefault(purpose, Workspace())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,11 +116,13 @@ class Tape:
         texts: the texts.
         nodes: their nodes.
         roots: the first node of each text (int32), `NONE` of one that was not taken.
+        workspace: where the nodes are.
     """
 
     texts: Texts
     nodes: Nodes
     roots: Places
+    workspace: Workspace
 
     def members(self, objects: Places, names: tuple[str, ...]) -> dict[str, Places]:
         """Return the nodes of members of objects, `NONE` for one that is missing or null.
@@ -194,18 +232,15 @@ class Checked:
         return pa.array(numbers, mask=numbers < 0)
 
 
-def tape_of(octets: Octets, starts: Ints, ends: Ints, workspace: Workspace) -> Tape:
-    """Return the tape of texts that stand in one array of bytes."""
-    buffer = buffer_of(octets)
-    return tape_of_texts(Texts(buffer.octets, buffer.words, starts, ends), workspace)
-
-
-def tape_of_texts(texts: Texts, workspace: Workspace) -> Tape:
-    """Return the tape of texts."""
+def tape_of(texts: Texts, place: Workspace) -> Tape:
+    """Return the tape of texts, which is there until the next one of its workspace is made."""
     size = int((texts.ends - texts.starts).sum())
-    nodes, roots = workspace.nodes(size + 1), np.empty(len(texts.starts), np.int32)
+    nodes, roots = (
+        place.array("nodes", size + 1, tape_loops.NODE),
+        np.empty(len(texts.starts), np.int32),
+    )
     count = tape_loops.tokenized(texts, nodes, roots)
-    return Tape(texts, nodes[:count] if count else nodes[:1], roots)
+    return Tape(texts, nodes[: max(count, 1)], roots, place)
 
 
 @cache
@@ -295,11 +330,12 @@ class ImageLists:
     roots: int = 1
     _columns: json_image_loops.Columns = field(init=False)
     _names: dict[int, tuple[str, ...]] = field(init=False)
+    _listed: int = 0
 
     def __post_init__(self) -> None:
         # Each member of an image is two nodes at least, and it is a member of one image only.
         most = len(self.tape.nodes) // 2 + self.roots + 1
-        columns = np.empty(most, json_image_loops.COLUMN)
+        columns = self.tape.workspace.array("columns", most, json_image_loops.COLUMN)
         columns[: self.roots] = 0
         self._columns = json_image_loops.Columns(
             columns,
@@ -323,8 +359,11 @@ class ImageLists:
         """
         objects = objects.astype(np.int32)
         count = len(objects)
+        self._listed += 1
         images = json_image_loops.Images(
-            np.empty(len(self.tape.nodes) // 2 + 1, json_image_loops.CELL),
+            self.tape.workspace.array(
+                f"cells {self._listed}", len(self.tape.nodes) // 2 + 1, json_image_loops.CELL
+            ),
             np.empty(count + 1, np.int32),
             np.empty(count, np.uint8),
         )
@@ -346,7 +385,7 @@ class ImageLists:
     @property
     def columns(self) -> Nodes:
         """`json_image_loops.COLUMN` of each column; the roots are none."""
-        return self._columns.columns[: self._columns.count[0]]
+        return self._columns.columns[: self._columns.used[0]]
 
     def chain(self, last: int) -> list[int]:
         """Return the numbers of the columns of a list."""
@@ -356,6 +395,13 @@ class ImageLists:
             found.append(last)
             last = int(befores[last])
         return found[::-1]
+
+    def root(self, last: int) -> int:
+        """Return where the list of a column begins."""
+        befores = self.columns["before"]
+        while last >= self.roots:
+            last = int(befores[last])
+        return last
 
     def names(self, last: int) -> tuple[str, ...]:
         """Return the names of the columns of a list."""
@@ -379,27 +425,51 @@ class ImageLists:
             growth: how many times as long as the texts the images may be.
         """
         size = len(self.tape.texts.octets)
-        written, scratch = writing(growth * size), writing(size)
+        written = writing(growth * size)
+        scratch_octets = self.tape.workspace.array("scratch", size + PADDING, np.uint8)
         there = listed.objects >= 0
         ends = np.where(there, 0, NONE).astype(np.int64)
         # Only numbers are unsure.
-        unsure = np.empty(len(listed.images.cells), json_image_loops.UNSURE)
+        unsure = self.tape.workspace.array(
+            "unsure", len(listed.images.cells), json_image_loops.UNSURE
+        )
         count = json_image_loops.images_written(
             self.tape.texts,
             self.tape.nodes,
             listed.images,
             ways,
-            (_sheet(written), _sheet(scratch)),
+            (_sheet(written), Sheet(scratch_octets, words_of(scratch_octets))),
             ends,
             unsure,
         )
-        return WrittenImages(written.texts(ends, there), unsure[:count])
+        return WrittenImages(written.texts(ends, there), unsure[:count].copy())
+
+
+def numbered(values: npt.NDArray[np.integer[Any]]) -> tuple[list[int], Ints]:
+    """Return the distinct ones of some values, and the number of each value among them."""
+    found: Any = pa.array(values).dictionary_encode()
+    return found.dictionary.to_pylist(), found.indices.to_numpy()
+
+
+def row_lists(
+    after: Places, before: Places, partial: Flags
+) -> tuple[list[tuple[int, int, bool]], Ints]:
+    """Return what rows have of lists of columns, each once, and the number of each row's.
+
+    That is the last columns of the images after and before, and whether the row may be partial.
+    """
+    said = after.astype(np.int64) << 32 | before.astype(np.int64) << 1 | partial
+    distinct, numbers = numbered(said)
+    return [(key >> 32, key >> 1 & 0x7FFF_FFFF, bool(key & 1)) for key in distinct], numbers
+
+
+def chosen_of(column: "pa.Array[Any]", chosen: Ints) -> "pa.Array[Any]":
+    """Return elements of a column, in their order."""
+    return column if len(chosen) == len(column) else column.take(pa.array(chosen))
 
 
 def distinct_lists(lists: ImageLists, listed: ListedImages) -> Flags:
     """Say of each image whether it has each name once at most."""
-    lasts, which = np.unique(listed.lasts, return_inverse=True)
-    distinct = [
-        len(set(names)) == len(names) for names in (lists.names(last) for last in lasts.tolist())
-    ]
+    lasts, which = numbered(listed.lasts)
+    distinct = [len(set(names)) == len(names) for names in map(lists.names, lasts)]
     return np.array(distinct, np.bool_)[which]

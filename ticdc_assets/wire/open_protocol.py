@@ -1,4 +1,4 @@
-"""TiCDC's Open Protocol: one record in, the events of its batch out, and back byte for byte.
+"""TiCDC's Open Protocol: one record in, the events of its batch out.
 
 In: a Kafka record whose key and value hold the same number of parts, each behind its length. Out:
 the events in the order of the parts, or a `WireError`: one part that is wrong refuses the whole
@@ -66,25 +66,23 @@ each value inside the record: `map_values` gives the way to it.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from ticdc_assets.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.events import (
     Bootstrap,
     DdlEvent,
     Event,
-    Image,
     Op,
-    PhysicalValue,
     RowChange,
     Watermark,
 )
-from ticdc_assets.schemas import ColumnFlag, SentColumn, sent_shape
+from ticdc_assets.schemas import sent_shape
 from ticdc_assets.wire import go_json
-from ticdc_assets.wire.column_types import action_code, ddl_word, type_code
+from ticdc_assets.wire.column_types import ddl_word
 from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.go_json import OtherNumber
 from ticdc_assets.wire.json_fields import READERS, read_fields, read_name, read_object
@@ -98,7 +96,7 @@ from ticdc_assets.wire.open_columns import (
     natural,
     required_value,
 )
-from ticdc_assets.wire.open_values import json_value, read_integer
+from ticdc_assets.wire.open_values import read_integer
 from ticdc_assets.wire.record import Record
 
 _T = TypeVar("_T")
@@ -142,13 +140,6 @@ VERSION_BYTES: Final = VERSION.to_bytes(NUMBER_SIZE)
 MAX_ACTION_CODE: Final = 255
 _CODE_DIGITS: Final = 3
 
-DEFAULT_BATCH_SIZE: Final = 16
-DEFAULT_MESSAGE_BYTES: Final = 10 * 1024 * 1024
-"""TiCDC's own defaults of `max-batch-size` and `max-message-bytes`."""
-
-_RECORD_OVERHEAD: Final = 36
-"""What TiCDC counts for a record besides its key and value."""
-
 _MIN_ROW_ID: Final = -(2**63)
 _MAX_ROW_ID: Final = 2**63 - 1
 
@@ -180,44 +171,6 @@ def decode(record: Record) -> list[Event]:
         UnsupportedVersionError: it is one of another version.
     """
     return [_event(part) for part in _parts(record)]
-
-
-def encode(
-    events: Sequence[Event],
-    *,
-    max_batch_size: int = DEFAULT_BATCH_SIZE,
-    max_message_bytes: int = DEFAULT_MESSAGE_BYTES,
-) -> list[Record]:
-    """Return the records that TiCDC would send for `events`, in their order.
-
-    Rows that follow each other share a record. A row's `table_id` is written as its partition, so
-    only rows of partitioned tables should have one. Build times, schemas, schema versions and
-    checksums have no place in the format and are left out.
-
-    Args:
-        events: rows with their shape, DDL and watermarks.
-        max_batch_size: rows that a record has at most.
-        max_message_bytes: size that a record with several rows has at most.
-
-    Raises:
-        ValueError: an event is none that the format can carry, or a row lacks its shape.
-    """
-    if max_batch_size < 1:
-        raise ValueError(f"a batch size of at least 1, not {max_batch_size}")
-    batches: list[_Batch] = []
-    for event in events:
-        key, value = _WRITERS[type(event)](event)
-        batch = batches[-1] if batches else None
-        if (
-            batch is None
-            or not (batch.rows and isinstance(event, RowChange))
-            or batch.rows >= max_batch_size
-            or batch.size + len(key) + len(value) + 2 * NUMBER_SIZE > max_message_bytes
-        ):
-            batch = _Batch()
-            batches.append(batch)
-        batch.add(key, value, is_row=isinstance(event, RowChange))
-    return [batch.record() for batch in batches]
 
 
 def map_values(record: Record, change: Callable[[bytes, str], bytes]) -> Record:
@@ -451,117 +404,3 @@ _OPS: Final[Mapping[tuple[str, ...], Op]] = {
     ("d",): Op.DELETE,
 }
 """What a row did, by the images that have columns."""
-
-
-# --- encoding ---
-
-
-@dataclass(slots=True)
-class _Batch:
-    """A record while it is filled."""
-
-    keys: list[bytes] = field(default_factory=lambda: [VERSION_BYTES])
-    values: list[bytes] = field(default_factory=list[bytes])
-    size: int = NUMBER_SIZE + _RECORD_OVERHEAD
-    rows: int = 0
-
-    def add(self, key: bytes, value: bytes, *, is_row: bool) -> None:
-        self.keys += (len(key).to_bytes(NUMBER_SIZE), key)
-        self.values += (len(value).to_bytes(NUMBER_SIZE), value)
-        self.size += len(key) + len(value) + 2 * NUMBER_SIZE
-        self.rows += is_row
-
-    def record(self) -> Record:
-        return Record(key=b"".join(self.keys), value=b"".join(self.values))
-
-
-def _write_watermark(event: Event) -> tuple[bytes, bytes]:
-    watermark = cast(Watermark, event)
-    return go_json.dumps({"ts": watermark.watermark_ts, "t": WATERMARK}), b""
-
-
-def _write_ddl(event: Event) -> tuple[bytes, bytes]:
-    ddl = cast(DdlEvent, event)
-    code = action_code(ddl.ddl_type) if ddl.action_code is None else ddl.action_code
-    if code is None:
-        raise ValueError(f"a DDL event of the type {ddl.ddl_type} needs its action code")
-    if not ddl.sql:
-        raise ValueError("a DDL event needs its text")
-    key = {
-        "ts": ddl.commit_ts,
-        **_without_empty(scm=ddl.database, tbl=ddl.table),
-        "t": DDL,
-    }
-    return go_json.dumps(key), go_json.dumps({"q": ddl.sql, "t": code})
-
-
-def _write_row(event: Event) -> tuple[bytes, bytes]:
-    row = cast(RowChange, event)
-    if row.shape is None:
-        raise ValueError(f"a row of {row.database}.{row.table} needs its shape")
-    if not (row.database and row.table):
-        raise ValueError("a row needs the names of its database and its table")
-    columns = {column.name: column for column in row.shape.columns}
-    images = {name: getattr(row, image) for name, image in _IMAGES[row.op].items()}
-    if not all(images.values()):
-        raise ValueError(f"an {row.op} needs columns in {' and '.join(_IMAGES[row.op].values())}")
-    key = {
-        "ts": row.commit_ts,
-        "scm": row.database,
-        "tbl": row.table,
-        **_without_empty(rid=row.row_id),
-        **({} if row.table_id is None else {"ptn": row.table_id}),
-        "t": ROW,
-        **_without_empty(
-            ohk=row.handle_key_only and not row.claim_check_location,
-            ccl=row.claim_check_location,
-        ),
-    }
-    value = {name: _image_to_json(image, columns) for name, image in images.items()}
-    return go_json.dumps(key), go_json.dumps(value)
-
-
-def _image_to_json(image: Image, columns: Mapping[str, SentColumn]) -> dict[str, Any]:
-    # Go writes the keys of a map in the order of their bytes, which is that of code points.
-    return {name: _column_to_json(columns.get(name), name, image[name]) for name in sorted(image)}
-
-
-def _column_to_json(column: SentColumn | None, name: str, value: PhysicalValue) -> dict[str, Any]:
-    if column is None or column.flags is None:
-        raise ValueError(f"the column {shorten(name)} needs its type and flags")
-    code, flags = type_code(column.mysql_type), int(column.flags)
-    if code is None:
-        raise ValueError(f"the type {shorten(column.mysql_type)} has no type code")
-    return {
-        "t": code,
-        **_without_empty(h=bool(flags & ColumnFlag.HANDLE_KEY)),
-        "f": flags,
-        "v": json_value(value, code, flags),
-    }
-
-
-def _without_empty(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value}
-
-
-def _write_bootstrap(event: Event) -> tuple[bytes, bytes]:
-    if cast(Bootstrap, event).schema is not None:
-        raise ValueError("Open Protocol has no place for the schema of a bootstrap")
-    return go_json.dumps({"ts": 0, "scm": "", "tbl": "", "t": DDL}), go_json.dumps(
-        {"q": "", "t": 0}
-    )
-
-
-_IMAGES: Final[Mapping[Op, Mapping[str, str]]] = {
-    Op.INSERT: {"u": "after"},
-    Op.UPDATE: {"u": "after", "p": "before"},
-    Op.DELETE: {"d": "before"},
-}
-"""The members of the value of a row, in TiCDC's order, and the images they hold."""
-
-_WRITERS: Final[Mapping[type[Event], Callable[[Event], tuple[bytes, bytes]]]] = {
-    RowChange: _write_row,
-    DdlEvent: _write_ddl,
-    Watermark: _write_watermark,
-    Bootstrap: _write_bootstrap,
-}

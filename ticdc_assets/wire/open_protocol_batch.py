@@ -14,7 +14,8 @@ out by the functions of the reference, once for all images that say the same.
 # pyarrow has no type information, so what comes from it is unknown to the checker.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+# pyright: reportUnknownLambdaType=false
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -37,7 +38,10 @@ from ticdc_assets.wire.json_tape import (
     ListedImages,
     Tape,
     Workspace,
-    tape_of_texts,
+    chosen_of,
+    row_lists,
+    tape_of,
+    workspace,
 )
 from ticdc_assets.wire.open_columns import base_type_of, row_flags
 from ticdc_assets.wire.open_protocol import KEYS, VALUE
@@ -79,23 +83,23 @@ base64, and 18 of JSON."""
 
 def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     """Return the rows of those records of `batch` that hold row changes and watermarks."""
-    workspaces = Workspace(), Workspace()
+    of_keys, of_values = workspace("key"), workspace("value")
 
     def read(first: int, part: Part) -> PartRows:
-        keys = part_of(batch.column("key").slice(first, len(part.starts)))
-        return _rows(keys, part, workspaces)
+        keys = part_of(batch.column("key").slice(first, len(part.starts)), of_keys.buffer_of)
+        return _rows(keys, part, of_keys, of_values)
 
-    return regular_rows(batch, read)
+    return regular_rows(batch, read, of_values.buffer_of)
 
 
-def _rows(keys: Part, part: Part, workspaces: tuple[Workspace, Workspace]) -> PartRows:
+def _rows(keys: Part, part: Part, of_keys: Workspace, of_values: Workspace) -> PartRows:
     room = np.empty(keys.buffer.size // 8 + 1, open_loops.PART)
     parts = room[: open_loops.parts_of_records(keys.texts, part.texts, room)]
     starts, ends, key_starts, key_ends = (
         parts[name].astype(np.int64) for name in ("start", "end", "key_start", "key_end")
     )
-    key_tape = tape_of_texts(keys.texts._replace(starts=key_starts, ends=key_ends), workspaces[0])
-    tape = tape_of_texts(part.texts._replace(starts=starts, ends=ends), workspaces[1])
+    key_tape = tape_of(keys.texts._replace(starts=key_starts, ends=key_ends), of_keys)
+    tape = tape_of(part.texts._replace(starts=starts, ends=ends), of_values)
 
     found = key_tape.members(key_tape.roots, _KEY_NAMES)
     types = _numbers_of(key_tape.naturals(found["t"]))
@@ -135,7 +139,7 @@ def _rows(keys: Part, part: Part, workspaces: tuple[Workspace, Workspace]) -> Pa
     refused = np.zeros(len(part.starts), np.bool_)
     refused[records[~good]] = True
     chosen = np.flatnonzero(~refused[records])
-    own, own_marks = pa.array(chosen), marks[chosen]
+    own_marks = marks[chosen]
     return records[chosen], row_columns(
         ~own_marks,
         index=pa.array(parts["index"][chosen]),
@@ -144,10 +148,10 @@ def _rows(keys: Part, part: Part, workspaces: tuple[Workspace, Workspace]) -> Pa
         database=key_tape.strings(key.of("scm", chosen)),
         table=key_tape.strings(key.of("tbl", chosen)),
         table_id=key.numbers("ptn", chosen),
-        after=texts[0].take(own),
-        before=texts[1].take(own),
+        after=chosen_of(texts[0], chosen),
+        before=chosen_of(texts[1], chosen),
         handle_key_only=cut[chosen],
-        claim_check_location=location.take(own),
+        claim_check_location=chosen_of(location, chosen),
         shape=shapes.take(pa.array(which[chosen], mask=own_marks)),
     )
 
@@ -184,10 +188,8 @@ def _shapes(
     That is `NONE` where no table has such columns.
     """
     which = np.full(len(rows), NONE, np.int64)
-    said = np.stack([after.lasts[rows], before.lasts[rows], partial[rows]], axis=1)
-    distinct, numbers = np.unique(said, axis=0, return_inverse=True)
-    texts = [_shape(lists, new, old, bool(partial)) for new, old, partial in distinct.tolist()]
-    which[rows] = numbers.reshape(-1)
+    distinct, which[rows] = row_lists(after.lasts[rows], before.lasts[rows], partial[rows])
+    texts = [_shape(lists, new, old, is_partial) for new, old, is_partial in distinct]
     refused = np.array([text is None for text in texts] + [True], np.bool_)
     which[refused[which]] = NONE
     return pa.array(texts, pa.string()), which

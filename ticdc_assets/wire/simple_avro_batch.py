@@ -48,7 +48,7 @@ from ticdc_assets.wire.byte_columns import (
     zigzag,
 )
 from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, without, words
-from ticdc_assets.wire.image_columns import Form, Images, Values, image_column, images_of
+from ticdc_assets.wire.image_columns import Images, Values, image_column, images_of
 from ticdc_assets.wire.rows import RegularRows
 from ticdc_assets.wire.simple_avro import (
     BYTES,
@@ -62,6 +62,7 @@ from ticdc_assets.wire.simple_avro import (
     ZONED,
 )
 from ticdc_assets.wire.simple_message import OPS, MessageType
+from ticdc_assets.wire.value_forms import Form
 
 _ROW_START: Final = int.from_bytes(b"\x16\x06\x06\x02", "little")
 """Branch 11 (Message), type DML, branch 3 (DML), version 1."""

@@ -12,7 +12,8 @@ and texts are the strict JSON that `go_json` reads (`tape_loops`).
 # pyarrow has no type information, so what comes from it is unknown to the checker.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+# pyright: reportUnknownLambdaType=false
 
 from typing import Any, Final
 
@@ -27,8 +28,10 @@ from ticdc_assets.wire.json_tape import (
     ImageLists,
     Tape,
     Workspace,
+    chosen_of,
     distinct_lists,
-    tape_of_texts,
+    tape_of,
+    workspace,
 )
 from ticdc_assets.wire.json_value_loops import ZONED_WAY
 from ticdc_assets.wire.rows import RegularRows
@@ -44,12 +47,12 @@ _NAMES: Final = tuple(
 
 def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     """Return the rows of those records of `batch` that are row changes and watermarks."""
-    workspace = Workspace()
-    return regular_rows(batch, lambda _first, part: _rows(part, workspace))
+    place = workspace("value")
+    return regular_rows(batch, lambda _first, part: _rows(part, place), place.buffer_of)
 
 
-def _rows(part: Part, workspace: Workspace) -> PartRows:
-    tape = tape_of_texts(part.texts, workspace)
+def _rows(part: Part, place: Workspace) -> PartRows:
+    tape = tape_of(part.texts, place)
     found = tape.members(tape.roots, _NAMES)
     types = tape.words(found["type"], _TYPES)
     checked = tape.checked(found, types, _TABLES)
@@ -69,7 +72,6 @@ def _rows(part: Part, workspace: Workspace) -> PartRows:
 
     chosen = np.flatnonzero(good)
     rows = types[chosen] != _WATERMARK
-    own = pa.array(chosen)
     return chosen, row_columns(
         rows,
         op=types[chosen],
@@ -79,8 +81,8 @@ def _rows(part: Part, workspace: Workspace) -> PartRows:
         table=tape.strings(checked.of("table", chosen)),
         table_id=checked.numbers("tableID", chosen),
         schema_version=checked.numbers("schemaVersion", chosen),
-        before=texts["old"].take(own),
-        after=texts["data"].take(own),
+        before=chosen_of(texts["old"], chosen),
+        after=chosen_of(texts["data"], chosen),
         handle_key_only=tape.is_true(checked.of("handleKeyOnly", chosen)),
         claim_check_location=tape.filled_strings(checked.of("claimCheckLocation", chosen)),
         checksum=_checksum_texts(tape, checksums, checked.of("checksum", chosen) >= 0, chosen),

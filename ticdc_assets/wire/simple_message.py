@@ -2,7 +2,7 @@
 
 In: the fields of one message, already converted (`Fields`): names as in the JSON encoding, values
 `int`, `str`, `bool`, an image, a `Checksum`, a `TableSchema`. Out: one event, or a `WireError`
-that names the field. And back: an event to its fields, in the order of TiCDC's struct.
+that names the field.
 
     field               kind       INSERT UPDATE DELETE  DDL  BOOTSTRAP  WATERMARK
     version             integer      1      1      1      1       1          1
@@ -35,14 +35,13 @@ MySQL), and the large messages behind `claimCheckLocation`; the location is pass
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from ticdc_assets.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.events import (
     Bootstrap,
     DdlEvent,
     Event,
-    Image,
     Op,
     RowChange,
     Watermark,
@@ -186,15 +185,6 @@ def event_from_fields(kind: MessageType, fields: Fields) -> Event:
     return _EVENTS[kind](kind, fields)
 
 
-def fields_from_event(event: Event) -> dict[str, Any]:
-    """Return the fields of the message of `event`, in TiCDC's order.
-
-    What Go's `omitempty` leaves out is left out, but for an empty image: TiCDC drops it, and
-    nobody could tell such a message from a damaged one, so it is kept.
-    """
-    return _FIELDS_OF[type(event)](event)
-
-
 def _row(kind: MessageType, fields: Fields) -> RowChange:
     return RowChange(
         op=OPS[kind],
@@ -238,76 +228,11 @@ def _watermark(_kind: MessageType, fields: Fields) -> Watermark:
     return Watermark(watermark_ts=fields["commitTs"], build_ts_ms=fields["buildTs"])
 
 
-def _row_fields(event: Event) -> dict[str, Any]:
-    row = cast(RowChange, event)
-    images: dict[str, Image | None] = {"data": row.after, "old": row.before}
-    return {
-        "version": VERSION,
-        **_without_empty(database=row.database, table=row.table, tableID=row.table_id),
-        "type": _TYPES_OF_OPS[row.op].value,
-        "commitTs": row.commit_ts,
-        "buildTs": row.build_ts_ms,
-        **_without_empty(
-            schemaVersion=row.schema_version,
-            claimCheckLocation=row.claim_check_location,
-            handleKeyOnly=row.handle_key_only,
-            checksum=row.checksum,
-        ),
-        **{name: image for name, image in images.items() if image is not None},
-    }
-
-
-def _ddl_fields(event: Event) -> dict[str, Any]:
-    ddl = cast(DdlEvent, event)
-    return {
-        "version": VERSION,
-        "type": message_type(ddl.ddl_type).value,
-        **_without_empty(sql=ddl.sql),
-        "commitTs": ddl.commit_ts,
-        "buildTs": ddl.build_ts_ms,
-        **_without_empty(tableSchema=ddl.schema, preTableSchema=ddl.pre_schema),
-    }
-
-
-def _bootstrap_fields(event: Event) -> dict[str, Any]:
-    bootstrap = cast(Bootstrap, event)
-    if bootstrap.schema is None:
-        raise ValueError("a bootstrap of the Simple protocol needs its schema")
-    return {
-        "version": VERSION,
-        "type": MessageType.BOOTSTRAP.value,
-        "commitTs": 0,
-        "buildTs": bootstrap.build_ts_ms,
-        "tableSchema": bootstrap.schema,
-    }
-
-
-def _watermark_fields(event: Event) -> dict[str, Any]:
-    watermark = cast(Watermark, event)
-    return {
-        "version": VERSION,
-        "type": MessageType.WATERMARK.value,
-        "commitTs": watermark.watermark_ts,
-        "buildTs": watermark.build_ts_ms,
-    }
-
-
-def _without_empty(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value}
-
-
 _TYPES: Final = {kind.value: kind for kind in MessageType}
-_TYPES_OF_OPS: Final = {op: kind for kind, op in OPS.items()}
 
 _EVENTS: Final[Mapping[MessageType, Callable[[MessageType, Fields], Event]]] = {
     **dict.fromkeys(OPS, _row),
     **dict.fromkeys(DDL_TYPES, _ddl),
     MessageType.BOOTSTRAP: _bootstrap,
     MessageType.WATERMARK: _watermark,
-}
-_FIELDS_OF: Final[Mapping[type[Event], Callable[[Event], dict[str, Any]]]] = {
-    RowChange: _row_fields,
-    DdlEvent: _ddl_fields,
-    Bootstrap: _bootstrap_fields,
-    Watermark: _watermark_fields,
 }

@@ -61,7 +61,8 @@ NODE: Final = np.dtype(
 )
 """Where a value begins and ends, a text without its quotes; the node behind all of it; its kind."""
 
-Nodes: TypeAlias = np.ndarray[Any, Any]
+Nodes: TypeAlias = Any
+"""An array of nodes, or one of them; so are arrays of other fields, which no checker knows."""
 
 NONE: Final = -1
 """Instead of a node: there is none."""

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from ticdc_assets.errors import WireError
 from ticdc_assets.events import Event, Image, RowChange
-from ticdc_assets.wire import WireFormat, encode, go_json
+from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.simulator.encoders.compression import compressed
+from ticdc_assets.wire import WireFormat, go_json
 from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire.batch import decode_batch, decode_pieces
-from ticdc_assets.wire.compression import Compression, compressed
+from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,

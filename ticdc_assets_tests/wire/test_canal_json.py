@@ -25,8 +25,10 @@ from ticdc_assets.events import (
     ZonedTimestamp,
 )
 from ticdc_assets.schemas import RowShape, SentColumn, TableSchema
+from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.simulator.encoders.java_types import java_sql_type
 from ticdc_assets.tso import MAX_TSO
-from ticdc_assets.wire import WireFormat, canal_json, decode, encode, json_records, repeating
+from ticdc_assets.wire import WireFormat, canal_json, decode, json_records, repeating
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.canal_json import MAX_ES
 from ticdc_assets.wire.go_json import MAX_DEPTH
@@ -409,10 +411,10 @@ OTHERS = [
 
 def test_java_sql_types() -> None:
     for mysql_type, value, number in INTEGERS:
-        assert canal_json.java_sql_type(mysql_type, value) == number, (mysql_type, value)
+        assert java_sql_type(mysql_type, value) == number, (mysql_type, value)
     for mysql_type, number in OTHERS:
-        assert canal_json.java_sql_type(mysql_type, "x") == number, mysql_type
-        assert canal_json.java_sql_type(mysql_type, None) == number, mysql_type
+        assert java_sql_type(mysql_type, "x") == number, mysql_type
+        assert java_sql_type(mysql_type, None) == number, mysql_type
 
 
 def without(message: bytes, name: str) -> bytes:

@@ -23,32 +23,25 @@ from ticdc_assets.events import (
     ZonedTimestamp,
 )
 from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
+from ticdc_assets.simulator.encoders.craft import encode
+from ticdc_assets.simulator.encoders.craft_layout import (
+    write_delta_uvarints,
+    write_delta_varints,
+    write_nullable,
+    write_reversed,
+    write_rows,
+    write_strings,
+    write_uvarint,
+    write_varint,
+)
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire import WireFormat, column_rows, craft_batch, repeating
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.column_types import TYPE_NAMES, ddl_word
-from ticdc_assets.wire.craft import decode, encode
-from ticdc_assets.wire.craft_bytes import (
-    MAX_UINT64,
-    Reader,
-    reversed_uvarint,
-    write_delta_uvarints,
-    write_delta_varints,
-    write_nullable,
-    write_reversed,
-    write_strings,
-    write_uvarint,
-    write_varint,
-)
-from ticdc_assets.wire.craft_layout import (
-    MAX_NAME_BYTES,
-    ColumnGroup,
-    EventKind,
-    GroupKind,
-    Header,
-    write_rows,
-)
+from ticdc_assets.wire.craft import decode
+from ticdc_assets.wire.craft_bytes import MAX_UINT64, Reader, reversed_uvarint
+from ticdc_assets.wire.craft_layout import MAX_NAME_BYTES, ColumnGroup, EventKind, GroupKind, Header
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
 from ticdc_assets_tests.examples import examples

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ticdc_assets.events import Event
-from ticdc_assets.wire import WireFormat, encode, json_records
+from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.wire import WireFormat, json_records
 from ticdc_assets.wire.go_json import MAX_DEPTH
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies

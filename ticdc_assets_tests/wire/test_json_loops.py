@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from ticdc_assets.events import RowChange, ZonedTimestamp
+from ticdc_assets.simulator.encoders import encode
 from ticdc_assets.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire import (
     WireFormat,
     canal_json_batch,
     decode,
-    encode,
     open_protocol_batch,
     simple_json_batch,
 )

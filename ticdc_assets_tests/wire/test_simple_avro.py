@@ -30,8 +30,9 @@ from ticdc_assets.schemas import (
     SentColumn,
     TableSchema,
 )
+from ticdc_assets.simulator.encoders import encode
 from ticdc_assets.values.floats import double_text, float_text, to_float32
-from ticdc_assets.wire import WireFormat, avro, decode, encode
+from ticdc_assets.wire import WireFormat, avro, decode
 from ticdc_assets.wire import rows as rows_module
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
@@ -742,11 +743,11 @@ def test_unsigned_numbers_are_written_in_their_64_bits() -> None:
         (replace(SHAPED, after={"other": "1"}), "no column 'other'"),
         (replace(SHAPED, after={"id": "x"}), "no integer"),
         (replace(SHAPED, after={"id": "1_0"}), "no integer"),
-        (replace(SHAPED, after={"id": str(2**64)}), "not from"),
-        (replace(SHAPED, after={"u": "-1"}), "no BIGINT UNSIGNED"),
+        (replace(SHAPED, after={"id": str(2**64)}), "no integer from"),
+        (replace(SHAPED, after={"u": "-1"}), "no integer from 0"),
         (replace(SHAPED, after={"f": "nan"}), "no number"),
         (replace(SHAPED, after={"f": "1" + "0" * 50}), "too large for a float"),
-        (replace(SHAPED, after={"d": "1" + "0" * 400}), "too large for a double"),
+        (replace(SHAPED, after={"d": "1" + "0" * 400}), "no number of 64 bits"),
         (replace(SHAPED, after={"b": "?"}), "base64|Only"),
         (replace(SHAPED, after={"t": "2024-01-02 03:04:05"}), "timestamp column"),
         (replace(SHAPED, after={"id": IMAGE["t"]}), "integer column"),

@@ -6,7 +6,8 @@ import pytest
 
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, RowChange, Watermark
 from ticdc_assets.schemas import TableSchema
-from ticdc_assets.wire import WireFormat, encode
+from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden
