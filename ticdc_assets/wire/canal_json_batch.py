@@ -16,7 +16,9 @@ is read by the functions of the reference, once for all messages that say the sa
 # pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
 # pyright: reportUnknownLambdaType=false
 
+import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +27,7 @@ import pyarrow.compute as pc
 
 from ticdc_assets.errors import WireError
 from ticdc_assets.tso import LOGICAL_BITS
-from ticdc_assets.wire import canal_json, canal_loops, go_json
+from ticdc_assets.wire import canal_json, canal_loops
 from ticdc_assets.wire.byte_columns import Flags, Ints, Octets
 from ticdc_assets.wire.canal_json import EXTENSION, FIELDS, WATERMARK_TYPE, Columns
 from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, row_columns
@@ -204,8 +206,8 @@ class _Tables:
 
 def _table(tape: Tape, nodes: list[int]) -> _Table:
     """Return the table that a message describes by these nodes."""
-    database, table = (go_json.parse(b'"%s"' % tape.bytes_at(node)) for node in nodes[:2])
-    primary_key, rank, types = (go_json.parse(tape.bytes_at(node)) for node in nodes[2:])
+    database, table = (_parse(b'"%s"' % tape.bytes_at(node)) for node in nodes[:2])
+    primary_key, rank, types = (_parse(tape.bytes_at(node)) for node in nodes[2:])
     try:
         return _Table(
             database,
@@ -215,6 +217,14 @@ def _table(tape: Tape, nodes: list[int]) -> _Table:
         )
     except WireError:
         return _Table(database, table, None, None)
+
+
+# What is parsed has been read before; its numbers say nothing.
+_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
+
+
+def _parse(text: bytes) -> Any:
+    return _DECODER.decode(text.decode())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -244,7 +254,9 @@ class _Shapes:
         # A list begins at its table, so it tells that too.
         distinct, which[rows] = row_lists(after.lasts[rows], before.lasts[rows], partial[rows])
         texts = [
-            _shape(tables.all[lists.root(new) - 1], lists.names(new), lists.names(old), is_partial)
+            _shape(
+                tables.all[lists.chain(new)[0] - 1], lists.names(new), lists.names(old), is_partial
+            )
             for new, old, is_partial in distinct
         ]
         refused = np.array([text is None for text in texts] + [True], np.bool_)
@@ -261,14 +273,18 @@ def _shape(
         return None
     if not columns.types.keys() >= {*after, *before}:
         return None
+    names = columns.ordered(dict.fromkeys(before), dict.fromkeys(after))
+    types = tuple((name, columns.types[name]) for name in names)
+    return _shape_text(types, table.primary_key, partial)
+
+
+@lru_cache(maxsize=1000)
+def _shape_text(
+    types: tuple[tuple[str, str], ...], primary_key: tuple[str, ...] | None, partial: bool
+) -> str | None:
+    names = [name for name, _ in types]
     try:
-        return shape_text(
-            canal_json.row_shape(
-                columns.ordered(dict.fromkeys(before), dict.fromkeys(after)),
-                columns.types,
-                primary_key=table.primary_key,
-                partial=partial,
-            )
-        )
+        shape = canal_json.row_shape(names, dict(types), primary_key=primary_key, partial=partial)
     except WireError:
         return None
+    return shape_text(shape)

@@ -37,12 +37,10 @@ from ticdc_assets.wire.json_loops import (
     same_bytes,
 )
 from ticdc_assets.wire.json_value_loops import LAST_PLAIN_WAY, REFUSED_WAY, value_written
-from ticdc_assets.wire.tape_loops import ESCAPED, NONE, NULL, OBJECT, TEXT, Nodes
+from ticdc_assets.wire.tape_loops import ESCAPED, NULL, OBJECT, TEXT, Nodes
 
-CELL: Final = np.dtype(
-    [("name", np.int32), ("value", np.int32), ("label", np.int32), ("column", np.int32)]
-)
-"""Of a member of an image: the nodes of its name and its value, its label, its column."""
+CELL: Final = np.dtype([("name", np.int32), ("value", np.int32), ("column", np.int32)])
+"""Of a member of an image: the nodes of its name and its value, and its column."""
 
 COLUMN: Final = np.dtype(
     [
@@ -61,6 +59,9 @@ UNSURE: Final = np.dtype(
 )
 """A number that is written as sent, but may not be in its shortest form: its image and its way."""
 
+ALL_PLAIN: Final = 0x80
+"""With the way of a column."""
+
 _NULL_WORD: Final = np.uint64(int.from_bytes(b"null", "little"))
 
 
@@ -70,11 +71,15 @@ class Images(NamedTuple):
     Attributes:
         cells: `CELL` of all members, image by image.
         bounds: where the cells of each image begin, and the end of the last.
+        lasts: the last column of each image, which tells its list.
+        plain: which are written as they have to be, if their values are plain texts.
         good: which are images, and all of whose values are of their columns.
     """
 
     cells: Nodes
     bounds: Places
+    lasts: Places
+    plain: Octets
     good: Octets
 
 
@@ -93,76 +98,73 @@ class Columns(NamedTuple):
 
 
 @compiled
-def members_as_cells(nodes: Nodes, objects: Places, images: Images) -> None:
-    """Take each member of an object for a column.
-
-    Args:
-        nodes: the tape.
-        objects: the node of each image, `NONE` for none, which is good and has no cell.
-        images: gets them, without columns.
-    """
-    count = 0
-    for number in range(len(objects)):
-        images.bounds[number] = count
-        images.good[number] = True
-        top = objects[number]
-        if top < 0:
-            continue
-        if nodes[top].kind != OBJECT:
-            images.good[number] = False
-            continue
-        at, behind = top + 1, nodes[top].next
-        while at < behind:
-            cell = images.cells[count]
-            cell.name, cell.value, cell.label = at, at + 1, 0
-            count += 1
-            at = nodes[at + 1].next
-    images.bounds[len(objects)] = count
-
-
-@compiled
-def listed(
-    words: Words, nodes: Nodes, images: Images, firsts: Places, columns: Columns, lasts: Places
+def members_listed(
+    words: Words, nodes: Nodes, objects: Places, firsts: Places, columns: Columns, images: Images
 ) -> None:
-    """Find the column of each cell.
+    """Take each member of an object for a column, and find it.
 
     Args:
         words: the eight bytes at each place.
         nodes: the tape.
-        images: the images, whose cells get their columns.
+        objects: the node of each image, `NONE` for none, which is good and has no cell.
         firsts: behind which column the list of each image begins.
         columns: those that are known; gets the others.
-        lasts: gets the last column of each image.
+        images: gets the images.
     """
-    known, mask = columns.columns, len(columns.slots) - 1
-    for number in range(len(firsts)):
-        last = firsts[number]
-        for place in range(images.bounds[number], images.bounds[number + 1]):
-            cell = images.cells[place]
-            name, label = nodes[cell.name], cell.label
-            size = name.end - name.start
-            # Nearly always it is the one that came behind the last time.
-            found = known[last].child
-            if found == 0 or not _is(words, known[found], last, label, name.start, size):
-                seed = np.uint64(last) << HALF ^ np.uint64(label)
-                slot = np.int64(hashed(words, name.start, name.end, seed) >> HALF) & mask
-                found = columns.slots[slot]
-                while found != 0:
-                    if _is(words, known[found], last, label, name.start, size):
-                        break
-                    slot = (slot + 1) & mask
-                    found = columns.slots[slot]
-                if found == 0:
-                    found = columns.used[0]
-                    columns.used[0] += 1
-                    columns.slots[slot] = found
-                    column = known[found]
-                    column.before, column.label, column.child = last, label, 0
-                    column.start, column.end = name.start, name.end
-                known[last].child = found
-            cell.column = found
-            last = found
-        lasts[number] = last
+    cells = images.cells
+    count = 0
+    for number in range(len(objects)):
+        images.bounds[number] = count
+        images.good[number] = True
+        top, last = objects[number], np.int64(firsts[number])
+        plain = False
+        if top >= 0 and nodes[top].kind != OBJECT:
+            images.good[number] = False
+        elif top >= 0:
+            behind = nodes[top].next
+            # Of texts without escapes and nulls without blanks nothing is written in another way.
+            plain, size, at = True, 1, top + 1
+            while at < behind:
+                name, value = nodes[at], nodes[at + 1]
+                last = column_of(words, name, 0, last, columns)
+                cell = cells[count]
+                cell.name, cell.value, cell.column = at, at + 1, last
+                count += 1
+                plain = plain and name.kind == TEXT and value.kind in (TEXT, NULL)
+                size += name.end - name.start + value.end - value.start
+                size += 6 if value.kind == TEXT else 4
+                at = value.next
+            plain = plain and size == nodes[top].end - nodes[top].start and size > 1
+        images.lasts[number], images.plain[number] = last, plain
+    images.bounds[len(objects)] = count
+
+
+@inlined
+def column_of(words: Words, name: Nodes, label: int, last: int, columns: Columns) -> int:
+    """Return the column with a name and a label behind another one."""
+    known = columns.columns
+    size = name.end - name.start
+    # Nearly always it is the one that came behind the last time.
+    found = np.int64(known[last].child)
+    if found == 0 or not _is(words, known[found], last, label, name.start, size):
+        mask = len(columns.slots) - 1
+        seed = np.uint64(last) << HALF ^ np.uint64(label)
+        slot = np.int64(hashed(words, name.start, name.end, seed) >> HALF) & mask
+        found = np.int64(columns.slots[slot])
+        while found != 0:
+            if _is(words, known[found], last, label, name.start, size):
+                break
+            slot = (slot + 1) & mask
+            found = np.int64(columns.slots[slot])
+        if found == 0:
+            found = columns.used[0]
+            columns.used[0] += 1
+            columns.slots[slot] = found
+            column = known[found]
+            column.before, column.label, column.child = last, label, 0
+            column.start, column.end = name.start, name.end
+        known[last].child = found
+    return found
 
 
 @inlined
@@ -180,6 +182,7 @@ def images_written(
     texts: Texts,
     nodes: Nodes,
     images: Images,
+    objects: Places,
     ways: Octets,
     sheets: tuple[Sheet, Sheet],
     ends: Ints,
@@ -190,9 +193,11 @@ def images_written(
     Args:
         texts: the texts that the tape is of.
         nodes: the tape.
+        objects: the node of each image, `NONE` for none, of which nothing is written.
         images: the images, with their columns; one with a value that is none of its column is no
             more good, and nothing is written of it.
-        ways: of each column the way of its values, see `json_value_loops`.
+        ways: of each column the way of its values, see `json_value_loops`; with `ALL_PLAIN` if
+            a string without escapes is the text in it and in all columns of its list before it.
         sheets: gets the images, and what is needed beside.
         ends: gets the end of each.
         unsure: gets `UNSURE` of numbers.
@@ -206,8 +211,15 @@ def images_written(
     written, written_words = sheet
     place, unsure_count = np.int64(0), 0
     for number in range(len(ends)):
-        begin, before = place, OPEN
+        begin, before, top = place, OPEN, objects[number]
         is_image = images.good[number]
+        if top < 0:
+            ends[number] = place
+            continue
+        if is_image and images.plain[number] and ways[images.lasts[number]] & ALL_PLAIN:
+            place = copied(words, nodes[top].start, nodes[top].end, written_words, place)
+            ends[number] = place
+            continue
         for at in range(images.bounds[number], images.bounds[number + 1]):
             if not is_image:
                 break
@@ -224,7 +236,7 @@ def images_written(
                 place = copied(words, name.start - 1, name.end + 1, written_words, place + 1)
             written[place] = COLON
             place += 1
-            way, kind = ways[cell.column], value.kind
+            way, kind = ways[cell.column] & ~ALL_PLAIN, value.kind
             if kind == TEXT and way <= LAST_PLAIN_WAY and way != REFUSED_WAY:
                 place = copied(words, value.start - 1, value.end + 1, written_words, place)
             elif kind == NULL and way != REFUSED_WAY:
@@ -244,7 +256,7 @@ def images_written(
         elif before == COMMA:
             written[place] = CLOSE
             place += 1
-        elif ends[number] != NONE:
+        else:
             # An image without columns.
             written[place], written[place + 1] = OPEN, CLOSE
             place += 2

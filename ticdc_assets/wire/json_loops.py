@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.word_loops import TOPS, Words, stop
+from ticdc_assets.values.word_loops import TOPS, Words, number_at, number_of, stop
 
 Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -132,18 +132,22 @@ def escapes_end(octets: Octets, words: Words, at: int, end: int) -> int:
 
 
 @compiled
-def natural(octets: Octets, at: int, end: int) -> int:
-    """Return the number that the digits between two places are, -1 if it is none.
+def natural(words: Words, at: int, end: int) -> int:
+    """Return the number that the digits between two places are.
 
-    There is no leading zero; one of more than `LONGEST_NUMBER` digits is none.
+    It is -1 if something else stands there, or more than `LONGEST_NUMBER` digits.
     """
-    if not 0 < end - at <= LONGEST_NUMBER or (end - at > 1 and octets[at] == ZERO):
+    size = end - at
+    if not 0 < size <= LONGEST_NUMBER:
         return -1
-    number = np.int64(0)
-    for place in range(at, end):
-        if not ZERO <= octets[place] <= NINE:
+    # The first digits up to a multiple of eight, then eight at a time.
+    first = size & 7
+    number = number_at(words, at, first) if first else np.int64(0)
+    for place in range(at + first, end, 8):
+        eight = number_of(words[place])
+        if number < 0 or eight < 0:
             return -1
-        number = number * 10 + octets[place] - ZERO
+        number = number * 100_000_000 + eight
     return number
 
 

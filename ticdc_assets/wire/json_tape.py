@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ from ticdc_assets.wire.byte_columns import (
 )
 from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.json_loops import Places, Sheet, Texts
+from ticdc_assets.wire.json_value_loops import LAST_PLAIN_WAY
 from ticdc_assets.wire.tape_loops import NONE, WRONG, Nodes
 
 _STRINGS: Final = (tape_loops.TEXT, tape_loops.ESCAPED)
@@ -142,7 +143,7 @@ class Tape:
     def naturals(self, at: Places) -> Ints:
         """Return integers, `ABSENT` for no node and `WRONG` for what is no integer from 0 on."""
         found = np.empty(len(at), np.int64)
-        tape_loops.naturals(self.texts.octets, self.nodes, at, found)
+        tape_loops.naturals(self.texts.words, self.nodes, at, found)
         return found
 
     def kinds(self, at: Places) -> npt.NDArray[np.int32]:
@@ -291,12 +292,15 @@ class ListedImages:
     Attributes:
         objects: the node of each, `NONE` for none.
         images: their members.
-        lasts: the last column of each, which tells its list.
     """
 
     objects: Places
     images: json_image_loops.Images
-    lasts: Places
+
+    @property
+    def lasts(self) -> Places:
+        """The last column of each, which tells its list."""
+        return self.images.lasts
 
     @property
     def good(self) -> Flags:
@@ -317,6 +321,12 @@ class WrittenImages:
     unsure: Nodes
 
 
+Take: TypeAlias = Callable[
+    [Texts, Nodes, Places, json_image_loops.Columns, json_image_loops.Images], None
+]
+"""Finds the columns of images, see `open_loops.columns_listed`."""
+
+
 @dataclass(slots=True, eq=False)
 class ImageLists:
     """The lists of columns that images have.
@@ -330,6 +340,7 @@ class ImageLists:
     roots: int = 1
     _columns: json_image_loops.Columns = field(init=False)
     _names: dict[int, tuple[str, ...]] = field(init=False)
+    _described: "list[tuple[int, int, int, int, int]]" = field(init=False)
     _listed: int = 0
 
     def __post_init__(self) -> None:
@@ -343,19 +354,20 @@ class ImageLists:
             np.full(1, self.roots, np.int64),
         )
         self._names = {}
+        self._described = []
 
     def listed(
         self,
         objects: npt.NDArray[np.integer[Any]],
         firsts: Places | None = None,
-        take: Callable[[Tape, Places, json_image_loops.Images], None] | None = None,
+        take: Take | None = None,
     ) -> ListedImages:
         """Return images with their lists of columns.
 
         Args:
             objects: their nodes, `NONE` for none.
             firsts: with which of the roots the list of each begins, with the first if None.
-            take: finds their members; each member of an object is a column if None.
+            take: finds the columns; each member of an object is one if None.
         """
         objects = objects.astype(np.int32)
         count = len(objects)
@@ -365,22 +377,22 @@ class ImageLists:
                 f"cells {self._listed}", len(self.tape.nodes) // 2 + 1, json_image_loops.CELL
             ),
             np.empty(count + 1, np.int32),
+            np.empty(count, np.int32),
+            np.empty(count, np.uint8),
             np.empty(count, np.uint8),
         )
         if take is None:
-            json_image_loops.members_as_cells(self.tape.nodes, objects, images)
+            json_image_loops.members_listed(
+                self.tape.texts.words,
+                self.tape.nodes,
+                objects,
+                np.zeros(count, np.int32) if firsts is None else firsts,
+                self._columns,
+                images,
+            )
         else:
-            take(self.tape, objects, images)
-        lasts = np.empty(count, np.int32)
-        json_image_loops.listed(
-            self.tape.texts.words,
-            self.tape.nodes,
-            images,
-            np.zeros(count, np.int32) if firsts is None else firsts,
-            self._columns,
-            lasts,
-        )
-        return ListedImages(objects, images, lasts)
+            take(self.tape.texts, self.tape.nodes, objects, self._columns, images)
+        return ListedImages(objects, images)
 
     @property
     def columns(self) -> Nodes:
@@ -388,33 +400,45 @@ class ImageLists:
         return self._columns.columns[: self._columns.used[0]]
 
     def chain(self, last: int) -> list[int]:
-        """Return the numbers of the columns of a list."""
-        found: list[int] = []
-        befores = self.columns["before"]
+        """Return the numbers of the columns of a list, behind that of its root."""
+        found: list[int] = [last]
         while last >= self.roots:
+            last = self.described[last][0]
             found.append(last)
-            last = int(befores[last])
         return found[::-1]
 
-    def root(self, last: int) -> int:
-        """Return where the list of a column begins."""
-        befores = self.columns["before"]
-        while last >= self.roots:
-            last = int(befores[last])
-        return last
+    @property
+    def described(self) -> "list[tuple[int, int, int, int, int]]":
+        """What `columns` has, as tuples."""
+        if len(self._described) != self._columns.used[0]:
+            self._described = self.columns.tolist()
+        return self._described
 
     def names(self, last: int) -> tuple[str, ...]:
         """Return the names of the columns of a list."""
         names = self._names.get(last)
         if names is None:
-            names = self._names[last] = tuple(map(self.name, self.chain(last)))
+            names = self._names[last] = tuple(map(self.name, self.chain(last)[1:]))
         return names
 
     def name(self, column: int) -> str:
         """Return the name of a column."""
-        found = self.columns[column]
-        raw = self.tape.texts.octets[found["start"] : found["end"]].tobytes()
+        _, start, end, _, _ = self.described[column]
+        raw = self.tape.texts.octets[start:end].tobytes()
         return json.loads(b'"%s"' % raw) if b"\\" in raw else raw.decode()
+
+    def plain(self, ways: Octets) -> Octets:
+        """Return ways of columns with `json_image_loops.ALL_PLAIN` where it is so."""
+        found = ways.copy()
+        is_plain = ((ways > 0) & (ways <= LAST_PLAIN_WAY)).tolist()
+        for column in range(self.roots, len(found)):
+            before = self.described[column][0]
+            # A column comes behind the one before it.
+            if is_plain[column] and (before < self.roots or is_plain[before]):
+                found[column] |= json_image_loops.ALL_PLAIN
+            else:
+                is_plain[column] = False
+        return found
 
     def written(self, listed: ListedImages, ways: Octets, growth: int = 1) -> WrittenImages:
         """Write images as texts; those that have another value are no more good.
@@ -428,7 +452,7 @@ class ImageLists:
         written = writing(growth * size)
         scratch_octets = self.tape.workspace.array("scratch", size + PADDING, np.uint8)
         there = listed.objects >= 0
-        ends = np.where(there, 0, NONE).astype(np.int64)
+        ends = np.empty(len(there), np.int64)
         # Only numbers are unsure.
         unsure = self.tape.workspace.array(
             "unsure", len(listed.images.cells), json_image_loops.UNSURE
@@ -437,7 +461,8 @@ class ImageLists:
             self.tape.texts,
             self.tape.nodes,
             listed.images,
-            ways,
+            listed.objects,
+            self.plain(ways),
             (_sheet(written), Sheet(scratch_octets, words_of(scratch_octets))),
             ends,
             unsure,

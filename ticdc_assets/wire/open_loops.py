@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 
 from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.wire.json_image_loops import Images
+from ticdc_assets.values.word_loops import Words
+from ticdc_assets.wire.json_image_loops import Columns, Images, column_of
 from ticdc_assets.wire.json_loops import Octets, Places, Texts, natural
 from ticdc_assets.wire.tape_loops import ESCAPED, FALSE, INTEGER, NULL, OBJECT, TRUE, Nodes
 
@@ -87,56 +88,72 @@ def parts_of_records(keys: Texts, values: Texts, parts: Nodes) -> int:
 
 
 @compiled
-def columns_as_cells(texts: Texts, nodes: Nodes, objects: Places, images: Images) -> None:
-    """Take each member of an object for a column, which is an object too.
+def columns_listed(
+    texts: Texts, nodes: Nodes, objects: Places, columns: Columns, images: Images
+) -> None:
+    """Take each member of an object for a column, which is an object too, and find it.
 
     Args:
         texts: the texts that the tape is of.
         nodes: the tape.
         objects: the node of each image, none if negative.
-        images: gets them, without columns; those that have other members are not good.
+        columns: those that are known; gets the others.
+        images: gets the images; those that have other members are not good.
     """
-    octets = texts.octets
+    octets, words, _, _ = texts
     count = np.int64(0)
     for number in range(len(objects)):
         images.bounds[number] = count
         images.good[number] = True
+        images.plain[number] = False
         top = objects[number]
-        if top < 0:
-            continue
-        good = nodes[top].kind == OBJECT
-        at, behind = top + 1, nodes[top].next
-        while good and at < behind:
-            code, flags, is_handle_key, value = np.int64(-1), np.int64(0), np.int64(0), -1
-            good = nodes[at + 1].kind == OBJECT
-            inner, inner_behind = at + 2, nodes[at + 1].next
-            while good and inner < inner_behind:
-                name, node = nodes[inner], nodes[inner + 1]
-                if name.kind == ESCAPED:
-                    good = False
-                elif name.end - name.start == 1:
-                    letter = octets[name.start]
-                    if letter == _VALUE:
-                        value = inner + 1
-                    elif letter == _TYPE:
-                        code = natural(octets, node.start, node.end)
-                        good = node.kind == INTEGER
-                    elif letter == _FLAGS:
-                        flags = np.int64(0)
-                        if node.kind != NULL:
-                            flags = natural(octets, node.start, node.end)
-                            good = node.kind == INTEGER
-                    elif letter == _HANDLE_KEY:
-                        is_handle_key = np.int64(node.kind == TRUE)
-                        good = node.kind in (TRUE, FALSE, NULL)
-                inner = node.next
-            good = good and value >= 0 and 0 <= code <= 255 and 0 <= flags <= MOST_FLAGS
-            cell = images.cells[count]
-            cell.name, cell.value = at, value
-            cell.label = code | flags << FLAGS_SHIFT | is_handle_key << HANDLE_KEY_SHIFT
-            count += 1
-            at = inner_behind
-        if not good:
-            images.good[number] = False
-            count = images.bounds[number]
+        last = np.int64(0)
+        if top >= 0:
+            good = nodes[top].kind == OBJECT
+            at, behind = top + 1, nodes[top].next
+            while good and at < behind:
+                value, label = _column(octets, words, nodes, at + 1)
+                good = value >= 0
+                if not good:
+                    break
+                cell = images.cells[count]
+                last = column_of(words, nodes[at], label, last, columns)
+                cell.name, cell.value, cell.column = at, value, last
+                count += 1
+                at = nodes[at + 1].next
+            if not good:
+                images.good[number] = False
+                count, last = np.int64(images.bounds[number]), np.int64(0)
+        images.lasts[number] = last
     images.bounds[len(objects)] = count
+
+
+@inlined
+def _column(octets: Octets, words: Words, nodes: Nodes, column: int) -> tuple[int, int]:
+    """Return the node of the value of a column, -1 if it is none, and its label."""
+    if nodes[column].kind != OBJECT:
+        return -1, 0
+    code, flags, is_handle_key, value = np.int64(-1), np.int64(0), np.int64(0), np.int64(-1)
+    at, behind = column + 1, nodes[column].next
+    while at < behind:
+        name, node = nodes[at], nodes[at + 1]
+        if name.kind == ESCAPED:
+            return -1, 0
+        if name.end - name.start == 1:
+            letter = octets[name.start]
+            if letter == _VALUE:
+                value = np.int64(at + 1)
+            elif letter == _TYPE:
+                code = natural(words, node.start, node.end) if node.kind == INTEGER else -1
+            elif letter == _FLAGS:
+                flags = np.int64(0)
+                if node.kind != NULL:
+                    flags = natural(words, node.start, node.end) if node.kind == INTEGER else -1
+            elif letter == _HANDLE_KEY:
+                if node.kind not in (TRUE, FALSE, NULL):
+                    return -1, 0
+                is_handle_key = np.int64(node.kind == TRUE)
+        at = node.next
+    if not 0 <= code <= 255 or not 0 <= flags <= MOST_FLAGS:
+        return -1, 0
+    return value, code | flags << FLAGS_SHIFT | is_handle_key << HANDLE_KEY_SHIFT

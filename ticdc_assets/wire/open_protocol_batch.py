@@ -18,6 +18,7 @@ out by the functions of the reference, once for all images that say the same.
 # pyright: reportUnknownLambdaType=false
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -31,7 +32,6 @@ from ticdc_assets.wire import open_loops, open_protocol
 from ticdc_assets.wire.byte_columns import Flags, Ints, Octets, gathered_texts
 from ticdc_assets.wire.column_rows import Part, PartRows, part_of, regular_rows, row_columns
 from ticdc_assets.wire.image_columns import double_texts, float_texts
-from ticdc_assets.wire.json_image_loops import Images
 from ticdc_assets.wire.json_loops import Places
 from ticdc_assets.wire.json_tape import (
     ImageLists,
@@ -116,10 +116,10 @@ def _rows(keys: Part, part: Part, of_keys: Workspace, of_values: Workspace) -> P
     ops = np.where(deleted, _DELETE, np.where(old, _UPDATE, _INSERT))
     good &= marks | (new != deleted) & (new | ~old)
     lists = ImageLists(tape)
-    after = lists.listed(np.where(good & new, members["u"], NONE), take=_cells)
+    after = lists.listed(np.where(good & new, members["u"], NONE), take=open_loops.columns_listed)
     before = lists.listed(
         np.where(good & deleted, members["d"], np.where(good & old, members["p"], NONE)),
-        take=_cells,
+        take=open_loops.columns_listed,
     )
     good &= after.good & before.good
     location = key_tape.filled_strings(key.values["ccl"])
@@ -169,10 +169,6 @@ def _has_members(tape: Tape, at: Places) -> Flags:
     return (at >= 0) & (tape.nodes["next"][at] > at + 1)
 
 
-def _cells(tape: Tape, objects: Places, images: Images) -> None:
-    open_loops.columns_as_cells(tape.texts, tape.nodes, objects, images)
-
-
 def _ways(lists: ImageLists) -> Octets:
     """Return the way of each column, by its type code and its flags."""
     labels = lists.columns["label"]
@@ -197,16 +193,21 @@ def _shapes(
 
 def _shape(lists: ImageLists, after: int, before: int, partial: bool) -> str | None:
     """Return the text of the shape of rows by the last columns of their images; None for none."""
-    labels = lists.columns["label"].tolist()
     columns: dict[str, int] = {}
     for last in (after, before):
-        chain = lists.chain(last)
-        image = {lists.name(column): labels[column] for column in chain}
-        if len(image) != len(chain):
+        names = lists.names(last)
+        labels = [lists.described[column][3] for column in lists.chain(last)[1:]]
+        image = dict(zip(names, labels, strict=True))
+        if len(image) != len(names):
             return None
         # What a name is said to be first counts, and where it stands first.
         columns |= {name: label for name, label in image.items() if name not in columns}
-    said = {name: _said(label) for name, label in columns.items()}
+    return _shape_text(tuple(columns.items()), partial)
+
+
+@lru_cache(maxsize=1000)
+def _shape_text(columns: tuple[tuple[str, int], ...], partial: bool) -> str | None:
+    said = {name: _said(label) for name, label in columns}
     if any(code not in SPELLINGS for code, _, _ in said.values()):
         return None
     flags = row_flags({name: (sent, is_key) for name, (_, sent, is_key) in said.items()})

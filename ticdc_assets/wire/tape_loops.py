@@ -334,13 +334,13 @@ def words_of(words: Words, nodes: Nodes, at: Places, names: Names, found: Ints) 
 
 
 @compiled
-def naturals(octets: Octets, nodes: Nodes, at: Places, found: Ints) -> None:
+def naturals(words: Words, nodes: Nodes, at: Places, found: Ints) -> None:
     """Read integers from 0 on, of `LONGEST_NUMBER` digits at most; or `ABSENT`, or `WRONG`."""
     for number in range(len(at)):
         found[number] = ABSENT
         if at[number] >= 0:
             node = nodes[at[number]]
-            read = natural(octets, node.start, node.end) if node.kind == INTEGER else ABSENT
+            read = natural(words, node.start, node.end) if node.kind == INTEGER else ABSENT
             found[number] = read if read >= 0 else WRONG
 
 
