@@ -37,6 +37,7 @@ from ticdc_assets.wire.json_tape import (
     Checked,
     ImageLists,
     ListedImages,
+    Rules,
     Tape,
     Workspace,
     chosen_of,
@@ -50,14 +51,11 @@ from ticdc_assets.wire.tape_loops import FALSE, NONE
 
 _WORDS: Final = (*canal_json.OPS, WATERMARK_TYPE)
 _INSERT, _UPDATE, _DELETE, _WATERMARK = range(len(_WORDS))
-_TABLES: Final = tuple(FIELDS[word] for word in _WORDS)
-_EXTENSIONS: Final = tuple(EXTENSION[word] for word in _WORDS)
-_NAMES: Final = tuple(
-    dict.fromkeys(["isDdl", "type", "es", *(field.name for table in _TABLES for field in table)])
+_RULES: Final = Rules.of(
+    *(FIELDS[word] for word in _WORDS), besides=("isDdl", "type", "es", "_tidb")
 )
-_EXTENSION_NAMES: Final = tuple(
-    dict.fromkeys(field.name for table in _EXTENSIONS for field in table)
-)
+_EXTENSION: Final = Rules.of(*(EXTENSION[word] for word in _WORDS))
+_PLAIN: Final = Rules.of(canal_json.WITHOUT_EXTENSION)
 _DESCRIBING: Final = ("database", "table", "pkNames", "sqlType")
 """What describes a table, besides the types of its columns."""
 
@@ -69,13 +67,13 @@ def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
 
 
 def _rows(part: Part, place: Workspace) -> PartRows:
-    tape = tape_of(part.texts, place)
-    found = tape.members(tape.roots, _NAMES)
-    types = np.where(tape.kinds(found["isDdl"]) == FALSE, tape.words(found["type"], _WORDS), NONE)
-    checked = tape.checked(found, types, _TABLES)
-    good, extended = checked.good, found["_tidb"] >= 0
+    tape, found = tape_of(part.texts, _RULES, place)
+    is_ddl, words, es, extensions, *_ = found
+    types = np.where(tape.kinds(is_ddl) == FALSE, tape.words(words, _WORDS), NONE)
+    checked = tape.checked(found, types, _RULES)
+    good, extended = checked.good, extensions >= 0
     extension = _extensions(tape, checked, types)
-    plain = tape.checked(found, np.where(extended, NONE, 0), (canal_json.WITHOUT_EXTENSION,))
+    plain = tape.checked(es[np.newaxis], np.where(extended, NONE, 0), _PLAIN)
     good &= np.where(extended, extension.good, plain.good & (types != _WATERMARK))
 
     data, old = (_only_rows(tape, checked, name, good) for name in ("data", "old"))
@@ -129,9 +127,9 @@ def _rows(part: Part, place: Workspace) -> PartRows:
 
 def _extensions(tape: Tape, checked: Checked, types: Ints) -> Checked:
     """Return the TiDB extensions of messages."""
-    objects = checked.values["_tidb"].copy()
-    found = tape.members(objects, _EXTENSION_NAMES)
-    return tape.checked(found, np.where(objects >= 0, types, NONE), _EXTENSIONS)
+    objects = checked.values["_tidb"].astype(np.int32)
+    found = tape.members(objects, _EXTENSION)
+    return tape.checked(found, np.where(objects >= 0, types, NONE), _EXTENSION)
 
 
 def _only_rows(tape: Tape, checked: Checked, name: str, good: Flags) -> Places:

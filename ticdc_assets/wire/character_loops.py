@@ -14,16 +14,12 @@ import numpy as np
 
 from ticdc_assets.compiled import compiled
 from ticdc_assets.values.text_loops import BASE64
-from ticdc_assets.values.word_loops import copied, stop
+from ticdc_assets.values.word_loops import Words, copied, stop
 from ticdc_assets.wire.json_loops import (
     BACKSLASH,
     LETTER_U,
-    PAD,
     QUOTE,
-    ZERO,
     Octets,
-    Sheet,
-    Texts,
 )
 
 UNESCAPED: Final = np.zeros(256, np.uint8)
@@ -31,6 +27,10 @@ UNESCAPED[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
 """For each byte behind a backslash the byte that both mean, 0 for none."""
 _SHORT_ESCAPES: Final = np.zeros(256, np.uint8)
 _SHORT_ESCAPES[list(b'"\\\b\f\n\r\t')] = list(b'"\\bfnrt')
+_LONG_ESCAPE: Final = int.from_bytes(rb"\u00", "little")
+_PAD, _PADS = (np.uint64(int.from_bytes(pads, "little")) for pads in (b"=", b"=="))
+_BYTE: Final = np.uint64(0xFF)
+_ONE_BYTE, _TWO_BYTES, _THREE_BYTES = np.uint64(8), np.uint64(16), np.uint64(24)
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
@@ -87,91 +87,92 @@ def latin1(octets: Octets, at: int, end: int, written: Octets) -> int:
 
 
 @compiled
-def utf8_written(point: int, written: Octets, place: int) -> int:
+def utf8_written(point: int, written: Words, place: int) -> int:
     """Write a code point in UTF-8, and return the place behind it."""
     if point < 0x80:
-        written[place] = point
+        written[place] = np.uint64(point)
         return place + 1
+    last = 0x80 | point & 0x3F
     if point < 0x800:
-        written[place] = 0xC0 | point >> 6
-    else:
-        if point < 0x10000:
-            written[place] = 0xE0 | point >> 12
-        else:
-            written[place] = 0xF0 | point >> 18
-            place += 1
-            written[place] = 0x80 | (point >> 12 & 0x3F)
-        place += 1
-        written[place] = 0x80 | (point >> 6 & 0x3F)
-    written[place + 1] = 0x80 | (point & 0x3F)
-    return place + 2
+        written[place] = np.uint64(0xC0 | point >> 6 | last << 8)
+        return place + 2
+    third = 0x80 | point >> 6 & 0x3F
+    if point < 0x10000:
+        written[place] = np.uint64(0xE0 | point >> 12 | third << 8 | last << 16)
+        return place + 3
+    second = 0x80 | point >> 12 & 0x3F
+    written[place] = np.uint64(0xF0 | point >> 18 | second << 8 | third << 16 | last << 24)
+    return place + 4
 
 
 @compiled
-def character_written(point: int, written: Octets, place: int) -> int:
+def character_written(point: int, written: Words, place: int) -> int:
     """Write a code point in a string of JSON, and return the place behind it."""
     if point >= 0x20 and point != QUOTE and point != BACKSLASH:
         return utf8_written(point, written, place)
-    written[place] = BACKSLASH
-    if _SHORT_ESCAPES[point]:
-        written[place + 1] = _SHORT_ESCAPES[point]
+    short = np.int64(_SHORT_ESCAPES[point])
+    if short:
+        written[place] = np.uint64(BACKSLASH | short << 8)
         return place + 2
-    written[place + 1] = LETTER_U
-    written[place + 2] = written[place + 3] = ZERO
-    written[place + 4], written[place + 5] = _DIGITS[point >> 4], _DIGITS[point & 15]
+    digits = np.int64(_DIGITS[point >> 4]) << 32 | np.int64(_DIGITS[point & 15]) << 40
+    written[place] = np.uint64(_LONG_ESCAPE | digits)
     return place + 6
 
 
 @compiled
-def text_written(texts: Texts, at: int, end: int, sheet: Sheet, place: int, again: bool) -> int:
+def text_written(
+    octets: Octets, words: Words, at: int, end: int, written: Words, place: int, again: bool
+) -> int:
     """Write what the string between two places says, and return the place behind it.
 
     Args:
-        texts: what the string stands in.
-        at: where its first character stands.
+        octets: the bytes.
+        words: the eight bytes at each place.
+        at: where the string's first character stands.
         end: where its closing quote stands.
-        sheet: where it is written.
+        written: the eight bytes at each place where it is written.
         place: at which place.
         again: whether as a string of JSON again; else its bytes.
     """
-    octets, words, _, _ = texts
     kept = at
     at = stop(words, at, end)
     while at < end:
-        place = copied(words, kept, at, sheet.words, place)
+        place = copied(words, kept, at, written, place)
         point, kept = code_point(octets, at)
         if again:
-            place = character_written(point, sheet.octets, place)
+            place = character_written(point, written, place)
         else:
-            place = utf8_written(point, sheet.octets, place)
+            place = utf8_written(point, written, place)
         at = stop(words, kept, end)
-    return copied(words, kept, end, sheet.words, place)
+    return copied(words, kept, end, written, place)
 
 
 @compiled
-def bytes_in_text(read: Sheet, end: int, sheet: Sheet, place: int) -> int:
+def bytes_in_text(words: Words, end: int, written: Words, place: int) -> int:
     """Write the first bytes of an array, UTF-8, in a string of JSON; return the place behind it."""
     kept = np.int64(0)
-    at = stop(read.words, kept, end)
+    at = stop(words, kept, end)
     while at < end:
-        place = copied(read.words, kept, at, sheet.words, place)
-        place = character_written(np.int64(read.octets[at]), sheet.octets, place)
+        place = copied(words, kept, at, written, place)
+        place = character_written(np.int64(words[at] & _BYTE), written, place)
         kept = at + 1
-        at = stop(read.words, kept, end)
-    return copied(read.words, kept, end, sheet.words, place)
+        at = stop(words, kept, end)
+    return copied(words, kept, end, written, place)
 
 
 @compiled
-def _four(written: Octets, place: int, three: int) -> None:
+def _four(written: Words, place: int, three: int) -> None:
     """Write three bytes as base64."""
-    written[place] = BASE64[three >> 18]
-    written[place + 1] = BASE64[three >> 12 & 63]
-    written[place + 2] = BASE64[three >> 6 & 63]
-    written[place + 3] = BASE64[three & 63]
+    written[place] = (
+        np.uint64(BASE64[three >> 18])
+        | np.uint64(BASE64[three >> 12 & 63]) << _ONE_BYTE
+        | np.uint64(BASE64[three >> 6 & 63]) << _TWO_BYTES
+        | np.uint64(BASE64[three & 63]) << _THREE_BYTES
+    )
 
 
 @compiled
-def in_base64(octets: Octets, end: int, written: Octets, place: int) -> int:
+def in_base64(octets: Octets, end: int, written: Words, place: int) -> int:
     """Write the first bytes of an array as base64, and return the place behind it."""
     whole = end - end % 3
     for at in range(0, whole, 3):
@@ -184,7 +185,7 @@ def in_base64(octets: Octets, end: int, written: Octets, place: int) -> int:
     if two:
         three |= np.int64(octets[whole + 1]) << 8
     _four(written, place, three)
-    written[place + 3] = PAD
+    written[place + 3] = _PAD
     if not two:
-        written[place + 2] = PAD
+        written[place + 2] = _PADS
     return place + 4

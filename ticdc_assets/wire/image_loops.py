@@ -281,7 +281,7 @@ def texts(
             if code < 0:
                 regular[row] = False
                 break
-            filled = utf8_written(code, out, filled)
+            filled = utf8_written(code, written, filled)
         if not regular[row]:
             filled = start
     offsets[len(begins)] = filled

@@ -22,12 +22,7 @@ from ticdc_assets.compiled import compiled, inlined
 from ticdc_assets.values.word_loops import Words, copied
 from ticdc_assets.wire.character_loops import text_written
 from ticdc_assets.wire.json_loops import (
-    CLOSE,
-    COLON,
-    COMMA,
     HALF,
-    OPEN,
-    QUOTE,
     Ints,
     Octets,
     Places,
@@ -36,7 +31,14 @@ from ticdc_assets.wire.json_loops import (
     hashed,
     same_bytes,
 )
-from ticdc_assets.wire.json_value_loops import LAST_PLAIN_WAY, REFUSED_WAY, value_written
+from ticdc_assets.wire.json_value_loops import (
+    LAST_PLAIN_WAY,
+    REFUSED_WAY,
+    TEXT_WAY,
+    ZONED_WAY,
+    value_written,
+    zoned_written,
+)
 from ticdc_assets.wire.tape_loops import ESCAPED, NULL, OBJECT, TEXT, Nodes
 
 CELL: Final = np.dtype([("name", np.int32), ("value", np.int32), ("column", np.int32)])
@@ -62,7 +64,9 @@ UNSURE: Final = np.dtype(
 ALL_PLAIN: Final = 0x80
 """With the way of a column."""
 
-_NULL_WORD: Final = np.uint64(int.from_bytes(b"null", "little"))
+_NULL_WORD, _OPEN_WORD, _COMMA_WORD, _CLOSE_WORD, _NAME_END = (
+    np.uint64(int.from_bytes(text, "little")) for text in (b"null", b'{"', b',"', b"}", b'":')
+)
 
 
 class Images(NamedTuple):
@@ -111,22 +115,23 @@ def members_listed(
         columns: those that are known; gets the others.
         images: gets the images.
     """
-    cells = images.cells
+    # Out of their tuples once, as each time takes its time.
+    cells, bounds, lasts, plains, goods = images
+    known, slots, used = columns
     count = 0
     for number in range(len(objects)):
-        images.bounds[number] = count
-        images.good[number] = True
+        bounds[number] = count
         top, last = objects[number], np.int64(firsts[number])
-        plain = False
+        plain, good = False, True
         if top >= 0 and nodes[top].kind != OBJECT:
-            images.good[number] = False
+            good = False
         elif top >= 0:
             behind = nodes[top].next
             # Of texts without escapes and nulls without blanks nothing is written in another way.
             plain, size, at = True, 1, top + 1
             while at < behind:
                 name, value = nodes[at], nodes[at + 1]
-                last = column_of(words, name, 0, last, columns)
+                last = column_of(words, name, 0, last, known, slots, used)
                 cell = cells[count]
                 cell.name, cell.value, cell.column = at, at + 1, last
                 count += 1
@@ -135,31 +140,32 @@ def members_listed(
                 size += 6 if value.kind == TEXT else 4
                 at = value.next
             plain = plain and size == nodes[top].end - nodes[top].start and size > 1
-        images.lasts[number], images.plain[number] = last, plain
-    images.bounds[len(objects)] = count
+        lasts[number], plains[number], goods[number] = last, plain, good
+    bounds[len(objects)] = count
 
 
 @inlined
-def column_of(words: Words, name: Nodes, label: int, last: int, columns: Columns) -> int:
-    """Return the column with a name and a label behind another one."""
-    known = columns.columns
+def column_of(
+    words: Words, name: Nodes, label: int, last: int, known: Nodes, slots: Places, used: Ints
+) -> int:
+    """Return the column with a name and a label behind another one, see `Columns`."""
     size = name.end - name.start
     # Nearly always it is the one that came behind the last time.
     found = np.int64(known[last].child)
     if found == 0 or not _is(words, known[found], last, label, name.start, size):
-        mask = len(columns.slots) - 1
+        mask = len(slots) - 1
         seed = np.uint64(last) << HALF ^ np.uint64(label)
         slot = np.int64(hashed(words, name.start, name.end, seed) >> HALF) & mask
-        found = np.int64(columns.slots[slot])
+        found = np.int64(slots[slot])
         while found != 0:
             if _is(words, known[found], last, label, name.start, size):
                 break
             slot = (slot + 1) & mask
-            found = np.int64(columns.slots[slot])
+            found = np.int64(slots[slot])
         if found == 0:
-            found = columns.used[0]
-            columns.used[0] += 1
-            columns.slots[slot] = found
+            found = used[0]
+            used[0] += 1
+            slots[slot] = found
             column = known[found]
             column.before, column.label, column.child = last, label, 0
             column.start, column.end = name.start, name.end
@@ -205,60 +211,59 @@ def images_written(
     Returns:
         How many numbers are unsure.
     """
-    # Out of their tuples once: what is called for each value gets arrays, unless it is rare.
-    words, cells = texts.words, images.cells
-    sheet, scratch = sheets
-    written, written_words = sheet
+    # Out of their tuples once, as each time takes its time.
+    octets, words, _, _ = texts
+    cells, bounds, lasts, plains, goods = images
+    sheet, scratch_sheet = sheets
+    written = sheet.words
+    scratch, scratch_words = scratch_sheet
     place, unsure_count = np.int64(0), 0
     for number in range(len(ends)):
-        begin, before, top = place, OPEN, objects[number]
-        is_image = images.good[number]
-        if top < 0:
-            ends[number] = place
-            continue
-        if is_image and images.plain[number] and ways[images.lasts[number]] & ALL_PLAIN:
-            place = copied(words, nodes[top].start, nodes[top].end, written_words, place)
-            ends[number] = place
-            continue
-        for at in range(images.bounds[number], images.bounds[number + 1]):
-            if not is_image:
-                break
-            cell = cells[at]
-            name, value = nodes[cell.name], nodes[cell.value]
-            written[place] = before
-            before = COMMA
-            if name.kind == ESCAPED:
-                written[place + 1] = QUOTE
-                place = text_written(texts, name.start, name.end, sheet, place + 2, True)
-                written[place] = QUOTE
+        begin, top = place, objects[number]
+        if top >= 0 and goods[number] and plains[number] and ways[lasts[number]] & ALL_PLAIN:
+            place = copied(words, nodes[top].start, nodes[top].end, written, place)
+        elif top >= 0 and goods[number]:
+            between = _OPEN_WORD
+            for at in range(bounds[number], bounds[number + 1]):
+                cell = cells[at]
+                name, value = nodes[cell.name], nodes[cell.value]
+                written[place] = between
+                between = _COMMA_WORD
+                if name.kind == ESCAPED:
+                    place = text_written(
+                        octets, words, name.start, name.end, written, place + 2, True
+                    )
+                else:
+                    place = copied(words, name.start, name.end, written, place + 2)
+                written[place] = _NAME_END
+                place += 2
+                way, kind = ways[cell.column] & ~ALL_PLAIN, value.kind
+                if kind == TEXT and TEXT_WAY <= way <= LAST_PLAIN_WAY:
+                    place = copied(words, value.start - 1, value.end + 1, written, place)
+                elif kind == NULL and way != REFUSED_WAY:
+                    written[place] = _NULL_WORD
+                    place += 4
+                elif kind == OBJECT and way == ZONED_WAY:
+                    place = zoned_written(octets, words, nodes, cell.value, written, place)
+                else:
+                    place, sure = value_written(
+                        octets, words, value, way, written, scratch, scratch_words, place
+                    )
+                    if not sure:
+                        told = unsure[unsure_count]
+                        told.image, told.way = number, way
+                        told.start, told.end = value.start, value.end
+                        unsure_count += 1
+                if place < 0:
+                    goods[number] = False
+                    place = begin
+                    break
+            else:
+                if between == _OPEN_WORD:
+                    # An image without columns.
+                    written[place] = _OPEN_WORD
+                    place += 1
+                written[place] = _CLOSE_WORD
                 place += 1
-            else:
-                place = copied(words, name.start - 1, name.end + 1, written_words, place + 1)
-            written[place] = COLON
-            place += 1
-            way, kind = ways[cell.column] & ~ALL_PLAIN, value.kind
-            if kind == TEXT and way <= LAST_PLAIN_WAY and way != REFUSED_WAY:
-                place = copied(words, value.start - 1, value.end + 1, written_words, place)
-            elif kind == NULL and way != REFUSED_WAY:
-                written_words[place] = _NULL_WORD
-                place += 4
-            else:
-                place, sure = value_written(texts, nodes, cell.value, way, sheet, scratch, place)
-                is_image = place >= 0
-                if is_image and not sure:
-                    told = unsure[unsure_count]
-                    told.image, told.way = number, way
-                    told.start, told.end = value.start, value.end
-                    unsure_count += 1
-        if not is_image:
-            images.good[number] = False
-            place = begin
-        elif before == COMMA:
-            written[place] = CLOSE
-            place += 1
-        else:
-            # An image without columns.
-            written[place], written[place + 1] = OPEN, CLOSE
-            place += 2
         ends[number] = place
     return unsure_count

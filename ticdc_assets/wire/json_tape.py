@@ -40,12 +40,9 @@ from ticdc_assets.wire.byte_columns import (
 from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.json_loops import Places, Sheet, Texts
 from ticdc_assets.wire.json_value_loops import LAST_PLAIN_WAY
-from ticdc_assets.wire.tape_loops import NONE, WRONG, Nodes
+from ticdc_assets.wire.tape_loops import NONE, Nodes
 
 _STRINGS: Final = (tape_loops.TEXT, tape_loops.ESCAPED)
-_BOOLEANS: Final = (tape_loops.FALSE, tape_loops.TRUE)
-_OBJECTS: Final = (tape_loops.OBJECT,)
-_ARRAYS: Final = (tape_loops.ARRAY,)
 
 _MOST: Final[Mapping[Kind, int]] = {
     Kind.INTEGER: MAX_TSO,
@@ -53,19 +50,59 @@ _MOST: Final[Mapping[Kind, int]] = {
     Kind.UINT32: 2**32 - 1,
 }
 _NODES: Final[Mapping[Kind, tuple[int, ...]]] = {
-    Kind.ROW_ID: (tape_loops.INTEGER,),
-    Kind.TEXT: _STRINGS,
-    Kind.NAME: _STRINGS,
-    Kind.BOOLEAN: _BOOLEANS,
-    Kind.IMAGE: _OBJECTS,
-    Kind.IMAGES: _ARRAYS,
-    Kind.CHECKSUM: _OBJECTS,
-    Kind.SCHEMA: _OBJECTS,
-    Kind.NAMES: _ARRAYS,
-    Kind.TYPES: _OBJECTS,
-    Kind.OBJECT: _OBJECTS,
+    **dict.fromkeys((*_MOST, Kind.ROW_ID), (tape_loops.INTEGER,)),
+    **dict.fromkeys((Kind.TEXT, Kind.NAME), _STRINGS),
+    **dict.fromkeys((Kind.IMAGES, Kind.NAMES), (tape_loops.ARRAY,)),
+    **dict.fromkeys(
+        (Kind.IMAGE, Kind.CHECKSUM, Kind.SCHEMA, Kind.TYPES, Kind.OBJECT), (tape_loops.OBJECT,)
+    ),
+    Kind.BOOLEAN: (tape_loops.FALSE, tape_loops.TRUE),
 }
 """What a value of a kind is on the tape."""
+
+_PRESENCES: Final = {
+    Presence.ABSENT: tape_loops.FORBIDDEN,
+    Presence.OPTIONAL: tape_loops.OPTIONAL,
+    Presence.REQUIRED: tape_loops.REQUIRED,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rules:
+    """The tables of the types of an object, as the loops want them.
+
+    Attributes:
+        fields: the names of all fields, those first that the tables do not have.
+        names: the same for the loops.
+        rules: `tape_loops.RULE` of each type and field.
+    """
+
+    fields: tuple[str, ...]
+    names: tape_loops.Names
+    rules: Nodes
+
+    @classmethod
+    def of(cls, *tables: Sequence[Field], besides: Sequence[str] = ()) -> "Rules":
+        """Return the rules of tables, one of each type.
+
+        Args:
+            tables: the fields of each type.
+            besides: names of fields that are found, whatever they are.
+        """
+        fields = tuple(
+            dict.fromkeys([*besides, *(item.name for table in tables for item in table)])
+        )
+        rules = np.zeros((len(tables), len(fields)), tape_loops.RULE)
+        rules["most"] = NONE
+        for number, table in enumerate(tables):
+            for item in table:
+                rules[number, fields.index(item.name)] = (
+                    _PRESENCES[item.presence],
+                    item.kind is Kind.NAME,
+                    sum(1 << kind for kind in _NODES[item.kind]),
+                    _MOST.get(item.kind, NONE),
+                )
+        return cls(fields, _names(fields), rules)
 
 
 class Workspace:
@@ -125,47 +162,47 @@ class Tape:
     roots: Places
     workspace: Workspace
 
-    def members(self, objects: Places, names: tuple[str, ...]) -> dict[str, Places]:
+    def members(self, objects: Places, rules: Rules) -> Places:
         """Return the nodes of members of objects, `NONE` for one that is missing or null.
 
         An object whose members cannot be told becomes `NONE` in `objects`.
         """
-        found = np.empty((len(names), len(objects)), np.int32)
-        tape_loops.members(self.texts.words, self.nodes, objects, _names(names), found)
-        return dict(zip(names, found, strict=True))
+        found = np.empty((len(rules.fields), len(objects)), np.int32)
+        tape_loops.members(self.texts.words, self.nodes, objects, rules.names, found)
+        return found
 
     def words(self, at: Places, words: tuple[str, ...]) -> Ints:
-        """Return the number of the word that each text is, negative if it is none."""
+        """Return the number of the word that each text is, `NONE` if it is none."""
         found = np.empty(len(at), np.int64)
         tape_loops.words_of(self.texts.words, self.nodes, at, _names(words), found)
         return found
 
     def naturals(self, at: Places) -> Ints:
-        """Return integers, `ABSENT` for no node and `WRONG` for what is no integer from 0 on."""
+        """Return integers, `NONE` for what is no integer from 0 on."""
         found = np.empty(len(at), np.int64)
         tape_loops.naturals(self.texts.words, self.nodes, at, found)
         return found
 
-    def kinds(self, at: Places) -> npt.NDArray[np.int32]:
+    def kinds(self, at: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
         """Return what nodes are, 0 for none."""
         return np.where(at < 0, 0, self.nodes["kind"][at])
 
-    def strings(self, at: Places) -> "pa.Array[Any]":
+    def strings(self, at: npt.NDArray[np.integer[Any]]) -> "pa.Array[Any]":
         """Return what texts say, null for no node."""
-        ends = np.empty(len(at), np.int64)
+        at, ends = at.astype(np.int32), np.empty(len(at), np.int64)
         there = at >= 0
         chosen = at[there]
         sizes = self.nodes["end"][chosen] - self.nodes["start"][chosen]
         written = writing(int(sizes.sum()))
-        tape_loops.strings_written(self.texts, self.nodes, at, _sheet(written), ends)
+        tape_loops.strings_written(self.texts, self.nodes, at, written.words, ends)
         return written.texts(ends, there)
 
-    def filled_strings(self, at: Places) -> "pa.Array[Any]":
+    def filled_strings(self, at: npt.NDArray[np.integer[Any]]) -> "pa.Array[Any]":
         """Return the same, null for an empty text too."""
         filled = (at >= 0) & (self.nodes["end"][at] > self.nodes["start"][at])
         return self.strings(np.where(filled, at, NONE))
 
-    def is_true(self, at: Places) -> Flags:
+    def is_true(self, at: npt.NDArray[np.integer[Any]]) -> Flags:
         """Say of each node whether it is true."""
         return self.kinds(at) == tape_loops.TRUE
 
@@ -176,38 +213,19 @@ class Tape:
         start, end, _, _ = self.nodes[node].tolist()
         return self.texts.octets[start:end].tobytes()
 
-    def checked(
-        self, found: Mapping[str, Places], types: Ints, tables: Sequence[Sequence[Field]]
-    ) -> "Checked":
+    def checked(self, found: Places, types: Ints, rules: Rules) -> "Checked":
         """Return which objects are as the table of their type says, and their values.
 
         Args:
             found: the nodes of their members, see `members`.
             types: the number of the table of each object, negative for none.
-            tables: the fields of each type.
+            rules: the tables.
         """
-        kinds, presences = _presences(tuple(map(tuple, tables)))
-        good = types >= 0
-        values: dict[str, Ints | Places] = {}
-        for name, kind in kinds.items():
-            presence = presences[name][types]
-            at, there = found[name], found[name] >= 0
-            good &= np.where(there, presence != _ABSENT, presence != _REQUIRED)
-            at = np.where(presence >= _LOOKED_AT, at, NONE)
-            most = _MOST.get(kind)
-            if most is not None:
-                values[name] = numbers = self.naturals(at)
-                good &= (numbers != WRONG) & (numbers <= most)
-                continue
-            values[name] = at
-            is_kind = at < 0
-            own = self.kinds(at)
-            for wanted in _NODES[kind]:
-                is_kind |= own == wanted
-            good &= is_kind
-            if kind is Kind.NAME:
-                good &= (at < 0) | (self.nodes["end"][at] > self.nodes["start"][at])
-        return Checked(good=good, values=values)
+        values, good = np.empty(found.shape, np.int64), np.empty(len(types), np.bool_)
+        tape_loops.fields_checked(
+            self.texts.words, self.nodes, found, types, rules.rules, values, good.view(np.uint8)
+        )
+        return Checked(good=good, values=dict(zip(rules.fields, list(values), strict=True)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,14 +234,13 @@ class Checked:
 
     Attributes:
         good: which objects are as their tables say.
-        values: by name: numbers, `ABSENT` where there is none, or nodes, `NONE` where there is
-            none or nobody looks at it.
+        values: by name: numbers, or nodes; `NONE` where there is none or nobody looks at it.
     """
 
     good: Flags
     values: Mapping[str, Any]
 
-    def of(self, name: str, chosen: Ints) -> Any:
+    def of(self, name: str, chosen: Ints) -> Ints:
         """Return the values of a field of some objects."""
         return self.values[name][chosen]
 
@@ -233,15 +250,20 @@ class Checked:
         return pa.array(numbers, mask=numbers < 0)
 
 
-def tape_of(texts: Texts, place: Workspace) -> Tape:
-    """Return the tape of texts, which is there until the next one of its workspace is made."""
+def tape_of(texts: Texts, rules: Rules, place: Workspace) -> tuple[Tape, Places]:
+    """Return the tape of texts, and the nodes of the members of the objects that they are.
+
+    It is there until the next one of its workspace is made. A text that is no object, or whose
+    members cannot be told, has no root.
+    """
     size = int((texts.ends - texts.starts).sum())
     nodes, roots = (
         place.array("nodes", size + 1, tape_loops.NODE),
         np.empty(len(texts.starts), np.int32),
     )
-    count = tape_loops.tokenized(texts, nodes, roots)
-    return Tape(texts, nodes[: max(count, 1)], roots, place)
+    found = np.empty((len(rules.fields), len(roots)), np.int32)
+    count = tape_loops.tokenized(texts, rules.names, nodes, roots, found)
+    return Tape(texts, nodes[: max(count, 1)], roots, place), found
 
 
 @cache
@@ -257,28 +279,6 @@ def _names(names: tuple[str, ...]) -> tape_loops.Names:
     buffer = buffer_of(np.ascontiguousarray(texts[:, 0]).reshape(-1))
     slots = tape_loops.names_slots(buffer.words, np.arange(len(names)) * width, sizes)
     return tape_loops.Names(texts.view("<u8"), sizes, slots)
-
-
-_NOT_LOOKED_AT, _ABSENT, _OPTIONAL, _REQUIRED = range(4)
-_LOOKED_AT: Final = _OPTIONAL
-_PRESENCES: Final = {
-    Presence.ABSENT: _ABSENT,
-    Presence.OPTIONAL: _OPTIONAL,
-    Presence.REQUIRED: _REQUIRED,
-}
-
-
-@cache
-def _presences(
-    tables: tuple[tuple[Field, ...], ...],
-) -> tuple[dict[str, Kind], dict[str, npt.NDArray[np.int8]]]:
-    """Return the kind of each field, and its presence by the number of a table, none at the end."""
-    kinds = {item.name: item.kind for table in tables for item in table}
-    presences = {name: np.zeros(len(tables) + 1, np.int8) for name in kinds}
-    for number, table in enumerate(tables):
-        for item in table:
-            presences[item.name][number] = _PRESENCES[item.presence]
-    return kinds, presences
 
 
 def _sheet(written: Writing) -> Sheet:

@@ -27,7 +27,6 @@ from ticdc_assets.wire.character_loops import (
 )
 from ticdc_assets.wire.json_loops import (
     BACKSLASH,
-    CLOSE,
     HEX,
     MINUS,
     NINE,
@@ -35,12 +34,10 @@ from ticdc_assets.wire.json_loops import (
     QUOTE,
     ZERO,
     Octets,
-    Sheet,
-    Texts,
     is_utf8,
     table_of,
 )
-from ticdc_assets.wire.tape_loops import ESCAPED, INTEGER, NUMBER, OBJECT, TEXT, Nodes
+from ticdc_assets.wire.tape_loops import ESCAPED, INTEGER, NUMBER, TEXT, Nodes
 
 _LETTER_X: Final = ord("x")
 _BELL, _RETURN, _BLANK, _DELETE = ord("\a"), ord("\r"), ord(" "), 0x7F
@@ -80,6 +77,7 @@ _LOCATION, _VALUE = (
     tuple(np.uint64(int.from_bytes(text[at : at + 8], "little")) for at in (0, 8))
     for text in (b'{"location":"   ', b'","value":"     ')
 )
+_QUOTE_WORD, _ZONED_END = (np.uint64(int.from_bytes(text, "little")) for text in (b'"', b'"}'))
 _LOCATION_SIZE, _VALUE_SIZE = len('{"location":"'), len('","value":"')
 _LOCATION_NAME: Final = np.uint64(int.from_bytes(b"location", "little"))
 _VALUE_NAME: Final = np.uint64(int.from_bytes(b"value", "little"))
@@ -146,7 +144,7 @@ def _digits(octets: Octets, at: int, end: int, digits: int, more: bool) -> tuple
 
 
 @inlined
-def _unquoted(octets: Octets, end: int) -> int:
+def _unquoted(octets: Octets, words: Words, end: int) -> int:
     """Replace text quoted by Go by the bytes that it stands for, and return how many.
 
     It is the first bytes of an array. For text that Go does not write so it is -1, see `go_quote`.
@@ -184,22 +182,23 @@ def _unquoted(octets: Octets, end: int) -> int:
         elif point > 0x10FFFF or point & ~0x7FF == 0xD800 or point < _LEAST_POINT[letter]:
             return -1
         else:
-            place = utf8_written(point, octets, place)
+            place = utf8_written(point, words, place)
     return place
 
 
 @inlined
-def _string_written(texts: Texts, node: Nodes, sheet: Sheet, place: int) -> int:
+def _string_written(octets: Octets, words: Words, node: Nodes, written: Words, place: int) -> int:
     """Write what a string says, without quotes; return the place behind it."""
     if node.kind == TEXT:
-        return copied(texts.words, node.start, node.end, sheet.words, place)
-    return text_written(texts, node.start, node.end, sheet, place, True)
+        return copied(words, node.start, node.end, written, place)
+    return text_written(octets, words, node.start, node.end, written, place, True)
 
 
 @inlined
-def _zoned_written(texts: Texts, nodes: Nodes, value: int, sheet: Sheet, place: int) -> int:
+def zoned_written(
+    octets: Octets, words: Words, nodes: Nodes, value: int, written: Words, place: int
+) -> int:
     """Write a text in a zone; -1 if an object is none: it has exactly the two members."""
-    words = texts.words
     location, moment = -1, -1
     at, behind = value + 1, nodes[value].next
     while at < behind:
@@ -216,43 +215,51 @@ def _zoned_written(texts: Texts, nodes: Nodes, value: int, sheet: Sheet, place: 
         at = nodes[at + 1].next
     if location < 0 or moment < 0:
         return -1
-    sheet.words[place], sheet.words[place + 8] = _LOCATION
-    place = _string_written(texts, nodes[location], sheet, place + _LOCATION_SIZE)
-    sheet.words[place], sheet.words[place + 8] = _VALUE
-    place = _string_written(texts, nodes[moment], sheet, place + _VALUE_SIZE)
-    sheet.octets[place], sheet.octets[place + 1] = QUOTE, CLOSE
+    written[place], written[place + 8] = _LOCATION
+    place = _string_written(octets, words, nodes[location], written, place + _LOCATION_SIZE)
+    written[place], written[place + 8] = _VALUE
+    place = _string_written(octets, words, nodes[moment], written, place + _VALUE_SIZE)
+    written[place] = _ZONED_END
     return place + 2
 
 
 @inlined
 def _from_string(
-    texts: Texts, node: Nodes, way: int, sheet: Sheet, scratch: Sheet, place: int
+    octets: Octets,
+    words: Words,
+    node: Nodes,
+    way: int,
+    written: Words,
+    scratch: Octets,
+    scratch_words: Words,
+    place: int,
 ) -> int:
     """Write the value of a column that is sent as a string; -1 if it is none of the way."""
-    if way in (TEXT_WAY, ZONED_WAY, NUMBER_WAY):
-        return _string_written(texts, node, sheet, place)
+    if TEXT_WAY <= way <= LAST_PLAIN_WAY:
+        return _string_written(octets, words, node, written, place)
     if way == LATIN1_WAY:
-        size = latin1(texts.octets, node.start, node.end, scratch.octets)
-        return in_base64(scratch.octets, size, sheet.octets, place) if size >= 0 else -1
+        size = latin1(octets, node.start, node.end, scratch)
+        return in_base64(scratch, size, written, place) if size >= 0 else -1
     if way == QUOTED_WAY:
-        size = text_written(texts, node.start, node.end, scratch, np.int64(0), False)
-        size = _unquoted(scratch.octets, size)
-        return in_base64(scratch.octets, size, sheet.octets, place) if size >= 0 else -1
+        start = np.int64(0)
+        size = text_written(octets, words, node.start, node.end, scratch_words, start, False)
+        size = _unquoted(scratch, scratch_words, size)
+        return in_base64(scratch, size, written, place) if size >= 0 else -1
     if way not in (TEXT_IN_BASE64_WAY, BYTES_IN_BASE64_WAY) or node.kind != TEXT:
         return -1
-    size = from_base64(texts.octets, node.start, node.end, scratch.octets, 0)
+    size = from_base64(octets, node.start, node.end, scratch, 0)
     if size < 0:
         return -1
     if way == BYTES_IN_BASE64_WAY:
-        return copied(texts.words, node.start, node.end, sheet.words, place)
-    if not is_utf8(scratch.octets, scratch.words, np.int64(0), size):
+        return copied(words, node.start, node.end, written, place)
+    if not is_utf8(scratch, scratch_words, np.int64(0), size):
         return -1
-    return bytes_in_text(scratch, size, sheet, place)
+    return bytes_in_text(scratch_words, size, written, place)
 
 
 @inlined
 def _from_number(
-    octets: Octets, words: Words, node: Nodes, way: int, sheet: Sheet, place: int
+    octets: Octets, words: Words, node: Nodes, way: int, written: Words, place: int
 ) -> tuple[int, bool]:
     """Write the value of a column that is sent as a number; whether it is sure, see `_digits`."""
     start, end, sure = node.start, node.end, True
@@ -266,12 +273,19 @@ def _from_number(
         good, sure = _digits(octets, start, end, 6 if is_float else 15, is_float)
     else:
         good = False
-    return (copied(words, start, end, sheet.words, place) if good else -1), sure
+    return (copied(words, start, end, written, place) if good else -1), sure
 
 
 @compiled
 def value_written(
-    texts: Texts, nodes: Nodes, value: int, way: int, sheet: Sheet, scratch: Sheet, place: int
+    octets: Octets,
+    words: Words,
+    node: Nodes,
+    way: int,
+    written: Words,
+    scratch: Octets,
+    scratch_words: Words,
+    place: int,
 ) -> tuple[int, bool]:
     """Write a value, none of null, as text of JSON.
 
@@ -279,19 +293,16 @@ def value_written(
         The place behind what was written, -1 if the value is none of its column; and whether it is
         written as it has to be, for sure.
     """
-    node = nodes[value]
-    kind, sure = node.kind, True
-    if kind == OBJECT and way == ZONED_WAY:
-        return _zoned_written(texts, nodes, value, sheet, place), True
-    sheet.octets[place] = QUOTE
+    sure = True
+    written[place] = _QUOTE_WORD
     place += 1
-    if kind in (TEXT, ESCAPED):
-        place = _from_string(texts, node, way, sheet, scratch, place)
-    elif kind in (INTEGER, NUMBER):
-        place, sure = _from_number(texts.octets, texts.words, node, way, sheet, place)
+    if node.kind in (TEXT, ESCAPED):
+        place = _from_string(octets, words, node, way, written, scratch, scratch_words, place)
+    elif node.kind in (INTEGER, NUMBER):
+        place, sure = _from_number(octets, words, node, way, written, place)
     else:
         return -1, True
     if place < 0:
         return -1, True
-    sheet.octets[place] = QUOTE
+    written[place] = _QUOTE_WORD
     return place + 1, sure

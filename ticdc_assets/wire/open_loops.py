@@ -101,13 +101,12 @@ def columns_listed(
         images: gets the images; those that have other members are not good.
     """
     octets, words, _, _ = texts
+    cells, bounds, lasts, plains, goods = images
+    known, slots, used = columns
     count = np.int64(0)
     for number in range(len(objects)):
-        images.bounds[number] = count
-        images.good[number] = True
-        images.plain[number] = False
-        top = objects[number]
-        last = np.int64(0)
+        bounds[number] = count
+        top, last, good = objects[number], np.int64(0), True
         if top >= 0:
             good = nodes[top].kind == OBJECT
             at, behind = top + 1, nodes[top].next
@@ -116,16 +115,15 @@ def columns_listed(
                 good = value >= 0
                 if not good:
                     break
-                cell = images.cells[count]
-                last = column_of(words, nodes[at], label, last, columns)
+                cell = cells[count]
+                last = column_of(words, nodes[at], label, last, known, slots, used)
                 cell.name, cell.value, cell.column = at, value, last
                 count += 1
                 at = nodes[at + 1].next
             if not good:
-                images.good[number] = False
-                count, last = np.int64(images.bounds[number]), np.int64(0)
-        images.lasts[number] = last
-    images.bounds[len(objects)] = count
+                count, last = np.int64(bounds[number]), np.int64(0)
+        lasts[number], plains[number], goods[number] = last, False, good
+    bounds[len(objects)] = count
 
 
 @inlined

@@ -36,6 +36,7 @@ from ticdc_assets.wire.json_loops import Places
 from ticdc_assets.wire.json_tape import (
     ImageLists,
     ListedImages,
+    Rules,
     Tape,
     Workspace,
     chosen_of,
@@ -51,11 +52,8 @@ from ticdc_assets.wire.tape_loops import NONE, Nodes
 
 _TYPES: Final = (open_protocol.ROW, open_protocol.WATERMARK)
 _ROW, _WATERMARK = range(len(_TYPES))
-_TABLES: Final = tuple(KEYS[kind] for kind in _TYPES)
-_KEY_NAMES: Final = tuple(
-    dict.fromkeys(["t", *(field.name for table in _TABLES for field in table)])
-)
-_VALUE_NAMES: Final = tuple(field.name for field in VALUE)
+_KEY: Final = Rules.of(*(KEYS[kind] for kind in _TYPES), besides=("t",))
+_VALUE: Final = Rules.of(VALUE)
 _INSERT, _UPDATE, _DELETE = range(3)
 
 _WAYS: Final[Mapping[Spelling, int]] = {
@@ -98,27 +96,22 @@ def _rows(keys: Part, part: Part, of_keys: Workspace, of_values: Workspace) -> P
     starts, ends, key_starts, key_ends = (
         parts[name].astype(np.int64) for name in ("start", "end", "key_start", "key_end")
     )
-    key_tape = tape_of(keys.texts._replace(starts=key_starts, ends=key_ends), of_keys)
-    tape = tape_of(part.texts._replace(starts=starts, ends=ends), of_values)
-
-    found = key_tape.members(key_tape.roots, _KEY_NAMES)
-    types = _numbers_of(key_tape.naturals(found["t"]))
-    key = key_tape.checked(found, types, _TABLES)
+    key_tape, found = tape_of(keys.texts._replace(starts=key_starts, ends=key_ends), _KEY, of_keys)
+    types = _numbers_of(key_tape.naturals(found[0]))
+    key = key_tape.checked(found, types, _KEY)
+    tape, members = tape_of(part.texts._replace(starts=starts, ends=ends), _VALUE, of_values)
+    value = tape.checked(members, np.where(tape.roots >= 0, 0, NONE), _VALUE)
     marks = types == _WATERMARK
-    values = tape.roots.copy()
-    members = tape.members(values, _VALUE_NAMES)
-    value = tape.checked(members, np.where(values >= 0, 0, NONE), (VALUE,))
     good = key.good & np.where(marks, starts == ends, value.good)
     rows = good & ~marks
 
-    there = {name: rows & _has_members(tape, members[name]) for name in _VALUE_NAMES}
-    new, old, deleted = (there[name] for name in _VALUE_NAMES)
+    new, old, deleted = (rows & _has_members(tape, image) for image in members)
     ops = np.where(deleted, _DELETE, np.where(old, _UPDATE, _INSERT))
     good &= marks | (new != deleted) & (new | ~old)
     lists = ImageLists(tape)
-    after = lists.listed(np.where(good & new, members["u"], NONE), take=open_loops.columns_listed)
+    after = lists.listed(np.where(good & new, members[0], NONE), take=open_loops.columns_listed)
     before = lists.listed(
-        np.where(good & deleted, members["d"], np.where(good & old, members["p"], NONE)),
+        np.where(good & deleted, members[2], np.where(good & old, members[1], NONE)),
         take=open_loops.columns_listed,
     )
     good &= after.good & before.good

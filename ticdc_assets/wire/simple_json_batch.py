@@ -26,6 +26,7 @@ from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, row_colu
 from ticdc_assets.wire.json_tape import (
     Checked,
     ImageLists,
+    Rules,
     Tape,
     Workspace,
     chosen_of,
@@ -39,10 +40,8 @@ from ticdc_assets.wire.simple_message import CHECKSUM, FIELDS, OPS, VERSION, Mes
 
 _TYPES: Final = (*OPS, MessageType.WATERMARK)
 _WATERMARK: Final = _TYPES.index(MessageType.WATERMARK)
-_TABLES: Final = tuple(FIELDS[kind] for kind in _TYPES)
-_NAMES: Final = tuple(
-    dict.fromkeys(["version", "type", *(field.name for table in _TABLES for field in table)])
-)
+_RULES: Final = Rules.of(*(FIELDS[kind] for kind in _TYPES), besides=("version", "type"))
+_CHECKSUM: Final = Rules.of(CHECKSUM)
 
 
 def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
@@ -52,11 +51,11 @@ def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
 
 
 def _rows(part: Part, place: Workspace) -> PartRows:
-    tape = tape_of(part.texts, place)
-    found = tape.members(tape.roots, _NAMES)
-    types = tape.words(found["type"], _TYPES)
-    checked = tape.checked(found, types, _TABLES)
-    good = checked.good & (tape.naturals(found["version"]) == VERSION)
+    tape, found = tape_of(part.texts, _RULES, place)
+    versions, words, *_ = found
+    types = tape.words(words, _TYPES)
+    checked = tape.checked(found, types, _RULES)
+    good = checked.good & (tape.naturals(versions) == VERSION)
     checksums = _checksums(tape, checked)
     good &= checksums.good | (checked.values["checksum"] < 0)
 
@@ -90,9 +89,9 @@ def _rows(part: Part, place: Workspace) -> PartRows:
 
 
 def _checksums(tape: Tape, checked: Checked) -> Checked:
-    objects = checked.values["checksum"].copy()
-    found = tape.members(objects, tuple(field.name for field in CHECKSUM))
-    return tape.checked(found, np.where(objects >= 0, 0, -1), (CHECKSUM,))
+    objects = checked.values["checksum"].astype(np.int32)
+    found = tape.members(objects, _CHECKSUM)
+    return tape.checked(found, np.where(objects >= 0, 0, -1), _CHECKSUM)
 
 
 def _checksum_texts(

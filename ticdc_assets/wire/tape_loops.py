@@ -40,11 +40,9 @@ from ticdc_assets.wire.json_loops import (
     POINT,
     QUOTE,
     ZERO,
-    ZERO_WORD,
     Ints,
     Octets,
     Places,
-    Sheet,
     Texts,
     blanks_end,
     escapes_end,
@@ -66,9 +64,6 @@ Nodes: TypeAlias = Any
 
 NONE: Final = -1
 """Instead of a node: there is none."""
-
-ABSENT, WRONG = -1, -2
-"""Instead of a number: there is none, or another value."""
 
 MAX_DEPTH: Final = 100
 _NULL_WORD, _TRUE_WORD = (np.uint64(int.from_bytes(word, "little")) for word in (b"null", b"true"))
@@ -141,16 +136,114 @@ def _string(octets: Octets, words: Words, at: int, end: int, nodes: Nodes, count
     return closing + 1
 
 
+class Names(NamedTuple):
+    """Names to be found.
+
+    Attributes:
+        words: of each its bytes by words, and the bits of these that count.
+        sizes: how many bytes it has.
+        slots: a table of their numbers and 1, by what `_slot` says of a name.
+    """
+
+    words: Words
+    sizes: Ints
+    slots: Octets
+
+
+@inlined
+def _slot(words: Words, at: int, size: int) -> int:
+    word = words[at]
+    if size < 8:
+        word &= (ONE << (BYTE * np.uint64(size))) - ONE
+    return np.int64(((word ^ np.uint64(size)) * MIX) >> _SLOT_BITS)
+
+
+@inlined
+def _number_of(words: Words, at: int, size: int, known: Words, sizes: Ints, slots: Octets) -> int:
+    """Return the number of the name at a place, -1 if it is none of `Names`."""
+    slot = _slot(words, at, size)
+    while slots[slot] != 0:
+        number = np.int64(slots[slot]) - 1
+        if sizes[number] == size:
+            place, word = 0, 0
+            while place < size:
+                if (words[at + place] ^ known[number, 0, word]) & known[number, 1, word] != 0:
+                    break
+                place += 8
+                word += 1
+            if place >= size:
+                return number
+        slot = (slot + 1) & (SLOTS - 1)
+    return -1
+
+
+@inlined
+def _members_of(
+    words: Words,
+    nodes: Nodes,
+    top: int,
+    known: Words,
+    sizes: Ints,
+    slots: Octets,
+    found: Places,
+    number: int,
+) -> bool:
+    """Put the members of an object into a column of `found`; return whether they can be told.
+
+    `known`, `sizes` and `slots` are those of `Names`: getting them out of it takes its time.
+    """
+    for name in range(len(found)):
+        found[name, number] = NONE
+    if top < 0 or nodes[top].kind != OBJECT:
+        return False
+    behind = nodes[top].next
+    at = top + 1
+    while at < behind:
+        node = nodes[at]
+        if node.kind == ESCAPED:
+            return False
+        name = _number_of(words, node.start, node.end - node.start, known, sizes, slots)
+        if name >= 0:
+            found[name, number] = at + 1 if nodes[at + 1].kind != NULL else NONE
+        at = nodes[at + 1].next
+    return True
+
+
 @compiled
-def tokenized(texts: Texts, nodes: Nodes, roots: Places) -> int:
+def members(words: Words, nodes: Nodes, objects: Places, names: Names, found: Places) -> None:
+    """Find the members of objects that have certain names.
+
+    Of several of one name the last counts. A null counts as none.
+
+    Args:
+        words: the eight bytes at each place.
+        nodes: the tape.
+        objects: the objects' nodes, `NONE` for none; becomes `NONE` where members cannot be told,
+            as one has a name with an escape, which may be any.
+        names: the names.
+        found: gets the node of each name's value in each object, `NONE` for none.
+    """
+    known, sizes, slots = names
+    for number in range(len(objects)):
+        top = objects[number]
+        if not _members_of(words, nodes, top, known, sizes, slots, found, number):
+            objects[number] = NONE
+
+
+@compiled
+def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Places) -> int:
     """Read texts onto a tape, and return how many nodes it has.
 
     Args:
         texts: the texts.
+        names: the names of members.
         nodes: gets the nodes, of which there is room for as many as bytes.
-        roots: gets the first node of each text, `NONE` if it is no JSON.
+        roots: gets the first node of each text, `NONE` if it is no object of JSON whose members can
+            be told.
+        found: gets these members, see `members`.
     """
     octets, words, starts, ends = texts
+    known, sizes, slots = names
     opened = np.empty(MAX_DEPTH, np.int32)
     count = 0
     for number in range(len(starts)):
@@ -195,6 +288,7 @@ def tokenized(texts: Texts, nodes: Nodes, roots: Places) -> int:
                 depth -= 1
                 at += 1
                 node.end, node.next = at, count
+                in_object = depth > 0 and nodes[opened[depth - 1]].kind == OBJECT
             else:
                 start = at
                 if byte == MINUS or ZERO <= byte <= NINE:
@@ -210,8 +304,6 @@ def tokenized(texts: Texts, nodes: Nodes, roots: Places) -> int:
             good = True
             while depth > 0:
                 at = blanks_end(octets, at, end)
-                node = nodes[opened[depth - 1]]
-                in_object = node.kind == OBJECT
                 byte = octets[at]
                 at += 1
                 if byte == COMMA:
@@ -221,54 +313,20 @@ def tokenized(texts: Texts, nodes: Nodes, roots: Places) -> int:
                     good = False
                     break
                 depth -= 1
+                node = nodes[opened[depth]]
                 node.end, node.next = at, count
+                in_object = depth > 0 and nodes[opened[depth - 1]].kind == OBJECT
             if depth == 0:
                 at = blanks_end(octets, at, end)
                 break
-        if good and depth == 0 and at == end and is_utf8(octets, words, starts[number], end):
+        good = good and depth == 0 and at == end
+        good = good and is_utf8(octets, words, starts[number], end)
+        top = first if good else NONE
+        if _members_of(words, nodes, top, known, sizes, slots, found, number):
             roots[number] = first
         else:
             count = first
     return count
-
-
-class Names(NamedTuple):
-    """Names to be found.
-
-    Attributes:
-        words: of each its bytes by words, and the bits of these that count.
-        sizes: how many bytes it has.
-        slots: a table of their numbers and 1, by what `_slot` says of a name.
-    """
-
-    words: Words
-    sizes: Ints
-    slots: Octets
-
-
-@inlined
-def _slot(words: Words, at: int, size: int) -> int:
-    word = words[at]
-    if size < 8:
-        word &= (ONE << (BYTE * np.uint64(size))) - ONE
-    return np.int64(((word ^ np.uint64(size)) * MIX) >> _SLOT_BITS)
-
-
-@inlined
-def _number_of(words: Words, at: int, size: int, names: Names) -> int:
-    """Return the number of the name at a place, -1 if it is none of these."""
-    slot = _slot(words, at, size)
-    while names.slots[slot] != 0:
-        number = np.int64(names.slots[slot]) - 1
-        if names.sizes[number] == size:
-            same = True
-            for word in range(names.words.shape[2]):
-                differing = words[at + 8 * word] ^ names.words[number, 0, word]
-                same = same and differing & names.words[number, 1, word] == ZERO_WORD
-            if same:
-                return number
-        slot = (slot + 1) & (SLOTS - 1)
-    return -1
 
 
 @compiled
@@ -284,75 +342,95 @@ def names_slots(words: Words, starts: Ints, sizes: Ints) -> Octets:
 
 
 @compiled
-def members(words: Words, nodes: Nodes, objects: Places, names: Names, found: Places) -> None:
-    """Find the members of objects that have certain names.
-
-    Of several of one name the last counts. A null counts as none.
-
-    Args:
-        words: the eight bytes at each place.
-        nodes: the tape.
-        objects: the objects' nodes. `NONE` has no member; what is no object, or has a name with an
-            escape, which may be any, becomes `NONE`.
-        names: the names.
-        found: gets the node of each name's value in each object, `NONE` for none.
-    """
-    found[:] = NONE
-    for number in range(len(objects)):
-        top = objects[number]
-        if top < 0:
-            continue
-        if nodes[top].kind != OBJECT:
-            objects[number] = NONE
-            continue
-        behind = nodes[top].next
-        at = top + 1
-        while at < behind:
-            node = nodes[at]
-            if node.kind == ESCAPED:
-                objects[number] = NONE
-                found[:, number] = NONE
-                break
-            name = _number_of(words, node.start, node.end - node.start, names)
-            if name >= 0:
-                found[name, number] = at + 1 if nodes[at + 1].kind != NULL else NONE
-            at = nodes[at + 1].next
-
-
-@compiled
 def words_of(words: Words, nodes: Nodes, at: Places, names: Names, found: Ints) -> None:
-    """Say which of some words a text is: its number, `ABSENT` for no node, `WRONG` for others."""
+    """Say which of some words a text is: its number, `NONE` for all others."""
+    known, sizes, slots = names
     for number in range(len(at)):
-        found[number] = ABSENT
+        found[number] = NONE
         if at[number] >= 0:
             node = nodes[at[number]]
-            found[number] = WRONG
             if node.kind == TEXT:
-                word = _number_of(words, node.start, node.end - node.start, names)
-                if word >= 0:
-                    found[number] = word
+                size = node.end - node.start
+                found[number] = _number_of(words, node.start, size, known, sizes, slots)
 
 
 @compiled
 def naturals(words: Words, nodes: Nodes, at: Places, found: Ints) -> None:
-    """Read integers from 0 on, of `LONGEST_NUMBER` digits at most; or `ABSENT`, or `WRONG`."""
+    """Read integers from 0 on, of `LONGEST_NUMBER` digits at most; `NONE` for all others."""
     for number in range(len(at)):
-        found[number] = ABSENT
+        found[number] = NONE
         if at[number] >= 0:
             node = nodes[at[number]]
-            read = natural(words, node.start, node.end) if node.kind == INTEGER else ABSENT
-            found[number] = read if read >= 0 else WRONG
+            if node.kind == INTEGER:
+                found[number] = natural(words, node.start, node.end)
+
+
+NOT_LOOKED_AT, FORBIDDEN, OPTIONAL, REQUIRED = range(4)
+"""The presence of a field."""
+
+RULE: Final = np.dtype(
+    [("presence", np.int8), ("filled", np.bool_), ("kinds", np.int32), ("most", np.int64)]
+)
+"""How a field must be: its presence, whether it is not empty, a bit for each kind that it may have,
+and the greatest number, -1 if it is none."""
 
 
 @compiled
-def strings_written(texts: Texts, nodes: Nodes, at: Places, sheet: Sheet, ends: Ints) -> None:
+def fields_checked(
+    words: Words,
+    nodes: Nodes,
+    found: Places,
+    types: Ints,
+    rules: Nodes,
+    values: Ints,
+    good: Octets,
+) -> None:
+    """Look whether objects are as the rules of their types say.
+
+    Args:
+        words: the eight bytes at each place.
+        nodes: the tape.
+        found: the node of each field in each object, see `members`.
+        types: the type of each object, negative for none.
+        rules: `RULE` of each type and field.
+        values: gets the number of each field, or its node; -1 if it is not there, or nobody looks.
+        good: gets which objects are so.
+    """
+    for number in range(len(types)):
+        kind = types[number]
+        is_good = kind >= 0
+        for field in range(len(found)):
+            values[field, number] = NONE
+            if not is_good:
+                continue
+            rule, at = rules[kind, field], found[field, number]
+            if at < 0:
+                is_good = rule.presence != REQUIRED
+            elif rule.presence == FORBIDDEN:
+                is_good = False
+            elif rule.presence != NOT_LOOKED_AT:
+                node = nodes[at]
+                value = np.int64(at)
+                is_good = rule.kinds >> node.kind & 1 != 0
+                if rule.most >= 0:
+                    value = natural(words, node.start, node.end)
+                    is_good = is_good and 0 <= value <= rule.most
+                elif rule.filled:
+                    is_good = is_good and node.end > node.start
+                values[field, number] = value
+        good[number] = is_good
+
+
+@compiled
+def strings_written(texts: Texts, nodes: Nodes, at: Places, written: Words, ends: Ints) -> None:
     """Write what texts say one behind the other; `ends` gets where each ends."""
+    octets, words, _, _ = texts
     place = np.int64(0)
     for number in range(len(at)):
         if at[number] >= 0:
             node = nodes[at[number]]
             if node.kind == ESCAPED:
-                place = text_written(texts, node.start, node.end, sheet, place, False)
+                place = text_written(octets, words, node.start, node.end, written, place, False)
             else:
-                place = copied(texts.words, node.start, node.end, sheet.words, place)
+                place = copied(words, node.start, node.end, written, place)
         ends[number] = place
