@@ -14,12 +14,13 @@ import numpy as np
 
 from ticdc_assets.compiled import compiled
 from ticdc_assets.values.text_loops import BASE64
-from ticdc_assets.values.word_loops import Words, copied, stop
+from ticdc_assets.values.word_loops import Words, stop
 from ticdc_assets.wire.json_loops import (
     BACKSLASH,
     LETTER_U,
     QUOTE,
     Octets,
+    copied,
 )
 
 UNESCAPED: Final = np.zeros(256, np.uint8)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.word_loops import Words, copied
+from ticdc_assets.values.word_loops import Words
 from ticdc_assets.wire.character_loops import text_written
 from ticdc_assets.wire.json_loops import (
     HALF,
@@ -28,6 +28,7 @@ from ticdc_assets.wire.json_loops import (
     Places,
     Sheet,
     Texts,
+    copied,
     hashed,
     same_bytes,
 )

@@ -74,6 +74,7 @@ def table_of(chars: bytes) -> Octets:
 
 
 BLANK: Final = table_of(b" \t\n\r")
+_LAST_BLANK: Final = ord(" ")
 _ESCAPED: Final = table_of(b'"\\/bfnrt')
 HEX: Final = table_of(b"0123456789abcdefABCDEF")
 _HIGH: Final = table_of(b"89abAB")
@@ -83,7 +84,7 @@ _LOW: Final = table_of(b"cdefCDEF")
 @inlined
 def blanks_end(octets: Octets, at: int, end: int) -> int:
     """Return the first place from one on that is no blank, the end at most."""
-    while at < end and BLANK[octets[at]]:
+    while octets[at] <= _LAST_BLANK and at < end and BLANK[octets[at]]:
         at += 1
     return at
 
@@ -155,6 +156,9 @@ def natural(words: Words, at: int, end: int) -> int:
 def is_utf8(octets: Octets, words: Words, at: int, end: int) -> bool:
     """Return whether what stands between two places is UTF-8."""
     while at < end:
+        if (words[at] | words[at + 8] | words[at + 16] | words[at + 24]) & TOPS == 0:
+            at += 32
+            continue
         if words[at] & TOPS == 0:
             at += 8
             continue
@@ -182,15 +186,30 @@ def is_utf8(octets: Octets, words: Words, at: int, end: int) -> bool:
     return True
 
 
-@compiled
+@inlined
+def copied(words: Words, start: int, end: int, written: Words, place: int) -> int:
+    """Copy what stands between two places to another, and return the place behind it.
+
+    Most of it is short: sixteen bytes are copied in any case, so `written` needs room for more.
+    """
+    written[place] = words[start]
+    written[place + 8] = words[start + 8]
+    for step in range(16, end - start, 8):
+        written[place + step] = words[start + step]
+    return place + end - start
+
+
+@inlined
 def same_bytes(words: Words, one: int, other: int, size: int) -> bool:
     """Return whether the same bytes stand at two places."""
-    whole = size & -8
-    for step in range(0, whole, 8):
+    step = 0
+    while size - step > 8:
         if words[one + step] != words[other + step]:
             return False
-    counting = (ONE << (BYTE * np.uint64(size & 7))) - ONE
-    return ((words[one + whole] ^ words[other + whole]) & counting) == ZERO_WORD
+        step += 8
+    # Of the last word up to eight bytes count.
+    differing = words[one + step] ^ words[other + step]
+    return size == step or differing << (BYTE * np.uint64(8 - size + step)) == ZERO_WORD
 
 
 @compiled

@@ -16,7 +16,7 @@ import numpy as np
 
 from ticdc_assets.compiled import compiled, inlined
 from ticdc_assets.values.text_loops import from_base64
-from ticdc_assets.values.word_loops import Words, copied
+from ticdc_assets.values.word_loops import Words
 from ticdc_assets.wire.character_loops import (
     bytes_in_text,
     hex_digit,
@@ -27,13 +27,16 @@ from ticdc_assets.wire.character_loops import (
 )
 from ticdc_assets.wire.json_loops import (
     BACKSLASH,
+    BYTE,
     HEX,
     MINUS,
     NINE,
+    ONE,
     POINT,
     QUOTE,
     ZERO,
     Octets,
+    copied,
     is_utf8,
     table_of,
 )
@@ -182,7 +185,11 @@ def _unquoted(octets: Octets, words: Words, end: int) -> int:
         elif point > 0x10FFFF or point & ~0x7FF == 0xD800 or point < _LEAST_POINT[letter]:
             return -1
         else:
-            place = utf8_written(point, words, place)
+            # What is written behind the character is not read yet.
+            kept = words[place]
+            size = utf8_written(point, words, place) - place
+            words[place] |= kept & ~((ONE << (BYTE * np.uint64(size))) - ONE)
+            place += size
     return place
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.word_loops import Words, copied, stop
+from ticdc_assets.values.word_loops import Words, first_byte, others_than_digits, stop
 from ticdc_assets.wire.character_loops import text_written
 from ticdc_assets.wire.json_loops import (
     BYTE,
@@ -45,6 +45,7 @@ from ticdc_assets.wire.json_loops import (
     Places,
     Texts,
     blanks_end,
+    copied,
     escapes_end,
     is_utf8,
     natural,
@@ -75,33 +76,37 @@ SLOTS: Final = 128
 
 
 @inlined
-def _digits_end(octets: Octets, at: int, end: int) -> int:
+def _digits_end(words: Words, at: int, end: int) -> int:
     """Return the place behind digits, one at least, or -1."""
     start = at
-    while at < end and ZERO <= octets[at] <= NINE:
-        at += 1
-    return at if at > start else -1
+    while at < end:
+        others = others_than_digits(words[at])
+        if others != 0:
+            at += first_byte(others)
+            break
+        at += 8
+    return at if start < at <= end else -1
 
 
 @inlined
-def _number_end(octets: Octets, at: int, end: int) -> tuple[int, int]:
+def _number_end(octets: Octets, words: Words, at: int, end: int) -> tuple[int, int]:
     """Return the place behind a number and its kind, -1 if none begins at a place."""
     at += octets[at] == MINUS
     start = at
-    at = _digits_end(octets, at, end)
+    at = _digits_end(words, at, end)
     if at < 0 or (octets[start] == ZERO and at - start > 1):
         return -1, NUMBER
     kind = INTEGER
     if at < end and octets[at] == POINT:
         kind = NUMBER
-        at = _digits_end(octets, at + 1, end)
+        at = _digits_end(words, at + 1, end)
         if at < 0:
             return -1, NUMBER
     if at < end and octets[at] | 0x20 == LETTER_E:
         kind = NUMBER
         at += 1
         at += octets[at] == MINUS or octets[at] == PLUS
-        at = _digits_end(octets, at, end)
+        at = _digits_end(words, at, end)
     return at, kind
 
 
@@ -119,11 +124,10 @@ def _literal_end(words: Words, at: int) -> tuple[int, int]:
 
 
 @inlined
-def _string(octets: Octets, words: Words, at: int, end: int, nodes: Nodes, count: int) -> int:
+def _string(octets: Octets, words: Words, at: int, end: int, node: Nodes) -> int:
     """Put the string whose quote stands at a place on the tape; return the place behind, or -1."""
     start = at + 1
-    closing = stop(words, start, end)
-    kind = TEXT
+    closing, kind = stop(words, start, end), TEXT
     if closing >= end:
         return -1
     if octets[closing] != QUOTE:
@@ -131,8 +135,7 @@ def _string(octets: Octets, words: Words, at: int, end: int, nodes: Nodes, count
         closing = escapes_end(octets, words, closing, end)
         if closing < 0:
             return -1
-    node = nodes[count]
-    node.start, node.end, node.next, node.kind = start, closing, count + 1, kind
+    node.start, node.end, node.kind = start, closing, kind
     return closing + 1
 
 
@@ -257,9 +260,10 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
             if in_object:
                 if at >= end or octets[at] != QUOTE:
                     break
-                at = _string(octets, words, at, end, nodes, count)
+                at = _string(octets, words, at, end, nodes[count])
                 if at < 0:
                     break
+                nodes[count].next = count + 1
                 count += 1
                 at = blanks_end(octets, at, end)
                 if octets[at] != COLON:
@@ -269,7 +273,8 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
                 break
             byte = octets[at]
             if byte == QUOTE:
-                at = _string(octets, words, at, end, nodes, count)
+                at = _string(octets, words, at, end, nodes[count])
+                nodes[count].next = count + 1
                 count += 1
             elif byte in (OPEN, OPEN_ARRAY):
                 if depth == MAX_DEPTH:
@@ -292,7 +297,7 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
             else:
                 start = at
                 if byte == MINUS or ZERO <= byte <= NINE:
-                    at, kind = _number_end(octets, at, end)
+                    at, kind = _number_end(octets, words, at, end)
                 else:
                     at, kind = _literal_end(words, at)
                 node = nodes[count]
