@@ -168,7 +168,10 @@ class _Tables:
         """Return the tables of messages, by the nodes of the types that these have."""
         which = np.empty(len(types), np.int32)
         parts = np.stack([checked.values[name].astype(np.int32) for name in _DESCRIBING])
-        room = canal_loops.room_for(len(types), len(tape.nodes) // 2)
+        objects = types[types >= 0]
+        # Each is a name and a value.
+        members = int((tape.nodes["next"][objects] - objects).sum()) // 2
+        room = canal_loops.room_for(len(types), members)
         canal_loops.described(
             tape.texts.words, tape.nodes, parts, types.astype(np.int32), room, which
         )
@@ -188,12 +191,12 @@ class _Tables:
     def ways(self, lists: ImageLists) -> Octets:
         """Return the way of each column of the lists that begin at the tables."""
         found = np.full(len(lists.columns), REFUSED_WAY, np.uint8)
-        tables = np.empty(len(found), np.int64)
-        tables[: lists.roots] = np.arange(-1, lists.roots - 1)
-        befores = lists.columns["before"].tolist()
+        described = lists.described
+        tables = list(range(-1, lists.roots - 1))
         for number in range(lists.roots, len(found)):
             # A column comes behind the one before it.
-            tables[number] = table = tables[befores[number]]
+            table = tables[described[number][0]]
+            tables.append(table)
             columns = self.all[table].columns
             mysql_type = None if columns is None else columns.types.get(lists.name(number))
             if mysql_type is not None:

@@ -341,6 +341,7 @@ class ImageLists:
     _columns: json_image_loops.Columns = field(init=False)
     _names: dict[int, tuple[str, ...]] = field(init=False)
     _described: "list[tuple[int, int, int, int, int]]" = field(init=False)
+    _octets: Octets = field(init=False)
     _listed: int = 0
 
     def __post_init__(self) -> None:
@@ -355,6 +356,7 @@ class ImageLists:
         )
         self._names = {}
         self._described = []
+        self._octets = self.tape.texts.octets
 
     def listed(
         self,
@@ -399,20 +401,20 @@ class ImageLists:
         """`json_image_loops.COLUMN` of each column; the roots are none."""
         return self._columns.columns[: self._columns.used[0]]
 
-    def chain(self, last: int) -> list[int]:
-        """Return the numbers of the columns of a list, behind that of its root."""
-        found: list[int] = [last]
-        while last >= self.roots:
-            last = self.described[last][0]
-            found.append(last)
-        return found[::-1]
-
     @property
     def described(self) -> "list[tuple[int, int, int, int, int]]":
         """What `columns` has, as tuples."""
         if len(self._described) != self._columns.used[0]:
             self._described = self.columns.tolist()
         return self._described
+
+    def chain(self, last: int) -> list[int]:
+        """Return the numbers of the columns of a list, behind that of its root."""
+        described, found = self.described, [last]
+        while last >= self.roots:
+            last = described[last][0]
+            found.append(last)
+        return found[::-1]
 
     def names(self, last: int) -> tuple[str, ...]:
         """Return the names of the columns of a list."""
@@ -423,16 +425,17 @@ class ImageLists:
 
     def name(self, column: int) -> str:
         """Return the name of a column."""
-        _, start, end, _, _ = self.described[column]
-        raw = self.tape.texts.octets[start:end].tobytes()
+        _, start, end, _, _ = self._described[column]
+        raw = self._octets[start:end].tobytes()
         return json.loads(b'"%s"' % raw) if b"\\" in raw else raw.decode()
 
     def plain(self, ways: Octets) -> Octets:
         """Return ways of columns with `json_image_loops.ALL_PLAIN` where it is so."""
         found = ways.copy()
         is_plain = ((ways > 0) & (ways <= LAST_PLAIN_WAY)).tolist()
+        described = self.described
         for column in range(self.roots, len(found)):
-            before = self.described[column][0]
+            before = described[column][0]
             # A column comes behind the one before it.
             if is_plain[column] and (before < self.roots or is_plain[before]):
                 found[column] |= json_image_loops.ALL_PLAIN
