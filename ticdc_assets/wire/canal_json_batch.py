@@ -220,8 +220,11 @@ def _table(tape: Tape, nodes: list[int]) -> _Table:
         return _Table(database, table, None, None)
 
 
-# What is parsed has been read before; its numbers say nothing.
-_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
+def _no_text(_number: str) -> None:
+    """Return what a number is among texts."""
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=_no_text, parse_float=_no_text)
 
 
 def _parse(text: bytes) -> Any:

@@ -204,6 +204,8 @@ def _members_of(
     while at < behind:
         node = nodes[at]
         if node.kind == ESCAPED:
+            for name in range(len(found)):
+                found[name, number] = NONE
             return False
         name = _number_of(words, node.start, node.end - node.start, known, sizes, slots)
         if name >= 0:

@@ -86,7 +86,8 @@ def batch_decoded(
         batch = decode_batch(wire_format, records)
     batch.validate(full=True)
     few.validate(full=True)
-    assert few.to_pylist() == batch.to_pylist()
+    for one, other in zip(few.to_pylist(), batch.to_pylist(), strict=True):
+        assert one == other, values[one["offset"] - 1000]
     assert batch.schema == CHANGE_SCHEMA
     outcomes: list[Outcome] = [[] for _ in values]
     for row in batch.to_pylist():

@@ -466,7 +466,7 @@ REFUSED: list[tuple[bytes, str, str]] = [
     (having(INSERT, data=[{"b": "aĀ"}]), "wrong_bytes", "$.data[0].b"),
     (having(INSERT, data=[{"b": "🚀"}]), "wrong_bytes", "$.data[0].b"),
     (having(INSERT, old=[]), "unexpected_field", "$.old"),
-    (having(UPDATE, old=None), "missing_field", "$.old"),
+    (having(UPDATE, old=None), "wrong_type", "$.old"),
     (having(UPDATE, old=[]), "row_count", "$.old"),
     (having(UPDATE, old=[{}, {}]), "row_count", "$.old"),
     (having(UPDATE, data=MANY, old=MANY[1:]), "row_count", "$.old"),
