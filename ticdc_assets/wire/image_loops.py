@@ -22,7 +22,7 @@ from ticdc_assets.compiled import compiled
 from ticdc_assets.values.column_loops import ESCAPED, NULL, TEXT, ZONED
 from ticdc_assets.values.text_loops import NULL_WORD, stands
 from ticdc_assets.values.word_loops import Words, copied, same, stop
-from ticdc_assets.wire.character_loops import UNESCAPED, utf8_written
+from ticdc_assets.wire.character_loops import UNESCAPED, in_base64, utf8_written
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int32]
@@ -328,3 +328,23 @@ def keys(
         out[filled] = 93
         filled += 1
     offsets[len(rows)] = filled
+
+
+@compiled
+def escapes(
+    words: Words, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], found: Flags
+) -> None:
+    """Say of each text whether JSON escapes one of its characters."""
+    for number in range(len(starts)):
+        found[number] = stop(words, starts[number], ends[number]) < ends[number]
+
+
+@compiled
+def base64_texts(
+    data: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], out: Bytes
+) -> None:
+    """Write ranges of bytes in base64, one behind the other."""
+    place = np.int64(0)
+    for number in range(len(starts)):
+        size = ends[number] - starts[number]
+        place = in_base64(data[starts[number] : ends[number]], size, out, place)

@@ -26,6 +26,7 @@ from ticdc_assets.errors import WireError, shorten
 from ticdc_assets.events import Checksum, Event, PhysicalValue, ZonedTimestamp
 from ticdc_assets.schemas import sent_schema
 from ticdc_assets.wire import go_json
+from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.json_fields import (
     optional,
     read_boolean,
@@ -38,10 +39,8 @@ from ticdc_assets.wire.json_fields import (
 )
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_message import (
+    CHECKSUM,
     FIELDS,
-    Field,
-    Kind,
-    Presence,
     check_version,
     event_from_fields,
     message_type,
@@ -102,10 +101,10 @@ def _absent_field(message: Mapping[str, Any], field: Field) -> None:
 def _checksum(value: Any, position: str) -> Checksum:
     members = read_object(value, position)
     return Checksum(
-        version=required(members, "version", read_natural, position),
-        corrupted=required(members, "corrupted", read_boolean, position),
-        current=required(members, "current", _uint32, position),
-        previous=required(members, "previous", _uint32, position),
+        **{
+            field.name: required(members, field.name, _KINDS[field.kind], position)
+            for field in CHECKSUM
+        }
     )
 
 
@@ -129,6 +128,7 @@ def _physical(value: Any, position: str) -> ZonedTimestamp:
 
 _KINDS: Final[Mapping[Kind, Callable[[Any, str], Any]]] = {
     Kind.INTEGER: read_natural,
+    Kind.UINT32: _uint32,
     Kind.TEXT: read_text,
     Kind.NAME: read_name,
     Kind.BOOLEAN: read_boolean,

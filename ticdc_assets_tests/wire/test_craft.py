@@ -499,7 +499,7 @@ def test_names_that_are_said_for_each_row_make_no_message_large(name: str) -> No
     nulls = ColumnGroup(
         kind=GroupKind.AFTER, names=names, types=(3,) * 20, flags=(0,) * 20, values=(None,) * 20
     )
-    header = Header(kind=EventKind.ROW, commit_ts=1, partition=None, database="d", table="t")
+    header = Header(kind=EventKind.ROW, commit_ts=1, table_id=None, database="d", table="t")
     value = write_rows([header] * 500, [[nulls]] * 500)
     (outcome,) = assert_equal([value], CRAFT)
     assert isinstance(outcome, list)
@@ -510,7 +510,7 @@ def test_names_that_are_said_for_each_row_make_no_message_large(name: str) -> No
 
 
 def test_what_a_long_message_says_again_has_a_limit() -> None:
-    header = Header(kind=EventKind.ROW, commit_ts=1, partition=None, database="d", table="t")
+    header = Header(kind=EventKind.ROW, commit_ts=1, table_id=None, database="d", table="t")
     null = ColumnGroup(
         kind=GroupKind.AFTER, names=("\x01" * 40,), types=(3,), flags=(0,), values=(None,)
     )

@@ -49,7 +49,7 @@ def _write_headers(headers: Sequence[Header], terms: _Terms) -> bytes:
             write_delta_uvarints([header.commit_ts for header in headers]),
             write_uvarints(header.kind for header in headers),
             write_delta_varints(
-                [-1 if header.partition is None else header.partition for header in headers]
+                [-1 if header.table_id is None else header.table_id for header in headers]
             ),
             ids([header.database for header in headers]),
             ids([header.table for header in headers]),
