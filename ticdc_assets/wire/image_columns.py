@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_assets.values.floats import double_text, float_text
-from ticdc_assets.wire.byte_columns import Bits, Buffer, Flags, Ints, slices, spread
+from ticdc_assets.wire.byte_columns import Bits, Buffer, Flags, Ints, slices, spread, writing
 from ticdc_assets.wire.value_forms import Form
 
 _N = TypeVar("_N", np.dtype[np.float32], np.dtype[np.float64])
@@ -224,13 +224,10 @@ def base64_texts(buffer: Buffer, starts: Ints, ends: Ints) -> "pa.Array[Any]":
     """Return ranges of bytes in base64."""
     from ticdc_assets.wire import image_loops
 
-    offsets = np.zeros(len(starts) + 1, np.int32)
-    np.cumsum((ends - starts + 2) // 3 * 4, out=offsets[1:])
-    texts = np.empty(int(offsets[-1]), np.uint8)
-    image_loops.base64_texts(buffer.octets, starts, ends, texts)
-    return pa.Array.from_buffers(
-        pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(texts)]
-    )
+    bounds = np.cumsum((ends - starts + 2) // 3 * 4)
+    written = writing(int(bounds[-1]) if len(bounds) else 0)
+    image_loops.base64_texts(buffer.octets, starts, ends, written.octets)
+    return written.texts(bounds).cast(pa.binary())
 
 
 def _has_escapes(buffer: Buffer, starts: Ints, ends: Ints) -> Flags:
