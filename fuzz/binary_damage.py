@@ -379,8 +379,8 @@ def _changed_header(generator: random.Random, header: Header) -> Header:
         (
             replace(header, commit_ts=number),
             replace(header, kind=kind),
-            replace(header, partition=number % 2**63),
-            replace(header, partition=-generator.randrange(1, 4)),
+            replace(header, table_id=number % 2**63),
+            replace(header, table_id=-generator.randrange(1, 4)),
             replace(header, database=generator.choice((None, *TEXTS))),
             replace(header, table=generator.choice((None, *TEXTS))),
         )

@@ -176,8 +176,8 @@ class _Tables:
             tape.texts.words, tape.nodes, parts, types.astype(np.int32), room, which
         )
         tables = [
-            _table(tape, [*parts[:, message].tolist(), int(types[message])])
-            for message in room.all["message"][: room.used[0]].tolist()
+            _table(tape, [*parts[:, message].tolist(), int(types[message])], count)
+            for message, _, _, count in room.all[: room.used[0]].tolist()
         ]
         refused = np.array([table.columns is None for table in tables] + [True], np.bool_)
         which[refused[which]] = NONE
@@ -205,10 +205,13 @@ class _Tables:
         return found
 
 
-def _table(tape: Tape, nodes: list[int]) -> _Table:
-    """Return the table that a message describes by these nodes."""
+def _table(tape: Tape, nodes: list[int], count: int) -> _Table:
+    """Return the table that a message describes by these nodes, with so many types."""
     database, table = (_parse(b'"%s"' % tape.bytes_at(node)) for node in nodes[:2])
     primary_key, rank, types = (_parse(tape.bytes_at(node)) for node in nodes[2:])
+    if type(types) is dict and len(types) != count:
+        # Of two that are one name the last counts, which is not the same in any order.
+        return _Table(database, table, None, None)
     try:
         return _Table(
             database,

@@ -129,8 +129,7 @@ def _put(words: Words, nodes: Nodes, types: int, found: Descriptions, first: int
     behind, count = nodes[types].next, 0
     at = types + 1
     while at < behind:
-        # A name with an escape may be that of another, of which the last would count.
-        if nodes[at].kind != TEXT or nodes[at + 1].kind not in (TEXT, ESCAPED):
+        if nodes[at + 1].kind not in (TEXT, ESCAPED):
             return 0
         count += 1
         at += 2

@@ -139,7 +139,7 @@ def _row(value: bytes, header: Header, body: Body, terms: Sequence[str]) -> Even
         build_ts_ms=None,
         database=header.database,
         table=header.table,
-        table_id=header.partition,
+        table_id=header.table_id,
         schema_version=None,
         before=images.get(GroupKind.BEFORE),
         after=images.get(GroupKind.AFTER),

@@ -11,7 +11,7 @@ a `WireError` that names the byte. Nothing here depends on anything but the byte
                   length             of the size tables: uvarint, bytes in reverse order
     headers       commit ts          delta uvarint chunk
                   kind               uvarint chunk: 1 row, 2 DDL, 3 watermark
-                  partition          delta varint chunk: physical table id, -1 if not partitioned
+                  table id           delta varint chunk: of a physical table, -1 if not partitioned
                   database           delta varint chunk of term ids, -1 for none
                   table              delta varint chunk of term ids, -1 for none
     body of a row column groups      1 or 2
@@ -44,7 +44,7 @@ Not handled: what the parts mean (`craft`) and how a value is written (`craft_va
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ticdc_assets.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.tso import MAX_TSO
@@ -83,23 +83,75 @@ class GroupKind(IntEnum):
     BEFORE = 2
 
 
+_TABLE_ID: Final = "-1, or the physical table id of a row"
+_TERM: Final = "-1, or one of the terms"
+
+
+class Field(NamedTuple):
+    """One field of the headers of a message.
+
+    Attributes:
+        name: the attribute that it becomes.
+        chunk: how its numbers are written, one behind the other.
+        least: the smallest number that it may be.
+        most: the largest one; None for a term, whose number is in the dictionary, or -1 for none.
+        reason: why another one is refused.
+        expected: what it should be.
+    """
+
+    name: str
+    chunk: Callable[[Reader, int], list[int]]
+    least: int
+    most: int | None
+    reason: str
+    expected: str
+
+
+HEADER: Final = (
+    Field("commit_ts", Reader.delta_uvarints, 0, MAX_TSO, "out_of_range", "0 to 2^63-1"),
+    Field("kind", Reader.uvarints, 1, 3, "unknown_kind", "1 (row), 2 (DDL) or 3 (watermark)"),
+    Field("table_id", Reader.delta_varints, -1, MAX_TSO, "out_of_range", _TABLE_ID),
+    Field("database", Reader.delta_varints, -1, None, "unknown_term", _TERM),
+    Field("table", Reader.delta_varints, -1, None, "unknown_term", _TERM),
+)
+"""The fields of headers, from which both decoders are made."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """The header of one event.
 
     Attributes:
-        kind: what the event is.
         commit_ts: TSO of the event.
-        partition: physical table id of a partition, None for none.
+        kind: what the event is.
+        table_id: physical table id of a partition, None for none.
         database: name of the database, None for none.
         table: name of the table, None for none.
     """
 
-    kind: EventKind
     commit_ts: int
-    partition: int | None
+    kind: EventKind
+    table_id: int | None
     database: str | None
     table: str | None
+
+
+class Head(NamedTuple):
+    """What a column group says before its values.
+
+    Attributes:
+        kind: which image the group is.
+        names: numbers of the terms that its columns are called.
+        types: their type codes.
+        flags: their flags.
+        position: where the names start.
+    """
+
+    kind: GroupKind
+    names: tuple[int, ...]
+    types: tuple[int, ...]
+    flags: tuple[int, ...]
+    position: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,34 +259,47 @@ def read_group(value: bytes, position: int, size: int, terms: Sequence[str]) -> 
         WireError: there is none.
     """
     reader = Reader(value, position, position + size)
+    head = read_head(reader)
+    names = tuple(_term(number, terms, head.position) for number in head.names)
+    if len(set(names)) != len(names):
+        raise WireError(
+            "duplicate_column", f"byte {head.position}", "distinct names", shorten(names)
+        )
+    values = reader.nullable_strings(len(names))
+    reader.finish()
+    return ColumnGroup(
+        kind=head.kind,
+        names=names,
+        types=head.types,
+        flags=head.flags,
+        values=tuple(raw for _, raw in values),
+        position=position,
+        starts=tuple(start for start, _ in values),
+    )
+
+
+def read_head(reader: Reader) -> Head:
+    """Return what the column group at `reader` says before its values, and move behind that.
+
+    Raises:
+        WireError: there is none.
+    """
+    position = reader.position
     (kind,) = reader.take(1)
     if kind not in _GROUP_KINDS:
         raise WireError(
             "unknown_group", f"byte {position}", "1 (after) or 2 (before)", shorten(kind)
         )
     count = reader.count()
-    names_start = reader.position
-    names = tuple(_term(number, terms, names_start) for number in reader.delta_varints(count))
-    if len(set(names)) != count:
-        raise WireError("duplicate_column", f"byte {names_start}", "distinct names", shorten(names))
-    types = reader.uvarints(count)
+    position = reader.position
+    names, types = reader.delta_varints(count), reader.uvarints(count)
     flags_start = reader.position
     flags = reader.uvarints(count)
     if max(flags) > MAX_FLAGS:
         raise WireError(
             "unknown_flags", f"byte {flags_start}", f"at most {MAX_FLAGS}", shorten(max(flags))
         )
-    values = reader.nullable_strings(count)
-    reader.finish()
-    return ColumnGroup(
-        kind=GroupKind(kind),
-        names=names,
-        types=tuple(types),
-        flags=tuple(flags),
-        values=tuple(raw for _, raw in values),
-        position=position,
-        starts=tuple(start for start, _ in values),
-    )
+    return Head(GroupKind(kind), tuple(names), tuple(types), tuple(flags), position)
 
 
 def _read_size_tables(value: bytes, start: int) -> tuple[int, list[list[int]]]:
@@ -291,49 +356,35 @@ def read_terms(reader: Reader) -> tuple[str, ...]:
 
 def _read_headers(reader: Reader, count: int, terms: Sequence[str]) -> tuple[Header, ...]:
     columns: list[list[int]] = []
-    starts: list[int] = []
-    for read in _HEADER_CHUNKS:
-        starts.append(reader.position)
-        columns.append(read(reader, count))
+    starts: dict[str, int] = {}
+    for field in HEADER:
+        start = starts[field.name] = reader.position
+        most = len(terms) - 1 if field.most is None else field.most
+        columns.append(field.chunk(reader, count))
+        for number in columns[-1]:
+            if not field.least <= number <= most:
+                raise WireError(field.reason, f"byte {start}", field.expected, shorten(number))
     reader.finish()
-    ts_start, kind_start, partition_start, database_start, table_start = starts
-    headers: list[Header] = []
-    for commit_ts, kind, partition, database, table in zip(*columns, strict=True):
-        if commit_ts > MAX_TSO:
-            raise WireError("out_of_range", f"byte {ts_start}", "0 to 2^63-1", shorten(commit_ts))
-        if kind not in _EVENT_KINDS:
-            raise WireError(
-                "unknown_kind",
-                f"byte {kind_start}",
-                "1 (row), 2 (DDL) or 3 (watermark)",
-                shorten(kind),
-            )
-        if partition < -1 or (partition != -1 and kind != EventKind.ROW):
-            raise WireError(
-                "out_of_range",
-                f"byte {partition_start}",
-                "-1, or the physical table id of a row",
-                shorten(partition),
-            )
-        headers.append(
-            Header(
-                kind=_EVENT_KINDS[kind],
-                commit_ts=commit_ts,
-                partition=None if partition == -1 else partition,
-                database=None if database == -1 else _term(database, terms, database_start),
-                table=None if table == -1 else _term(table, terms, table_start),
-            )
+    commit_ts, kinds, table_ids, databases, tables = columns
+    headers = tuple(
+        Header(
+            commit_ts=ts,
+            kind=_EVENT_KINDS[kind],
+            table_id=None if table_id == -1 else table_id,
+            database=None if database == -1 else terms[database],
+            table=None if table == -1 else terms[table],
         )
-    return tuple(headers)
+        for ts, kind, table_id, database, table in zip(
+            commit_ts, kinds, table_ids, databases, tables, strict=True
+        )
+    )
+    for header in headers:
+        if header.table_id is not None and header.kind is not EventKind.ROW:
+            place = f"byte {starts['table_id']}"
+            raise WireError("out_of_range", place, _TABLE_ID, shorten(header.table_id))
+    return headers
 
 
-_HEADER_CHUNKS: Final[Sequence[Callable[[Reader, int], list[int]]]] = (
-    Reader.delta_uvarints,
-    Reader.uvarints,
-    Reader.delta_varints,
-    Reader.delta_varints,
-    Reader.delta_varints,
-)
 _EVENT_KINDS: Final = {int(kind): kind for kind in EventKind}
 _GROUP_KINDS: Final = frozenset(map(int, GroupKind))
 

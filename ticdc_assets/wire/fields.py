@@ -1,4 +1,4 @@
-"""A message as data: which fields it has, how each is written, and whether it must be there.
+"""A message as data: its fields, how each is written, whether it must be there, what it means.
 
 In: what a format's documentation says. Out: tables of `Field`, from which both readers of a format
 are made: the reference looks at a message by its table, and the batch reader at columns of them.
@@ -45,8 +45,20 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a message type."""
+    """One field of a message type.
+
+    Attributes:
+        name: its name in the message.
+        kind: how it is written.
+        presence: whether it must be there.
+        meaning: the attribute of the event that it becomes, by default its name.
+    """
 
     name: str
     kind: Kind
     presence: Presence = Presence.REQUIRED
+    meaning: str = ""
+
+    def __post_init__(self) -> None:
+        """Take the name for the meaning where none is said."""
+        object.__setattr__(self, "meaning", self.meaning or self.name)

@@ -52,6 +52,7 @@ Not handled: compressed values, which are refused as what they are here, bytes o
 import math
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from ticdc_assets.errors import WireError, shorten
@@ -67,17 +68,17 @@ from ticdc_assets.schemas import (
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.values.floats import double_text, float_text
 from ticdc_assets.wire import avro
+from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.go_json import member
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_message import (
+    CHECKSUM,
     FIELDS,
-    Field,
-    Kind,
-    Presence,
     check_version,
     event_from_fields,
     message_type,
 )
+from ticdc_assets.wire.value_forms import Form
 
 MESSAGE_TYPES: Final = ("WATERMARK", "BOOTSTRAP", "DDL", "DML")
 """Symbols of `Message.type`, and in the same order the branches of `Message.payload`."""
@@ -98,8 +99,8 @@ DML_SYMBOLS: Final = ("INSERT", "UPDATE", "DELETE")
 MESSAGE_BRANCH: Final = 11
 """The branch of a `Message` in the union of all records."""
 
-_MAX_UINT32: Final = 2**32 - 1
-_UINT64: Final = 2**64
+LARGEST: Final[Mapping[Kind, int]] = {Kind.INTEGER: MAX_TSO, Kind.UINT32: 2**32 - 1}
+"""The largest number of each kind of field that is one; the smallest is 0."""
 
 DATA_TYPE: Final = avro.record(
     mysqlType=avro.STRING,
@@ -133,7 +134,7 @@ TABLE_SCHEMA: Final = avro.record(
     columns=avro.Array(COLUMN_SCHEMA),
     indexes=avro.Array(INDEX_SCHEMA),
 )
-CHECKSUM: Final = avro.record(
+CHECKSUM_RECORD: Final = avro.record(
     version=avro.INT,
     corrupted=avro.BOOLEAN,
     current=avro.LONG,
@@ -142,19 +143,20 @@ CHECKSUM: Final = avro.record(
 TIMESTAMP: Final = avro.record(location=avro.STRING, value=avro.STRING)
 UNSIGNED_BIGINT: Final = avro.record(value=avro.LONG)
 
-NULL, LONG, FLOAT, DOUBLE, STRING, BYTES, ZONED, UNSIGNED = range(8)
-VALUES: Final = avro.Union(
-    {
-        NULL: avro.NULL,
-        LONG: avro.LONG,
-        FLOAT: avro.FLOAT,
-        DOUBLE: avro.DOUBLE,
-        STRING: avro.STRING,
-        BYTES: avro.BYTES,
-        ZONED: TIMESTAMP,
-        UNSIGNED: UNSIGNED_BIGINT,
-    }
-)
+BRANCHES: Final[Mapping[Form, avro.AvroType]] = {
+    Form.NULL: avro.NULL,
+    Form.SIGNED: avro.LONG,
+    Form.FLOAT: avro.FLOAT,
+    Form.DOUBLE: avro.DOUBLE,
+    Form.TEXT: avro.STRING,
+    Form.BASE64: avro.BYTES,
+    Form.ZONED: TIMESTAMP,
+    Form.UNSIGNED: UNSIGNED_BIGINT,
+}
+"""The branches of `VALUES` in their order, each by the form of its values."""
+FORMS: Final = tuple(BRANCHES)
+"""The form of each branch, by its number."""
+VALUES: Final = avro.Union(dict(enumerate(BRANCHES.values())))
 """The values of an image."""
 
 # Each behind its version, which is looked at before anything else is believed.
@@ -178,7 +180,7 @@ DML: Final = avro.record(
     schemaVersion=avro.LONG,
     claimCheckLocation=avro.Optional(avro.STRING),
     handleKeyOnly=avro.Optional(avro.BOOLEAN),
-    checksum=avro.Optional(CHECKSUM),
+    checksum=avro.Optional(CHECKSUM_RECORD),
     data=avro.Optional(avro.Map(VALUES)),
     old=avro.Optional(avro.Map(VALUES)),
 )
@@ -252,7 +254,7 @@ def _field(value: Any, field: Field) -> Any:
     return _KINDS[field.kind](value, position)
 
 
-def _integer(value: int, position: str, maximum: int = MAX_TSO) -> int:
+def _integer(value: int, position: str, *, maximum: int) -> int:
     if not 0 <= value <= maximum:
         raise WireError("out_of_range", position, f"0 to {maximum}", str(value))
     return value
@@ -270,10 +272,10 @@ def _name(value: str, position: str) -> str:
 
 def _checksum(value: Mapping[str, Any], position: str) -> Checksum:
     return Checksum(
-        version=_integer(value["version"], f"{position}.version"),
-        corrupted=value["corrupted"],
-        current=_integer(value["current"], f"{position}.current", _MAX_UINT32),
-        previous=_integer(value["previous"], f"{position}.previous", _MAX_UINT32),
+        **{
+            field.name: _KINDS[field.kind](value[field.name], f"{position}.{field.name}")
+            for field in CHECKSUM
+        }
     )
 
 
@@ -282,21 +284,24 @@ def _image(value: Mapping[str, tuple[int, Any]], position: str) -> dict[str, Phy
 
 
 def _physical(branch: int, item: Any, position: str, name: str) -> PhysicalValue:
-    if branch in (NULL, STRING):
+    text = _TEXTS.get(FORMS[branch])
+    if text is None:
         return item
-    if branch == LONG:
-        return str(item)
-    if branch in (FLOAT, DOUBLE):
-        if not math.isfinite(item):
-            # TiCDC writes 0 for them (golden/QUIRKS.md A13), and no MySQL type holds one.
-            raise WireError("not_finite", member(position, name), "a finite number", str(item))
-        return float_text(item) if branch == FLOAT else double_text(item)
-    if branch == BYTES:
-        return b64encode(item).decode()
-    if branch == ZONED:
-        return ZonedTimestamp(**item)
-    assert branch == UNSIGNED
-    return str(item["value"] % _UINT64)
+    if type(item) is float and not math.isfinite(item):
+        # TiCDC writes 0 for them (golden/QUIRKS.md A13), and no MySQL type holds one.
+        raise WireError("not_finite", member(position, name), "a finite number", str(item))
+    return text(item)
+
+
+_TEXTS: Final[Mapping[Form, Callable[[Any], PhysicalValue]]] = {
+    Form.SIGNED: str,
+    Form.FLOAT: float_text,
+    Form.DOUBLE: double_text,
+    Form.BASE64: lambda item: b64encode(item).decode(),
+    Form.ZONED: lambda item: ZonedTimestamp(**item),
+    Form.UNSIGNED: lambda item: str(item["value"] % 2**64),
+}
+"""What a value of each form is; any other is what was read."""
 
 
 def _schema(value: Mapping[str, Any], position: str) -> TableSchema:
@@ -350,7 +355,7 @@ def _default(column: Mapping[str, Any], position: str) -> Any:
 
 
 _KINDS: Final[Mapping[Kind, Callable[[Any, str], Any]]] = {
-    Kind.INTEGER: _integer,
+    **{kind: partial(_integer, maximum=most) for kind, most in LARGEST.items()},
     Kind.TEXT: _as_read,
     Kind.NAME: _name,
     Kind.BOOLEAN: _as_read,

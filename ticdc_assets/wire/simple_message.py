@@ -109,46 +109,46 @@ CHECKSUM: Final = (
 _ROW: Final = (
     Field("database", Kind.NAME),
     Field("table", Kind.NAME),
-    Field("tableID", Kind.INTEGER),
-    Field("commitTs", Kind.INTEGER),
-    Field("buildTs", Kind.INTEGER),
-    Field("schemaVersion", Kind.INTEGER),
-    Field("claimCheckLocation", Kind.TEXT, Presence.OPTIONAL),
-    Field("handleKeyOnly", Kind.BOOLEAN, Presence.OPTIONAL),
+    Field("tableID", Kind.INTEGER, meaning="table_id"),
+    Field("commitTs", Kind.INTEGER, meaning="commit_ts"),
+    Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
+    Field("schemaVersion", Kind.INTEGER, meaning="schema_version"),
+    Field("claimCheckLocation", Kind.TEXT, Presence.OPTIONAL, "claim_check_location"),
+    Field("handleKeyOnly", Kind.BOOLEAN, Presence.OPTIONAL, "handle_key_only"),
     Field("checksum", Kind.CHECKSUM, Presence.OPTIONAL),
 )
 _DDL: Final = (
     Field("sql", Kind.NAME),
-    Field("commitTs", Kind.INTEGER),
-    Field("buildTs", Kind.INTEGER),
-    Field("tableSchema", Kind.SCHEMA, Presence.OPTIONAL),
-    Field("preTableSchema", Kind.SCHEMA, Presence.OPTIONAL),
+    Field("commitTs", Kind.INTEGER, meaning="commit_ts"),
+    Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
+    Field("tableSchema", Kind.SCHEMA, Presence.OPTIONAL, "schema"),
+    Field("preTableSchema", Kind.SCHEMA, Presence.OPTIONAL, "pre_schema"),
 )
 
 FIELDS: Final[Mapping[MessageType, tuple[Field, ...]]] = MappingProxyType(
     {
         MessageType.INSERT: (
             *_ROW,
-            Field("data", Kind.IMAGE),
-            Field("old", Kind.IMAGE, Presence.ABSENT),
+            Field("data", Kind.IMAGE, meaning="after"),
+            Field("old", Kind.IMAGE, Presence.ABSENT, "before"),
         ),
         MessageType.UPDATE: (
             *_ROW,
-            Field("data", Kind.IMAGE),
-            Field("old", Kind.IMAGE),
+            Field("data", Kind.IMAGE, meaning="after"),
+            Field("old", Kind.IMAGE, meaning="before"),
         ),
         MessageType.DELETE: (
             *_ROW,
-            Field("data", Kind.IMAGE, Presence.ABSENT),
-            Field("old", Kind.IMAGE),
+            Field("data", Kind.IMAGE, Presence.ABSENT, "after"),
+            Field("old", Kind.IMAGE, meaning="before"),
         ),
         MessageType.WATERMARK: (
-            Field("commitTs", Kind.INTEGER),
-            Field("buildTs", Kind.INTEGER),
+            Field("commitTs", Kind.INTEGER, meaning="watermark_ts"),
+            Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
         ),
         MessageType.BOOTSTRAP: (
-            Field("buildTs", Kind.INTEGER),
-            Field("tableSchema", Kind.SCHEMA),
+            Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
+            Field("tableSchema", Kind.SCHEMA, meaning="schema"),
         ),
         **dict.fromkeys(sorted(DDL_TYPES), _DDL),
     }
@@ -182,54 +182,42 @@ def message_type(word: str) -> MessageType:
 
 def event_from_fields(kind: MessageType, fields: Fields) -> Event:
     """Return the event that a message of type `kind` with `fields` means."""
-    return _EVENTS[kind](kind, fields)
+    meanings = _MEANINGS[kind]
+    return _EVENTS[kind](kind, {meanings[name]: value for name, value in fields.items()})
 
 
-def _row(kind: MessageType, fields: Fields) -> RowChange:
-    return RowChange(
-        op=OPS[kind],
-        commit_ts=fields["commitTs"],
-        build_ts_ms=fields["buildTs"],
-        database=fields["database"],
-        table=fields["table"],
-        table_id=fields["tableID"],
-        schema_version=fields["schemaVersion"],
-        before=fields.get("old"),
-        after=fields.get("data"),
-        handle_key_only=fields.get("handleKeyOnly", False),
-        # Go writes an empty location as none at all.
-        claim_check_location=fields.get("claimCheckLocation") or None,
-        checksum=fields.get("checksum"),
-    )
+def _row(kind: MessageType, found: Fields) -> RowChange:
+    attributes: dict[str, Any] = {"before": None, "after": None, **found}
+    # Go writes an empty location as none at all.
+    attributes["claim_check_location"] = attributes.get("claim_check_location") or None
+    return RowChange(op=OPS[kind], **attributes)
 
 
-def _ddl(kind: MessageType, fields: Fields) -> DdlEvent:
-    schema: TableSchema | None = fields.get("tableSchema")
-    pre_schema: TableSchema | None = fields.get("preTableSchema")
+def _ddl(kind: MessageType, found: Fields) -> DdlEvent:
+    attributes: dict[str, Any] = {"schema": None, "pre_schema": None, **found}
     # A DDL message has no database and table of its own (seen: golden/QUIRKS.md B9).
-    named = schema or pre_schema
+    named: TableSchema | None = attributes["schema"] or attributes["pre_schema"]
     return DdlEvent(
         ddl_type=kind.value,
-        commit_ts=fields["commitTs"],
-        build_ts_ms=fields["buildTs"],
-        sql=fields["sql"],
         database=named.database if named else "",
         table=named.table if named else "",
-        schema=schema,
-        pre_schema=pre_schema,
+        **attributes,
     )
 
 
-def _bootstrap(_kind: MessageType, fields: Fields) -> Bootstrap:
-    return Bootstrap(build_ts_ms=fields["buildTs"], schema=fields["tableSchema"])
+def _bootstrap(_kind: MessageType, found: Fields) -> Bootstrap:
+    return Bootstrap(**found)
 
 
-def _watermark(_kind: MessageType, fields: Fields) -> Watermark:
-    return Watermark(watermark_ts=fields["commitTs"], build_ts_ms=fields["buildTs"])
+def _watermark(_kind: MessageType, found: Fields) -> Watermark:
+    return Watermark(**found)
 
 
 _TYPES: Final = {kind.value: kind for kind in MessageType}
 
+_MEANINGS: Final = {
+    kind: {field.name: field.meaning for field in table} for kind, table in FIELDS.items()
+}
 _EVENTS: Final[Mapping[MessageType, Callable[[MessageType, Fields], Event]]] = {
     **dict.fromkeys(OPS, _row),
     **dict.fromkeys(DDL_TYPES, _ddl),

@@ -123,7 +123,7 @@ def _row_header(row: RowChange) -> Header:
     return _header(
         EventKind.ROW,
         row.commit_ts,
-        partition=row.table_id,
+        table_id=row.table_id,
         database=row.database,
         table=row.table,
     )
@@ -133,18 +133,18 @@ def _header(
     kind: EventKind,
     commit_ts: int,
     *,
-    partition: int | None = None,
+    table_id: int | None = None,
     database: str = "",
     table: str = "",
 ) -> Header:
     for name in (database, table):
         _check_name(name)
-    if not 0 <= commit_ts <= MAX_TSO or (partition is not None and not 0 <= partition <= MAX_TSO):
-        raise ValueError(f"no TSO or no table id: {commit_ts}, {partition}")
+    if not 0 <= commit_ts <= MAX_TSO or (table_id is not None and not 0 <= table_id <= MAX_TSO):
+        raise ValueError(f"no TSO or no table id: {commit_ts}, {table_id}")
     return Header(
         kind=kind,
         commit_ts=commit_ts,
-        partition=partition,
+        table_id=table_id,
         database=database or None,
         table=table or None,
     )

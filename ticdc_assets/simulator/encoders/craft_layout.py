@@ -4,11 +4,12 @@ In: headers, column groups and bodies. Out: the message that TiCDC writes of the
 checked: tests write what no encoder would.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import Final
 
-from ticdc_assets.wire.craft_bytes import MAX_UINT64, wrapped
-from ticdc_assets.wire.craft_layout import VERSION, ColumnGroup, Header
+from ticdc_assets.wire.craft_bytes import MAX_UINT64, Reader, wrapped
+from ticdc_assets.wire.craft_layout import HEADER, VERSION, ColumnGroup, Header
 
 
 def write_rows(headers: Sequence[Header], rows: Sequence[Sequence[ColumnGroup]]) -> bytes:
@@ -41,19 +42,12 @@ class _Terms:
 
 
 def _write_headers(headers: Sequence[Header], terms: _Terms) -> bytes:
-    def ids(names: list[str | None]) -> bytes:
-        return write_delta_varints([-1 if name is None else terms.id_of(name) for name in names])
+    def number(value: int | str | None) -> int:
+        return -1 if value is None else terms.id_of(value) if isinstance(value, str) else value
 
     return b"".join(
-        (
-            write_delta_uvarints([header.commit_ts for header in headers]),
-            write_uvarints(header.kind for header in headers),
-            write_delta_varints(
-                [-1 if header.partition is None else header.partition for header in headers]
-            ),
-            ids([header.database for header in headers]),
-            ids([header.table for header in headers]),
-        )
+        _CHUNKS[field.chunk]([number(getattr(header, field.name)) for header in headers])
+        for field in HEADER
     )
 
 
@@ -145,3 +139,11 @@ def write_nullable(raws: Sequence[bytes | None]) -> bytes:
     """Return `raws` as a nullable string chunk."""
     lengths = b"".join(write_varint(-1 if raw is None else len(raw)) for raw in raws)
     return lengths + b"".join(raw for raw in raws if raw is not None)
+
+
+_CHUNKS: Final[Mapping[object, Callable[[Sequence[int]], bytes]]] = {
+    Reader.uvarints: write_uvarints,
+    Reader.delta_uvarints: write_delta_uvarints,
+    Reader.delta_varints: write_delta_varints,
+}
+"""Write what is read so."""

@@ -25,33 +25,18 @@ from ticdc_assets.simulator.encoders.avro import write
 from ticdc_assets.simulator.encoders.simple_message import fields_from_event
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import avro
+from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_avro import (
-    BYTES,
     DDL_SYMBOLS,
-    DOUBLE,
-    FLOAT,
+    FORMS,
     HEADER_ENUM,
-    LONG,
     MESSAGE_BRANCH,
     MESSAGE_TYPES,
-    NULL,
     PAYLOADS,
-    STRING,
-    UNSIGNED,
-    ZONED,
 )
-from ticdc_assets.wire.simple_message import (
-    FIELDS,
-    OPS,
-    VERSION,
-    Field,
-    Kind,
-    MessageType,
-    Presence,
-)
-
-_UINT64: Final = 2**64
+from ticdc_assets.wire.simple_message import FIELDS, OPS, VERSION, MessageType
+from ticdc_assets.wire.value_forms import Form
 
 
 def encode(events: Sequence[Event], *, ticdc: bool = False) -> list[Record]:
@@ -145,53 +130,64 @@ def _branch(
     if column is None:
         raise ValueError(f"the shape has no column {name!r}")
     if value is None:
-        return NULL, None
+        return FORMS.index(Form.NULL), None
     kind = kind_of(column)
-    branch = STRING if ticdc and kind is ColumnKind.BIT else _BRANCHES[kind]
+    form = Form.TEXT if ticdc and kind is ColumnKind.BIT else _FORMS[kind]
     if kind is ColumnKind.INTEGER and base_type(column) == "bigint" and is_unsigned(column):
-        branch = UNSIGNED
-    if isinstance(value, ZonedTimestamp) is not (branch == ZONED):
+        form = Form.UNSIGNED
+    if isinstance(value, ZonedTimestamp) is not (form is Form.ZONED):
         raise ValueError(f"no value of a {kind} column: {shorten(value)}")
-    return branch, _written(branch, value)
+    return FORMS.index(form), _VALUES[form](value)
 
 
-def _written(branch: int, value: PhysicalValue) -> Any:
-    """Return what is written of a value on a branch."""
-    if isinstance(value, ZonedTimestamp):
-        return asdict(value)
-    assert value is not None
-    if branch == LONG:
-        number = numbers.integer(value, -(2**63), _UINT64 - 1)
-        # TiCDC casts uint64, what BIT and SET are, to int64.
-        return number - _UINT64 if number >= 2**63 else number
-    if branch == UNSIGNED:
-        number = numbers.integer(value, 0, _UINT64 - 1)
-        return {"value": number - _UINT64 if number >= 2**63 else number}
-    if branch in (FLOAT, DOUBLE):
-        return numbers.double(value)
-    return binascii.a2b_base64(value, strict_mode=True) if branch == BYTES else value
+def _signed(text: str) -> int:
+    # TiCDC casts uint64, what BIT and SET are, to int64.
+    return _as_int64(numbers.integer(text, -(2**63), 2**64 - 1))
 
 
-_BRANCHES: Final[Mapping[ColumnKind, int]] = {
-    ColumnKind.INTEGER: LONG,
-    ColumnKind.BIT: LONG,
-    ColumnKind.YEAR: LONG,
-    ColumnKind.ENUM: LONG,
-    ColumnKind.SET: LONG,
-    ColumnKind.FLOAT: FLOAT,
-    ColumnKind.DOUBLE: DOUBLE,
-    ColumnKind.DECIMAL: STRING,
-    ColumnKind.DATE: STRING,
-    ColumnKind.DATETIME: STRING,
-    ColumnKind.TIME: STRING,
-    ColumnKind.TEXT: STRING,
-    ColumnKind.JSON: STRING,
-    ColumnKind.VECTOR: STRING,
-    ColumnKind.UNKNOWN: STRING,
-    ColumnKind.BINARY: BYTES,
-    ColumnKind.TIMESTAMP: ZONED,
+def _unsigned(text: str) -> dict[str, int]:
+    return {"value": _as_int64(numbers.integer(text, 0, 2**64 - 1))}
+
+
+def _as_int64(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number
+
+
+def _base64(text: str) -> bytes:
+    return binascii.a2b_base64(text, strict_mode=True)
+
+
+_VALUES: Final[Mapping[Form, Callable[[Any], Any]]] = {
+    Form.SIGNED: _signed,
+    Form.FLOAT: numbers.double,
+    Form.DOUBLE: numbers.double,
+    Form.TEXT: str,
+    Form.BASE64: _base64,
+    Form.ZONED: asdict,
+    Form.UNSIGNED: _unsigned,
 }
-"""The branch of each kind of column; BIGINT UNSIGNED has its own."""
+"""What is written of a value that is not NULL."""
+
+_FORMS: Final[Mapping[ColumnKind, Form]] = {
+    ColumnKind.INTEGER: Form.SIGNED,
+    ColumnKind.BIT: Form.SIGNED,
+    ColumnKind.YEAR: Form.SIGNED,
+    ColumnKind.ENUM: Form.SIGNED,
+    ColumnKind.SET: Form.SIGNED,
+    ColumnKind.FLOAT: Form.FLOAT,
+    ColumnKind.DOUBLE: Form.DOUBLE,
+    ColumnKind.DECIMAL: Form.TEXT,
+    ColumnKind.DATE: Form.TEXT,
+    ColumnKind.DATETIME: Form.TEXT,
+    ColumnKind.TIME: Form.TEXT,
+    ColumnKind.TEXT: Form.TEXT,
+    ColumnKind.JSON: Form.TEXT,
+    ColumnKind.VECTOR: Form.TEXT,
+    ColumnKind.UNKNOWN: Form.TEXT,
+    ColumnKind.BINARY: Form.BASE64,
+    ColumnKind.TIMESTAMP: Form.ZONED,
+}
+"""The form of each kind of column; BIGINT UNSIGNED has its own."""
 
 _SIGNED: Final = frozenset(
     {
