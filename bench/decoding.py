@@ -25,7 +25,8 @@ from bench.goals import Goal, Reached
 from bench.measuring import measure_in_turn
 from bench.messages import Messages, load_messages
 from bench.results import FASTER, Result
-from ticdc_assets.wire import WireFormat, decode, encode
+from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 

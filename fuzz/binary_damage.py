@@ -18,16 +18,10 @@ from typing import Any, TypeAlias, assert_never
 from fuzz.damage import BYTES, NUMBERS, damaged
 from fuzz.json_damage import damaged_json
 from ticdc_assets.errors import WireError
+from ticdc_assets.simulator.encoders.avro import write
+from ticdc_assets.simulator.encoders.craft_layout import write_event, write_rows
 from ticdc_assets.wire import WireFormat, avro, simple_avro
-from ticdc_assets.wire.craft_layout import (
-    ColumnGroup,
-    Header,
-    Message,
-    read_group,
-    read_message,
-    write_event,
-    write_rows,
-)
+from ticdc_assets.wire.craft_layout import ColumnGroup, Header, Message, read_group, read_message
 from ticdc_assets.wire.record import Record
 
 Structured: TypeAlias = Callable[[random.Random, Record, Sequence[bytes]], Record]
@@ -163,12 +157,12 @@ def _avro_message(value: bytes) -> tuple[str, Mapping[str, Any]] | None:
 def write_avro(wrapper: str, payload: Mapping[str, Any], *, version: int = 1) -> bytes:
     """Return the message of `payload`."""
     out = bytearray()
-    avro.LONG.write(out, 11)
+    write(out, avro.LONG, 11)
     number = simple_avro.MESSAGE_TYPES.index(wrapper)
-    avro.LONG.write(out, number)
-    avro.LONG.write(out, number)
-    avro.INT.write(out, version)
-    simple_avro.PAYLOADS[wrapper].write(out, payload)
+    write(out, avro.LONG, number)
+    write(out, avro.LONG, number)
+    write(out, avro.INT, version)
+    write(out, simple_avro.PAYLOADS[wrapper], payload)
     return bytes(out)
 
 
@@ -204,7 +198,7 @@ def _in_other_blocks(generator: random.Random, payload: Mapping[str, Any], messa
         return message
     kind, items = generator.choice(present)
     out = bytearray()
-    kind.write(out, items)
+    write(out, kind, items)
     count = len(items)
     content = bytes(out[len(_long(count)) : -1])
     negative = _long(-count) + _long(len(content)) + content
@@ -232,7 +226,7 @@ def _in_other_blocks(generator: random.Random, payload: Mapping[str, Any], messa
 
 def _long(number: int) -> bytes:
     out = bytearray()
-    avro.LONG.write(out, number)
+    write(out, avro.LONG, number)
     return bytes(out)
 
 
@@ -385,8 +379,8 @@ def _changed_header(generator: random.Random, header: Header) -> Header:
         (
             replace(header, commit_ts=number),
             replace(header, kind=kind),
-            replace(header, partition=number % 2**63),
-            replace(header, partition=-generator.randrange(1, 4)),
+            replace(header, table_id=number % 2**63),
+            replace(header, table_id=-generator.randrange(1, 4)),
             replace(header, database=generator.choice((None, *TEXTS))),
             replace(header, table=generator.choice((None, *TEXTS))),
         )

@@ -25,10 +25,11 @@ from fuzz.limits import least_seconds, memory_growth, seconds_allowed
 from fuzz.seeds import Seeds
 from ticdc_assets.errors import WireError
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
+from ticdc_assets.simulator.encoders.compression import compressed
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
-from ticdc_assets.wire.compression import Compression, compressed, supports
+from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import CHANGE_SCHEMA, ERROR
 from ticdc_assets_tests.wire.comparing import event_of

@@ -13,9 +13,10 @@ from typing import Any, TypeAlias
 
 from fuzz.binary_damage import craft_message, framed, frames_of, write_avro
 from fuzz.json_damage import nodes_of
+from ticdc_assets.simulator.encoders.craft_layout import write_rows
 from ticdc_assets.wire import WireFormat, simple_avro
-from ticdc_assets.wire.craft_layout import write_rows
 from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.value_forms import Form
 
 Grow: TypeAlias = Callable[[random.Random, Record, int], Record]
 
@@ -129,10 +130,9 @@ def _open_json(generator: random.Random, record: Record, size: int) -> Record:
 
 def _avro_many(generator: random.Random, record: Record, size: int) -> Record:
     """Make a row with very many columns, or a schema with very many of anything."""
-    value = generator.choice(
-        ((simple_avro.NULL, None), (simple_avro.LONG, 1), (simple_avro.STRING, ""))
-    )
-    image = {str(number): value for number in range(size // 8)}
+    form, value = generator.choice(((Form.NULL, None), (Form.SIGNED, 1), (Form.TEXT, "")))
+    sent = simple_avro.FORMS.index(form), value
+    image = {str(number): sent for number in range(size // 8)}
     row: dict[str, Any] = {
         "database": "d",
         "table": "t",

@@ -14,8 +14,10 @@ import psutil
 from ticdc_assets.capture import CaptureRecord, CaptureWriter
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
-from ticdc_assets.wire import WireFormat, encode
-from ticdc_assets.wire.compression import Compression, compressed
+from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.simulator.encoders.compression import compressed
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.compression import Compression
 
 MIB = 1 << 20
 FIRST_TS = 440_000_000_000_000_000

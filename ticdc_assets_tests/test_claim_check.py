@@ -16,9 +16,10 @@ from ticdc_assets.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.errors import ClaimCheckError, ConfigError
 from ticdc_assets.events import Op, RowChange
-from ticdc_assets.wire import Compression, WireFormat, encode
+from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.simulator.encoders.compression import compressed
+from ticdc_assets.wire import Compression, WireFormat
 from ticdc_assets.wire.batch import decode_batch
-from ticdc_assets.wire.compression import compressed
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import CHANGE_SCHEMA
 from ticdc_assets_tests.golden import OPTIONS, Scenario

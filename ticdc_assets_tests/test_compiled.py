@@ -1,5 +1,6 @@
 """Compiled loops are kept where nobody else can put something that would be run."""
 
+import ast
 import fcntl
 import logging
 import os
@@ -172,7 +173,7 @@ import numpy as np
 from ticdc_assets.wire.json_loops import natural
 print("ready", flush=True)
 sys.stdin.readline()
-assert natural(np.frombuffer(b"123,", np.uint8), 0, 3) == (123, 3)
+assert natural(np.frombuffer(b"123,----", np.uint64), 0, 3) == 123
 print(sum(natural.stats.cache_hits.values()))
 """
     both = [
@@ -207,3 +208,27 @@ def test_who_never_ends_its_turn_is_not_waited_for(
     # It waits once; the rest is to compile.
     assert time.monotonic() - began < 30
     assert not compiled._TURN._waits
+
+
+MOST_PARAMETERS = 8
+
+
+def compiled_functions(path: Path) -> Iterator[ast.FunctionDef]:
+    """Yield the functions of a module that are compiled."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef) and {"compiled", "inlined"} & {
+            item.id for item in node.decorator_list if isinstance(item, ast.Name)
+        }:
+            yield node
+
+
+def test_arrays_that_belong_together_are_one_parameter(root: Path) -> None:
+    package = root / "ticdc_assets"
+    counted = {
+        (str(path.relative_to(package)), function.name): len(function.args.args)
+        for path in package.rglob("*_loops.py")
+        for function in compiled_functions(path)
+    }
+    assert len(counted) > 50
+    many = {place for place, count in counted.items() if count > MOST_PARAMETERS}
+    assert not many, sorted(many)

@@ -13,7 +13,8 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.event_lines import CaptureFormat, event_lines
 from ticdc_assets.events import DdlEvent, Event, Image, Op, RowChange, Watermark
 from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn
-from ticdc_assets.wire import WireFormat, encode
+from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 
 Line = dict[str, Any]

@@ -14,9 +14,10 @@ from ticdc_assets.events import Watermark
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.encoders import encode
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.tso import MAX_TSO, from_physical_ms
-from ticdc_assets.wire import WireFormat, encode
+from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows

@@ -9,7 +9,7 @@ is wrong with a row.
 # pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
 # pyright: reportReturnType=false, reportUnknownParameterType=false
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from ticdc_assets.compiled import compiled
 from ticdc_assets.exports.value_loops import (
@@ -23,7 +23,9 @@ from ticdc_assets.exports.value_loops import (
     TOO_MANY,
     VERBATIM,
     Bytes,
+    Fields,
     Places,
+    Rows,
     is_at,
 )
 
@@ -32,38 +34,43 @@ _NEWLINE: Final = ord("\n")
 _RETURN: Final = ord("\r")
 
 
+class Style(NamedTuple):
+    """How a file is written.
+
+    Attributes:
+        separator: what stands between fields.
+        quote: what stands around text; empty for nothing.
+        terminator: what ends a row.
+        null: what stands for NULL.
+        backslash: whether backslashes escape.
+    """
+
+    separator: Bytes
+    quote: Bytes
+    terminator: Bytes
+    null: Bytes
+    backslash: bool
+
+
 @compiled
 def csv_rows(
-    data: Bytes,
-    begin: int,
-    is_last: bool,
-    separator: Bytes,
-    quote: Bytes,
-    terminator: Bytes,
-    backslash: bool,
-    line: int,
-    begins: Places,
-    ends: Places,
-    lines: Places,
+    data: Bytes, begin: int, is_last: bool, style: Style, line: int, rows: Rows
 ) -> tuple[int, int, int]:
-    """Find rows from `begin` on: where each begins and ends, and the number of its first line.
+    """Find rows from `begin` on.
 
     Args:
         data: the bytes.
         begin: where a row begins.
         is_last: whether nothing comes behind the bytes.
-        separator: what stands between fields.
-        quote: what stands around text; empty for nothing.
-        terminator: what ends a row.
-        backslash: whether backslashes escape.
+        style: how they are written.
         line: number of the line that begins at `begin`.
-        begins: gets the begins of rows.
-        ends: gets their ends, without the terminator.
-        lines: gets the numbers of their first lines.
+        rows: gets the rows; they end before their terminators.
 
     Returns:
         How many rows were found, where the first begins that was not, and the number of its line.
     """
+    separator, quote, terminator, _, backslash = style
+    begins, ends, lines = rows
     size, count = len(data), 0
     at, first, first_line = begin, begin, line
     is_open = False
@@ -129,32 +136,18 @@ def csv_rows(
 
 
 @compiled
-def csv_fields(
-    data: Bytes,
-    rows: Places,
-    separator: Bytes,
-    quote: Bytes,
-    null: Bytes,
-    backslash: bool,
-    begins: Places,
-    ends: Places,
-    forms: Bytes,
-    faults: Bytes,
-) -> None:
+def csv_fields(data: Bytes, rows: Places, style: Style, fields: Fields, faults: Bytes) -> None:
     """Find the fields of rows.
 
     Args:
         data: the rows, one behind the other.
         rows: where each begins, and where the last one ends.
-        separator: what stands between fields.
-        quote: what stands around text; empty for nothing.
-        null: what stands for NULL.
-        backslash: whether backslashes escape.
-        begins: gets for each column and row where the field begins.
-        ends: gets where it ends.
-        forms: gets how it is written.
+        style: how they are written.
+        fields: gets the fields.
         faults: gets for each row what is wrong with it.
     """
+    separator, quote, _, null, backslash = style
+    begins, ends, forms = fields
     width = begins.shape[0]
     for row in range(len(rows) - 1):
         at, end = rows[row], rows[row + 1]

@@ -9,7 +9,7 @@ each column the bytes of its values. Any bytes give fields or a fault; nothing i
 # pyright: reportAttributeAccessIssue=false, reportUnknownParameterType=false
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from ticdc_assets.exports.dialect import CsvDialect
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-_Room: TypeAlias = tuple[Numbers, Numbers, Bytes, Bytes]
 
 FAULTS: Final = {
     loops.TOO_FEW: "fewer fields than columns",
@@ -71,68 +70,47 @@ class Fields:
 
     faults: Bytes
     _data: Bytes
-    _begins: Numbers
-    _ends: Numbers
-    _forms: Bytes
+    _fields: loops.Fields
     _quote: Bytes
 
     @classmethod
     def of_csv(cls, rows: "pa.Array[Any]", width: int, dialect: CsvDialect) -> "Fields":
         """Return the fields of rows of CSV files, which should have `width` of them."""
-        return cls._of_csv(*_bytes_of_rows(rows), _room(width, len(rows)), dialect)
+        data, places = _bytes_of_rows(rows)
+        return cls._of_csv(data, places, _room(width, len(rows)), dialect)
 
     @classmethod
-    def _of_csv(cls, data: Bytes, places: Numbers, room: _Room, dialect: CsvDialect) -> "Fields":
-        begins, ends, forms, faults = room
-        quote = bytes_of(dialect.quote)
-        csv_loops.csv_fields(
-            data,
-            places,
-            bytes_of(dialect.separator),
-            quote,
-            bytes_of(dialect.null),
-            dialect.backslash,
-            begins,
-            ends,
-            forms,
-            faults,
-        )
-        return cls(
-            faults=faults, _data=data, _begins=begins, _ends=ends, _forms=forms, _quote=quote
-        )
+    def _of_csv(
+        cls, data: Bytes, places: Numbers, fields: loops.Fields, dialect: CsvDialect
+    ) -> "Fields":
+        faults, style = np.zeros(len(places) - 1, np.uint8), style_of(dialect)
+        csv_loops.csv_fields(data, places, style, fields, faults)
+        return cls(faults=faults, _data=data, _fields=fields, _quote=style.quote)
 
     @classmethod
     def of_sql(cls, rows: "pa.Array[Any]", width: int, dialect: CsvDialect) -> "Fields":
         """Return the fields of rows of SQL files, which should have `width` of them."""
         data, places = _bytes_of_rows(rows)
-        begins, ends, forms, faults = _room(width, len(rows))
-        sql_loops.sql_fields(data, places, dialect.backslash, begins, ends, forms, faults)
-        return cls(
-            faults=faults,
-            _data=data,
-            _begins=begins,
-            _ends=ends,
-            _forms=forms,
-            _quote=bytes_of("'"),
-        )
+        fields, faults = _room(width, len(rows)), np.zeros(len(rows), np.uint8)
+        sql_loops.sql_fields(data, places, dialect.backslash, fields, faults)
+        return cls(faults=faults, _data=data, _fields=fields, _quote=bytes_of("'"))
 
     @classmethod
     def header(cls, row: bytes, dialect: CsvDialect) -> tuple[str, ...]:
         """Return the names in the first row of a CSV file."""
-        room = _room(row.count(dialect.separator.encode()) + 1, 1)
-        begins, _, _, faults = room
-        begins[:] = -1
+        fields = _room(row.count(dialect.separator.encode()) + 1, 1)
+        fields.begins[:] = -1
         data, places = np.frombuffer(row, np.uint8), np.array([0, len(row)])
-        found = cls._of_csv(data, places, room, dialect)
-        faults[:] = loops.GOOD
-        count = int(np.count_nonzero(begins[:, 0] >= 0))
+        found = cls._of_csv(data, places, fields, dialect)
+        found.faults[:] = loops.GOOD
+        count = int(np.count_nonzero(fields.begins[:, 0] >= 0))
         values = [found.values(number).array()[0].as_py() or b"" for number in range(count)]
         return tuple(value.decode("utf-8", "replace") for value in values)
 
     def values(self, number: int) -> Values:
         """Return the values of a column."""
-        begins, ends = self._begins[number], self._ends[number]
-        forms = np.where(self.faults == loops.GOOD, self._forms[number], loops.NULL)
+        begins, ends, forms = (item[number] for item in self._fields)
+        forms = np.where(self.faults == loops.GOOD, forms, loops.NULL)
         is_null = forms == loops.NULL
         size = int(np.where(is_null, 0, ends - begins).sum())
         content, offsets = np.empty(size, np.uint8), np.empty(len(begins) + 1, np.int64)
@@ -152,12 +130,17 @@ def bytes_of(text: str) -> Bytes:
     return np.frombuffer(text.encode(), np.uint8) if text else _EMPTY
 
 
-def _room(width: int, size: int) -> _Room:
-    return (
+def style_of(dialect: CsvDialect) -> csv_loops.Style:
+    """Return how files of a dialect are written, as loops read it."""
+    texts = (dialect.separator, dialect.quote, dialect.terminator, dialect.null)
+    return csv_loops.Style(*map(bytes_of, texts), backslash=dialect.backslash)
+
+
+def _room(width: int, size: int) -> loops.Fields:
+    return loops.Fields(
         np.empty((width, size), np.int64),
         np.empty((width, size), np.int64),
         np.zeros((width, size), np.uint8),
-        np.zeros(size, np.uint8),
     )
 
 

@@ -161,17 +161,15 @@ def _written(
     before = [
         '"' if zone is None else '{"location":' + json.dumps(zone) + ',"value":"' for zone in zones
     ]
-    prefixes = _joined(before)
-    suffixes = _joined(['"' if zone is None else '"}' for zone in zones])
+    suffixes = ['"' if zone is None else '"}' for zone in zones]
+    joined = (_joined(names), _joined(before), _joined(suffixes))
     good = faults.good
     fixed = sum(len(name.encode()) for name in names) + sum(len(text) + 9 for text in before)
     room = len(data) + size * (fixed + 1) + len(data) // 8 + _PADDED
     offsets = np.empty(size + 1, np.int64)
     while True:
         text = np.empty(room, np.uint8)
-        written = loops.images(
-            data, begins, ends, *prefixes, *suffixes, *_joined(names), good, text, offsets
-        )
+        written = loops.images(loops.Values(data, begins, ends), *joined, good, text, offsets)
         if written >= 0:
             break
         room = 2 * room + 6 * int((ends - begins).max(initial=0))
@@ -181,11 +179,10 @@ def _written(
     return images
 
 
-def _joined(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return texts as bytes one behind the other, and where each ends."""
+def _joined(texts: Sequence[str]) -> loops.Joined:
     encoded = [text.encode() for text in texts]
     ends = np.cumsum([len(item) for item in encoded], dtype=np.int64)
-    return np.frombuffer(b"".join(encoded) or bytes(1), np.uint8), ends
+    return loops.Joined(np.frombuffer(b"".join(encoded) or bytes(1), np.uint8), ends)
 
 
 def _texts(

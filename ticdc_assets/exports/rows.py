@@ -30,7 +30,7 @@ from ticdc_assets.errors import shorten
 from ticdc_assets.exports import csv_loops, sql_loops, value_loops
 from ticdc_assets.exports.compression import chunks_of
 from ticdc_assets.exports.dialect import CsvDialect
-from ticdc_assets.exports.fields import Fields, bytes_of
+from ticdc_assets.exports.fields import Fields, style_of
 from ticdc_assets.exports.folder import ExportFile
 
 ROW_SCHEMA: Final = pa.schema(
@@ -218,30 +218,24 @@ def _chunks(
 # CSV and SQL ------------------------------------------------------------------------------------
 
 
+def _room(most: int) -> value_loops.Rows:
+    return value_loops.Rows(*(np.empty(most, np.int64) for _ in range(3)))
+
+
 def _csv_found(
     data: bytes, part: FilePart, dialect: CsvDialect, is_last: bool
 ) -> tuple[_Found, int]:
     most = min(max(16, len(data) // 2), _MOST_ROWS)
-    begins, ends, lines = (np.empty(most, np.int64) for _ in range(3))
+    rows = _room(most)
     count, used, line = csv_loops.csv_rows(
-        np.frombuffer(data, np.uint8),
-        0,
-        is_last,
-        bytes_of(dialect.separator),
-        bytes_of(dialect.quote),
-        bytes_of(dialect.terminator),
-        dialect.backslash,
-        part.line,
-        begins,
-        ends,
-        lines,
+        np.frombuffer(data, np.uint8), 0, is_last, style_of(dialect), part.line, rows
     )
     first = 0
     columns = part.columns
     if count and columns is None and dialect.header and part.begin == 0:
-        columns = Fields.header(data[begins[0] : ends[0]], dialect)
+        columns = Fields.header(data[rows.begins[0] : rows.ends[0]], dialect)
         first = 1
-    batch = _batch(data, begins[first:count], ends[first:count], lines[first:count])
+    batch = _batch(data, *(item[first:count] for item in rows))
     return (
         _Found(
             batches=[(columns, batch)] if count > first else [],
@@ -255,7 +249,7 @@ def _sql_found(
     data: bytes, part: FilePart, dialect: CsvDialect, is_last: bool
 ) -> tuple[_Found, int]:
     most = min(max(16, len(data) // 3), _MOST_ROWS)
-    begins, ends, lines = (np.empty(most, np.int64) for _ in range(3))
+    rows = _room(most)
     heads = np.empty(_MOST_HEADS, np.int64)
     count, headed, used, state, line = sql_loops.sql_rows(
         np.frombuffer(data, np.uint8),
@@ -263,9 +257,7 @@ def _sql_found(
         sql_loops.ROWS if part.in_rows else sql_loops.HEAD,
         dialect.backslash,
         part.line,
-        begins,
-        ends,
-        lines,
+        rows,
         heads,
     )
     columns = part.columns
@@ -277,14 +269,10 @@ def _sql_found(
         if named == columns:
             continue
         if before > first:
-            batches.append(
-                (columns, _batch(data, *(item[first:before] for item in (begins, ends, lines))))
-            )
+            batches.append((columns, _batch(data, *(item[first:before] for item in rows))))
         first, columns = before, named
     if count > first:
-        batches.append(
-            (columns, _batch(data, *(item[first:count] for item in (begins, ends, lines))))
-        )
+        batches.append((columns, _batch(data, *(item[first:count] for item in rows))))
     in_rows = state == sql_loops.ROWS
     before = heads[headed - 3] if headed else 0
     is_bare = in_rows and count == before and (headed > 0 or part.is_bare)

@@ -25,7 +25,9 @@ from ticdc_assets.exports.value_loops import (
     TOO_MANY,
     VERBATIM,
     Bytes,
+    Fields,
     Places,
+    Rows,
 )
 
 _BACKSLASH: Final = ord("\\")
@@ -55,9 +57,7 @@ def sql_rows(
     state: int,
     backslash: bool,
     line: int,
-    begins: Places,
-    ends: Places,
-    lines: Places,
+    rows: Rows,
     heads: Places,
 ) -> tuple[int, int, int, int, int]:
     """Find rows of INSERT statements from `begin` on, parentheses included.
@@ -68,15 +68,14 @@ def sql_rows(
         state: `HEAD` or `ROWS`.
         backslash: whether backslashes escape in texts.
         line: number of the line at `begin`.
-        begins: gets the begins of rows.
-        ends: gets their ends.
-        lines: gets the numbers of their first lines.
+        rows: gets the rows.
         heads: gets for each head of a statement the number of rows before it, its begin and end.
 
     Returns:
         How many rows were found, how many numbers were put in `heads`, up to where all is looked
         at, the state there, and the number of the line there.
     """
+    begins, ends, lines = rows
     size, count, headed = len(data), 0, 0
     at = begin
     head = begin
@@ -205,16 +204,9 @@ def _is_comment(data: Bytes, at: int, size: int) -> bool:
 
 
 @compiled
-def sql_fields(
-    data: Bytes,
-    rows: Places,
-    backslash: bool,
-    begins: Places,
-    ends: Places,
-    forms: Bytes,
-    faults: Bytes,
-) -> None:
+def sql_fields(data: Bytes, rows: Places, backslash: bool, fields: Fields, faults: Bytes) -> None:
     """Find the fields of rows of SQL; the arguments are those of `csv_fields`."""
+    begins, ends, forms = fields
     width = begins.shape[0]
     for row in range(len(rows) - 1):
         at, end = rows[row] + 1, rows[row + 1] - 1

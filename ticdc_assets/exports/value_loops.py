@@ -9,7 +9,7 @@ JSON text of images (`wire.rows`). Fields are found by `csv_loops` and `sql_loop
 # pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
 # pyright: reportReturnType=false, reportUnknownParameterType=false
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,46 @@ TOO_MANY: Final = 2
 OPEN_TEXT: Final = 3
 BEHIND_TEXT: Final = 4
 NO_VALUE: Final = 5
+
+
+class Fields(NamedTuple):
+    """The fields of rows.
+
+    Attributes:
+        begins: for each column and row where the field begins.
+        ends: where it ends.
+        forms: how it is written.
+    """
+
+    begins: Places
+    ends: Places
+    forms: Bytes
+
+
+class Rows(NamedTuple):
+    """Rows of a file.
+
+    Attributes:
+        begins: where each begins.
+        ends: where it ends.
+        lines: the number of its first line.
+    """
+
+    begins: Places
+    ends: Places
+    lines: Places
+
+
+class Joined(NamedTuple):
+    """Texts of columns, one behind the other.
+
+    Attributes:
+        content: the texts.
+        ends: where each ends; it begins where the one before ends.
+    """
+
+    content: Bytes
+    ends: Places
 
 
 @compiled
@@ -134,17 +174,26 @@ def _unescaped(byte: int) -> int:
     return byte
 
 
+class Values(NamedTuple):
+    """Values of columns.
+
+    Attributes:
+        content: the values of all columns, without escapes.
+        begins: for each column and row where the value begins, -1 for NULL.
+        ends: where it ends.
+    """
+
+    content: Bytes
+    begins: Places
+    ends: Places
+
+
 @compiled
 def images(
-    values: Bytes,
-    begins: Places,
-    ends: Places,
-    prefixes: Bytes,
-    prefix_ends: Places,
-    suffixes: Bytes,
-    suffix_ends: Places,
-    names: Bytes,
-    name_ends: Places,
+    values: Values,
+    names: Joined,
+    prefixes: Joined,
+    suffixes: Joined,
     good: npt.NDArray[np.bool_],
     content: Bytes,
     offsets: Places,
@@ -152,15 +201,10 @@ def images(
     """Write the JSON text of images.
 
     Args:
-        values: the values of all columns, without escapes.
-        begins: for each column and row where the value begins, -1 for NULL.
-        ends: where it ends.
-        prefixes: what stands before the values of each column.
-        prefix_ends: where that of each column ends; it begins where the one before ends.
-        suffixes: what stands behind them.
-        suffix_ends: the same.
+        values: the values.
         names: the names of the columns as JSON texts, with what stands before and behind them.
-        name_ends: the same.
+        prefixes: what stands before the values of each column.
+        suffixes: what stands behind them.
         good: which rows have an image.
         content: gets the text.
         offsets: gets where the image of each row begins, and where the last one ends.
@@ -168,6 +212,10 @@ def images(
     Returns:
         How many bytes there are; -1 if there is no room for them.
     """
+    data, begins, ends = values
+    name_texts, name_ends = names
+    prefix_texts, prefix_ends = prefixes
+    suffix_texts, suffix_ends = suffixes
     width, size = begins.shape
     room = len(content)
     to = 0
@@ -193,7 +241,7 @@ def images(
             if to + most > room:
                 return -1
             for at in range(name, name_ends[column]):
-                content[to] = names[at]
+                content[to] = name_texts[at]
                 to += 1
             if first < 0:
                 content[to], content[to + 1] = ord("n"), ord("u")
@@ -201,17 +249,17 @@ def images(
                 to += 4
                 continue
             for at in range(begin, prefix_ends[column]):
-                content[to] = prefixes[at]
+                content[to] = prefix_texts[at]
                 to += 1
             for at in range(first, last):
-                byte = values[at]
+                byte = data[at]
                 if byte >= 32 and byte != _QUOTE and byte != _BACKSLASH:
                     content[to] = byte
                     to += 1
                 else:
                     to = _escaped(byte, content, to)
             for at in range(behind, suffix_ends[column]):
-                content[to] = suffixes[at]
+                content[to] = suffix_texts[at]
                 to += 1
         content[to] = ord("}")
         to += 1

@@ -60,6 +60,7 @@ from ticdc_assets.simulator.commits import (
     is_in_cut,
 )
 from ticdc_assets.simulator.dialects import MessageOptions
+from ticdc_assets.simulator.encoders.compression import compressed
 from ticdc_assets.simulator.stored_table import Row, TableName
 from ticdc_assets.simulator.ticdc_forms import message_form
 from ticdc_assets.simulator.transaction import CommittedRow
@@ -67,7 +68,7 @@ from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.topics import TopicPattern, is_topic_pattern
 from ticdc_assets.values import physical_of
 from ticdc_assets.wire import WireFormat
-from ticdc_assets.wire.compression import Compression, compressed, supports
+from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.record import Record
 
 

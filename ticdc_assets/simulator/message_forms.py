@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from ticdc_assets import wire
 from ticdc_assets.events import (
     Bootstrap,
     Checksum,
@@ -30,12 +29,13 @@ from ticdc_assets.events import (
 from ticdc_assets.schemas import RowShape, TableSchema
 from ticdc_assets.simulator.commits import CommittedDdl
 from ticdc_assets.simulator.dialects import MessageOptions
+from ticdc_assets.simulator.encoders import encode, open_protocol
 from ticdc_assets.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.simulator.stored_table import in_table_order
 from ticdc_assets.simulator.transaction import CommittedRow
 from ticdc_assets.tso import from_physical_ms, physical_ms
 from ticdc_assets.values.checksums import row_checksum
-from ticdc_assets.wire import WireFormat, open_protocol
+from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 
 TableOrder: TypeAlias = Callable[[TableSchema], tuple[str, ...]]
@@ -190,7 +190,7 @@ class MessageForm:
         """
         if self._format is WireFormat.OPEN_PROTOCOL:
             return open_protocol.encode(events, max_message_bytes=max_message_bytes)
-        return wire.encode(self._format, events)
+        return encode(self._format, events)
 
     def _partition(self, row: RowChange, schema: TableSchema) -> int | None:
         """Return the physical partition's id, for tables that are divided, where it is sent."""

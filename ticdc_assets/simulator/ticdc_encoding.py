@@ -19,7 +19,7 @@ encodes by type.
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, cast
 
 import orjson
@@ -27,10 +27,12 @@ import orjson
 from ticdc_assets.events import DdlEvent, Event, Image, Op, PhysicalValue, RowChange, Watermark
 from ticdc_assets.schemas import ColumnFlag, SentColumn, TableSchema
 from ticdc_assets.simulator.columns import INTEGER_TYPES
+from ticdc_assets.simulator.encoders import canal_json, open_protocol
+from ticdc_assets.simulator.encoders.column_types import type_code
+from ticdc_assets.simulator.encoders.go_json import with_long_escapes
+from ticdc_assets.simulator.encoders.open_values import json_value
 from ticdc_assets.simulator.transaction import CommittedRow
-from ticdc_assets.wire import canal_json, open_protocol
-from ticdc_assets.wire.column_types import type_code
-from ticdc_assets.wire.open_values import json_value
+from ticdc_assets.wire.open_protocol import DDL, ROW, WATERMARK
 from ticdc_assets.wire.record import Record
 
 
@@ -115,24 +117,6 @@ _INTEGER_DIGITS: Final = 20
 # --- Open Protocol ---
 
 
-@dataclass(slots=True)
-class _Batch:
-    """A record while it is filled."""
-
-    keys: list[bytes] = field(default_factory=lambda: [open_protocol.VERSION_BYTES])
-    values: list[bytes] = field(default_factory=list[bytes])
-    size: int = open_protocol.NUMBER_SIZE
-    rows: int = 0
-
-    def add(self, key: bytes, value: bytes) -> None:
-        self.keys += (len(key).to_bytes(open_protocol.NUMBER_SIZE), key)
-        self.values += (len(value).to_bytes(open_protocol.NUMBER_SIZE), value)
-        self.size += len(key) + len(value) + 2 * open_protocol.NUMBER_SIZE
-
-    def record(self) -> Record:
-        return Record(key=b"".join(self.keys), value=b"".join(self.values))
-
-
 def encode_open(
     events: Sequence[Event],
     *,
@@ -144,33 +128,21 @@ def encode_open(
     Raises:
         ValueError: an event is none that the format can carry, or a row lacks its shape.
     """
-    batches: list[_Batch] = []
-    for event in events:
-        key, value = _WRITERS[type(event)](event)
-        is_row = isinstance(event, RowChange)
-        batch = batches[-1] if batches else None
-        if (
-            batch is None
-            or not (batch.rows and is_row)
-            or batch.rows >= max_batch_size
-            or batch.size + len(key) + len(value) + 2 * open_protocol.NUMBER_SIZE
-            > max_message_bytes
-        ):
-            batch = _Batch()
-            batches.append(batch)
-        batch.add(key, value)
-        batch.rows += is_row
-    return [batch.record() for batch in batches]
+    return open_protocol.batched(
+        ((event, _WRITERS[type(event)](event)) for event in events),
+        max_batch_size=max_batch_size,
+        max_message_bytes=max_message_bytes,
+    )
 
 
 def _write_watermark(event: Event) -> tuple[bytes, bytes]:
     watermark = cast(Watermark, event)
-    return _dumps({"ts": watermark.watermark_ts, "t": open_protocol.WATERMARK}), b""
+    return _dumps({"ts": watermark.watermark_ts, "t": WATERMARK}), b""
 
 
 def _write_ddl(event: Event) -> tuple[bytes, bytes]:
     ddl = cast(DdlEvent, event)
-    key = {"ts": ddl.commit_ts, "scm": ddl.database, "tbl": ddl.table, "t": open_protocol.DDL}
+    key = {"ts": ddl.commit_ts, "scm": ddl.database, "tbl": ddl.table, "t": DDL}
     return _dumps(key), _dumps({"q": ddl.sql, "t": int(ddl.action_code or 0)})
 
 
@@ -183,7 +155,7 @@ def _write_row(event: Event) -> tuple[bytes, bytes]:
         "ts": row.commit_ts,
         "scm": row.database,
         "tbl": row.table,
-        "t": open_protocol.ROW,
+        "t": ROW,
         **({"ohk": True} if row.handle_key_only else {}),
         **({} if location is None else {"ccl": location}),
         **({} if row.table_id is None else {"ptn": row.table_id}),
@@ -256,14 +228,9 @@ def _is_empty(value: PhysicalValue, column: SentColumn) -> bool:
     return value in ("", "[]") and column.mysql_type != "json"
 
 
-# jsoniter has no short form of backspace and form feed, and escapes nothing for HTML.
-_ESCAPE: Final = re.compile(rb"\\[^u]")
-_LONG_ESCAPES: Final = {b"\\b": b"\\u0008", b"\\f": b"\\u000c"}
-
-
 def _dumps(value: Any) -> bytes:
-    text = orjson.dumps(value)
-    return _ESCAPE.sub(lambda escape: _LONG_ESCAPES.get(escape[0], escape[0]), text)
+    # jsoniter escapes nothing for HTML.
+    return with_long_escapes(orjson.dumps(value))
 
 
 def _text(name: str) -> bytes:

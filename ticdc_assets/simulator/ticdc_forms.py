@@ -35,6 +35,7 @@ from ticdc_assets.simulator.actions import ActionCode
 from ticdc_assets.simulator.columns import path_sql
 from ticdc_assets.simulator.commits import CommittedDdl
 from ticdc_assets.simulator.dialects import Dialect, MessageOptions, dialect_of
+from ticdc_assets.simulator.encoders import open_protocol, simple_avro
 from ticdc_assets.simulator.message_forms import MessageForm, TableOrder
 from ticdc_assets.simulator.restoring import restored
 from ticdc_assets.simulator.ticdc_encoding import (
@@ -44,7 +45,7 @@ from ticdc_assets.simulator.ticdc_encoding import (
     row_key,
 )
 from ticdc_assets.simulator.transaction import CommittedRow
-from ticdc_assets.wire import WireFormat, open_protocol, simple_avro
+from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 
 _PARTITION: Final = re.compile(r" EXCHANGE PARTITION `((?:[^`]|``)+)` WITH TABLE ")

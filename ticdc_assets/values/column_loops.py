@@ -6,9 +6,7 @@ by the typed column. Of any other text a loop says no more than that it is not r
 means, `values.canonical` and `values.typed` know. The loops are in `number_loops`, `moment_loops`
 and `text_loops`.
 
-Their arguments are the same throughout: `data` has the bytes, `begins` and `ends` where the text of
-each row stands in them, `words` the eight bytes at each place, `forms` of what form each is. They
-set `out`, and `regular`: whether a row is absent, NULL, or regular.
+They take a `Column`, and set `out`, and `regular`: whether a row is absent, NULL, or regular.
 
 Only the bytes from `begins[row]` to `ends[row]` tell anything; the caller keeps these inside the
 bytes, with seven more behind them for `word_loops`. All arrays but words are contiguous; places are
@@ -19,16 +17,37 @@ int32, forms uint8, flags bool.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportArgumentType=false
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ticdc_assets.compiled import compiled
+from ticdc_assets.values.word_loops import Words
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
+
+
+class Column(NamedTuple):
+    """Where the texts of one column stand.
+
+    Attributes:
+        data: the bytes.
+        words: the eight bytes at each place.
+        begins: for each row where its text begins.
+        ends: where it ends.
+        forms: of what form it is: `ABSENT`, `NULL`, `TEXT`, `ESCAPED` (text with escapes as in
+            JSON) or `ZONED` (the text of a timestamp in a zone that counts as the changefeed's).
+    """
+
+    data: Bytes
+    words: Words
+    begins: Places
+    ends: Places
+    forms: Bytes
+
 
 ABSENT: Final = 0
 NULL: Final = 1

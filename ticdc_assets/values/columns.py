@@ -39,9 +39,8 @@ from ticdc_assets.schemas import ColumnSchema
 from ticdc_assets.values import moment_loops, number_loops, text_loops
 from ticdc_assets.values.arrays import typed_array
 from ticdc_assets.values.canonical import canonical_of
-from ticdc_assets.values.column_loops import NULL, ZONED
+from ticdc_assets.values.column_loops import NULL, ZONED, Column
 from ticdc_assets.values.floats import MAX_FLOAT32
-from ticdc_assets.values.word_loops import Words
 from ticdc_assets.values.zones import changefeed_zone, local_hours
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -60,30 +59,21 @@ _MOST_LABELS: Final = 65535
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Places:
-    """Where the values of one column stand; all arrays have one entry a row.
+    """Where the values of one column stand.
 
     Attributes:
-        data: the bytes, and at least seven more.
-        words: the eight bytes at each place.
-        begins: where each text begins (int32).
-        ends: where it ends.
-        forms: `column_loops.ABSENT`, NULL, TEXT, ESCAPED (text with escapes as in JSON) or ZONED
-            (the text of a timestamp in a zone that counts as the changefeed's).
+        column: the places, with seven bytes more than they need at least.
         texts: copies texts without escapes: offsets, bytes, and which rows are absent, NULL or such
             a text; a ZONED one is none.
     """
 
-    data: npt.NDArray[np.uint8]
-    words: Words
-    begins: npt.NDArray[np.int32]
-    ends: npt.NDArray[np.int32]
-    forms: npt.NDArray[np.uint8]
+    column: Column
     texts: Callable[[], tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], Flags]]
 
     def strings(self) -> "tuple[pa.Array[Any], Flags]":
         """Return the texts as strings, null where there is none, and which rows are regular."""
         offsets, content, regular = self.texts()
-        present = (self.forms > NULL) & regular
+        present = (self.column.forms > NULL) & regular
         strings = pa.StringArray.from_buffers(
             len(offsets) - 1,
             pa.py_buffer(offsets),
@@ -131,7 +121,7 @@ def _validity(present: Flags) -> pa.Buffer | None:
 
 
 def _empty(places: Places, kind: type[Any]) -> tuple[Any, Flags]:
-    count = len(places.forms)
+    count = len(places.column.forms)
     return np.empty(count, kind), np.empty(count, np.bool_)
 
 
@@ -139,7 +129,7 @@ def _of_numbers(
     numbers: npt.NDArray[Any], wanted: pa.DataType, places: Places, regular: Flags
 ) -> "pa.Array[Any]":
     """Return numbers as an Arrow array of a type that has them as they are."""
-    present = (places.forms > NULL) & regular
+    present = (places.column.forms > NULL) & regular
     return pa.Array.from_buffers(
         wanted,
         len(regular),
@@ -150,11 +140,7 @@ def _of_numbers(
 def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.uint64], Flags]:
     numbers, regular = _empty(places, np.uint64)
     number_loops.integers(
-        places.data,
-        places.words,
-        places.begins,
-        places.ends,
-        places.forms,
+        places.column,
         np.uint64(-low),
         np.uint64(high),
         numbers,
@@ -196,13 +182,10 @@ def _decimals(column: ColumnSchema, timezone: str) -> _Typed | None:
     wanted = arrow_type(column)
 
     def typed(places: Places) -> TypedColumn:
-        count = len(places.forms)
+        count = len(places.column.forms)
         numbers, regular = np.empty(2 * count, np.uint64), np.empty(count, np.bool_)
         number_loops.decimals(
-            places.data,
-            places.begins,
-            places.ends,
-            places.forms,
+            places.column,
             precision - scale,
             scale,
             numbers,
@@ -222,9 +205,7 @@ def _floats(column: ColumnSchema, timezone: str) -> _Typed:
     def typed(places: Places) -> TypedColumn:
         numbers, regular = _empty(places, np.float64)
         longer = np.empty(len(regular), np.bool_)
-        number_loops.floats(
-            places.data, places.begins, places.ends, places.forms, numbers, regular, longer
-        )
+        number_loops.floats(places.column, numbers, regular, longer)
         if longer.any():
             strings, _ = places.strings()
             numbers[longer] = strings.filter(pa.array(longer)).cast(pa.float64()).to_numpy()
@@ -241,11 +222,7 @@ def _floats(column: ColumnSchema, timezone: str) -> _Typed:
 def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any, Flags]:
     numbers, regular = _empty(places, np.int64)
     moment_loops.moments(
-        places.data,
-        places.words,
-        places.begins,
-        places.ends,
-        places.forms,
+        places.column,
         has_clock,
         digits,
         numbers,
@@ -260,7 +237,7 @@ def _dates(column: ColumnSchema, timezone: str) -> _Typed:
 
     def typed(places: Places) -> TypedColumn:
         numbers, regular = _read_moments(places, has_clock=False, digits=0)
-        regular &= places.forms != ZONED
+        regular &= places.column.forms != ZONED
         array = _of_numbers(numbers.astype(np.int32), wanted, places, regular)
         return TypedColumn(array=array, regular=regular, is_verbatim=True)
 
@@ -273,7 +250,7 @@ def _datetimes(column: ColumnSchema, timezone: str) -> _Typed:
 
     def typed(places: Places) -> TypedColumn:
         numbers, regular = _read_moments(places, has_clock=True, digits=digits)
-        regular &= places.forms != ZONED
+        regular &= places.column.forms != ZONED
         array = _of_numbers(numbers, wanted, places, regular)
         return TypedColumn(array=array, regular=regular, is_verbatim=True)
 
@@ -292,7 +269,7 @@ def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
             regular &= (local >= _FIRST) & (local <= _LAST)
             array = _of_numbers(local, wanted, places, regular)
             return TypedColumn(array=array, regular=regular, is_verbatim=True)
-        present = np.flatnonzero(regular & (places.forms > NULL))
+        present = np.flatnonzero(regular & (places.column.forms > NULL))
         hours, numbers = np.unique(local[present] // _HOUR, return_inverse=True)
         offsets = np.zeros(len(hours), np.int64)
         known = np.zeros(len(hours), np.bool_)
@@ -326,7 +303,7 @@ def _times(column: ColumnSchema, timezone: str) -> _Typed:
 
 def _checked_times(digits: int) -> _Typed:
     def check(places: Places, regular: Flags) -> None:
-        moment_loops.times(places.data, places.begins, places.ends, places.forms, digits, regular)
+        moment_loops.times(places.column, digits, regular)
 
     return _checked(check)
 
@@ -348,20 +325,17 @@ def _binaries(column: ColumnSchema, timezone: str) -> _Typed:
     del column, timezone
 
     def typed(places: Places) -> TypedColumn:
-        count = len(places.forms)
-        sizes = np.where(places.forms > NULL, places.ends - places.begins, 0)
+        count = len(places.column.forms)
+        sizes = np.where(places.column.forms > NULL, places.column.ends - places.column.begins, 0)
         offsets, regular = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
         content = np.empty(int(sizes.sum()) // 4 * 3 + 3, np.uint8)
         text_loops.base64(
-            places.data,
-            places.begins,
-            places.ends,
-            places.forms,
+            places.column,
             offsets,
             content,
             regular,
         )
-        present = (places.forms > NULL) & regular
+        present = (places.column.forms > NULL) & regular
         array = pa.Array.from_buffers(
             pa.binary(), count, [_validity(present), pa.py_buffer(offsets), pa.py_buffer(content)]
         )
@@ -372,7 +346,7 @@ def _binaries(column: ColumnSchema, timezone: str) -> _Typed:
 
 def _labelled(places: Places, highest: int, label: Callable[[int], str]) -> TypedColumn:
     numbers, regular = _read_integers(places, 0, highest)
-    present = (places.forms > NULL) & regular
+    present = (places.column.forms > NULL) & regular
     found, indices = np.unique(numbers, return_inverse=True)
     labels = pa.array([label(int(number)) for number in found.tolist()], pa.string())
     array = labels.take(pa.array(indices, mask=~present))
@@ -402,9 +376,9 @@ def _documents(column: ColumnSchema, timezone: str) -> _Typed:
         offsets, content, regular = places.texts()
         is_json = np.empty(len(regular), np.bool_)
         out_offsets, out = np.empty_like(offsets), np.empty_like(content)
-        text_loops.json_texts(content, offsets, places.forms, out_offsets, out, is_json)
+        text_loops.json_texts(content, offsets, places.column.forms, out_offsets, out, is_json)
         regular &= is_json
-        present = (places.forms > NULL) & regular
+        present = (places.column.forms > NULL) & regular
         array = pa.StringArray.from_buffers(
             len(regular), pa.py_buffer(out_offsets), pa.py_buffer(out), _validity(present)
         )
@@ -438,7 +412,7 @@ def _unsized_decimals(column: ColumnSchema) -> _Typed:
     del column
 
     def check(places: Places, regular: Flags) -> None:
-        number_loops.decimal_texts(places.data, places.begins, places.ends, places.forms, regular)
+        number_loops.decimal_texts(places.column, regular)
 
     return _checked(check)
 
@@ -447,7 +421,7 @@ def _unsized_datetimes(column: ColumnSchema) -> _Typed:
     del column
 
     def check(places: Places, regular: Flags) -> None:
-        moment_loops.datetime_texts(places.data, places.begins, places.ends, places.forms, regular)
+        moment_loops.datetime_texts(places.column, regular)
 
     return _checked(check)
 

@@ -17,12 +17,11 @@ from ticdc_assets.values.column_loops import (
     NULL,
     POINT,
     TEXT,
-    Bytes,
+    Column,
     Flags,
-    Places,
     digits_at,
 )
-from ticdc_assets.values.word_loops import ZEROS, Words, number_of
+from ticdc_assets.values.word_loops import ZEROS, number_of
 
 _COLON, _SPACE = 58, 32
 
@@ -37,20 +36,13 @@ _CLOCK, _CLOCK_MASK = _word(b" \0\0:\0\0:\0"), _word(b"\xff\0\0\xff\0\0\xff\0")
 
 @compiled
 def moments(
-    data: Bytes,
-    words: Words,
-    begins: Places,
-    ends: Places,
-    forms: Bytes,
-    has_clock: bool,
-    digits: int,
-    out: npt.NDArray[np.int64],
-    regular: Flags,
+    column: Column, has_clock: bool, digits: int, out: npt.NDArray[np.int64], regular: Flags
 ) -> None:
     """Read days, or days and times, that exist in the years 1 to 9999.
 
     `digits` are those of the fraction of a second. `out` has days since 1970, or microseconds.
     """
+    data, words, begins, ends, forms = column
     wanted = 10
     if has_clock:
         wanted = 20 + digits if digits else 19
@@ -107,10 +99,9 @@ def moments(
 
 
 @compiled
-def times(
-    data: Bytes, begins: Places, ends: Places, forms: Bytes, digits: int, regular: Flags
-) -> None:
+def times(column: Column, digits: int, regular: Flags) -> None:
     """Tell which texts are canonical TIME with `digits` of a fraction, -1 for any number."""
+    data, _, begins, ends, forms = column
     for row in range(len(begins)):
         regular[row] = forms[row] <= NULL
         if forms[row] != TEXT:
@@ -139,8 +130,9 @@ def times(
 
 
 @compiled
-def datetime_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, regular: Flags) -> None:
+def datetime_texts(column: Column, regular: Flags) -> None:
     """Tell which texts are DATETIME with any fraction, zero dates among them."""
+    data, _, begins, ends, forms = column
     for row in range(len(begins)):
         regular[row] = forms[row] <= NULL
         place, size = begins[row], ends[row] - begins[row]

@@ -20,12 +20,11 @@ from ticdc_assets.values.column_loops import (
     POINT,
     TEXT,
     ZERO,
-    Bytes,
+    Column,
     Flags,
-    Places,
     digits_end,
 )
-from ticdc_assets.values.word_loops import NO_DIGITS, Words, number_at, number_of
+from ticdc_assets.values.word_loops import NO_DIGITS, number_at, number_of
 
 _HUNDRED_MILLION: Final = np.uint64(10**8)
 _MOST_EIGHTS: Final = np.uint64((2**64 - 1) // 10**8)
@@ -34,11 +33,7 @@ _MOST_LEFT: Final = (2**64 - 1) % 10**8
 
 @compiled
 def integers(
-    data: Bytes,
-    words: Words,
-    begins: Places,
-    ends: Places,
-    forms: Bytes,
+    column: Column,
     lowest: np.uint64,
     highest: np.uint64,
     out: npt.NDArray[np.uint64],
@@ -48,6 +43,7 @@ def integers(
 
     `out` has negative numbers as two's complement.
     """
+    data, words, begins, ends, forms = column
     for row in range(len(begins)):
         out[row] = np.uint64(0)
         if forms[row] <= NULL:
@@ -88,20 +84,14 @@ def integers(
 
 @compiled
 def decimals(
-    data: Bytes,
-    begins: Places,
-    ends: Places,
-    forms: Bytes,
-    whole: int,
-    scale: int,
-    out: npt.NDArray[np.uint64],
-    regular: Flags,
+    column: Column, whole: int, scale: int, out: npt.NDArray[np.uint64], regular: Flags
 ) -> None:
     """Read decimals in canonical text of at most 36 digits; a negative zero is not regular.
 
     `whole` is the most digits before the point, `scale` those behind it. `out` has two numbers a
     row: the unscaled value in 128 bits, the lower ones first.
     """
+    data, _, begins, ends, forms = column
     half = np.uint64(32)
     low_half = np.uint64(0xFFFFFFFF)
     weight = np.uint64(10**18)
@@ -162,19 +152,12 @@ def decimals(
 
 
 @compiled
-def floats(
-    data: Bytes,
-    begins: Places,
-    ends: Places,
-    forms: Bytes,
-    out: npt.NDArray[np.float64],
-    regular: Flags,
-    longer: Flags,
-) -> None:
+def floats(column: Column, out: npt.NDArray[np.float64], regular: Flags, longer: Flags) -> None:
     """Read numbers whose nearest double one division gives: up to 2^53, up to 22 digits behind.
 
     `longer` tells which others are digits with or without a point among them, but too many.
     """
+    data, _, begins, ends, forms = column
     for row in range(len(begins)):
         out[row] = 0.0
         longer[row] = False
@@ -216,8 +199,9 @@ def floats(
 
 
 @compiled
-def decimal_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, regular: Flags) -> None:
+def decimal_texts(column: Column, regular: Flags) -> None:
     """Tell which texts are decimals without a `+`, an exponent, or zeros before them."""
+    data, _, begins, ends, forms = column
     for row in range(len(begins)):
         regular[row] = forms[row] <= NULL
         if forms[row] != TEXT:

@@ -21,6 +21,7 @@ from ticdc_assets.values.column_loops import (
     TEXT,
     ZERO,
     Bytes,
+    Column,
     Flags,
     Places,
     digits_end,
@@ -71,20 +72,13 @@ def from_base64(data: Bytes, at: int, end: int, out: Bytes, place: int) -> int:
 
 
 @compiled
-def base64(
-    data: Bytes,
-    begins: Places,
-    ends: Places,
-    forms: Bytes,
-    offsets: Places,
-    out: Bytes,
-    regular: Flags,
-) -> None:
+def base64(column: Column, offsets: Places, out: Bytes, regular: Flags) -> None:
     """Decode base64 as `from_base64` does.
 
     `offsets` has where in `out` each value begins, and the end of the last; three bytes for each
     four of text must fit.
     """
+    data, _, begins, ends, forms = column
     filled = np.int64(0)
     for row in range(len(begins)):
         offsets[row] = filled

@@ -51,6 +51,18 @@ NO_DIGITS: Final = -1
 
 
 @compiled
+def first_byte(word: np.uint64) -> int:
+    """Return which is the first byte of a word that has a bit."""
+    return np.int64((((word ^ (word - _ONE)) & ONES) * ONES) >> LAST_BYTE) - 1
+
+
+@compiled
+def others_than_digits(word: np.uint64) -> np.uint64:
+    """Return a word with bits in its bytes that are no digits."""
+    return ((word & _UPPER_HALVES) ^ ZEROS) | (((word + _SIXES) & _UPPER_HALVES) ^ ZEROS)
+
+
+@compiled
 def stop(words: Words, at: int, end: int) -> int:
     """Return the place of the first quote, backslash or control character; if none, the end."""
     while at < end:
@@ -63,8 +75,7 @@ def stop(words: Words, at: int, end: int) -> int:
             | ((word - _SPACES) & ~word)
         ) & TOPS
         if stops != 0:
-            at += np.int64((((stops ^ (stops - _ONE)) & ONES) * ONES) >> LAST_BYTE) - 1
-            return min(at, end)
+            return min(at + first_byte(stops), end)
         at += 8
     return end
 
@@ -95,7 +106,7 @@ def same(words: Words, at: int, others: Words, other: int, size: int) -> bool:
 @compiled
 def number_of(word: np.uint64) -> int:
     """Return the number that eight digits make, the first of them lowest, or `NO_DIGITS`."""
-    if (word & _UPPER_HALVES) != ZEROS or ((word + _SIXES) & _UPPER_HALVES) != ZEROS:
+    if others_than_digits(word) != 0:
         return NO_DIGITS
     # Pairs of digits, then of these, then of those.
     word = ((word & _LOWER_HALVES) * _TENS) >> _BYTE

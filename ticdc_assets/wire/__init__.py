@@ -1,4 +1,4 @@
-"""Bytes to events and back, one table entry for each wire format.
+"""Bytes to events, one table entry for each wire format.
 
 In: a Kafka record (key and value). Out: the events it holds, in the order of the message, with
 physical values only; or a `WireError` for bytes that are no message of the format. Any bytes give
@@ -8,7 +8,7 @@ same record gives the same events whenever it is decoded.
 Not handled: what a value means in MySQL (`values`), and which schema a row needs (`registry`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ticdc_assets.events import Event
@@ -34,26 +34,10 @@ def decode(
     return DECODERS[wire_format](decompressed(wire_format, record, compression))
 
 
-def encode(wire_format: WireFormat, events: Sequence[Event]) -> list[Record]:
-    """Return the records that TiCDC would send for `events`, in their order.
-
-    Raises:
-        ValueError: the format cannot carry an event.
-    """
-    return ENCODERS[wire_format](events)
-
-
 DECODERS: Final[Mapping[WireFormat, Callable[[Record], list[Event]]]] = {
     WireFormat.SIMPLE_JSON: simple_json.decode,
     WireFormat.SIMPLE_AVRO: simple_avro.decode,
     WireFormat.OPEN_PROTOCOL: open_protocol.decode,
     WireFormat.CANAL_JSON: canal_json.decode,
     WireFormat.CRAFT: craft.decode,
-}
-ENCODERS: Final[Mapping[WireFormat, Callable[[Sequence[Event]], list[Record]]]] = {
-    WireFormat.SIMPLE_JSON: simple_json.encode,
-    WireFormat.SIMPLE_AVRO: simple_avro.encode,
-    WireFormat.OPEN_PROTOCOL: open_protocol.encode,
-    WireFormat.CANAL_JSON: canal_json.encode,
-    WireFormat.CRAFT: craft.encode,
 }

@@ -1,9 +1,8 @@
-"""Avro's binary encoding, read strictly and written: types as values that read and write.
+"""Avro's binary encoding, read strictly: types as values that read.
 
 In: bytes, and a type that is known beforehand (nothing here takes a schema from a message). Out:
 plain Python values (`int`, `bool`, `float`, `bytes`, `str`, `dict`, `list`, None, and a pair of
-branch and value for a union), or a `WireError` that names the byte. And back: values to the bytes
-that every Avro library writes.
+branch and value for a union), or a `WireError` that names the byte.
 
     null      nothing
     boolean   one byte, 0 or 1
@@ -159,7 +158,7 @@ class Reader:
 
 
 class AvroType(Protocol):
-    """A type: reads its values and writes them."""
+    """A type: reads its values."""
 
     @property
     def least(self) -> int:
@@ -168,14 +167,6 @@ class AvroType(Protocol):
 
     def read(self, reader: Reader, /) -> Any:
         """Return the value at the reader's position, and move behind it."""
-        ...
-
-    def write(self, out: bytearray, value: Any, /) -> None:
-        """Append `value`.
-
-        Raises:
-            ValueError: it is no value of the type.
-        """
         ...
 
 
@@ -187,11 +178,6 @@ class Null:
 
     def read(self, _reader: Reader, /) -> None:
         """Read nothing."""
-
-    def write(self, _out: bytearray, value: None, /) -> None:
-        """Write nothing."""
-        if value is not None:
-            raise ValueError(f"not null: {shorten(value)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +192,6 @@ class Boolean:
         if byte > 1:
             raise WireError("invalid_boolean", f"byte {reader.position - 1}", "0 or 1", str(byte))
         return byte == 1
-
-    def write(self, out: bytearray, value: bool, /) -> None:
-        """Write one byte."""
-        out.append(1 if value else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,16 +212,6 @@ class Integer:
             )
         return number
 
-    def write(self, out: bytearray, value: int, /) -> None:
-        """Write a zigzag number."""
-        if not self.low <= value <= self.high:
-            raise ValueError(f"not from {self.low} to {self.high}: {value}")
-        bits = (value << 1) ^ (value >> 63)
-        while bits > 0x7F:
-            out.append(bits & 0x7F | 0x80)
-            bits >>= 7
-        out.append(bits)
-
 
 @dataclass(frozen=True, slots=True)
 class Floating:
@@ -257,13 +229,6 @@ class Floating:
         (number,) = self.layout.unpack(reader.take(self.layout.size, "a float"))
         return number
 
-    def write(self, out: bytearray, value: float, /) -> None:
-        """Write little-endian IEEE 754."""
-        try:
-            out += self.layout.pack(value)
-        except OverflowError as error:
-            raise ValueError(f"too large for a float: {value}") from error
-
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
@@ -274,11 +239,6 @@ class Bytes:
     def read(self, reader: Reader, /) -> bytes:
         """Read a length and the bytes."""
         return reader.take(reader.length("bytes"), "bytes")
-
-    def write(self, out: bytearray, value: bytes, /) -> None:
-        """Write the length and the bytes."""
-        LONG.write(out, len(value))
-        out += value
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,10 +257,6 @@ class String:
             got = shorten(raw[error.start : error.start + 16])
         raise WireError("invalid_utf8", f"byte {start}", "UTF-8", got)
 
-    def write(self, out: bytearray, value: str, /) -> None:
-        """Write the length and UTF-8."""
-        BYTES.write(out, value.encode())
-
 
 @dataclass(frozen=True, slots=True)
 class Enum:
@@ -316,10 +272,6 @@ class Enum:
         if not 0 <= number < len(self.symbols):
             raise WireError("unknown_symbol", f"byte {start}", " ".join(self.symbols), str(number))
         return self.symbols[number]
-
-    def write(self, out: bytearray, value: str, /) -> None:
-        """Write the number of `value`."""
-        LONG.write(out, self.symbols.index(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,11 +291,6 @@ class Union:
             raise WireError("unknown_branch", f"byte {start}", f"branch {known}", str(number))
         return number, branch.read(reader)
 
-    def write(self, out: bytearray, value: tuple[int, Any], /) -> None:
-        """Write the number of the branch and its value."""
-        LONG.write(out, value[0])
-        self.branches[value[0]].write(out, value[1])
-
 
 @dataclass(frozen=True, slots=True)
 class Optional:
@@ -362,12 +309,6 @@ class Optional:
             return self.type.read(reader)
         raise WireError("unknown_branch", f"byte {start}", "branch 0 1", str(number))
 
-    def write(self, out: bytearray, value: Any, /) -> None:
-        """Write null or a value."""
-        out.append(0 if value is None else 2)
-        if value is not None:
-            self.type.write(out, value)
-
 
 @dataclass(frozen=True, slots=True)
 class RecordType:
@@ -383,11 +324,6 @@ class RecordType:
     def read(self, reader: Reader, /) -> dict[str, Any]:
         """Read the fields one after the other."""
         return {name: kind.read(reader) for name, kind in self.fields}
-
-    def write(self, out: bytearray, value: Mapping[str, Any], /) -> None:
-        """Write the fields; an absent one as None."""
-        for name, kind in self.fields:
-            kind.write(out, value.get(name))
 
 
 def record(**fields: AvroType) -> RecordType:
@@ -408,14 +344,6 @@ class Array:
         for count in reader.blocks(self.items.least):
             found += [self.items.read(reader) for _ in range(count)]
         return found
-
-    def write(self, out: bytearray, value: Sequence[Any], /) -> None:
-        """Write one block, if there is an item, and the end."""
-        if value:
-            LONG.write(out, len(value))
-        for item in value:
-            self.items.write(out, item)
-        out.append(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,15 +366,6 @@ class Map:
                     )
                 found[name] = self.values.read(reader)
         return found
-
-    def write(self, out: bytearray, value: Mapping[str, Any], /) -> None:
-        """Write one block, if there is an entry, and the end."""
-        if value:
-            LONG.write(out, len(value))
-        for name, item in value.items():
-            STRING.write(out, name)
-            self.values.write(out, item)
-        out.append(0)
 
 
 NULL: Final = Null()

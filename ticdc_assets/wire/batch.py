@@ -10,10 +10,9 @@ Decoding takes some times the bytes of the messages, as they were before they we
 has more (`compression.MAX_DECOMPRESSED` at most): how much memory it takes does not depend on how
 many records a batch has, nor on how well they are compressed.
 
-Each format has a module of its own, which takes the messages of the regular shape that TiCDC writes
-and gives all others to the reference decoder. Some read most of these at once, a column at a time
-(`decode_regular`), and only what is left record by record. In JSON, messages that differ in bytes
-alone are written again before, so that they are read at once too (`json_rewriting`).
+Each format has two readers: the reference, which reads one record, and one that reads most records
+of a batch at once, a column at a time (`decode_regular`). What that does not take, the reference
+reads; it reads few records altogether.
 
 Not handled: typing of values, and schemas of rows.
 """
@@ -38,20 +37,11 @@ from ticdc_assets.errors import WireError
 from ticdc_assets.wire import (
     DECODERS,
     WireFormat,
-    canal_json_batch,
     craft_batch,
-    open_protocol_batch,
     simple_avro_batch,
-    simple_json_batch,
 )
 from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
-from ticdc_assets.wire.json_rewriting import (
-    Rewriting,
-    rewritten_open,
-    rewritten_values,
-    with_rewritten,
-)
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
@@ -69,18 +59,11 @@ from ticdc_assets.wire.rows import (
 PIECE_BYTES: Final = 16 << 20
 """Bytes of content up to which records are decoded together."""
 
-FEW_BYTES: Final = 256 << 10
-"""Bytes of content up to which records in JSON are read one by one.
+FEW_RECORDS: Final = 300
+"""Records up to which the reference reads all of a batch.
 
 That takes some milliseconds. A process that reads no more does without the compiled loops, which
-take more than a second to load. The rows are the same, to the last byte of their texts.
-"""
-
-FEW_OTHERS: Final = 64
-"""Records in JSON up to which those of a batch that are not in TiCDC's bytes are read one by one.
-
-The watermarks between row changes are such. A process that meets no more does without the loops
-that write records again, which take three CPU seconds to compile. The rows are the same.
+take longer to load. The rows are the same, to the last byte of their texts.
 """
 
 
@@ -156,22 +139,19 @@ def runs_within(sizes: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, 
 
 
 def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
-    decode_rows, decode_regular = _DECODERS[wire_format], _REGULAR[wire_format]
-    sizes = _sizes(batch)
-    large = sizes > LEAST_BYTES_OF_TOO_MANY
+    """Return the rows of records: those that are read at once, and what the reference says."""
+    decode = DECODERS[wire_format]
+    if batch.num_rows <= FEW_RECORDS:
+        return regular_and_others(batch, None, decode)
+    large = _sizes(batch) > LEAST_BYTES_OF_TOO_MANY
     if wire_format not in _IN_JSON or not large.any():
-        if wire_format in _IN_JSON and sizes.sum() <= FEW_BYTES:
-            return regular_and_others(batch, None, decode_rows)
-        regular, rewriting = decode_regular(batch), REWRITINGS.get(wire_format)
-        if rewriting is not None:
-            regular = with_rewritten(batch, regular, rewriting, decode_regular, few=FEW_OTHERS)
-        return regular_and_others(batch, regular, decode_rows)
+        return regular_and_others(batch, _REGULAR[wire_format](batch), decode)
     numbers = np.flatnonzero(~large)
     others = _decoded(wire_format, picked(batch, numbers, (*COORDINATES, "key", "value")))
     counted = Rows()
     for number in np.flatnonzero(large).tolist():
         key, value = (batch.column(name)[number].as_py() for name in ("key", "value"))
-        counted.add(number, decoded_rows(DECODERS[wire_format], Record(key=key, value=value)))
+        counted.add(number, decoded_rows(decode, Record(key=key, value=value)))
     rows = SourcedRows(sources=numbers[others.sources], rows=others.rows)
     return rows.joined(_sourced(counted, batch))
 
@@ -261,26 +241,29 @@ def _decompressed(
         yield taken()
 
 
-_DECODERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], Rows]]] = {
-    WireFormat.SIMPLE_JSON: simple_json_batch.decode_rows,
-    WireFormat.SIMPLE_AVRO: simple_avro_batch.decode_rows,
-    WireFormat.OPEN_PROTOCOL: open_protocol_batch.decode_rows,
-    WireFormat.CANAL_JSON: canal_json_batch.decode_rows,
-    WireFormat.CRAFT: craft_batch.decode_rows,
-}
+def _simple_json(batch: pa.RecordBatch) -> RegularRows | None:
+    from ticdc_assets.wire import simple_json_batch
+
+    return simple_json_batch.decode_regular(batch)
+
+
+def _canal_json(batch: pa.RecordBatch) -> RegularRows | None:
+    from ticdc_assets.wire import canal_json_batch
+
+    return canal_json_batch.decode_regular(batch)
+
+
+def _open_protocol(batch: pa.RecordBatch) -> RegularRows | None:
+    from ticdc_assets.wire import open_protocol_batch
+
+    return open_protocol_batch.decode_regular(batch)
+
 
 _REGULAR: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], RegularRows | None]]] = {
-    WireFormat.SIMPLE_JSON: simple_json_batch.decode_regular,
+    WireFormat.SIMPLE_JSON: _simple_json,
     WireFormat.SIMPLE_AVRO: simple_avro_batch.decode_regular,
-    WireFormat.CANAL_JSON: canal_json_batch.decode_regular,
+    WireFormat.CANAL_JSON: _canal_json,
     WireFormat.CRAFT: craft_batch.decode_regular,
-    WireFormat.OPEN_PROTOCOL: open_protocol_batch.decode_regular,
+    WireFormat.OPEN_PROTOCOL: _open_protocol,
 }
-"""Reads the regular records of a batch at once, and leaves the others to the decoder of rows."""
-
-REWRITINGS: Final[Mapping[WireFormat, Rewriting]] = {
-    WireFormat.SIMPLE_JSON: partial(rewritten_values, simple_json_batch.MEMBERS),
-    WireFormat.CANAL_JSON: partial(rewritten_values, canal_json_batch.MEMBERS),
-    WireFormat.OPEN_PROTOCOL: partial(rewritten_open, open_protocol_batch.MEMBERS),
-}
-"""Writes the records of a format again that are not regular as they are."""
+"""Reads the records of a batch that can be read at once, and leaves the others to the reference."""

@@ -15,7 +15,7 @@ message is seen when the position behind it is compared with that end. Reading k
 # pyright: reportUnknownParameterType=false
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -148,13 +148,18 @@ def writing(size: int) -> Writing:
     return Writing(octets, words_of(octets))
 
 
+class _Words(Protocol):
+    @property
+    def words(self) -> Bits: ...
+
+
 def gathered_texts(
-    buffer: Buffer, starts: Ints, ends: Ints, present: Flags | None = None
+    buffer: _Words, starts: Ints, ends: Ints, present: Flags | None = None
 ) -> "pa.Array[Any]":
     """Return the bytes of each range as text, which has to be UTF-8.
 
     Args:
-        buffer: the bytes.
+        buffer: what has the bytes by words.
         starts: where each range starts.
         ends: where it ends.
         present: which ranges are there, the others are null, and empty; None if all are.

@@ -1,4 +1,4 @@
-"""Records of Canal-JSON to events and back: what is read of a message, and what is refused.
+"""Records of Canal-JSON to events: what is read of a message, and what is refused.
 
 In: a record whose value is one JSON object, as TiCDC writes it with and without its TiDB extension,
 or as the official Canal does. The record's key is not looked at: TiCDC sends none. Out: a list of
@@ -48,7 +48,7 @@ A DDL without text, database, table and commit ts is the bootstrap of a table wi
 (`send-all-bootstrap-at-start`): the format has no place for a schema. Any of these may be missing,
 null, empty or 0; `_tidb` may be there or not.
 
-Source: newJSONMessageForDML, JSONMessage and getJavaSQLType in pingcap/tiflow
+Source: newJSONMessageForDML and JSONMessage in pingcap/tiflow
 pkg/sink/codec/canal at 017624f.
 
 Not handled: what values mean, columns that were not sent (with only-output-updated-columns `old`
@@ -56,12 +56,11 @@ has the changed ones), and the large messages behind `claimCheckLocation`. Compr
 refused as what they are here, bytes that are no JSON.
 """
 
-import binascii
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, assert_never, cast
+from typing import Any, Final
 
 from ticdc_assets.errors import WireError, shorten
 from ticdc_assets.events import (
@@ -73,18 +72,17 @@ from ticdc_assets.events import (
     PhysicalValue,
     RowChange,
     Watermark,
-    ZonedTimestamp,
 )
 from ticdc_assets.schemas import RowShape, SentColumn, sent_shape
-from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO, from_physical_ms, physical_ms
+from ticdc_assets.tso import from_physical_ms
 from ticdc_assets.wire import go_json
-from ticdc_assets.wire.java_types import java_sql_type
+from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.json_fields import (
+    READERS,
     optional,
     read_array,
     read_boolean,
-    read_name,
-    read_natural,
+    read_fields,
     read_object,
     read_text,
     required,
@@ -97,15 +95,55 @@ from ticdc_assets.wire.simple_message import DDL_TYPES
 WATERMARK_TYPE: Final = "TIDB_WATERMARK"
 """The `type` of a watermark."""
 
-MAX_ES: Final = MAX_TSO >> LOGICAL_BITS
-"""The last millisecond that is one of a TSO."""
-
 OPS: Final[Mapping[str, Op]] = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 """What the row types did."""
 
+_ROW: Final = (
+    Field("database", Kind.NAME),
+    Field("table", Kind.NAME),
+    Field("pkNames", Kind.NAMES, Presence.OPTIONAL),
+    Field("ts", Kind.INTEGER, Presence.OPTIONAL),
+    Field("sqlType", Kind.OBJECT, Presence.OPTIONAL),
+    Field("mysqlType", Kind.TYPES),
+    Field("_tidb", Kind.OBJECT, Presence.OPTIONAL),
+    Field("data", Kind.IMAGES),
+)
+FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
+    "INSERT": (*_ROW, Field("old", Kind.IMAGES, Presence.ABSENT)),
+    "UPDATE": (*_ROW, Field("old", Kind.IMAGES)),
+    # Before TiDB 5.4 it says the same as `data`.
+    "DELETE": (*_ROW, Field("old", Kind.IMAGES, Presence.OPTIONAL)),
+    WATERMARK_TYPE: (
+        Field("ts", Kind.INTEGER, Presence.OPTIONAL),
+        Field("_tidb", Kind.OBJECT),
+    ),
+}
+"""The fields of each type of message that is no DDL, besides `isDdl` and `type`."""
+
+_EXTENSION: Final = (
+    Field("commitTs", Kind.INTEGER),
+    Field("onlyHandleKey", Kind.BOOLEAN, Presence.OPTIONAL),
+    Field("claimCheckLocation", Kind.TEXT, Presence.OPTIONAL),
+)
+EXTENSION: Final[Mapping[str, tuple[Field, ...]]] = {
+    **dict.fromkeys(OPS, _EXTENSION),
+    WATERMARK_TYPE: (Field("watermarkTs", Kind.INTEGER),),
+}
+"""The fields of `_tidb` of each of these."""
+
+WITHOUT_EXTENSION: Final = (Field("es", Kind.MILLISECONDS),)
+"""What a row has to have besides, if it has no `_tidb`."""
+
+DDL_FIELDS: Final = (
+    Field("ts", Kind.INTEGER, Presence.OPTIONAL),
+    Field("sql", Kind.NAME),
+    Field("database", Kind.TEXT, Presence.OPTIONAL),
+    Field("table", Kind.TEXT, Presence.OPTIONAL),
+    Field("_tidb", Kind.OBJECT, Presence.OPTIONAL),
+)
+"""The fields of a DDL."""
+
 _DDL_WORDS: Final = frozenset(kind.value for kind in DDL_TYPES)
-_OTHER_DDL: Final = "QUERY"
-_TYPES_OF_OPS: Final = {op: word for word, op in OPS.items()}
 
 # Labels of ENUM and SET are between quotes, a quote in one is doubled and nothing else is escaped
 # in a way that would hide a quote, so pairs of quotes are all there is to see.
@@ -125,22 +163,9 @@ def decode(record: Record) -> list[Event]:
         return [_empty_bootstrap(message) or _ddl(word, message)]
     if word == WATERMARK_TYPE:
         return [_watermark(message)]
-    op = OPS.get(word)
-    if op is None:
+    if word not in OPS:
         raise WireError("unknown_type", "$.type", " ".join([*OPS, WATERMARK_TYPE]), shorten(word))
-    return list(_rows(op, message, len(record.value or b"")))
-
-
-def encode(events: Sequence[Event]) -> list[Record]:
-    """Return the records that TiCDC would send for `events`, one an event.
-
-    What TiCDC has no place for in this format (ids, schemas, checksums, the zone of a timestamp)
-    is left out, as TiCDC does. Whether the extension is written is said by `es_only`.
-
-    Raises:
-        ValueError: the format has no such event, or would lose what the event means.
-    """
-    return [Record(key=None, value=_dumps(_message_of(event))) for event in events]
+    return list(_rows(word, message, len(record.value or b"")))
 
 
 def lower_type(text: str) -> str:
@@ -183,14 +208,18 @@ def row_shape(
 def _ddl(word: str, message: Mapping[str, Any]) -> DdlEvent:
     if word not in _DDL_WORDS:
         raise WireError("unknown_type", "$.type", " ".join(sorted(_DDL_WORDS)), shorten(word))
-    commit_ts, es_only = _commit_ts(message, optional(message, "_tidb", read_object))
+    fields = read_fields(message, DDL_FIELDS, readers=_READERS)
+    extension = fields.get("_tidb")
+    if extension is not None:
+        extension = read_fields(extension, _EXTENSION[:1], "$._tidb")
+    commit_ts, es_only = _commit_ts(message, extension)
     return DdlEvent(
         ddl_type=word,
         commit_ts=commit_ts,
-        build_ts_ms=optional(message, "ts", read_natural),
-        sql=required(message, "sql", read_name),
-        database=optional(message, "database", read_text) or "",
-        table=optional(message, "table", read_text) or "",
+        build_ts_ms=fields.get("ts"),
+        sql=fields["sql"],
+        database=fields.get("database", ""),
+        table=fields.get("table", ""),
         schema=None,
         pre_schema=None,
         es_only=es_only,
@@ -202,53 +231,48 @@ def _empty_bootstrap(message: Mapping[str, Any]) -> Bootstrap | None:
     if any(message.get(name) not in (None, "") for name in ("sql", "database", "table")):
         return None
     extension = optional(message, "_tidb", read_object)
-    commit_ts = (
-        optional(message, "es", _milliseconds)
-        if extension is None
-        else optional(extension, "commitTs", read_natural, "$._tidb")
-    )
+    if extension is None:
+        commit_ts = optional(message, "es", READERS[Kind.MILLISECONDS])
+    else:
+        commit_ts = optional(extension, "commitTs", READERS[Kind.INTEGER], "$._tidb")
     if commit_ts:
         return None
-    return Bootstrap(build_ts_ms=optional(message, "ts", read_natural), schema=None)
+    return Bootstrap(build_ts_ms=optional(message, "ts", READERS[Kind.INTEGER]), schema=None)
 
 
 def _watermark(message: Mapping[str, Any]) -> Watermark:
-    extension = required(message, "_tidb", read_object)
-    return Watermark(
-        watermark_ts=required(extension, "watermarkTs", read_natural, "$._tidb"),
-        build_ts_ms=optional(message, "ts", read_natural),
-    )
+    fields = read_fields(message, FIELDS[WATERMARK_TYPE])
+    extension = read_fields(fields["_tidb"], EXTENSION[WATERMARK_TYPE], "$._tidb")
+    return Watermark(watermark_ts=extension["watermarkTs"], build_ts_ms=fields.get("ts"))
 
 
-def _rows(op: Op, message: Mapping[str, Any], length: int) -> Iterable[RowChange]:
-    extension = optional(message, "_tidb", read_object)
+def _rows(word: str, message: Mapping[str, Any], length: int) -> Iterable[RowChange]:
+    op = OPS[word]
+    fields = read_fields(message, FIELDS[word], readers=_READERS)
+    extension = fields.get("_tidb")
+    if extension is not None:
+        extension = read_fields(extension, EXTENSION[word], "$._tidb")
     commit_ts, es_only = _commit_ts(message, extension)
-    handle_key_only = optional(extension or {}, "onlyHandleKey", read_boolean, "$._tidb") or False
-    location = optional(extension or {}, "claimCheckLocation", read_text, "$._tidb") or None
-    build_ts_ms = optional(message, "ts", read_natural)
-    database = required(message, "database", read_name)
-    table = required(message, "table", read_name)
-    primary_key = optional(message, "pkNames", _names)
-    types = required(message, "mysqlType", _types)
-    rank = {
-        name: number for number, name in enumerate(optional(message, "sqlType", read_object) or {})
-    }
-    columns = _Columns(types, rank)
-    data = required(message, "data", columns.images)
+    handle_key_only = (extension or {}).get("onlyHandleKey", False)
+    location = (extension or {}).get("claimCheckLocation") or None
+    database, table, primary_key = fields["database"], fields["table"], fields.get("pkNames")
+    types: dict[str, str] = fields["mysqlType"]
+    columns = Columns.of(types, fields.get("sqlType", {}))
+    data = columns.images(fields["data"], "$.data")
     if not data:
         raise WireError("no_rows", "$.data", "one row at least", "[]")
     if len(data) > 1:
         once = sum(map(stored_bytes, (database, table, *(primary_key or ()), *types)))
         once += sum(map(stored_bytes, types.values()))
         check_repeated(once * len(data), length, "$.data")
-    images = _IMAGES[op](data, optional(message, "old", columns.images))
+    old = columns.images(fields["old"], "$.old") if "old" in fields else None
     # Cut images of claim checks are not marked as such in this format.
     cut = handle_key_only or location is not None
-    for before, after in images:
+    for before, after in _IMAGES[op](data, old):
         yield RowChange(
             op=op,
             commit_ts=commit_ts,
-            build_ts_ms=build_ts_ms,
+            build_ts_ms=fields.get("ts"),
             database=database,
             table=table,
             table_id=None,
@@ -270,23 +294,20 @@ def _rows(op: Op, message: Mapping[str, Any], length: int) -> Iterable[RowChange
 def _commit_ts(message: Mapping[str, Any], extension: Mapping[str, Any] | None) -> tuple[int, bool]:
     """Return the commit ts, and whether it is that of `es`."""
     if extension is None:
-        return from_physical_ms(required(message, "es", _milliseconds)), True
-    return required(extension, "commitTs", read_natural, "$._tidb"), False
+        return from_physical_ms(read_fields(message, WITHOUT_EXTENSION)["es"]), True
+    return extension["commitTs"], False
 
 
 _Images = Sequence[dict[str, PhysicalValue]]
 _Pairs = Iterable[tuple[Image | None, Image | None]]
 
 
-def _inserted(data: _Images, old: _Images | None) -> _Pairs:
-    if old is not None:
-        raise WireError("unexpected_field", "$.old", "no old in an INSERT", f"array of {len(old)}")
+def _inserted(data: _Images, _old: _Images | None) -> _Pairs:
     return [(None, image) for image in data]
 
 
 def _updated(data: _Images, old: _Images | None) -> _Pairs:
-    if old is None:
-        raise WireError("missing_field", "$.old", "the field", "nothing")
+    old = old or []
     if len(old) != len(data):
         raise WireError("row_count", "$.old", f"{len(data)} rows, as in data", f"{len(old)} rows")
     return zip(old, data, strict=True)
@@ -307,7 +328,7 @@ _IMAGES: Final[Mapping[Op, Callable[[_Images, _Images | None], _Pairs]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class Columns:
     """The columns of a message.
 
     Attributes:
@@ -317,6 +338,11 @@ class _Columns:
 
     types: Mapping[str, str]
     rank: Mapping[str, int]
+
+    @classmethod
+    def of(cls, types: Mapping[str, str], ranked: Iterable[str]) -> "Columns":
+        """Return the columns with these types, in the order of some names."""
+        return cls(types, {name: number for number, name in enumerate(ranked)})
 
     def images(self, value: Any, position: str) -> list[dict[str, PhysicalValue]]:
         """Return the images in an array of rows."""
@@ -372,18 +398,8 @@ def _base64(value: Any, position: str) -> str:
     raise WireError("wrong_bytes", position, "code points to U+00FF (binary column)", got)
 
 
-def _milliseconds(value: Any, position: str) -> int:
-    return read_natural(value, position, MAX_ES)
-
-
-def _names(value: Any, position: str) -> tuple[str, ...]:
-    return tuple(
-        read_text(name, f"{position}[{number}]")
-        for number, name in enumerate(read_array(value, position))
-    )
-
-
-def _types(value: Any, position: str) -> dict[str, str]:
+def read_types(value: Any, position: str) -> dict[str, str]:
+    """Return `value` as an object of column names and types, these in lower case."""
     return {
         name: lower_type(
             mysql_type
@@ -394,166 +410,4 @@ def _types(value: Any, position: str) -> dict[str, str]:
     }
 
 
-_LOGICAL: Final = (1 << LOGICAL_BITS) - 1
-
-
-def _message_of(event: Event) -> dict[str, Any]:
-    message_of = _MESSAGES_OF.get(type(event))
-    if message_of is None:
-        _refuse(f"Canal-JSON has no {type(event).__name__}")
-    return message_of(event)
-
-
-def _row_message(event: Event) -> dict[str, Any]:
-    row = cast(RowChange, event)
-    shape = row.shape
-    if shape is None:
-        _refuse("a row without shape")
-    if not row.database or not row.table:
-        _refuse("a row without names of its database and table")
-    if row.es_only and (row.handle_key_only or row.claim_check_location):
-        _refuse("a cut row needs the TiDB extension")
-    data, old = (row.before, None) if row.op is Op.DELETE else (row.after, row.before)
-    if data is None or (old is not None) is not (row.op is Op.UPDATE):
-        _refuse(f"images that do not fit {row.op}")
-    # A column stands in `sqlType` and `mysqlType` if it stands in an image.
-    types = {
-        column.name: column.mysql_type
-        for column in shape.columns
-        if column.name in data or (old is not None and column.name in old)
-    }
-    key = shape.primary_key
-    return {
-        **_head(row.database, row.table, None if key is None else list(key)),
-        "type": _TYPES_OF_OPS[row.op],
-        **_times(row.commit_ts, row.build_ts_ms, es_only=row.es_only),
-        "sql": "",
-        "sqlType": {name: java_sql_type(types[name], data.get(name)) for name in types} or None,
-        "mysqlType": types,
-        "old": None if old is None else [_sent_image(old, types)],
-        "data": [_sent_image(data, types)],
-        **({} if row.es_only else {"_tidb": _row_extension(row)}),
-    }
-
-
-def _row_extension(row: RowChange) -> dict[str, Any]:
-    extension: dict[str, Any] = {"commitTs": row.commit_ts}
-    if row.claim_check_location:
-        extension["claimCheckLocation"] = row.claim_check_location
-    elif row.handle_key_only:
-        extension["onlyHandleKey"] = True
-    return extension
-
-
-def _ddl_message(event: Event) -> dict[str, Any]:
-    ddl = cast(DdlEvent, event)
-    if ddl.ddl_type not in _DDL_WORDS:
-        _refuse(f"{shorten(ddl.ddl_type)} is no type of a DDL")
-    if not ddl.sql:
-        _refuse("a DDL without its text")
-    return {
-        **_head(ddl.database, ddl.table, None, is_ddl=True),
-        "type": ddl.ddl_type,
-        **_times(ddl.commit_ts, ddl.build_ts_ms, es_only=ddl.es_only),
-        "sql": ddl.sql,
-        **_NO_ROWS,
-        **({} if ddl.es_only else {"_tidb": {"commitTs": ddl.commit_ts}}),
-    }
-
-
-def _bootstrap_message(event: Event) -> dict[str, Any]:
-    bootstrap = cast(Bootstrap, event)
-    if bootstrap.schema is not None:
-        _refuse("Canal-JSON has no place for the schema of a bootstrap")
-    return {
-        **_head("", "", None, is_ddl=True),
-        "type": _OTHER_DDL,
-        **_times(0, bootstrap.build_ts_ms, es_only=True),
-        "sql": "",
-        **_NO_ROWS,
-        "_tidb": {},
-    }
-
-
-def _watermark_message(event: Event) -> dict[str, Any]:
-    watermark = cast(Watermark, event)
-    return {
-        **_head("", "", None),
-        "type": WATERMARK_TYPE,
-        **_times(watermark.watermark_ts, watermark.build_ts_ms, es_only=False),
-        "sql": "",
-        **_NO_ROWS,
-        "_tidb": {"watermarkTs": watermark.watermark_ts},
-    }
-
-
-_NO_ROWS: Final = dict.fromkeys(("sqlType", "mysqlType", "data", "old"))
-_MESSAGES_OF: Final[Mapping[type[Event], Callable[[Event], dict[str, Any]]]] = {
-    RowChange: _row_message,
-    DdlEvent: _ddl_message,
-    Bootstrap: _bootstrap_message,
-    Watermark: _watermark_message,
-}
-
-
-def _head(
-    database: str, table: str, primary_key: list[str] | None, *, is_ddl: bool = False
-) -> dict[str, Any]:
-    return {
-        "id": 0,
-        "database": database,
-        "table": table,
-        "pkNames": primary_key,
-        "isDdl": is_ddl,
-    }
-
-
-def _times(commit_ts: int, build_ts_ms: int | None, *, es_only: bool) -> dict[str, int]:
-    if not 0 <= commit_ts <= MAX_TSO:
-        _refuse(f"{commit_ts} is no TSO")
-    if es_only and commit_ts & _LOGICAL:
-        _refuse(f"without the TiDB extension the logical part of {commit_ts} would be lost")
-    if build_ts_ms is None:
-        _refuse("an event without its build ts")
-    return {"es": physical_ms(commit_ts), "ts": build_ts_ms}
-
-
-def _sent_image(image: Image, types: Mapping[str, str]) -> dict[str, str | None]:
-    for name in image:
-        if name not in types:
-            _refuse(f"the shape lacks column {shorten(name)}")
-    return {
-        name: _sent_value(image[name], mysql_type)
-        for name, mysql_type in types.items()
-        if name in image
-    }
-
-
-def _sent_value(value: PhysicalValue, mysql_type: str) -> str | None:
-    match value:
-        case None:
-            return None
-        case ZonedTimestamp():
-            return value.value
-        case str():
-            if not is_binary_type(mysql_type):
-                return value
-            return binascii.a2b_base64(value, strict_mode=True).decode("latin-1")
-        case _:
-            assert_never(value)
-
-
-def _refuse(cause: str) -> NoReturn:
-    raise ValueError(cause)
-
-
-# TiCDC writes this format with other JSON libraries than the others: they have no short form of
-# backspace and form feed.
-_ESCAPE: Final = re.compile(rb"\\[^u]")
-_LONG_ESCAPES: Final = {b"\\b": b"\\u0008", b"\\f": b"\\u000c"}
-
-
-def _dumps(message: Mapping[str, Any]) -> bytes:
-    return _ESCAPE.sub(
-        lambda escape: _LONG_ESCAPES.get(escape[0], escape[0]), go_json.dumps(message)
-    )
+_READERS: Final = {**READERS, Kind.TYPES: read_types, Kind.IMAGES: read_array}

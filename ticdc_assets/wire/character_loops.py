@@ -1,7 +1,7 @@
 """Compiled loops over what strings of JSON say: characters, and bytes in base64; and writing them.
 
-In: strings that have been read before, so their escapes are whole and none of a surrogate. Out:
-code points, UTF-8, strings of JSON, bytes. What is written has room: a caller knows how much a
+In: strings that have been read before, so their escapes are whole. Out: code points, UTF-8, strings
+of JSON, bytes. What is written has room: a caller knows how much a
 character or a byte takes at most.
 """
 
@@ -14,14 +14,13 @@ import numpy as np
 
 from ticdc_assets.compiled import compiled
 from ticdc_assets.values.text_loops import BASE64
-from ticdc_assets.values.word_loops import Words, copied, stop
+from ticdc_assets.values.word_loops import Words, stop
 from ticdc_assets.wire.json_loops import (
     BACKSLASH,
     LETTER_U,
-    PAD,
     QUOTE,
-    ZERO,
     Octets,
+    copied,
 )
 
 UNESCAPED: Final = np.zeros(256, np.uint8)
@@ -29,6 +28,10 @@ UNESCAPED[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
 """For each byte behind a backslash the byte that both mean, 0 for none."""
 _SHORT_ESCAPES: Final = np.zeros(256, np.uint8)
 _SHORT_ESCAPES[list(b'"\\\b\f\n\r\t')] = list(b'"\\bfnrt')
+_LONG_ESCAPE: Final = int.from_bytes(rb"\u00", "little")
+_PAD, _PADS = (np.uint64(int.from_bytes(pads, "little")) for pads in (b"=", b"=="))
+_BYTE: Final = np.uint64(0xFF)
+_ONE_BYTE, _TWO_BYTES, _THREE_BYTES = np.uint64(8), np.uint64(16), np.uint64(24)
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
@@ -40,11 +43,17 @@ def hex_digit(byte: int) -> int:
 
 
 @compiled
-def code_point(octets: Octets, at: int) -> tuple[int, int]:
-    """Return the character of a string in UTF-8 at a place, and the place behind it.
+def _hex_word(octets: Octets, at: int) -> int:
+    """Return what four hexadecimal digits say."""
+    point = np.int64(0)
+    for place in range(at, at + 4):
+        point = point << 4 | hex_digit(octets[place])
+    return point
 
-    The string has been read before; its escapes are none of surrogates.
-    """
+
+@compiled
+def code_point(octets: Octets, at: int) -> tuple[int, int]:
+    """Return the character of a string in UTF-8 at a place, and the place behind it."""
     byte = np.int64(octets[at])
     if byte < 0x80:
         if byte != BACKSLASH:
@@ -52,10 +61,10 @@ def code_point(octets: Octets, at: int) -> tuple[int, int]:
         letter = octets[at + 1]
         if letter != LETTER_U:
             return np.int64(UNESCAPED[letter]), at + 2
-        point = np.int64(0)
-        for place in range(at + 2, at + 6):
-            point = point << 4 | hex_digit(octets[place])
-        return point, at + 6
+        point = _hex_word(octets, at + 2)
+        if point & ~0x3FF != 0xD800:
+            return point, at + 6
+        return 0x10000 + (point - 0xD800 << 10) + _hex_word(octets, at + 8) - 0xDC00, at + 12
     if byte < 0xE0:
         return (byte & 0x1F) << 6 | (octets[at + 1] & 0x3F), at + 2
     if byte < 0xF0:
@@ -66,51 +75,54 @@ def code_point(octets: Octets, at: int) -> tuple[int, int]:
 
 
 @compiled
-def utf8_written(point: int, written: Octets, place: int) -> int:
-    """Write a code point in UTF-8, and return the place behind it."""
-    if point < 0x80:
+def latin1(octets: Octets, at: int, end: int, written: Octets) -> int:
+    """Write the bytes that the characters of a string are, and return how many, or -1."""
+    place = 0
+    while at < end:
+        point, at = code_point(octets, at)
+        if point > 0xFF:
+            return -1
         written[place] = point
-        return place + 1
-    if point < 0x800:
-        written[place] = 0xC0 | point >> 6
-    else:
-        if point < 0x10000:
-            written[place] = 0xE0 | point >> 12
-        else:
-            written[place] = 0xF0 | point >> 18
-            place += 1
-            written[place] = 0x80 | (point >> 12 & 0x3F)
         place += 1
-        written[place] = 0x80 | (point >> 6 & 0x3F)
-    written[place + 1] = 0x80 | (point & 0x3F)
-    return place + 2
+    return place
 
 
 @compiled
-def character_written(point: int, written: Octets, place: int) -> int:
+def utf8_written(point: int, written: Words, place: int) -> int:
+    """Write a code point in UTF-8, and return the place behind it."""
+    if point < 0x80:
+        written[place] = np.uint64(point)
+        return place + 1
+    last = 0x80 | point & 0x3F
+    if point < 0x800:
+        written[place] = np.uint64(0xC0 | point >> 6 | last << 8)
+        return place + 2
+    third = 0x80 | point >> 6 & 0x3F
+    if point < 0x10000:
+        written[place] = np.uint64(0xE0 | point >> 12 | third << 8 | last << 16)
+        return place + 3
+    second = 0x80 | point >> 12 & 0x3F
+    written[place] = np.uint64(0xF0 | point >> 18 | second << 8 | third << 16 | last << 24)
+    return place + 4
+
+
+@compiled
+def character_written(point: int, written: Words, place: int) -> int:
     """Write a code point in a string of JSON, and return the place behind it."""
     if point >= 0x20 and point != QUOTE and point != BACKSLASH:
         return utf8_written(point, written, place)
-    written[place] = BACKSLASH
-    if _SHORT_ESCAPES[point]:
-        written[place + 1] = _SHORT_ESCAPES[point]
+    short = np.int64(_SHORT_ESCAPES[point])
+    if short:
+        written[place] = np.uint64(BACKSLASH | short << 8)
         return place + 2
-    written[place + 1] = LETTER_U
-    written[place + 2] = written[place + 3] = ZERO
-    written[place + 4], written[place + 5] = _DIGITS[point >> 4], _DIGITS[point & 15]
+    digits = np.int64(_DIGITS[point >> 4]) << 32 | np.int64(_DIGITS[point & 15]) << 40
+    written[place] = np.uint64(_LONG_ESCAPE | digits)
     return place + 6
 
 
 @compiled
 def text_written(
-    octets: Octets,
-    words: Words,
-    at: int,
-    end: int,
-    written: Octets,
-    written_words: Words,
-    place: int,
-    again: bool,
+    octets: Octets, words: Words, at: int, end: int, written: Words, place: int, again: bool
 ) -> int:
     """Write what the string between two places says, and return the place behind it.
 
@@ -119,50 +131,49 @@ def text_written(
         words: the eight bytes at each place.
         at: where the string's first character stands.
         end: where its closing quote stands.
-        written: where it is written.
-        written_words: the same by words.
+        written: the eight bytes at each place where it is written.
         place: at which place.
         again: whether as a string of JSON again; else its bytes.
     """
     kept = at
     at = stop(words, at, end)
     while at < end:
-        place = copied(words, kept, at, written_words, place)
+        place = copied(words, kept, at, written, place)
         point, kept = code_point(octets, at)
         if again:
             place = character_written(point, written, place)
         else:
             place = utf8_written(point, written, place)
         at = stop(words, kept, end)
-    return copied(words, kept, end, written_words, place)
+    return copied(words, kept, end, written, place)
 
 
 @compiled
-def bytes_in_text(
-    octets: Octets, words: Words, end: int, written: Octets, written_words: Words, place: int
-) -> int:
+def bytes_in_text(words: Words, end: int, written: Words, place: int) -> int:
     """Write the first bytes of an array, UTF-8, in a string of JSON; return the place behind it."""
     kept = np.int64(0)
     at = stop(words, kept, end)
     while at < end:
-        place = copied(words, kept, at, written_words, place)
-        place = character_written(np.int64(octets[at]), written, place)
+        place = copied(words, kept, at, written, place)
+        place = character_written(np.int64(words[at] & _BYTE), written, place)
         kept = at + 1
         at = stop(words, kept, end)
-    return copied(words, kept, end, written_words, place)
+    return copied(words, kept, end, written, place)
 
 
 @compiled
-def _four(written: Octets, place: int, three: int) -> None:
+def _four(written: Words, place: int, three: int) -> None:
     """Write three bytes as base64."""
-    written[place] = BASE64[three >> 18]
-    written[place + 1] = BASE64[three >> 12 & 63]
-    written[place + 2] = BASE64[three >> 6 & 63]
-    written[place + 3] = BASE64[three & 63]
+    written[place] = (
+        np.uint64(BASE64[three >> 18])
+        | np.uint64(BASE64[three >> 12 & 63]) << _ONE_BYTE
+        | np.uint64(BASE64[three >> 6 & 63]) << _TWO_BYTES
+        | np.uint64(BASE64[three & 63]) << _THREE_BYTES
+    )
 
 
 @compiled
-def in_base64(octets: Octets, end: int, written: Octets, place: int) -> int:
+def in_base64(octets: Octets, end: int, written: Words, place: int) -> int:
     """Write the first bytes of an array as base64, and return the place behind it."""
     whole = end - end % 3
     for at in range(0, whole, 3):
@@ -175,7 +186,7 @@ def in_base64(octets: Octets, end: int, written: Octets, place: int) -> int:
     if two:
         three |= np.int64(octets[whole + 1]) << 8
     _four(written, place, three)
-    written[place + 3] = PAD
+    written[place + 3] = _PAD
     if not two:
-        written[place + 2] = PAD
+        written[place + 2] = _PADS
     return place + 4

@@ -15,13 +15,17 @@ bounded; a longer message is never regular. The parts do not show in the result.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from ticdc_assets.events import Op
 from ticdc_assets.wire.byte_columns import Buffer, Flags, Ints, Octets, buffer_of
-from ticdc_assets.wire.rows import RegularRows
+from ticdc_assets.wire.rows import ROW, WATERMARK, RegularRows
+
+if TYPE_CHECKING:
+    from ticdc_assets.wire.json_loops import Texts
 
 _PART_BYTES: Final = 1 << 22
 
@@ -40,23 +44,33 @@ class Part:
     starts: Ints
     ends: Ints
 
+    @property
+    def texts(self) -> "Texts":
+        """The same as compiled loops take it."""
+        from ticdc_assets.wire.json_loops import Texts
+
+        return Texts(self.buffer.octets, self.buffer.words, self.starts, self.ends)
+
 
 PartRows: TypeAlias = "tuple[Ints, Mapping[str, pa.Array[Any]]]"
 """Of each regular row of a part the number of its record there, in order; and their columns."""
 
 
 def regular_rows(
-    batch: pa.RecordBatch, read: Callable[[int, Part], PartRows]
+    batch: pa.RecordBatch,
+    read: Callable[[int, Part], PartRows],
+    to_buffer: Callable[[Octets], Buffer] = buffer_of,
 ) -> RegularRows | None:
     """Return the regular rows of the records of `batch`, None if there are none.
 
     Args:
         batch: records with a column `value`.
         read: reads the regular ones of a part, by the number of its first record.
+        to_buffer: makes a buffer of the bytes of a part.
     """
     sources: list[Ints] = []
     parts: list[Mapping[str, pa.Array[Any]]] = []
-    for first, part in parts_of(batch.column("value")):
+    for first, part in parts_of(batch.column("value"), to_buffer):
         numbers, columns = read(first, part)
         if len(numbers):
             sources.append(first + numbers)
@@ -81,12 +95,49 @@ def without(rows: PartRows, wrong: Flags) -> PartRows:
     return numbers[good], {name: column.filter(chosen) for name, column in columns.items()}
 
 
+_KINDS: Final = pa.array([WATERMARK, ROW])
+_OPS: Final = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
+
+
+def row_columns(
+    rows: Flags,
+    *,
+    op: Ints,
+    index: "pa.Array[Any] | None" = None,
+    handle_key_only: Flags,
+    es_only: Flags | None = None,
+    **columns: "pa.Array[Any]",
+) -> "Mapping[str, pa.Array[Any]]":
+    """Return the columns of row changes and watermarks.
+
+    Args:
+        rows: which are row changes, the others are watermarks.
+        op: what each did: 0 for an insert, 1 for an update, 2 for a delete.
+        index: the number of each in its record; all 0 if None.
+        handle_key_only: whether its columns were cut.
+        es_only: whether its commit ts has no logical part; all have one if None.
+        columns: the other columns, null where a watermark has none.
+    """
+    marks = ~rows
+    no = np.zeros(len(rows), np.bool_)
+    return {
+        "index": pa.array(np.zeros(len(rows), np.int32)) if index is None else index,
+        "kind": _KINDS.take(pa.array(rows.view(np.int8))),
+        "op": _OPS.take(pa.array(op, mask=marks)),
+        "handle_key_only": pa.array(handle_key_only, mask=marks),
+        "es_only": pa.array(no if es_only is None else es_only, mask=marks),
+        **columns,
+    }
+
+
 def words(codes: Ints, texts: Sequence[str]) -> "pa.Array[Any]":
     """Return a column of texts by their numbers, -1 for none."""
     return pa.array(texts, pa.string()).take(pa.array(codes, mask=codes < 0))
 
 
-def parts_of(column: "pa.Array[Any]") -> Iterator[tuple[int, Part]]:
+def parts_of(
+    column: "pa.Array[Any]", to_buffer: Callable[[Octets], Buffer] = buffer_of
+) -> Iterator[tuple[int, Part]]:
     """Yield the values of a binary column in parts, each with the number of its first record."""
     octets, offsets, ends = _places(column)
     count, first = len(ends), 0
@@ -97,15 +148,15 @@ def parts_of(column: "pa.Array[Any]") -> Iterator[tuple[int, Part]]:
         starts, stops = offsets[first:last] - low, ends[first:last] - low
         if high - low > _PART_BYTES:
             high, stops = low, starts
-        yield first, Part(buffer_of(octets[low:high]), starts, stops)
+        yield first, Part(to_buffer(octets[low:high]), starts, stops)
         first = last
 
 
-def part_of(column: "pa.Array[Any]") -> Part:
+def part_of(column: "pa.Array[Any]", to_buffer: Callable[[Octets], Buffer] = buffer_of) -> Part:
     """Return all values of a binary column as one part, however long they are."""
     octets, offsets, ends = _places(column)
     low, high = int(offsets[0]), int(offsets[-1])
-    return Part(buffer_of(octets[low:high]), offsets[:-1] - low, ends - low)
+    return Part(to_buffer(octets[low:high]), offsets[:-1] - low, ends - low)
 
 
 def _places(column: "pa.Array[Any]") -> tuple[Octets, Ints, Ints]:

@@ -1,8 +1,7 @@
 """TiDB's numbers for column types and for DDL statements, and the words we have for them.
 
 In: the numbers that Open Protocol and Craft send. Out: base types as in `SentColumn.mysql_type` and
-the words of `DdlEvent.ddl_type`; and back. Both are tables, so the same number always gives the
-same word.
+the words of `DdlEvent.ddl_type`. Both are tables, so the same number always gives the same word.
 
     code  type         code  type         code  type                  code  type
        1  tinyint         9  mediumint      16  bit                    249  tinytext / tinyblob
@@ -26,9 +25,6 @@ Not known: 0 (unspecified) and 255 (geometry), which no column of TiDB has.
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
-
-from ticdc_assets.mysql_types import base_type
-from ticdc_assets.schemas import ColumnFlag, ColumnSchema
 
 TYPE_NAMES: Final[Mapping[int, tuple[str, str]]] = MappingProxyType(
     {
@@ -98,42 +94,7 @@ DDL_WORDS: Final[Mapping[int, str]] = MappingProxyType(
 
 OTHER_DDL: Final = "QUERY"
 
-ACTION_CODES: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "CREATE": 3,
-        "ERASE": 4,
-        "CINDEX": 7,
-        "DINDEX": 8,
-        "TRUNCATE": 11,
-        "RENAME": 14,
-        "ALTER": 61,
-    }
-)
-"""An action code that says no more than the word does; `OTHER_DDL` has none."""
-
-
-def mysql_type(code: int, flags: int) -> str | None:
-    """Return the base type of type code `code`, or None for a code that is not known."""
-    names = TYPE_NAMES.get(code)
-    return None if names is None else names[bool(flags & ColumnFlag.BINARY)]
-
-
-def type_code(mysql_type: str) -> int | None:
-    """Return the type code of `mysql_type`, base or spelled, or None where it has none."""
-    return _CODES.get(base_type(ColumnSchema(name="", mysql_type=mysql_type)))
-
 
 def ddl_word(action_code: int) -> str:
     """Return the Simple protocol's word for a DDL statement of TiDB's number `action_code`."""
     return DDL_WORDS.get(action_code, OTHER_DDL)
-
-
-def action_code(ddl_word: str) -> int | None:
-    """Return the action code that stands for the Simple protocol's `ddl_word`, None for none."""
-    return ACTION_CODES.get(ddl_word)
-
-
-# Of the two codes of varchar TiDB gives columns the lower.
-_CODES: Final[Mapping[str, int]] = {
-    name: code for code in sorted(TYPE_NAMES, reverse=True) for name in TYPE_NAMES[code]
-}

@@ -1,7 +1,7 @@
 """Compressed values: what TiCDC's `large-message-handle-compression` does to every message.
 
 In: a record as it came from Kafka, and the compression the changefeed was configured with. Out:
-the record as the encoder wrote it, or a `WireError` for bytes that are not so compressed; and back.
+the record as the encoder wrote it, or a `WireError` for bytes that are not so compressed.
 Nothing in a message tells that it is compressed, so it is never guessed. The result depends on the
 record alone.
 
@@ -99,23 +99,7 @@ def decompressed(
         left -= len(content)
         return content
 
-    return _change(wire_format)(record, change)
-
-
-def compressed(wire_format: WireFormat, record: Record, compression: Compression) -> Record:
-    """Return `record` compressed, as a record that `decompressed` gives back.
-
-    The bytes are not those of TiCDC's compressors, which are others; the content is.
-
-    Raises:
-        ValueError: the format has no compression.
-    """
-    if compression is Compression.NONE:
-        return record
-    codec = pa.Codec(compression.value)
-    return _change(wire_format)(
-        record, lambda value, _position: codec.compress(value, asbytes=True)
-    )
+    return changed(wire_format, record, change)
 
 
 def supports(wire_format: WireFormat, compression: Compression) -> bool:
@@ -132,11 +116,15 @@ def _change_value(record: Record, change: Change) -> Record:
     return Record(key=record.key, value=change(record.value, "byte 0"))
 
 
-def _change(wire_format: WireFormat) -> Callable[[Record, Change], Record]:
-    change = _CHANGES.get(wire_format)
-    if change is None:
+def changed(wire_format: WireFormat, record: Record, change: Change) -> Record:
+    """Return `record` with each piece that is compressed in this format changed.
+
+    Raises:
+        ValueError: the format has no compression.
+    """
+    if wire_format not in _CHANGES:
         raise ValueError(f"{wire_format} has no compression")
-    return change
+    return _CHANGES[wire_format](record, change)
 
 
 _CHANGES: Final[Mapping[WireFormat, Callable[[Record, Change], Record]]] = {

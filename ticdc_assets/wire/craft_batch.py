@@ -23,7 +23,7 @@ errors included. So this module must never accept what the reference refuses, an
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring as quoted
 from typing import Final
@@ -31,7 +31,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ticdc_assets.events import Op
 from ticdc_assets.wire import craft
 from ticdc_assets.wire.byte_columns import (
     Bits,
@@ -45,14 +44,16 @@ from ticdc_assets.wire.byte_columns import (
     zigzag,
 )
 from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, without, words
-from ticdc_assets.wire.craft_heads import Head, Terms, heads_of, shapes_of, terms_of
-from ticdc_assets.wire.craft_layout import VERSION, EventKind, GroupKind
-from ticdc_assets.wire.image_columns import Form, Images, Values, image_column, images_of
-from ticdc_assets.wire.rows import RegularRows, Rows, reference_rows
+from ticdc_assets.wire.craft_bytes import Reader
+from ticdc_assets.wire.craft_heads import Terms, forms_of, heads_of, shapes_of, terms_of
+from ticdc_assets.wire.craft_layout import HEADER, VERSION, EventKind, GroupKind, Head
+from ticdc_assets.wire.image_columns import Images, Values, finite, image_column, images_of
+from ticdc_assets.wire.rows import RegularRows
+from ticdc_assets.wire.value_forms import Form
+from ticdc_assets.wire.walking import Walk
 
 _SHORTEST: Final = 12
 """A message of one row has more bytes than these."""
-_HEADER_CHUNKS: Final = 5
 _FIRST_SIZE: Final = 4
 """The size of the first body, among the numbers of the size tables."""
 _LARGE: Final = np.uint64(1 << 40)
@@ -62,18 +63,9 @@ _NULL: Final = 1
 """The uvarint of the length -1."""
 _NUMBER_BYTES: Final = 10
 _FLOAT_BYTES: Final = 8
-_MANY_STEPS: Final = 64
-_FEW: Final = 16
 
-_OPS: Final = (Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value)
-_INSERT: Final = 0
-_UPDATE: Final = 1
-_DELETE: Final = 2
-
-
-def decode_rows(batch: pa.RecordBatch) -> Rows:
-    """Return the rows of the records of `batch`, as the reference says them."""
-    return reference_rows(craft.decode, batch)
+_OPS: Final = tuple(craft.OPS[bool(images & 2), bool(images & 1)].value for images in (1, 2, 3))
+"""What a row did: by one less than 2 for an image after, and 1 for one before."""
 
 
 def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
@@ -96,6 +88,10 @@ class _Stream:
     firsts: Ints
     counts: Ints
     good: Flags
+
+    def of(self, chosen: Flags) -> "_Stream":
+        """Return the numbers of some of the messages."""
+        return _Stream(self.numbers, self.firsts[chosen], self.counts[chosen], self.good[chosen])
 
 
 def _stream(buffer: Buffer, starts: Ints, ends: Ints) -> _Stream:
@@ -189,18 +185,18 @@ def _messages(part: Part) -> _Messages:
     )
     records, headers_start, bodies = records[good], headers_start[good], bodies[good]
     terms, tables, counts = terms[good], tables[good], counts[good]
-    sizes = _Stream(numbers, sizes.firsts[good], sizes.counts[good], sizes.good[good])
+    sizes = sizes.of(good)
 
     headers = _stream(buffer, headers_start, bodies)
-    good = headers.good & (headers.counts == _HEADER_CHUNKS * counts)
+    good = headers.good & (headers.counts == len(HEADER) * counts)
     return _Messages(
         records[good],
         bodies[good],
         terms[good],
         tables[good],
         counts[good],
-        _Stream(sizes.numbers, sizes.firsts[good], sizes.counts[good], sizes.good[good]),
-        _Stream(headers.numbers, headers.firsts[good], headers.counts[good], headers.good[good]),
+        sizes.of(good),
+        headers.of(good),
     )
 
 
@@ -209,6 +205,26 @@ def _sums(numbers: Ints, firsts: Ints, counts: Ints) -> Ints:
     sums = np.cumsum(numbers)
     before = sums[firsts] - numbers[firsts]
     return sums - np.repeat(before, counts)
+
+
+def _plain(numbers: Bits, _firsts: Ints, _counts: Ints) -> Ints:
+    return numbers.view(np.int64)
+
+
+def _deltas(numbers: Bits, firsts: Ints, counts: Ints) -> Ints:
+    return _sums(numbers.view(np.int64), firsts, counts)
+
+
+def _signed_deltas(numbers: Bits, firsts: Ints, counts: Ints) -> Ints:
+    return _sums(zigzag(numbers), firsts, counts)
+
+
+_CHUNKS: Final[Mapping[object, Callable[[Bits, Ints, Ints], Ints]]] = {
+    Reader.uvarints: _plain,
+    Reader.delta_uvarints: _deltas,
+    Reader.delta_varints: _signed_deltas,
+}
+"""What the reference reads so, here with the first number and the count of each chunk."""
 
 
 def _before(numbers: Ints, counts: Ints) -> Ints:
@@ -220,33 +236,20 @@ def _before(numbers: Ints, counts: Ints) -> Ints:
 def _group_tables(messages: _Messages) -> tuple[Ints, Flags]:
     """Return for each event where its table of column groups is, and which messages are good."""
     numbers = messages.sizes.numbers
-    counts = messages.counts
-    order = np.argsort(-counts, kind="stable")
-    firsts = (np.cumsum(counts) - counts)[order]
-    ends = (messages.sizes.firsts + messages.sizes.counts)[order]
-    at = (messages.sizes.firsts + _FIRST_SIZE + counts)[order]
-    good = np.ones(len(order), np.bool_)
-    found = np.zeros(int(counts.sum()), np.int64)
-    descending = counts[order]
-    steps = int(descending[0]) if len(order) else 0
-    active = np.searchsorted(-descending, -np.arange(steps), side="left").tolist()
-    for step, length in enumerate(active):
-        if step >= _MANY_STEPS and length < _FEW:
-            good[:length] = False
-            break
-        here = at[:length]
+    last = len(numbers) - 1
+    walk = Walk(messages.counts)
+    at = (messages.sizes.firsts + _FIRST_SIZE + messages.counts)[walk.order]
+    ends = (messages.sizes.firsts + messages.sizes.counts)[walk.order]
+    found = np.zeros(int(messages.counts.sum()), np.int64)
+    for length, places in walk.steps():
+        here = np.minimum(at[:length], last)
         groups = numbers[here]
         known = (groups == 1) | (groups == 2)
         behind = here + 1 + np.where(known, groups, 1).astype(np.int64)
-        good[:length] &= known & (behind <= ends[:length])
-        found[firsts[:length] + step] = here
-        at[:length] = np.minimum(behind, ends[:length] - 1)
-        if step + 1 == steps or active[step + 1] < length:
-            rest = active[step + 1] if step + 1 < steps else 0
-            good[rest:length] &= behind[rest:] == ends[rest:length]
-    result = np.empty_like(good)
-    result[order] = good
-    return found, result
+        walk.good[:length] &= known & (behind <= ends[:length])
+        found[places] = here
+        at[:length] = behind
+    return found, walk.restored(walk.good & (at == ends))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,21 +286,16 @@ def _rows(_first: int, part: Part) -> PartRows:
     firsts = np.cumsum(counts) - counts
     index = spread(np.zeros_like(counts), counts)
     tables, good = _group_tables(messages)
-
-    def header(chunk: int) -> Bits:
-        first = messages.headers.firsts + chunk * counts
-        return messages.headers.numbers[spread(first, counts)]
-
-    def delta(chunk: int) -> Ints:
-        return _sums(zigzag(header(chunk)), firsts, counts)
-
-    # The commit ts may go back from row to row: its differences wrap around.
-    commit_ts = _sums(header(0).view(np.int64), firsts, counts)
-    partitions, databases, names = delta(2), delta(3), delta(4)
-    sizes = _sums(
-        zigzag(messages.sizes.numbers[spread(messages.sizes.firsts + _FIRST_SIZE, counts)]),
-        firsts,
-        counts,
+    headers = {
+        field.name: _CHUNKS[field.chunk](
+            messages.headers.numbers[spread(messages.headers.firsts + number * counts, counts)],
+            firsts,
+            counts,
+        )
+        for number, field in enumerate(HEADER)
+    }
+    sizes = _signed_deltas(
+        messages.sizes.numbers[spread(messages.sizes.firsts + _FIRST_SIZE, counts)], firsts, counts
     )
     codes, raws = distinct(buffer, messages.terms, messages.tables)
     terms = terms_of(raws)
@@ -308,21 +306,19 @@ def _rows(_first: int, part: Part) -> PartRows:
     two = numbers[np.minimum(tables + 2, len(numbers) - 1)]
     one_size = (np.minimum(one, _LARGE) >> np.uint64(1)).view(np.int64)
     two_size = np.where(group_counts == 2, one_size + zigzag(np.minimum(two, _LARGE)), 0)
-    last = terms.counts[dictionaries] - 1
     wrong = (
-        (commit_ts < 0)
-        | (header(1) != EventKind.ROW)
-        | (partitions < -1)
-        | (databases < 0)
-        | (databases > last)
-        | (names < 0)
-        | (names > last)
+        (headers["kind"] != EventKind.ROW)
+        | (headers["database"] == -1)
+        | (headers["table"] == -1)
         | (sizes < 0)
         | (sizes > buffer.size)
         | (one & np.uint64(1) != 0)
         | (two_size < 0)
         | (one_size + two_size != sizes)
     )
+    for field in HEADER:
+        most = terms.counts[dictionaries] - 1 if field.most is None else field.most
+        wrong |= (headers[field.name] < field.least) | (headers[field.name] > most)
     good[owners[wrong]] = False
     # Sizes of bodies that are not good may have any sum.
     sums = np.add.reduceat(np.where(wrong, 0, sizes), firsts)
@@ -333,17 +329,20 @@ def _rows(_first: int, part: Part) -> PartRows:
     counts = counts[good]
     records, bodies = messages.records[good], messages.bodies[good]
     owners = np.repeat(np.arange(len(counts)), counts)
-    index, commit_ts, partitions = index[chosen], commit_ts[chosen], partitions[chosen]
-    dictionaries, databases, names = dictionaries[chosen], databases[chosen], names[chosen]
+    index, dictionaries = index[chosen], dictionaries[chosen]
+    headers = {name: numbers[chosen] for name, numbers in headers.items()}
     sizes, one_size, two_size = sizes[chosen], one_size[chosen], two_size[chosen]
     group_counts = group_counts[chosen]
 
-    first_term = terms.firsts[dictionaries]
-    databases, names = terms.numbers[first_term + databases], terms.numbers[first_term + names]
+    named = {
+        field.name: terms.numbers[terms.firsts[dictionaries] + headers[field.name]]
+        for field in HEADER
+        if field.most is None
+    }
+    nothing = terms.texts.index("") if "" in terms.texts else -1
     wrong = np.zeros(len(owners), np.bool_)
-    if "" in terms.texts:
-        nothing = terms.texts.index("")
-        wrong |= (databases == nothing) | (names == nothing)
+    for codes in named.values():
+        wrong |= codes == nothing
 
     starts = np.repeat(bodies, counts) + _before(sizes, counts)
     events = np.repeat(np.arange(len(owners)), group_counts)
@@ -373,18 +372,19 @@ def _rows(_first: int, part: Part) -> PartRows:
         bad[read] = ~images.sound
         wrong[events[chosen[bad]]] = True
         found_images[column] = images, which
-    ops = np.where(group_counts == 2, _UPDATE, np.where(after[first_groups], _INSERT, _DELETE))
     second = np.where(group_counts == 2, found[first_groups + group_counts - 1], -1)
     shapes = shapes_of(dictionaries, found[first_groups], second, (terms, heads, ~wrong))
     wrong |= np.asarray(shapes.is_null())
+    commit_ts, table_id = headers["commit_ts"], headers["table_id"]
+    has_after = after[first_groups]
+    has_before = ~has_after | (group_counts == 2)
     columns = {
         "index": pa.array(index, pa.int32()),
-        "op": words(ops, _OPS),
+        "op": words(2 * has_after + has_before - 1, _OPS),
         "commit_ts": pa.array(commit_ts),
-        "database": words(databases, terms.texts),
-        "table": words(names, terms.texts),
-        "table_id": pa.array(partitions, mask=partitions == -1),
+        "table_id": pa.array(table_id, mask=table_id == -1),
         "shape": shapes,
+        **{name: words(codes, terms.texts) for name, codes in named.items()},
     }
     for column, (images, which) in found_images.items():
         columns[column], no_text = image_column(images, np.where(wrong, -1, which))
@@ -415,7 +415,7 @@ def _images(
         groups, counts, behind = groups.of(read), counts[read], behind[read]
 
     starts = np.repeat(behind, counts) + before
-    flat_forms = np.array([int(form) for head in heads for form in head.forms], np.int64)
+    flat_forms = np.array([form for head in heads for form in forms_of(head)], np.int64)
     flat_names = np.array([name for head in heads for name in head.names], np.int64)
     places = spread((np.cumsum(head_counts) - head_counts)[groups.heads], counts)
     sent = flat_forms[places]
@@ -437,13 +437,12 @@ def _images(
 
     signed, unsigned = numbers_of(Form.SIGNED), numbers_of(Form.UNSIGNED)
     chosen, doubles = doubles_of(Form.DOUBLE)
-    wrong[chosen] |= ~np.isfinite(doubles)
-    doubles[~np.isfinite(doubles)] = 0
+    doubles, others = finite(doubles)
+    wrong[chosen] |= others
     _, wide = doubles_of(Form.FLOAT)
     with np.errstate(over="ignore", invalid="ignore"):
-        floats = wide.astype(np.float32)
-    # What is no FLOAT at all is 0, as in the reference.
-    floats[~np.isfinite(floats)] = 0
+        # What is no FLOAT at all is 0, as in the reference.
+        floats, _ = finite(wide.astype(np.float32))
     images = images_of(
         buffer,
         Values(
@@ -458,41 +457,28 @@ def _images(
             unsigned=unsigned,
             floats=floats,
             doubles=doubles,
+            wrong=wrong,
         ),
     )
-    if wrong.any():
-        images.sound[np.repeat(np.arange(len(counts)), counts)[wrong]] = False
     return images, read
 
 
 def _lengths(buffer: Buffer, groups: _Groups, counts: Ints) -> tuple[Bits, Ints, Flags]:
     """Return the lengths of all values, where they end in each group, and which are good."""
     octets = buffer.octets
-    order = np.argsort(-counts, kind="stable")
-    firsts = (np.cumsum(counts) - counts)[order]
-    at, ends = groups.values[order], groups.ends[order]
-    good = np.ones(len(order), np.bool_)
+    walk = Walk(counts)
+    at, ends = groups.values[walk.order], groups.ends[walk.order]
     found = np.zeros(int(counts.sum()), np.uint64)
-    descending = counts[order]
-    steps = int(descending[0]) if len(order) else 0
-    active = np.searchsorted(-descending, -np.arange(steps), side="left").tolist()
-    for step, length in enumerate(active):
-        if step >= _MANY_STEPS and length < _FEW:
-            good[:length] = False
-            break
+    for length, places in walk.steps():
         here = at[:length]
         short = octets[here]
-        place = firsts[:length] + step
         if short.max() < _MORE:
-            found[place] = short
+            found[places] = short
             behind = here + 1
         else:
-            found[place], sizes = uvarints(buffer, here)
+            found[places], sizes = uvarints(buffer, here)
             behind = here + sizes
-            good[:length] &= sizes <= _NUMBER_BYTES
-        good[:length] &= behind <= ends[:length]
+            walk.good[:length] &= sizes <= _NUMBER_BYTES
+        walk.good[:length] &= behind <= ends[:length]
         at[:length] = np.minimum(behind, ends[:length])
-    behind, result = np.empty_like(at), np.empty_like(good)
-    behind[order] = at
-    result[order] = good
-    return found, behind, result
+    return found, walk.restored(at), walk.restored(walk.good)

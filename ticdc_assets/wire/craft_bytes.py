@@ -1,4 +1,4 @@
-"""The primitives and chunks of Craft: bytes to numbers and slices, and back.
+"""The primitives and chunks of Craft: bytes to numbers and slices.
 
 In: a range of bytes. Out: what is written there, or a `WireError` that names the byte. Nothing is
 believed before it is compared with the bytes that are left: n elements take n bytes at least, so no
@@ -21,15 +21,11 @@ are refused.
 Source: pingcap/tiflow pkg/sink/codec/craft/message_encoder.go and message_decoder.go at 017624f.
 """
 
-import struct
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Final, NoReturn
 
 from ticdc_assets.errors import WireError, shorten
 
 MAX_UINT64: Final = 2**64 - 1
-FLOAT64: Final = struct.Struct("<d")
 
 _SIGN: Final = 2**63
 _LONGEST: Final = 10
@@ -97,7 +93,7 @@ class Reader:
         number = 0
         numbers: list[int] = []
         for delta in self.varints(count):
-            number = _wrapped(number + delta)
+            number = wrapped(number + delta)
             numbers.append(number)
         return numbers
 
@@ -181,63 +177,6 @@ def reversed_uvarint(value: bytes, start: int) -> tuple[int, int]:
     )
 
 
-def write_uvarint(number: int) -> bytes:
-    """Return `number`, 0 to 2^64-1, as a uvarint."""
-    if number < 0x80:
-        return bytes((number,))
-    written = bytearray()
-    while number >= 0x80:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
-    return bytes(written)
-
-
-def write_varint(number: int) -> bytes:
-    """Return `number`, -2^63 to 2^63-1, as a varint."""
-    return write_uvarint(number * 2 if number >= 0 else -number * 2 - 1)
-
-
-def write_reversed(number: int) -> bytes:
-    """Return `number` as a uvarint with its bytes in reverse order."""
-    return write_uvarint(number)[::-1]
-
-
-def write_uvarints(numbers: Iterable[int]) -> bytes:
-    """Return `numbers` as a uvarint chunk."""
-    return b"".join(map(write_uvarint, numbers))
-
-
-def write_delta_uvarints(numbers: Sequence[int]) -> bytes:
-    """Return `numbers` as a delta uvarint chunk."""
-    return write_uvarints((number - last) & MAX_UINT64 for last, number in pairwise((0, *numbers)))
-
-
-def write_delta_varints(numbers: Sequence[int]) -> bytes:
-    """Return `numbers` as a delta varint chunk."""
-    return b"".join(
-        write_varint(_wrapped(number - last)) for last, number in pairwise((0, *numbers))
-    )
-
-
-def write_string(text: str) -> bytes:
-    """Return `text` as a string."""
-    raw = text.encode()
-    return write_uvarint(len(raw)) + raw
-
-
-def write_strings(texts: Sequence[str]) -> bytes:
-    """Return `texts` as a string chunk."""
-    raws = [text.encode() for text in texts]
-    return write_uvarints(map(len, raws)) + b"".join(raws)
-
-
-def write_nullable(raws: Sequence[bytes | None]) -> bytes:
-    """Return `raws` as a nullable string chunk."""
-    lengths = b"".join(write_varint(-1 if raw is None else len(raw)) for raw in raws)
-    return lengths + b"".join(raw for raw in raws if raw is not None)
-
-
-def _wrapped(number: int) -> int:
+def wrapped(number: int) -> int:
     """Return `number` as 64 bits with a sign hold it."""
     return ((number + _SIGN) & MAX_UINT64) - _SIGN

@@ -11,7 +11,7 @@ reference. Reading keeps no state.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,31 +23,13 @@ from ticdc_assets.wire import craft
 from ticdc_assets.wire.byte_columns import Buffer, Flags, Ints, distinct
 from ticdc_assets.wire.column_rows import words
 from ticdc_assets.wire.craft_bytes import Reader
-from ticdc_assets.wire.craft_layout import MAX_FLAGS, ColumnGroup, GroupKind, read_terms
-from ticdc_assets.wire.craft_values import (
-    codec_of,
-    read_binary,
-    read_double,
-    read_float,
-    read_signed,
-    read_text,
-    read_unsigned,
-)
-from ticdc_assets.wire.image_columns import Form
+from ticdc_assets.wire.craft_layout import ColumnGroup, GroupKind, Head, read_head, read_terms
+from ticdc_assets.wire.craft_values import form_of
 from ticdc_assets.wire.rows import shape_text
+from ticdc_assets.wire.value_forms import Form
 
 _MOST_ALIKE: Final = 8
 """Heads of different lengths that are looked for among groups that look alike."""
-
-_FORMS: Final[Mapping[Callable[[bytes, int], str], Form]] = {
-    read_text: Form.TEXT,
-    read_binary: Form.BASE64,
-    read_signed: Form.SIGNED,
-    read_unsigned: Form.UNSIGNED,
-    read_float: Form.FLOAT,
-    read_double: Form.DOUBLE,
-}
-"""The form of what is read so; any other reader takes NULL alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +49,21 @@ class Terms:
     counts: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What the head of a column group says.
+def forms_of(head: Head) -> tuple[Form | None, ...]:
+    """Return the forms of the values of a column group, None for those of unknown types."""
+    return tuple(map(form_of, head.types, head.flags))
 
-    Attributes:
-        kind: which image the group is.
-        names: numbers of the terms that its columns are called.
-        types: their type codes.
-        flags: their flags.
-        forms: the forms of their values.
-    """
 
-    kind: GroupKind
-    names: tuple[int, ...]
-    types: tuple[int, ...]
-    flags: tuple[int, ...]
-    forms: tuple[Form, ...]
-
-    def group(self, terms: Terms, dictionary: int) -> ColumnGroup:
-        """Return the column group with the names that the terms of `dictionary` are."""
-        first = int(terms.firsts[dictionary])
-        return ColumnGroup(
-            kind=self.kind,
-            names=tuple(terms.texts[int(terms.numbers[first + name])] for name in self.names),
-            types=self.types,
-            flags=self.flags,
-            values=(),
-        )
+def _group(head: Head, terms: Terms, dictionary: int) -> ColumnGroup:
+    """Return the column group with the names that the terms of `dictionary` are."""
+    first = int(terms.firsts[dictionary])
+    return ColumnGroup(
+        kind=head.kind,
+        names=tuple(terms.texts[int(terms.numbers[first + name])] for name in head.names),
+        types=head.types,
+        flags=head.flags,
+        values=(),
+    )
 
 
 def heads_of(
@@ -159,22 +128,10 @@ def _head_length(group: bytes, seen: dict[int, list[bytes]]) -> int:
 def _read_head(reader: Reader) -> Head | None:
     """Return the head at `reader`, None if the reference should look at it."""
     try:
-        (kind,) = reader.take(1)
-        count = reader.count()
-        names = reader.delta_varints(count)
-        types = reader.uvarints(count)
-        flags = reader.uvarints(count)
+        head = read_head(reader)
     except WireError:
         return None
-    if kind not in tuple(GroupKind) or min(names) < 0 or max(flags) > MAX_FLAGS:
-        return None
-    forms: list[Form] = []
-    for code, bits in zip(types, flags, strict=True):
-        codec = codec_of(code, bits)
-        if codec is None:
-            return None
-        forms.append(_FORMS.get(codec.read, Form.NULL))
-    return Head(GroupKind(kind), tuple(names), tuple(types), tuple(flags), tuple(forms))
+    return None if min(head.names) < 0 or None in forms_of(head) else head
 
 
 def terms_of(raws: Sequence[bytes]) -> Terms:
@@ -218,8 +175,8 @@ def shapes_of(
     for key in distinct_keys.tolist():
         key, other = divmod(key, count)
         dictionary, number = divmod(key, count)
-        group = heads[number - 1].group(terms, dictionary)
-        before = heads[other - 1].group(terms, dictionary) if other else None
+        group = _group(heads[number - 1], terms, dictionary)
+        before = _group(heads[other - 1], terms, dictionary) if other else None
         if before is not None and before.names == group.names:
             before = None
         alike = (

@@ -1,8 +1,7 @@
 """Where everything stands in a message of Craft: from bytes to columns of numbers and slices.
 
 In: the value of a Kafka record. Out: a `Message`: headers, and a range of bytes for each body; or
-a `WireError` that names the byte. And back: the parts of a message to its bytes, as TiCDC writes
-them. Nothing here depends on anything but the bytes.
+a `WireError` that names the byte. Nothing here depends on anything but the bytes.
 
     message       version            uvarint, always 1
                   headers            see below, one element for each event
@@ -12,7 +11,7 @@ them. Nothing here depends on anything but the bytes.
                   length             of the size tables: uvarint, bytes in reverse order
     headers       commit ts          delta uvarint chunk
                   kind               uvarint chunk: 1 row, 2 DDL, 3 watermark
-                  partition          delta varint chunk: physical table id, -1 if not partitioned
+                  table id           delta varint chunk: of a physical table, -1 if not partitioned
                   database           delta varint chunk of term ids, -1 for none
                   table              delta varint chunk of term ids, -1 for none
     body of a row column groups      1 or 2
@@ -45,7 +44,7 @@ Not handled: what the parts mean (`craft`) and how a value is written (`craft_va
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ticdc_assets.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.tso import MAX_TSO
@@ -53,13 +52,6 @@ from ticdc_assets.wire.craft_bytes import (
     Reader,
     reversed_uvarint,
     text_of,
-    write_delta_uvarints,
-    write_delta_varints,
-    write_nullable,
-    write_reversed,
-    write_strings,
-    write_uvarint,
-    write_uvarints,
 )
 from ticdc_assets.wire.repeating import stored_bytes
 
@@ -91,23 +83,75 @@ class GroupKind(IntEnum):
     BEFORE = 2
 
 
+_TABLE_ID: Final = "-1, or the physical table id of a row"
+_TERM: Final = "-1, or one of the terms"
+
+
+class Field(NamedTuple):
+    """One field of the headers of a message.
+
+    Attributes:
+        name: the attribute that it becomes.
+        chunk: how its numbers are written, one behind the other.
+        least: the smallest number that it may be.
+        most: the largest one; None for a term, whose number is in the dictionary, or -1 for none.
+        reason: why another one is refused.
+        expected: what it should be.
+    """
+
+    name: str
+    chunk: Callable[[Reader, int], list[int]]
+    least: int
+    most: int | None
+    reason: str
+    expected: str
+
+
+HEADER: Final = (
+    Field("commit_ts", Reader.delta_uvarints, 0, MAX_TSO, "out_of_range", "0 to 2^63-1"),
+    Field("kind", Reader.uvarints, 1, 3, "unknown_kind", "1 (row), 2 (DDL) or 3 (watermark)"),
+    Field("table_id", Reader.delta_varints, -1, MAX_TSO, "out_of_range", _TABLE_ID),
+    Field("database", Reader.delta_varints, -1, None, "unknown_term", _TERM),
+    Field("table", Reader.delta_varints, -1, None, "unknown_term", _TERM),
+)
+"""The fields of headers, from which both decoders are made."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """The header of one event.
 
     Attributes:
-        kind: what the event is.
         commit_ts: TSO of the event.
-        partition: physical table id of a partition, None for none.
+        kind: what the event is.
+        table_id: physical table id of a partition, None for none.
         database: name of the database, None for none.
         table: name of the table, None for none.
     """
 
-    kind: EventKind
     commit_ts: int
-    partition: int | None
+    kind: EventKind
+    table_id: int | None
     database: str | None
     table: str | None
+
+
+class Head(NamedTuple):
+    """What a column group says before its values.
+
+    Attributes:
+        kind: which image the group is.
+        names: numbers of the terms that its columns are called.
+        types: their type codes.
+        flags: their flags.
+        position: where the names start.
+    """
+
+    kind: GroupKind
+    names: tuple[int, ...]
+    types: tuple[int, ...]
+    flags: tuple[int, ...]
+    position: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,34 +259,47 @@ def read_group(value: bytes, position: int, size: int, terms: Sequence[str]) -> 
         WireError: there is none.
     """
     reader = Reader(value, position, position + size)
+    head = read_head(reader)
+    names = tuple(_term(number, terms, head.position) for number in head.names)
+    if len(set(names)) != len(names):
+        raise WireError(
+            "duplicate_column", f"byte {head.position}", "distinct names", shorten(names)
+        )
+    values = reader.nullable_strings(len(names))
+    reader.finish()
+    return ColumnGroup(
+        kind=head.kind,
+        names=names,
+        types=head.types,
+        flags=head.flags,
+        values=tuple(raw for _, raw in values),
+        position=position,
+        starts=tuple(start for start, _ in values),
+    )
+
+
+def read_head(reader: Reader) -> Head:
+    """Return what the column group at `reader` says before its values, and move behind that.
+
+    Raises:
+        WireError: there is none.
+    """
+    position = reader.position
     (kind,) = reader.take(1)
     if kind not in _GROUP_KINDS:
         raise WireError(
             "unknown_group", f"byte {position}", "1 (after) or 2 (before)", shorten(kind)
         )
     count = reader.count()
-    names_start = reader.position
-    names = tuple(_term(number, terms, names_start) for number in reader.delta_varints(count))
-    if len(set(names)) != count:
-        raise WireError("duplicate_column", f"byte {names_start}", "distinct names", shorten(names))
-    types = reader.uvarints(count)
+    position = reader.position
+    names, types = reader.delta_varints(count), reader.uvarints(count)
     flags_start = reader.position
     flags = reader.uvarints(count)
     if max(flags) > MAX_FLAGS:
         raise WireError(
             "unknown_flags", f"byte {flags_start}", f"at most {MAX_FLAGS}", shorten(max(flags))
         )
-    values = reader.nullable_strings(count)
-    reader.finish()
-    return ColumnGroup(
-        kind=GroupKind(kind),
-        names=names,
-        types=tuple(types),
-        flags=tuple(flags),
-        values=tuple(raw for _, raw in values),
-        position=position,
-        starts=tuple(start for start, _ in values),
-    )
+    return Head(GroupKind(kind), tuple(names), tuple(types), tuple(flags), position)
 
 
 def _read_size_tables(value: bytes, start: int) -> tuple[int, list[list[int]]]:
@@ -299,49 +356,35 @@ def read_terms(reader: Reader) -> tuple[str, ...]:
 
 def _read_headers(reader: Reader, count: int, terms: Sequence[str]) -> tuple[Header, ...]:
     columns: list[list[int]] = []
-    starts: list[int] = []
-    for read in _HEADER_CHUNKS:
-        starts.append(reader.position)
-        columns.append(read(reader, count))
+    starts: dict[str, int] = {}
+    for field in HEADER:
+        start = starts[field.name] = reader.position
+        most = len(terms) - 1 if field.most is None else field.most
+        columns.append(field.chunk(reader, count))
+        for number in columns[-1]:
+            if not field.least <= number <= most:
+                raise WireError(field.reason, f"byte {start}", field.expected, shorten(number))
     reader.finish()
-    ts_start, kind_start, partition_start, database_start, table_start = starts
-    headers: list[Header] = []
-    for commit_ts, kind, partition, database, table in zip(*columns, strict=True):
-        if commit_ts > MAX_TSO:
-            raise WireError("out_of_range", f"byte {ts_start}", "0 to 2^63-1", shorten(commit_ts))
-        if kind not in _EVENT_KINDS:
-            raise WireError(
-                "unknown_kind",
-                f"byte {kind_start}",
-                "1 (row), 2 (DDL) or 3 (watermark)",
-                shorten(kind),
-            )
-        if partition < -1 or (partition != -1 and kind != EventKind.ROW):
-            raise WireError(
-                "out_of_range",
-                f"byte {partition_start}",
-                "-1, or the physical table id of a row",
-                shorten(partition),
-            )
-        headers.append(
-            Header(
-                kind=_EVENT_KINDS[kind],
-                commit_ts=commit_ts,
-                partition=None if partition == -1 else partition,
-                database=None if database == -1 else _term(database, terms, database_start),
-                table=None if table == -1 else _term(table, terms, table_start),
-            )
+    commit_ts, kinds, table_ids, databases, tables = columns
+    headers = tuple(
+        Header(
+            commit_ts=ts,
+            kind=_EVENT_KINDS[kind],
+            table_id=None if table_id == -1 else table_id,
+            database=None if database == -1 else terms[database],
+            table=None if table == -1 else terms[table],
         )
-    return tuple(headers)
+        for ts, kind, table_id, database, table in zip(
+            commit_ts, kinds, table_ids, databases, tables, strict=True
+        )
+    )
+    for header in headers:
+        if header.table_id is not None and header.kind is not EventKind.ROW:
+            place = f"byte {starts['table_id']}"
+            raise WireError("out_of_range", place, _TABLE_ID, shorten(header.table_id))
+    return headers
 
 
-_HEADER_CHUNKS: Final[Sequence[Callable[[Reader, int], list[int]]]] = (
-    Reader.delta_uvarints,
-    Reader.uvarints,
-    Reader.delta_varints,
-    Reader.delta_varints,
-    Reader.delta_varints,
-)
 _EVENT_KINDS: Final = {int(kind): kind for kind in EventKind}
 _GROUP_KINDS: Final = frozenset(map(int, GroupKind))
 
@@ -352,82 +395,3 @@ def _term(number: int, terms: Sequence[str], position: int) -> str:
             "unknown_term", f"byte {position}", f"one of {len(terms)} terms", shorten(number)
         )
     return terms[number]
-
-
-def write_rows(headers: Sequence[Header], rows: Sequence[Sequence[ColumnGroup]]) -> bytes:
-    """Return the message of `rows`, each of which has a header and one column group at least."""
-    terms = _Terms()
-    start = _write_headers(headers, terms)
-    groups = [[_write_group(group, terms) for group in row] for row in rows]
-    sizes = [list(map(len, row)) for row in groups]
-    return _join(start, [b"".join(row) for row in groups], terms, sizes)
-
-
-def write_event(header: Header, body: bytes) -> bytes:
-    """Return the message of one event that is no row."""
-    terms = _Terms()
-    return _join(_write_headers([header], terms), [body], terms, [])
-
-
-class _Terms:
-    """The term dictionary of a message that is being written."""
-
-    def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
-
-    def id_of(self, text: str) -> int:
-        """Return the id of `text`, a new one if it has none yet."""
-        return self._ids.setdefault(text, len(self._ids))
-
-    def written(self) -> bytes:
-        return write_uvarint(len(self._ids)) + write_strings(list(self._ids)) if self._ids else b""
-
-
-def _write_headers(headers: Sequence[Header], terms: _Terms) -> bytes:
-    def ids(names: list[str | None]) -> bytes:
-        return write_delta_varints([-1 if name is None else terms.id_of(name) for name in names])
-
-    return b"".join(
-        (
-            write_delta_uvarints([header.commit_ts for header in headers]),
-            write_uvarints(header.kind for header in headers),
-            write_delta_varints(
-                [-1 if header.partition is None else header.partition for header in headers]
-            ),
-            ids([header.database for header in headers]),
-            ids([header.table for header in headers]),
-        )
-    )
-
-
-def _write_group(group: ColumnGroup, terms: _Terms) -> bytes:
-    return b"".join(
-        (
-            bytes((group.kind,)),
-            write_uvarint(len(group.names)),
-            write_delta_varints([terms.id_of(name) for name in group.names]),
-            write_uvarints(group.types),
-            write_uvarints(group.flags),
-            write_nullable(group.values),
-        )
-    )
-
-
-def _join(
-    headers: bytes, bodies: Sequence[bytes], terms: _Terms, groups: Sequence[Sequence[int]]
-) -> bytes:
-    dictionary = terms.written()
-    tables = b"".join(
-        write_uvarint(len(sizes)) + write_delta_varints(sizes)
-        for sizes in ((len(headers), len(dictionary)), tuple(map(len, bodies)), *groups)
-    )
-    return b"".join(
-        (
-            write_uvarint(VERSION),
-            headers,
-            *bodies,
-            dictionary,
-            tables,
-            write_reversed(len(tables)),
-        )
-    )

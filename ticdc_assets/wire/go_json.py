@@ -1,8 +1,7 @@
-"""JSON text as TiCDC's Go code writes it, read strictly and written byte for byte.
+"""JSON text as TiCDC's Go code writes it, read strictly.
 
 In: the value of a Kafka record. Out: plain Python values (`dict`, `list`, `str`, `int`, `bool`,
-None, `OtherNumber`), or a `WireError` that names the byte. And back: Python values to the bytes
-that Go's `encoding/json` gives, with its HTML-safe escaping.
+None, `OtherNumber`), or a `WireError` that names the byte.
 
 Reading accepts exactly RFC 8259 in UTF-8 and refuses what other parsers let pass: a byte order
 mark, bytes that are no UTF-8, lone surrogates (Go would replace them by U+FFFD, which changes a
@@ -22,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import orjson
 
 from ticdc_assets.errors import WireError, shorten
 
@@ -58,10 +56,6 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _SIMPLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _LONGEST_SIMPLE: Final = 128
 """Twice what a name of TiDB's has; what only seems to be one does not make errors long."""
-
-# encoding/json with SetEscapeHTML(true), its default. \b and \f have had their short form since
-# Go 1.22, and orjson writes them so too; DEL is no control character for either.
-_GO_ESCAPES: Final = re.compile("[<>&\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,28 +122,6 @@ def check_depth(text: str) -> None:
                 "too_deep", "byte 0", f"at most {MAX_DEPTH} nested arrays and objects", "more"
             )
         depth += int(depths[-1])
-
-
-def dumps(value: Any) -> bytes:
-    """Return `value` as Go's `encoding/json` writes it, members in the order of the dict.
-
-    Raises:
-        ValueError: a text holds a lone surrogate, or a number does not fit in 64 bits.
-    """
-    try:
-        text = orjson.dumps(value).decode()
-    except orjson.JSONEncodeError as error:
-        raise ValueError(str(error)) from error
-    # All five can only stand inside strings, so replacing them in the whole text is safe.
-    return _GO_ESCAPES.sub(_go_escape, text).encode()
-
-
-def replaced(content: bytes) -> str:
-    """Return bytes as the text that Go's encoder makes of them: U+FFFD for what is no UTF-8."""
-    return "".join(
-        "\ufffd" if "\udc80" <= character <= "\udcff" else character
-        for character in content.decode(errors="surrogateescape")
-    )
 
 
 def member(position: str, name: str) -> str:
@@ -235,10 +207,6 @@ class _ConstantError(Exception):
 
 def _constant(text: str) -> None:
     raise _ConstantError(text)
-
-
-def _go_escape(match: re.Match[str]) -> str:
-    return f"\\u{ord(match[0]):04x}"
 
 
 _DECODER: Final = json.JSONDecoder(

@@ -1,7 +1,7 @@
 r"""Bytes as text between double quotes of Go, as Go's `strconv.Quote` writes them.
 
-In: the bytes of a binary column. Out: text in which everything that is no printable UTF-8 is
-escaped, without the quotes around it; and back. Open Protocol sends BINARY and VARBINARY so.
+In: text in which everything that is no printable UTF-8 is escaped, without the quotes around it.
+Out: the bytes of a binary column. Open Protocol sends BINARY and VARBINARY so.
 
     escape          stands for            escape          stands for
     \a \b \f \n     07 08 0c 0a           \xHH            one byte, two hexadecimal digits
@@ -10,10 +10,10 @@ escaped, without the quotes around it; and back. Open Protocol sends BINARY and 
                                           \UHHHHHHHH      the same, to \U0010ffff
 
 Reading accepts all of them and any other character as itself, but for a quote and a line feed, as
-Go's `strconv.Unquote` does. Writing chooses as Go does: printable is what has one of Unicode's
-categories L, M, N, P, S, or is the space. Python's and Go's tables can be of different Unicode
-versions; a character that only one of the two knows is then escaped by one and not by the other,
-and reads back as the same bytes.
+Go's `strconv.Unquote` does. What Go writes (`escaped`) it chooses so: printable is what has one of
+Unicode's categories L, M, N, P, S, or is the space. Python's and Go's tables can be of different
+Unicode versions; a character that only one of the two knows is then escaped by one and not by the
+other, and reads back as the same bytes.
 
 Text may be taken for quoted that is not. What Go never writes tells (`is_quoted`): control
 characters as themselves, an escape where there is a shorter one or none, upper-case digits, octal
@@ -44,8 +44,6 @@ _USUAL: Final = {
     **{b"\\x%02x" % byte: bytes((byte,)) for byte in range(256)},
 }
 _LETTERS: Final = {value.decode(): f"\\{name.decode()}" for name, value in _BYTES.items()}
-# Everything but the letters, the digits and the most usual signs is looked at.
-_UNUSUAL: Final = re.compile(r"[^ !#-\[\]-~]")
 _MAX_CODE_POINT: Final = 0x10FFFF
 _ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)
 """Where Python's `surrogateescape` puts bytes that are no UTF-8."""
@@ -71,7 +69,7 @@ def unquoted_text(value: bytes) -> str:
 
     A character above ASCII stands for itself: whether it was escaped, the bytes do not say.
     """
-    return _UNQUOTED.sub(_escape, value.decode(errors="surrogateescape"))
+    return _UNQUOTED.sub(escaped, value.decode(errors="surrogateescape"))
 
 
 def unquote(text: str) -> bytes:
@@ -83,11 +81,6 @@ def unquote(text: str) -> bytes:
     """
     written = text.encode()
     return _ESCAPE.sub(_unescape, written) if _ESCAPE.search(written) else written
-
-
-def quote(value: bytes) -> str:
-    """Return `value` as Go's `strconv.Quote` writes it, without the quotes."""
-    return _UNUSUAL.sub(_escape, value.decode(errors="surrogateescape"))
 
 
 def _unescape(match: re.Match[bytes]) -> bytes:
@@ -107,7 +100,8 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return chr(code_point).encode()
 
 
-def _escape(match: re.Match[str]) -> str:
+def escaped(match: re.Match[str]) -> str:
+    """Return the character of `match` as Go writes it between quotes."""
     character = match[0]
     letter = _LETTERS.get(character)
     if letter is not None:

@@ -23,33 +23,18 @@ Not handled: values that their type does not have; a caller finds them first.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from json.encoder import encode_basestring as quoted
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_assets.values.floats import double_text, float_text
-from ticdc_assets.wire.byte_columns import Bits, Buffer, Flags, Ints, slices, spread
+from ticdc_assets.wire.byte_columns import Bits, Buffer, Flags, Ints, slices, spread, writing
+from ticdc_assets.wire.value_forms import Form
 
-
-class Form(IntEnum):
-    """What the text of a value is made of."""
-
-    NULL = 0
-    TEXT = 1
-    """A slice."""
-    BASE64 = 2
-    """A slice, in base64."""
-    SIGNED = 3
-    UNSIGNED = 4
-    FLOAT = 5
-    DOUBLE = 6
-    ZONED = 7
-    """A slice in an object that its name opens, and that ends behind it."""
-
+_N = TypeVar("_N", np.dtype[np.float32], np.dtype[np.float64])
 
 _QUOTED: Final = 0
 _BARE: Final = 1
@@ -77,6 +62,7 @@ class Values:
         unsigned: the same.
         floats: the same, as finite numbers of 32 bits.
         doubles: the same, finite.
+        wrong: values that the reference decoder should read; nothing is said of their images.
     """
 
     counts: Ints
@@ -90,6 +76,14 @@ class Values:
     unsigned: Bits
     floats: np.ndarray[Any, np.dtype[np.float32]]
     doubles: np.ndarray[Any, np.dtype[np.float64]]
+    wrong: Flags
+
+
+def finite(numbers: np.ndarray[Any, _N]) -> tuple[np.ndarray[Any, _N], Flags]:
+    """Put 0 in place of numbers that are not finite; return `numbers`, and which were not."""
+    others = ~np.isfinite(numbers)
+    numbers[others] = 0
+    return numbers, others
 
 
 @dataclass(slots=True)
@@ -101,7 +95,7 @@ class Images:
         firsts: the first piece of each image.
         counts: how many pieces it has.
         sources: arrays of pieces, which are numbered through.
-        sound: whether the image has its names once each, and can be written.
+        sound: whether the image has its names once each, no wrong value, and can be written.
     """
 
     pieces: Ints
@@ -116,6 +110,8 @@ def images_of(buffer: Buffer, values: Values) -> Images:
     total = len(values.names)
     firsts = np.cumsum(values.counts) - values.counts
     sound = _distinct_names(values)
+    if values.wrong.any():
+        sound[np.repeat(np.arange(len(values.counts)), values.counts)[values.wrong]] = False
     pool = _Pool()
 
     closings = _CLOSINGS[values.forms]
@@ -226,57 +222,21 @@ def _value_pieces(buffer: Buffer, values: Values, sound: Flags, pool: _Pool) -> 
 
 def base64_texts(buffer: Buffer, starts: Ints, ends: Ints) -> "pa.Array[Any]":
     """Return ranges of bytes in base64."""
-    lengths = ends - starts
-    groups = (lengths + 2) // 3
-    bounds = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(groups, out=bounds[1:])
-    # Of each group of three bytes: where it starts, and how many are within the range.
-    numbers = np.arange(int(bounds[-1])) - np.repeat(bounds[:-1], groups)
-    places = np.repeat(starts, groups) + 3 * numbers
-    octets = buffer.octets
-    first, second, third = (octets[places + number].astype(np.int32) for number in range(3))
-    last = bounds[1:][groups > 0] - 1
-    left = (lengths - 3 * (groups - 1))[groups > 0]
-    second[last[left < 2]] = 0
-    third[last[left < 3]] = 0
-    bits = first << 16 | second << 8 | third
-    text = np.empty((len(bits), 4), np.uint8)
-    for number in range(4):
-        text[:, number] = _BASE64[bits >> (18 - 6 * number) & 63]
-    text[last[left < 2], 2] = _PAD
-    text[last[left < 3], 3] = _PAD
-    offsets = (4 * bounds).astype(np.int32)
-    return pa.Array.from_buffers(
-        pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-    )
+    from ticdc_assets.wire import image_loops
 
-
-_BASE64: Final = np.frombuffer(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
-)
-_PAD: Final = ord("=")
+    bounds = np.cumsum((ends - starts + 2) // 3 * 4)
+    written = writing(int(bounds[-1]) if len(bounds) else 0)
+    image_loops.base64_texts(buffer.octets, starts, ends, written.words)
+    return written.texts(bounds).cast(pa.binary())
 
 
 def _has_escapes(buffer: Buffer, starts: Ints, ends: Ints) -> Flags:
     """Say of each range of bytes whether JSON escapes one of them."""
-    octets = buffer.octets
-    # A bit for each byte, and how many are set before each word of 64: counting up to a place is
-    # a look at one word.
-    bits = np.packbits((octets < 0x20) | (octets == 0x22) | (octets == 0x5C), bitorder="little")
-    words = np.zeros(len(bits) // 8 + 1, np.uint64)
-    words.view(np.uint8)[: len(bits)] = bits
-    before = np.zeros(len(words) + 1, np.int64)
-    np.cumsum(np.bitwise_count(words), out=before[1:])
+    from ticdc_assets.wire import image_loops
 
-    def up_to(places: Ints) -> Ints:
-        word = places >> 6
-        below = (_ONE << (places & 63).view(np.uint64)) - _ONE
-        return before[word] + np.bitwise_count(words[word] & below)
-
-    return up_to(starts) != up_to(ends)
-
-
-_ONE: Final = np.uint64(1)
+    found = np.empty(len(starts), np.bool_)
+    image_loops.escapes(buffer.words, starts, ends, found)
+    return found
 
 
 def _escaped(buffer: Buffer, starts: Ints, ends: Ints) -> "tuple[pa.Array[Any], list[int]]":

@@ -13,16 +13,16 @@ int32, forms (`values.column_loops`) uint8, flags bool.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportArgumentType=false
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ticdc_assets.compiled import compiled
-from ticdc_assets.values.column_loops import ESCAPED, NULL, TEXT, ZONED
+from ticdc_assets.values.column_loops import ESCAPED, NULL, TEXT, ZONED, Column
 from ticdc_assets.values.text_loops import NULL_WORD, stands
 from ticdc_assets.values.word_loops import Words, copied, same, stop
-from ticdc_assets.wire.character_loops import UNESCAPED, utf8_written
+from ticdc_assets.wire.character_loops import UNESCAPED, in_base64, utf8_written
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int32]
@@ -69,39 +69,63 @@ def _is_zone(data: Bytes, begin: int, end: int, zones: Bytes, offsets: Places) -
     return False
 
 
-@compiled
-def members(
-    data: Bytes,
-    words: Words,
-    starts: Places,
-    stops: Places,
-    names: Words,
-    name_offsets: Places,
-    slots: Places,
-    zones: Bytes,
-    zone_offsets: Places,
-    begins: npt.NDArray[np.int32],
-    ends: npt.NDArray[np.int32],
-    forms: npt.NDArray[np.uint8],
-    counts: Places,
-) -> None:
-    """Find the values of images.
+class Texts(NamedTuple):
+    """Where images stand.
 
-    Args:
+    Attributes:
         data: the bytes.
         words: the eight bytes at each place.
-        starts: where each image begins.
-        stops: where each ends.
-        names: the same of the columns' names, as JSON texts, one behind the other.
-        name_offsets: where each name begins, and the end of the last.
+        begins: where each image begins.
+        ends: where each ends.
+    """
+
+    data: Bytes
+    words: Words
+    begins: Places
+    ends: Places
+
+
+class Names(NamedTuple):
+    """What a table's images may say.
+
+    Attributes:
+        words: the eight bytes at each place of the columns' names, as JSON texts, one behind the
+            other.
+        offsets: where each name begins, and the end of the last.
         slots: `slots_of` these names.
         zones: names of zones that a timestamp may have, one behind the other.
         zone_offsets: where each begins, and the end of the last.
-        begins: for each column and image where its text begins.
+    """
+
+    words: Words
+    offsets: Places
+    slots: Places
+    zones: Bytes
+    zone_offsets: Places
+
+
+class Members(NamedTuple):
+    """The values of images.
+
+    Attributes:
+        begins: for each column and image where the column's text begins.
         ends: where it ends.
         forms: of what form it is; all 0 before.
         counts: how many columns each image has, or `IRREGULAR`.
     """
+
+    begins: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+    forms: npt.NDArray[np.uint8]
+    counts: Places
+
+
+@compiled
+def find_members(images: Texts, table: Names, members: Members) -> None:
+    """Find the values of images, and put them into `members`."""
+    data, words, starts, stops = images
+    names, name_offsets, slots, zones, zone_offsets = table
+    begins, ends, forms, counts = members
     mask = len(slots) - 1
     for row in range(len(starts)):
         counts[row] = IRREGULAR
@@ -215,31 +239,18 @@ def _hex(data: Bytes, place: int) -> int:
 
 
 @compiled
-def texts(
-    data: Bytes,
-    words: Words,
-    begins: Places,
-    ends: Places,
-    forms: Bytes,
-    offsets: Places,
-    out: Bytes,
-    written: Words,
-    regular: Flags,
-) -> None:
+def texts(column: Column, offsets: Places, out: Bytes, written: Words, regular: Flags) -> None:
     """Copy texts, without their escapes.
 
     Args:
-        data: the bytes.
-        words: the eight bytes at each place.
-        begins: where each text begins.
-        ends: where each ends.
-        forms: of what form each is.
+        column: where they stand.
         offsets: where in `out` each text begins, and the end of the last: one more than rows.
         out: the texts one behind the other; as many bytes as all of them have must fit, for an
             escape is never shorter than what it means.
         written: the eight bytes at each place of `out`.
         regular: which are absent, NULL, or text.
     """
+    data, words, begins, ends, forms = column
     filled = 0
     for row in range(len(begins)):
         offsets[row] = filled
@@ -281,7 +292,7 @@ def texts(
             if code < 0:
                 regular[row] = False
                 break
-            filled = utf8_written(code, out, filled)
+            filled = utf8_written(code, written, filled)
         if not regular[row]:
             filled = start
     offsets[len(begins)] = filled
@@ -328,3 +339,23 @@ def keys(
         out[filled] = 93
         filled += 1
     offsets[len(rows)] = filled
+
+
+@compiled
+def escapes(
+    words: Words, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], found: Flags
+) -> None:
+    """Say of each text whether JSON escapes one of its characters."""
+    for number in range(len(starts)):
+        found[number] = stop(words, starts[number], ends[number]) < ends[number]
+
+
+@compiled
+def base64_texts(
+    data: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], written: Words
+) -> None:
+    """Write ranges of bytes in base64, one behind the other."""
+    place = np.int64(0)
+    for number in range(len(starts)):
+        size = ends[number] - starts[number]
+        place = in_base64(data[starts[number] : ends[number]], size, written, place)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ticdc_assets.values.column_loops import ABSENT, NULL
+from ticdc_assets.values.column_loops import ABSENT, NULL, Column
 from ticdc_assets.values.columns import Flags, Places
 from ticdc_assets.values.word_loops import Words
 from ticdc_assets.wire import image_loops as loops
@@ -32,25 +32,27 @@ MOST_BYTES: Final = 1 << 30
 """Bytes of images that are read at once, so that places in them fit int32."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Images:
     """Images of one table.
 
     Attributes:
-        data: their bytes, and padding.
-        words: the eight bytes at each place.
-        begins: for each column and image where the column's text begins (int32).
-        ends: where it ends.
-        forms: of what form it is (uint8).
-        counts: how many columns each image has, `image_loops.IRREGULAR` if it is not regular.
+        texts: where they stand.
+        members: the values in them.
     """
 
-    data: npt.NDArray[np.uint8]
-    words: Words
-    begins: npt.NDArray[np.int32]
-    ends: npt.NDArray[np.int32]
-    forms: npt.NDArray[np.uint8]
-    counts: npt.NDArray[np.int32]
+    texts: loops.Texts
+    members: loops.Members
+
+    @property
+    def forms(self) -> npt.NDArray[np.uint8]:
+        """Of each column and image the form of the value."""
+        return self.members.forms
+
+    @property
+    def counts(self) -> npt.NDArray[np.int32]:
+        """How many columns each image has, `image_loops.IRREGULAR` if it is not regular."""
+        return self.members.counts
 
     @property
     def regular(self) -> Flags:
@@ -59,34 +61,26 @@ class Images:
 
     def filled(self, images: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> None:
         """Give images the columns that they lack from others."""
-        lacks = self.forms[:, images] == ABSENT
-        for places in (self.begins, self.ends, self.forms):
+        begins, ends, forms, _ = self.members
+        lacks = forms[:, images] == ABSENT
+        for places in (begins, ends, forms):
             places[:, images] = np.where(lacks, places[:, others], places[:, images])
 
     def column(self, number: int) -> Places:
         """Return the places of a column's values."""
-        begins, ends, forms = self.begins[number], self.ends[number], self.forms[number]
+        data, words, _, _ = self.texts
+        begins, ends, forms, _ = self.members
+        column = Column(data, words, begins[number], ends[number], forms[number])
 
         def texts() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], Flags]:
-            size = int(np.where(forms > NULL, ends - begins, 0).sum())
-            offsets, regular = np.empty(len(forms) + 1, np.int32), np.empty(len(forms), np.bool_)
+            size = int(np.where(column.forms > NULL, column.ends - column.begins, 0).sum())
+            count = len(column.forms)
+            offsets, regular = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
             content, written = _room(size)
-            loops.texts(
-                self.data,
-                self.words,
-                begins,
-                ends,
-                forms,
-                offsets,
-                content,
-                written,
-                regular,
-            )
+            loops.texts(column, offsets, content, written, regular)
             return offsets, content, regular
 
-        return Places(
-            data=self.data, words=self.words, begins=begins, ends=ends, forms=forms, texts=texts
-        )
+        return Places(column=column, texts=texts)
 
     def keys(self, columns: Sequence[int], images: npt.NDArray[np.int64]) -> "pa.Array[Any]":
         """Return `=` and the JSON array of some columns' texts for images.
@@ -96,11 +90,13 @@ class Images:
             images: numbers of the images, which must have texts without escapes there.
         """
         chosen = np.array(columns, np.int64)
-        begins, ends = self.begins[chosen], self.ends[chosen]
+        begins, ends = self.members.begins[chosen], self.members.ends[chosen]
         sizes = (ends - begins).sum(axis=0, dtype=np.int64)[images]
         content, written = _room(int(sizes.sum()) + 3 * (len(columns) + 1) * len(images))
         offsets = np.empty(len(images) + 1, np.int32)
-        loops.keys(self.words, begins, ends, images.astype(np.int32), offsets, content, written)
+        loops.keys(
+            self.texts.words, begins, ends, images.astype(np.int32), offsets, content, written
+        )
         return pa.StringArray.from_buffers(
             len(images), pa.py_buffer(offsets), pa.py_buffer(content)
         )
@@ -117,10 +113,9 @@ class ImageReader:
     def __init__(self, names: Sequence[str], zones: Iterable[str]) -> None:
         self._count = len(names)
         # As JSON texts: a name that is written in another way is not found, one with an escape is.
-        names_as_bytes, self._name_offsets = _joined([quoted(name)[1:-1] for name in names])
-        self._names = words_of(names_as_bytes)
-        self._zones, self._zone_offsets = _joined(sorted(zones))
-        self._slots = loops.slots_of(names_as_bytes, self._name_offsets)
+        names_as_bytes, offsets = _joined([quoted(name)[1:-1] for name in names])
+        slots = loops.slots_of(names_as_bytes, offsets)
+        self._names = loops.Names(words_of(names_as_bytes), offsets, slots, *_joined(sorted(zones)))
 
     def read(self, columns: "Sequence[pa.Array[Any]]") -> Images | None:
         """Return the images of some columns of strings, one column behind the other.
@@ -141,30 +136,15 @@ class ImageReader:
         data = np.concatenate(
             [*(content for content, _, _ in parts), np.frombuffer(_PADDING, np.uint8)]
         )
-        images = Images(
-            data=data,
-            words=words_of(data),
+        texts = loops.Texts(data, words_of(data), starts, stops)
+        members = loops.Members(
             begins=np.zeros(shape, np.int32),
             ends=np.zeros(shape, np.int32),
             forms=np.zeros(shape, np.uint8),
             counts=np.empty(len(starts), np.int32),
         )
-        loops.members(
-            images.data,
-            images.words,
-            starts,
-            stops,
-            self._names,
-            self._name_offsets,
-            self._slots,
-            self._zones,
-            self._zone_offsets,
-            images.begins,
-            images.ends,
-            images.forms,
-            images.counts,
-        )
-        return images
+        loops.find_members(texts, self._names, members)
+        return Images(texts, members)
 
 
 def _joined(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:

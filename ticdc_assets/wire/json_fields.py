@@ -5,16 +5,25 @@ fields. Out: the value with its type, or a `WireError` with that path. A number 
 never a number, and true no integer: what TiCDC's encoders write has one type for each field. Every
 reader depends on its arguments alone.
 
-Not handled: which fields a message has (the formats' own tables), and what they mean.
+Not handled: which fields a message has (the formats' own tables of `Field`), and what they mean.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ticdc_assets.errors import WireError, shorten
-from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO
+from ticdc_assets.wire.fields import Field, Kind, Presence
 
 _T = TypeVar("_T")
+
+Reader: TypeAlias = Callable[[Any, str], Any]
+"""Reads a parsed value at a JSON path."""
+
+MAX_ES: Final = MAX_TSO >> LOGICAL_BITS
+"""The last millisecond that is one of a TSO."""
+
+_MAX_UINT32: Final = 2**32 - 1
 
 
 def wrong_type(position: str, expected: str, value: Any) -> WireError:
@@ -85,3 +94,67 @@ def optional(
     """Return the same, None if there is no such field or it is null."""
     value = fields.get(name)
     return None if value is None else read(value, f"{position}.{name}")
+
+
+def _milliseconds(value: Any, position: str) -> int:
+    return read_natural(value, position, MAX_ES)
+
+
+def _uint32(value: Any, position: str) -> int:
+    return read_natural(value, position, _MAX_UINT32)
+
+
+def read_names(value: Any, position: str) -> tuple[str, ...]:
+    """Return `value` as an array of texts."""
+    return tuple(
+        read_text(name, f"{position}[{number}]")
+        for number, name in enumerate(read_array(value, position))
+    )
+
+
+READERS: Final[Mapping[Kind, Reader]] = {
+    Kind.INTEGER: read_natural,
+    Kind.MILLISECONDS: _milliseconds,
+    Kind.UINT32: _uint32,
+    Kind.TEXT: read_text,
+    Kind.NAME: read_name,
+    Kind.BOOLEAN: read_boolean,
+    Kind.NAMES: read_names,
+    Kind.OBJECT: read_object,
+}
+"""Readers of the kinds that mean the same in all formats."""
+
+
+def read_fields(
+    members: Mapping[str, Any],
+    fields: Iterable[Field],
+    position: str = "$",
+    *,
+    readers: Mapping[Kind, Reader] = READERS,
+    read_required: Callable[[Mapping[str, Any], str, Reader, str], Any] = required,
+) -> dict[str, Any]:
+    """Return the values of the fields that are there.
+
+    Args:
+        members: the parsed object.
+        fields: the fields that it may or must have.
+        position: its JSON path.
+        readers: of each kind of these its reader.
+        read_required: reads a field that must be there.
+
+    Raises:
+        WireError: one is not as its table says.
+    """
+    found: dict[str, Any] = {}
+    for field in fields:
+        name, value = field.name, members.get(field.name)
+        if field.presence is Presence.REQUIRED:
+            found[name] = read_required(members, name, readers[field.kind], position)
+        elif value is None:
+            continue
+        elif field.presence is Presence.OPTIONAL:
+            found[name] = readers[field.kind](value, f"{position}.{name}")
+        else:
+            expected = f"no {name} in this type"
+            raise WireError("unexpected_field", f"{position}.{name}", expected, shorten(value))
+    return found

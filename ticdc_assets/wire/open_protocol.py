@@ -1,4 +1,4 @@
-"""TiCDC's Open Protocol: one record in, the events of its batch out, and back byte for byte.
+"""TiCDC's Open Protocol: one record in, the events of its batch out.
 
 In: a Kafka record whose key and value hold the same number of parts, each behind its length. Out:
 the events in the order of the parts, or a `WireError`: one part that is wrong refuses the whole
@@ -66,33 +66,26 @@ each value inside the record: `map_values` gives the way to it.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from ticdc_assets.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.events import (
     Bootstrap,
     DdlEvent,
     Event,
-    Image,
     Op,
-    PhysicalValue,
     RowChange,
     Watermark,
 )
-from ticdc_assets.schemas import ColumnFlag, SentColumn, sent_shape
+from ticdc_assets.schemas import sent_shape
 from ticdc_assets.wire import go_json
-from ticdc_assets.wire.column_types import action_code, ddl_word, type_code
+from ticdc_assets.wire.column_types import ddl_word
+from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.go_json import OtherNumber
-from ticdc_assets.wire.json_fields import (
-    optional,
-    read_boolean,
-    read_name,
-    read_object,
-    read_text,
-)
+from ticdc_assets.wire.json_fields import READERS, read_fields, read_name, read_object
 from ticdc_assets.wire.open_columns import (
     AFTER,
     BEFORE,
@@ -103,7 +96,7 @@ from ticdc_assets.wire.open_columns import (
     natural,
     required_value,
 )
-from ticdc_assets.wire.open_values import json_value, read_integer
+from ticdc_assets.wire.open_values import read_integer
 from ticdc_assets.wire.record import Record
 
 _T = TypeVar("_T")
@@ -116,6 +109,29 @@ DDL: Final = 2
 WATERMARK: Final = 3
 """What the `t` of a key may be."""
 
+_ROW_KEY: Final = (
+    Field("ts", Kind.INTEGER),
+    Field("scm", Kind.NAME),
+    Field("tbl", Kind.NAME),
+    Field("rid", Kind.ROW_ID, Presence.OPTIONAL),
+    Field("ptn", Kind.INTEGER, Presence.OPTIONAL),
+    Field("ohk", Kind.BOOLEAN, Presence.OPTIONAL),
+    Field("ccl", Kind.TEXT, Presence.OPTIONAL),
+)
+KEYS: Final[Mapping[int, tuple[Field, ...]]] = {
+    ROW: _ROW_KEY,
+    DDL: (
+        Field("ts", Kind.INTEGER, Presence.OPTIONAL),
+        Field("scm", Kind.TEXT, Presence.OPTIONAL),
+        Field("tbl", Kind.TEXT, Presence.OPTIONAL),
+    ),
+    WATERMARK: (Field("ts", Kind.INTEGER),),
+}
+"""The fields of a key by its `t`, which it has besides."""
+
+VALUE: Final = tuple(Field(name, Kind.IMAGE, Presence.OPTIONAL) for name in "upd")
+"""The fields of the value of a row."""
+
 NUMBER_SIZE: Final = 8
 """Bytes of the version and of each length."""
 
@@ -123,13 +139,6 @@ VERSION_BYTES: Final = VERSION.to_bytes(NUMBER_SIZE)
 
 MAX_ACTION_CODE: Final = 255
 _CODE_DIGITS: Final = 3
-
-DEFAULT_BATCH_SIZE: Final = 16
-DEFAULT_MESSAGE_BYTES: Final = 10 * 1024 * 1024
-"""TiCDC's own defaults of `max-batch-size` and `max-message-bytes`."""
-
-_RECORD_OVERHEAD: Final = 36
-"""What TiCDC counts for a record besides its key and value."""
 
 _MIN_ROW_ID: Final = -(2**63)
 _MAX_ROW_ID: Final = 2**63 - 1
@@ -162,44 +171,6 @@ def decode(record: Record) -> list[Event]:
         UnsupportedVersionError: it is one of another version.
     """
     return [_event(part) for part in _parts(record)]
-
-
-def encode(
-    events: Sequence[Event],
-    *,
-    max_batch_size: int = DEFAULT_BATCH_SIZE,
-    max_message_bytes: int = DEFAULT_MESSAGE_BYTES,
-) -> list[Record]:
-    """Return the records that TiCDC would send for `events`, in their order.
-
-    Rows that follow each other share a record. A row's `table_id` is written as its partition, so
-    only rows of partitioned tables should have one. Build times, schemas, schema versions and
-    checksums have no place in the format and are left out.
-
-    Args:
-        events: rows with their shape, DDL and watermarks.
-        max_batch_size: rows that a record has at most.
-        max_message_bytes: size that a record with several rows has at most.
-
-    Raises:
-        ValueError: an event is none that the format can carry, or a row lacks its shape.
-    """
-    if max_batch_size < 1:
-        raise ValueError(f"a batch size of at least 1, not {max_batch_size}")
-    batches: list[_Batch] = []
-    for event in events:
-        key, value = _WRITERS[type(event)](event)
-        batch = batches[-1] if batches else None
-        if (
-            batch is None
-            or not (batch.rows and isinstance(event, RowChange))
-            or batch.rows >= max_batch_size
-            or batch.size + len(key) + len(value) + 2 * NUMBER_SIZE > max_message_bytes
-        ):
-            batch = _Batch()
-            batches.append(batch)
-        batch.add(key, value, is_row=isinstance(event, RowChange))
-    return [batch.record() for batch in batches]
 
 
 def map_values(record: Record, change: Callable[[bytes, str], bytes]) -> Record:
@@ -345,16 +316,15 @@ def _read_watermark(part: Part, key: Mapping[str, Any], position: str) -> Event:
         raise WireError(
             "unexpected_value", f"byte {part.value_start}", "no value of a watermark", got
         )
-    return Watermark(watermark_ts=required_value(key, "ts", natural, position), build_ts_ms=None)
+    return Watermark(watermark_ts=_key_fields(WATERMARK, key, position)["ts"], build_ts_ms=None)
 
 
 def _read_ddl(part: Part, key: Mapping[str, Any], position: str) -> Event:
-    commit_ts = optional(key, "ts", natural, position)
-    database = optional(key, "scm", read_text, position) or ""
-    table = optional(key, "tbl", read_text, position) or ""
+    fields = _key_fields(DDL, key, position)
+    database, table = fields.get("scm", ""), fields.get("tbl", "")
     key_position = position
     value, position = _value(part)
-    if not (commit_ts or database or table or value.get("q")):
+    if not (fields.get("ts") or database or table or value.get("q")):
         return Bootstrap(build_ts_ms=None, schema=None)
     commit_ts = required_value(key, "ts", natural, key_position)
     code = _action_code(value, position)
@@ -379,17 +349,19 @@ def _action_code(fields: dict[str, Any], position: str) -> int:
     return required_value(fields, "t", partial(natural, maximum=MAX_ACTION_CODE), position)
 
 
+def _key_fields(kind: int, key: Mapping[str, Any], position: str) -> dict[str, Any]:
+    return read_fields(
+        key, KEYS[kind], position, readers=_READERS_OF_KEYS, read_required=required_value
+    )
+
+
 def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
-    commit_ts = required_value(key, "ts", natural, position)
-    database = required_value(key, "scm", read_name, position)
-    table = required_value(key, "tbl", read_name, position)
-    row_id = optional(key, "rid", _row_id, position)
-    table_id = optional(key, "ptn", natural, position)
-    location = optional(key, "ccl", read_text, position) or None
+    fields = _key_fields(ROW, key, position)
+    location = fields.get("ccl") or None
     # With a location `ohk` is not sent, though the value has only the handle key.
-    handle_key_only = bool(optional(key, "ohk", read_boolean, position) or location is not None)
+    handle_key_only = fields.get("ohk", False) or location is not None
     value, position = _value(part)
-    images = {name: cells_of(value, name, position) for name in ("u", "p", "d")}
+    images = {field.name: cells_of(value, field.name, position) for field in VALUE}
     damaged = is_damaged(value)
     there = [name for name, columns in images.items() if columns or (name == "p" and damaged)]
     op = _OPS.get(tuple(there))
@@ -400,11 +372,11 @@ def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
     columns = columns_of(after, before)
     return RowChange(
         op=op,
-        commit_ts=commit_ts,
+        commit_ts=fields["ts"],
         build_ts_ms=None,
-        database=database,
-        table=table,
-        table_id=table_id,
+        database=fields["scm"],
+        table=fields["tbl"],
+        table_id=fields.get("ptn"),
         schema_version=None,
         before=None if op is Op.INSERT else image_of(before, columns, BEFORE),
         after=None if op is Op.DELETE else image_of(after, columns, AFTER),
@@ -416,10 +388,11 @@ def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
             partial=handle_key_only or op is Op.DELETE,
             damaged=damaged,
         ),
-        row_id=row_id or 0,
+        row_id=fields.get("rid", 0),
     )
 
 
+_READERS_OF_KEYS: Final = {**READERS, Kind.INTEGER: natural, Kind.ROW_ID: _row_id}
 _READERS: Final[Mapping[int, Callable[[Part, Mapping[str, Any], str], Event]]] = {
     ROW: _read_row,
     DDL: _read_ddl,
@@ -431,117 +404,3 @@ _OPS: Final[Mapping[tuple[str, ...], Op]] = {
     ("d",): Op.DELETE,
 }
 """What a row did, by the images that have columns."""
-
-
-# --- encoding ---
-
-
-@dataclass(slots=True)
-class _Batch:
-    """A record while it is filled."""
-
-    keys: list[bytes] = field(default_factory=lambda: [VERSION_BYTES])
-    values: list[bytes] = field(default_factory=list[bytes])
-    size: int = NUMBER_SIZE + _RECORD_OVERHEAD
-    rows: int = 0
-
-    def add(self, key: bytes, value: bytes, *, is_row: bool) -> None:
-        self.keys += (len(key).to_bytes(NUMBER_SIZE), key)
-        self.values += (len(value).to_bytes(NUMBER_SIZE), value)
-        self.size += len(key) + len(value) + 2 * NUMBER_SIZE
-        self.rows += is_row
-
-    def record(self) -> Record:
-        return Record(key=b"".join(self.keys), value=b"".join(self.values))
-
-
-def _write_watermark(event: Event) -> tuple[bytes, bytes]:
-    watermark = cast(Watermark, event)
-    return go_json.dumps({"ts": watermark.watermark_ts, "t": WATERMARK}), b""
-
-
-def _write_ddl(event: Event) -> tuple[bytes, bytes]:
-    ddl = cast(DdlEvent, event)
-    code = action_code(ddl.ddl_type) if ddl.action_code is None else ddl.action_code
-    if code is None:
-        raise ValueError(f"a DDL event of the type {ddl.ddl_type} needs its action code")
-    if not ddl.sql:
-        raise ValueError("a DDL event needs its text")
-    key = {
-        "ts": ddl.commit_ts,
-        **_without_empty(scm=ddl.database, tbl=ddl.table),
-        "t": DDL,
-    }
-    return go_json.dumps(key), go_json.dumps({"q": ddl.sql, "t": code})
-
-
-def _write_row(event: Event) -> tuple[bytes, bytes]:
-    row = cast(RowChange, event)
-    if row.shape is None:
-        raise ValueError(f"a row of {row.database}.{row.table} needs its shape")
-    if not (row.database and row.table):
-        raise ValueError("a row needs the names of its database and its table")
-    columns = {column.name: column for column in row.shape.columns}
-    images = {name: getattr(row, image) for name, image in _IMAGES[row.op].items()}
-    if not all(images.values()):
-        raise ValueError(f"an {row.op} needs columns in {' and '.join(_IMAGES[row.op].values())}")
-    key = {
-        "ts": row.commit_ts,
-        "scm": row.database,
-        "tbl": row.table,
-        **_without_empty(rid=row.row_id),
-        **({} if row.table_id is None else {"ptn": row.table_id}),
-        "t": ROW,
-        **_without_empty(
-            ohk=row.handle_key_only and not row.claim_check_location,
-            ccl=row.claim_check_location,
-        ),
-    }
-    value = {name: _image_to_json(image, columns) for name, image in images.items()}
-    return go_json.dumps(key), go_json.dumps(value)
-
-
-def _image_to_json(image: Image, columns: Mapping[str, SentColumn]) -> dict[str, Any]:
-    # Go writes the keys of a map in the order of their bytes, which is that of code points.
-    return {name: _column_to_json(columns.get(name), name, image[name]) for name in sorted(image)}
-
-
-def _column_to_json(column: SentColumn | None, name: str, value: PhysicalValue) -> dict[str, Any]:
-    if column is None or column.flags is None:
-        raise ValueError(f"the column {shorten(name)} needs its type and flags")
-    code, flags = type_code(column.mysql_type), int(column.flags)
-    if code is None:
-        raise ValueError(f"the type {shorten(column.mysql_type)} has no type code")
-    return {
-        "t": code,
-        **_without_empty(h=bool(flags & ColumnFlag.HANDLE_KEY)),
-        "f": flags,
-        "v": json_value(value, code, flags),
-    }
-
-
-def _without_empty(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value}
-
-
-def _write_bootstrap(event: Event) -> tuple[bytes, bytes]:
-    if cast(Bootstrap, event).schema is not None:
-        raise ValueError("Open Protocol has no place for the schema of a bootstrap")
-    return go_json.dumps({"ts": 0, "scm": "", "tbl": "", "t": DDL}), go_json.dumps(
-        {"q": "", "t": 0}
-    )
-
-
-_IMAGES: Final[Mapping[Op, Mapping[str, str]]] = {
-    Op.INSERT: {"u": "after"},
-    Op.UPDATE: {"u": "after", "p": "before"},
-    Op.DELETE: {"d": "before"},
-}
-"""The members of the value of a row, in TiCDC's order, and the images they hold."""
-
-_WRITERS: Final[Mapping[type[Event], Callable[[Event], tuple[bytes, bytes]]]] = {
-    RowChange: _write_row,
-    DdlEvent: _write_ddl,
-    Watermark: _write_watermark,
-    Bootstrap: _write_bootstrap,
-}

@@ -1,9 +1,9 @@
-"""Column values of Open Protocol: parsed JSON to physical values, and back.
+"""Column values of Open Protocol: parsed JSON to physical values.
 
 In: the `v` of a column, parsed, and what its `t` and `f` say. A number is an `OtherNumber` if it
 was parsed by `go_json`, an `int` or a `float` if it was by msgspec.
-Out: the physical value in the one spelling of all formats (`events.PhysicalValue`); and back. Both
-are functions of the value and its type alone.
+Out: the physical value in the one spelling of all formats (`events.PhysicalValue`),
+a function of the value and its type alone.
 
     types                                     sent as            physical value
     1 2 3 8 9, 13 (YEAR), 16 (BIT)            integer            decimal text
@@ -33,19 +33,15 @@ import math
 import re
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, assert_never
-
-import orjson
+from typing import Any, Final, NamedTuple
 
 from ticdc_assets.errors import WireError, shorten
-from ticdc_assets.events import PhysicalValue, ZonedTimestamp
 from ticdc_assets.schemas import ColumnFlag
 from ticdc_assets.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire.go_json import OtherNumber
-from ticdc_assets.wire.go_quote import is_quoted, quote, unquote
+from ticdc_assets.wire.go_quote import is_quoted, unquote
 from ticdc_assets.wire.json_fields import read_text, wrong_type
 
 
@@ -84,11 +80,6 @@ _MIN_INTEGER: Final = -(2**63)
 _MAX_INTEGER: Final = 2**64 - 1
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,20}")
-
-# encoding/json prefers an exponent outside of these, judged in the size of the value.
-_POSITIONAL_DOUBLE: Final = (1e-6, 1e21)
-_POSITIONAL_FLOAT: Final = (to_float32(1e-6), to_float32(1e21))
-
 
 _UNSAID: Final[Mapping[Spelling, Spelling]] = {
     Spelling.QUOTED: Spelling.TEXT,
@@ -144,23 +135,6 @@ def _read_all(values: Sequence[SentValue], spellings: Sequence[Spelling]) -> lis
         None if sent.value is None else READERS[spelled](sent.value, sent.position)
         for sent, spelled in zip(values, spellings, strict=True)
     ]
-
-
-def json_value(value: PhysicalValue, code: int, flags: int) -> Any:
-    """Return what Go's JSON encoder would be given for the physical `value` of a column.
-
-    Raises:
-        ValueError: `value` is none of the type.
-    """
-    match value:
-        case None:
-            return None
-        case str():
-            return _WRITERS[spelling(code, flags)](value)
-        case ZonedTimestamp():
-            return _WRITERS[spelling(code, flags)](value.value)
-        case _:
-            assert_never(value)
 
 
 def read_integer(value: Any, position: str, *, minimum: int, maximum: int) -> int:
@@ -250,12 +224,12 @@ def _bytes_in_base64(value: Any, position: str) -> str:
 
 def _base64(value: str, position: str) -> bytes:
     try:
-        return _from_base64(value)
+        return from_base64(value)
     except ValueError:
         raise WireError("invalid_base64", position, "standard base64", shorten(value)) from None
 
 
-def _from_base64(value: str) -> bytes:
+def from_base64(value: str) -> bytes:
     """Return the bytes that `value` is the one standard base64 of."""
     content = a2b_base64(value)
     # The reader passes over much; what it made of the text tells whether it had to.
@@ -266,67 +240,6 @@ def _from_base64(value: str) -> bytes:
 
 def _out_of_range(position: str, minimum: int, maximum: int, value: object) -> WireError:
     return WireError("out_of_range", position, f"{minimum} to {maximum}", shorten(value))
-
-
-def _write_integer(value: str) -> int:
-    return _written_integer(value, _MIN_INTEGER)
-
-
-def _write_unsigned(value: str) -> int:
-    return _written_integer(value, 0)
-
-
-def _written_integer(value: str, minimum: int) -> int:
-    if _INTEGER.fullmatch(value) is None or not minimum <= int(value) <= _MAX_INTEGER:
-        raise ValueError(f"no integer from {minimum} to {_MAX_INTEGER}: {shorten(value)}")
-    return int(value)
-
-
-def _write_float(value: str) -> orjson.Fragment:
-    number = to_float32(float(value))
-    if not math.isfinite(number):
-        raise ValueError(f"no number of 32 bits: {shorten(value)}")
-    return _go_number(float_text(number), abs(number), *_POSITIONAL_FLOAT)
-
-
-def _write_double(value: str) -> orjson.Fragment:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"no number of 64 bits: {shorten(value)}")
-    return _go_number(double_text(number), abs(number), *_POSITIONAL_DOUBLE)
-
-
-def _go_number(text: str, size: float, least: float, most: float) -> orjson.Fragment:
-    if size == 0 or least <= size < most:
-        return orjson.Fragment(text)
-    sign = "-" if text.startswith("-") else ""
-    digits = text.lstrip("-").replace(".", "").strip("0")
-    point = "." if len(digits) > 1 else ""
-    exponent = Decimal(text).adjusted()
-    # Go gives an exponent two digits at least; encoding/json takes the leading 0 of a negative one.
-    written = f"{exponent}" if exponent < 0 else f"+{exponent:02d}"
-    return orjson.Fragment(f"{sign}{digits[0]}{point}{digits[1:]}e{written}")
-
-
-def _write_null(value: str) -> None:
-    raise ValueError(f"a column of the type NULL holds {shorten(value)}")
-
-
-def _write_text(value: str) -> str:
-    return value
-
-
-def _write_quoted(value: str) -> str:
-    return quote(_from_base64(value))
-
-
-def _write_text_in_base64(value: str) -> str:
-    return b2a_base64(value.encode(), newline=False).decode()
-
-
-def _write_bytes_in_base64(value: str) -> str:
-    _from_base64(value)
-    return value
 
 
 READERS: Final[Mapping[Spelling, Callable[[Any, str], str]]] = {
@@ -341,15 +254,3 @@ READERS: Final[Mapping[Spelling, Callable[[Any, str], str]]] = {
     Spelling.BYTES_IN_BASE64: _bytes_in_base64,
 }
 """Read the parsed value of a column that is not NULL, and take its JSON path."""
-
-_WRITERS: Final[Mapping[Spelling, Callable[[str], Any]]] = {
-    Spelling.INTEGER: _write_integer,
-    Spelling.UNSIGNED: _write_unsigned,
-    Spelling.FLOAT: _write_float,
-    Spelling.DOUBLE: _write_double,
-    Spelling.NULL: _write_null,
-    Spelling.TEXT: _write_text,
-    Spelling.QUOTED: _write_quoted,
-    Spelling.TEXT_IN_BASE64: _write_text_in_base64,
-    Spelling.BYTES_IN_BASE64: _write_bytes_in_base64,
-}

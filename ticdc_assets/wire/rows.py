@@ -40,7 +40,6 @@ from ticdc_assets.events import (
 from ticdc_assets.schemas import (
     RowShape,
     TableSchema,
-    schema_from_json,
     schema_to_json,
     shape_from_json,
     shape_to_json,
@@ -109,8 +108,6 @@ RARE: Final = tuple(CHANGE_SCHEMA.names[19:])
 
 Common: TypeAlias = tuple[Any, ...]
 Rare: TypeAlias = tuple[str | bytes | None, ...]
-SchemaTexts: TypeAlias = Callable[[Record], tuple[bytes | None, bytes | None]]
-"""The schema and the schema before it in a record, as sent, or None where it has none."""
 
 
 def image_from_json(text: str | bytes) -> dict[str, PhysicalValue]:
@@ -304,14 +301,14 @@ class SourcedRows:
 def regular_and_others(
     batch: pa.RecordBatch,
     regular: RegularRows | None,
-    decode_rows: Callable[[pa.RecordBatch], Rows],
+    decode: Callable[[Record], list[Event]],
 ) -> SourcedRows:
     """Return the rows of all records of `batch`: the regular ones, and what the others say.
 
     Args:
         batch: the records.
         regular: rows of those of them that are regular; None if none is.
-        decode_rows: gives the rows of any records.
+        decode: the reference decoder.
     """
     rest = np.ones(batch.num_rows, np.bool_)
     if regular is not None:
@@ -320,7 +317,7 @@ def regular_and_others(
     records = batch
     if len(numbers) < batch.num_rows:
         records = picked(batch, numbers, (*COORDINATES, "key", "value"))
-    others = decode_rows(records)
+    others = reference_rows(decode, records)
     sourced = SourcedRows(
         sources=numbers[np.array(others.sources, np.int64)], rows=others.to_batch(records)
     )
@@ -358,46 +355,43 @@ def coordinate(
     return column if sources is None else column.take(pa.array(sources, pa.int64()))
 
 
-def no_schema_texts(_record: Record) -> tuple[None, None]:
-    """Say that a record's schemas have no text that could be kept as it is."""
-    return None, None
-
-
 def decoded_rows(
-    decode: Callable[[Record], list[Event]],
-    record: Record,
-    texts: SchemaTexts = no_schema_texts,
+    decode: Callable[[Record], list[Event]], record: Record
 ) -> list[tuple[Common, Rare | None]]:
     """Return the rows of what the reference decoder `decode` says about `record`."""
     try:
         events = decode(record)
     except WireError as error:
         return error_rows(error)
-    return [
-        _ROWS_OF[type(event)](index, event, record, texts) for index, event in enumerate(events)
-    ]
+    return [_ROWS_OF[type(event)](index, event) for index, event in enumerate(events)]
 
 
 def reference_rows(decode: Callable[[Record], list[Event]], batch: pa.RecordBatch) -> Rows:
-    """Return the rows of what the reference decoder `decode` says about the values of `batch`."""
+    """Return the rows of what the reference decoder `decode` says about the records of `batch`."""
     rows = Rows()
-    for number, value in enumerate(batch.column("value").to_pylist()):
-        rows.add(number, decoded_rows(decode, Record(key=None, value=value)))
+    # Schemas are sent to each partition, and again and again; what says the same is read once.
+    said: dict[Record, list[tuple[Common, Rare | None]]] = {}
+    keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
+    for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+        record = Record(key=key, value=value)
+        found = said.get(record)
+        if found is None:
+            found = said[record] = decoded_rows(decode, record)
+        rows.add(number, found)
     return rows
 
 
-_NO_RECORD: Final = Record(key=None, value=None)
 _ERROR_ROW: Final[Common] = (0, ERROR, *(None,) * (len(COMMON) - 2))
 
 
 def change_row(index: int, row: RowChange) -> tuple[Common, Rare | None]:
     """Return the row of one row change, the event number `index` of its record."""
-    return _change_row(index, row, _NO_RECORD, no_schema_texts)
+    return _change_row(index, row)
 
 
 def event_columns(event: Event) -> dict[str, Any]:
     """Return the columns of the row of an event that no record holds, without coordinates."""
-    common, rare = _ROWS_OF[type(event)](0, event, _NO_RECORD, no_schema_texts)
+    common, rare = _ROWS_OF[type(event)](0, event)
     columns: dict[str, Any] = dict(zip(COMMON, common, strict=True))
     return columns | dict(zip(RARE, rare or (None,) * len(RARE), strict=True))
 
@@ -411,9 +405,7 @@ def _error_rare(error: InputError) -> Rare:
     return (None, None, None, None, error.reason, error.position, error.expected, error.got)
 
 
-def _change_row(
-    index: int, event: Event, _record: Record, _texts: SchemaTexts
-) -> tuple[Common, Rare | None]:
+def _change_row(index: int, event: Event) -> tuple[Common, Rare | None]:
     row = cast(RowChange, event)
     return (
         index,
@@ -435,9 +427,7 @@ def _change_row(
     ), None
 
 
-def _ddl_row(
-    index: int, event: Event, record: Record, texts: SchemaTexts
-) -> tuple[Common, Rare | None]:
+def _ddl_row(index: int, event: Event) -> tuple[Common, Rare | None]:
     ddl = cast(DdlEvent, event)
     named = ddl.schema or ddl.pre_schema
     common = (
@@ -453,32 +443,26 @@ def _ddl_row(
         *(None,) * 6,
         ddl.es_only,
     )
-    schema, pre_schema = texts(record)
     return common, (
         ddl.ddl_type,
         ddl.sql,
-        _schema_text(ddl.schema, schema),
-        _schema_text(ddl.pre_schema, pre_schema),
+        _schema_text(ddl.schema),
+        _schema_text(ddl.pre_schema),
         *(None,) * 4,
     )
 
 
-def _bootstrap_row(
-    index: int, event: Event, record: Record, texts: SchemaTexts
-) -> tuple[Common, Rare | None]:
+def _bootstrap_row(index: int, event: Event) -> tuple[Common, Rare | None]:
     bootstrap = cast(Bootstrap, event)
     schema = bootstrap.schema
     cited = (None,) * 4
     if schema is not None:
         cited = (schema.database, schema.table, schema.table_id, schema.version)
     common = (index, BOOTSTRAP, None, None, bootstrap.build_ts_ms, *cited, *(None,) * 7)
-    text, _ = texts(record)
-    return common, (None, None, _schema_text(schema, text), *(None,) * 5)
+    return common, (None, None, _schema_text(schema), *(None,) * 5)
 
 
-def _watermark_row(
-    index: int, event: Event, _record: Record, _texts: SchemaTexts
-) -> tuple[Common, Rare | None]:
+def _watermark_row(index: int, event: Event) -> tuple[Common, Rare | None]:
     watermark = cast(Watermark, event)
     return (
         index,
@@ -490,9 +474,7 @@ def _watermark_row(
     ), None
 
 
-_ROWS_OF: Final[
-    Mapping[type[Event], Callable[[int, Event, Record, SchemaTexts], tuple[Common, Rare | None]]]
-] = {
+_ROWS_OF: Final[Mapping[type[Event], Callable[[int, Event], tuple[Common, Rare | None]]]] = {
     RowChange: _change_row,
     DdlEvent: _ddl_row,
     Bootstrap: _bootstrap_row,
@@ -500,20 +482,8 @@ _ROWS_OF: Final[
 }
 
 
-def _schema_text(schema: TableSchema | None, text: bytes | None) -> bytes | None:
-    """Return `text` if it can be stored as the text of `schema`, else a text of our own."""
-    if schema is None:
-        return None
-    if text is not None and _reads_as(text, schema):
-        return text
-    return _encode(schema_to_json(schema))
-
-
-def _reads_as(text: bytes, schema: TableSchema) -> bool:
-    try:
-        return schema_from_json(json.loads(text), "$") == schema
-    except (ValueError, WireError):
-        return False
+def _schema_text(schema: TableSchema | None) -> bytes | None:
+    return None if schema is None else _encode(schema_to_json(schema))
 
 
 _decode_stored_image: Final = msgspec.json.Decoder(dict[str, str | ZonedTimestamp | None]).decode

@@ -1,4 +1,4 @@
-"""The Simple protocol in Avro: one record to one event and back, to the last reason and byte.
+"""The Simple protocol in Avro: one record to one event, to the last reason and byte.
 
 In: a Kafka record whose value is one message in Avro's binary encoding (`avro`), without a schema
 and without a mark of one; both sides know the schema, and it stands below. The record's key is not
@@ -49,45 +49,36 @@ pkg/sink/codec/simple at 017624f.
 Not handled: compressed values, which are refused as what they are here, bytes of another record.
 """
 
-import binascii
 import math
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from ticdc_assets.errors import WireError, shorten
-from ticdc_assets.events import Checksum, Event, Image, PhysicalValue, RowChange, ZonedTimestamp
+from ticdc_assets.events import Checksum, Event, PhysicalValue, ZonedTimestamp
 from ticdc_assets.mysql_types import Kind as ColumnKind
-from ticdc_assets.mysql_types import base_type, is_unsigned, kind_of
+from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import (
-    ColumnFlag,
     ColumnSchema,
-    RowShape,
     TableSchema,
     default_to_json,
-    schema_to_json,
     sent_schema,
 )
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.values.floats import double_text, float_text
-from ticdc_assets.values.shapes import INTEGER, NUMBER
 from ticdc_assets.wire import avro
+from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.go_json import member
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_message import (
+    CHECKSUM,
     FIELDS,
-    OPS,
-    VERSION,
-    Field,
-    Kind,
-    MessageType,
-    Presence,
     check_version,
     event_from_fields,
-    fields_from_event,
     message_type,
 )
+from ticdc_assets.wire.value_forms import Form
 
 MESSAGE_TYPES: Final = ("WATERMARK", "BOOTSTRAP", "DDL", "DML")
 """Symbols of `Message.type`, and in the same order the branches of `Message.payload`."""
@@ -105,10 +96,11 @@ DDL_SYMBOLS: Final = (
 DML_SYMBOLS: Final = ("INSERT", "UPDATE", "DELETE")
 """Symbols of `DML.type`."""
 
-_MESSAGE_BRANCH: Final = 11
-_DDL_WORDS: Final = frozenset(DDL_SYMBOLS)
-_MAX_UINT32: Final = 2**32 - 1
-_UINT64: Final = 2**64
+MESSAGE_BRANCH: Final = 11
+"""The branch of a `Message` in the union of all records."""
+
+LARGEST: Final[Mapping[Kind, int]] = {Kind.INTEGER: MAX_TSO, Kind.UINT32: 2**32 - 1}
+"""The largest number of each kind of field that is one; the smallest is 0."""
 
 DATA_TYPE: Final = avro.record(
     mysqlType=avro.STRING,
@@ -142,7 +134,7 @@ TABLE_SCHEMA: Final = avro.record(
     columns=avro.Array(COLUMN_SCHEMA),
     indexes=avro.Array(INDEX_SCHEMA),
 )
-CHECKSUM: Final = avro.record(
+CHECKSUM_RECORD: Final = avro.record(
     version=avro.INT,
     corrupted=avro.BOOLEAN,
     current=avro.LONG,
@@ -151,19 +143,20 @@ CHECKSUM: Final = avro.record(
 TIMESTAMP: Final = avro.record(location=avro.STRING, value=avro.STRING)
 UNSIGNED_BIGINT: Final = avro.record(value=avro.LONG)
 
-NULL, LONG, FLOAT, DOUBLE, STRING, BYTES, ZONED, UNSIGNED = range(8)
-VALUES: Final = avro.Union(
-    {
-        NULL: avro.NULL,
-        LONG: avro.LONG,
-        FLOAT: avro.FLOAT,
-        DOUBLE: avro.DOUBLE,
-        STRING: avro.STRING,
-        BYTES: avro.BYTES,
-        ZONED: TIMESTAMP,
-        UNSIGNED: UNSIGNED_BIGINT,
-    }
-)
+BRANCHES: Final[Mapping[Form, avro.AvroType]] = {
+    Form.NULL: avro.NULL,
+    Form.SIGNED: avro.LONG,
+    Form.FLOAT: avro.FLOAT,
+    Form.DOUBLE: avro.DOUBLE,
+    Form.TEXT: avro.STRING,
+    Form.BASE64: avro.BYTES,
+    Form.ZONED: TIMESTAMP,
+    Form.UNSIGNED: UNSIGNED_BIGINT,
+}
+"""The branches of `VALUES` in their order, each by the form of its values."""
+FORMS: Final = tuple(BRANCHES)
+"""The form of each branch, by its number."""
+VALUES: Final = avro.Union(dict(enumerate(BRANCHES.values())))
 """The values of an image."""
 
 # Each behind its version, which is looked at before anything else is believed.
@@ -187,7 +180,7 @@ DML: Final = avro.record(
     schemaVersion=avro.LONG,
     claimCheckLocation=avro.Optional(avro.STRING),
     handleKeyOnly=avro.Optional(avro.BOOLEAN),
-    checksum=avro.Optional(CHECKSUM),
+    checksum=avro.Optional(CHECKSUM_RECORD),
     data=avro.Optional(avro.Map(VALUES)),
     old=avro.Optional(avro.Map(VALUES)),
 )
@@ -199,7 +192,8 @@ PAYLOADS: Final[Mapping[str, avro.RecordType]] = {
 }
 """The payload of each type of message, behind its version."""
 
-_HEADER_ENUM: Final = avro.Enum(MESSAGE_TYPES)
+HEADER_ENUM: Final = avro.Enum(MESSAGE_TYPES)
+"""The type of `Message.type`."""
 
 
 def decode(record: Record) -> list[Event]:
@@ -228,29 +222,13 @@ def decode(record: Record) -> list[Event]:
     return [event_from_fields(kind, fields)]
 
 
-def encode(events: Sequence[Event], *, ticdc: bool = False) -> list[Record]:
-    """Return the records that TiCDC would send for `events`, one for each.
-
-    TiCDC writes the columns of a row in no order; here they have the order of the image.
-
-    Args:
-        events: the events.
-        ticdc: whether the new TiCDC writes: BIT as decimal text, and the digits of TIMESTAMP.
-
-    Raises:
-        ValueError: a row has no shape that names its columns, or an event has what Avro cannot
-            hold.
-    """
-    return [Record(key=None, value=_encoded(event, ticdc=ticdc)) for event in events]
-
-
 def _wrapper(reader: avro.Reader) -> str:
     branch = reader.number()
-    if branch != _MESSAGE_BRANCH:
+    if branch != MESSAGE_BRANCH:
         raise WireError(
-            "unknown_branch", "byte 0", f"branch {_MESSAGE_BRANCH}, a Message", str(branch)
+            "unknown_branch", "byte 0", f"branch {MESSAGE_BRANCH}, a Message", str(branch)
         )
-    wrapper = _HEADER_ENUM.read(reader)
+    wrapper = HEADER_ENUM.read(reader)
     start = reader.position
     payload = reader.number()
     if payload != MESSAGE_TYPES.index(wrapper):
@@ -276,7 +254,7 @@ def _field(value: Any, field: Field) -> Any:
     return _KINDS[field.kind](value, position)
 
 
-def _integer(value: int, position: str, maximum: int = MAX_TSO) -> int:
+def _integer(value: int, position: str, *, maximum: int) -> int:
     if not 0 <= value <= maximum:
         raise WireError("out_of_range", position, f"0 to {maximum}", str(value))
     return value
@@ -294,10 +272,10 @@ def _name(value: str, position: str) -> str:
 
 def _checksum(value: Mapping[str, Any], position: str) -> Checksum:
     return Checksum(
-        version=_integer(value["version"], f"{position}.version"),
-        corrupted=value["corrupted"],
-        current=_integer(value["current"], f"{position}.current", _MAX_UINT32),
-        previous=_integer(value["previous"], f"{position}.previous", _MAX_UINT32),
+        **{
+            field.name: _KINDS[field.kind](value[field.name], f"{position}.{field.name}")
+            for field in CHECKSUM
+        }
     )
 
 
@@ -306,21 +284,24 @@ def _image(value: Mapping[str, tuple[int, Any]], position: str) -> dict[str, Phy
 
 
 def _physical(branch: int, item: Any, position: str, name: str) -> PhysicalValue:
-    if branch in (NULL, STRING):
+    text = _TEXTS.get(FORMS[branch])
+    if text is None:
         return item
-    if branch == LONG:
-        return str(item)
-    if branch in (FLOAT, DOUBLE):
-        if not math.isfinite(item):
-            # TiCDC writes 0 for them (golden/QUIRKS.md A13), and no MySQL type holds one.
-            raise WireError("not_finite", member(position, name), "a finite number", str(item))
-        return float_text(item) if branch == FLOAT else double_text(item)
-    if branch == BYTES:
-        return b64encode(item).decode()
-    if branch == ZONED:
-        return ZonedTimestamp(**item)
-    assert branch == UNSIGNED
-    return str(item["value"] % _UINT64)
+    if type(item) is float and not math.isfinite(item):
+        # TiCDC writes 0 for them (golden/QUIRKS.md A13), and no MySQL type holds one.
+        raise WireError("not_finite", member(position, name), "a finite number", str(item))
+    return text(item)
+
+
+_TEXTS: Final[Mapping[Form, Callable[[Any], PhysicalValue]]] = {
+    Form.SIGNED: str,
+    Form.FLOAT: float_text,
+    Form.DOUBLE: double_text,
+    Form.BASE64: lambda item: b64encode(item).decode(),
+    Form.ZONED: lambda item: ZonedTimestamp(**item),
+    Form.UNSIGNED: lambda item: str(item["value"] % 2**64),
+}
+"""What a value of each form is; any other is what was read."""
 
 
 def _schema(value: Mapping[str, Any], position: str) -> TableSchema:
@@ -374,7 +355,7 @@ def _default(column: Mapping[str, Any], position: str) -> Any:
 
 
 _KINDS: Final[Mapping[Kind, Callable[[Any, str], Any]]] = {
-    Kind.INTEGER: _integer,
+    **{kind: partial(_integer, maximum=most) for kind, most in LARGEST.items()},
     Kind.TEXT: _as_read,
     Kind.NAME: _name,
     Kind.BOOLEAN: _as_read,
@@ -382,213 +363,3 @@ _KINDS: Final[Mapping[Kind, Callable[[Any, str], Any]]] = {
     Kind.CHECKSUM: _checksum,
     Kind.SCHEMA: _schema,
 }
-
-
-def _encoded(event: Event, *, ticdc: bool) -> bytes:
-    if event.build_ts_ms is None:
-        raise ValueError("Simple Avro needs a build time")
-    sent = fields_from_event(event)
-    if isinstance(event, RowChange):
-        sent |= _row_fields(event, ticdc=ticdc)
-    kind = MessageType(sent["type"])
-    wrapper = "DML" if kind in OPS else "DDL" if kind in _DDL_WORDS else kind.value
-    for field in FIELDS[kind]:
-        _check(sent, field)
-    out = bytearray()
-    avro.LONG.write(out, _MESSAGE_BRANCH)
-    _HEADER_ENUM.write(out, wrapper)
-    avro.LONG.write(out, MESSAGE_TYPES.index(wrapper))
-    avro.INT.write(out, VERSION)
-    written = {
-        name: _WRITERS[name](value) if name in _WRITERS else value for name, value in sent.items()
-    }
-    for name in sent.keys() & {"tableSchema", "preTableSchema"}:
-        written[name] = _schema_fields(sent[name], ticdc=ticdc)
-    PAYLOADS[wrapper].write(out, written)
-    return bytes(out)
-
-
-def _row_fields(row: RowChange, *, ticdc: bool) -> dict[str, Any]:
-    """Return the fields of a row that only its shape can write, or that zero leaves out."""
-    if row.table_id is None or row.schema_version is None or row.es_only:
-        raise ValueError("Simple Avro needs a table id, a schema version and a commit ts")
-    columns = _columns(row.shape)
-    images: dict[str, Image | None] = {"data": row.after, "old": row.before}
-    return {
-        "tableID": row.table_id,
-        "schemaVersion": row.schema_version,
-        **{
-            name: {key: _branch(columns, key, item, ticdc=ticdc) for key, item in image.items()}
-            for name, image in images.items()
-            if image is not None
-        },
-    }
-
-
-def _columns(shape: RowShape | None) -> dict[str, ColumnSchema]:
-    if shape is None:
-        raise ValueError("Simple Avro needs the shape of a row")
-    return {
-        column.name: ColumnSchema(
-            name=column.name,
-            mysql_type=column.mysql_type,
-            unsigned=bool(column.flags and column.flags & ColumnFlag.UNSIGNED),
-            charset="binary" if column.flags and column.flags & ColumnFlag.BINARY else "",
-        )
-        for column in shape.columns
-    }
-
-
-def _check(sent: Mapping[str, Any], field: Field) -> None:
-    """Refuse to write what `decode` would refuse to read."""
-    value = sent.get(field.name)
-    missing = not value if field.kind is Kind.NAME else value is None
-    if field.presence is Presence.REQUIRED and missing:
-        raise ValueError(f"a {sent['type']} needs {field.name}")
-    if field.presence is Presence.ABSENT and value is not None:
-        raise ValueError(f"a {sent['type']} has no {field.name}")
-    if field.kind is Kind.INTEGER and value is not None and not 0 <= value <= MAX_TSO:
-        raise ValueError(f"{field.name} is not from 0 to {MAX_TSO}: {value}")
-
-
-def _branch(
-    columns: Mapping[str, ColumnSchema], name: str, value: PhysicalValue, *, ticdc: bool
-) -> tuple[int, Any]:
-    """Return the branch of a value and what is written there."""
-    column = columns.get(name)
-    if column is None:
-        raise ValueError(f"the shape has no column {name!r}")
-    if value is None:
-        return NULL, None
-    kind = kind_of(column)
-    branch = STRING if ticdc and kind is ColumnKind.BIT else _BRANCHES[kind]
-    if kind is ColumnKind.INTEGER and base_type(column) == "bigint" and is_unsigned(column):
-        branch = UNSIGNED
-    if isinstance(value, ZonedTimestamp) is not (branch == ZONED):
-        raise ValueError(f"no value of a {kind} column: {shorten(value)}")
-    return branch, _written(branch, value)
-
-
-def _written(branch: int, value: PhysicalValue) -> Any:
-    """Return what is written of a value on a branch."""
-    if isinstance(value, ZonedTimestamp):
-        return asdict(value)
-    assert value is not None
-    if branch == LONG:
-        number = _whole(value)
-        # TiCDC casts uint64, what BIT and SET are, to int64.
-        return number - _UINT64 if 2**63 <= number < _UINT64 else number
-    if branch == UNSIGNED:
-        number = _whole(value)
-        if not 0 <= number < _UINT64:
-            raise ValueError(f"no BIGINT UNSIGNED: {shorten(value)}")
-        return {"value": number - _UINT64 if number >= 2**63 else number}
-    if branch in (FLOAT, DOUBLE):
-        return _float(value)
-    return binascii.a2b_base64(value, strict_mode=True) if branch == BYTES else value
-
-
-def _whole(text: str) -> int:
-    if INTEGER.fullmatch(text) is None:
-        raise ValueError(f"no integer: {shorten(text)}")
-    return int(text)
-
-
-def _float(text: str) -> float:
-    if NUMBER.fullmatch(text) is None:
-        raise ValueError(f"no number: {shorten(text)}")
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"too large for a double: {shorten(text)}")
-    return number
-
-
-_BRANCHES: Final[Mapping[ColumnKind, int]] = {
-    ColumnKind.INTEGER: LONG,
-    ColumnKind.BIT: LONG,
-    ColumnKind.YEAR: LONG,
-    ColumnKind.ENUM: LONG,
-    ColumnKind.SET: LONG,
-    ColumnKind.FLOAT: FLOAT,
-    ColumnKind.DOUBLE: DOUBLE,
-    ColumnKind.DECIMAL: STRING,
-    ColumnKind.DATE: STRING,
-    ColumnKind.DATETIME: STRING,
-    ColumnKind.TIME: STRING,
-    ColumnKind.TEXT: STRING,
-    ColumnKind.JSON: STRING,
-    ColumnKind.VECTOR: STRING,
-    ColumnKind.UNKNOWN: STRING,
-    ColumnKind.BINARY: BYTES,
-    ColumnKind.TIMESTAMP: ZONED,
-}
-"""The branch of each kind of column; BIGINT UNSIGNED has its own."""
-
-_SIGNED: Final = frozenset(
-    {
-        ColumnKind.INTEGER,
-        ColumnKind.BIT,
-        ColumnKind.YEAR,
-        ColumnKind.FLOAT,
-        ColumnKind.DOUBLE,
-        ColumnKind.DECIMAL,
-    }
-)
-"""Kinds whose schemas say `unsigned` and `zerofill`."""
-
-
-def _schema_fields(schema: TableSchema, *, ticdc: bool) -> dict[str, Any]:
-    json_form = schema_to_json(schema)
-    return {
-        "database": schema.database,
-        "table": schema.table,
-        "tableID": schema.table_id,
-        "version": schema.version,
-        "columns": [_column_fields(column, ticdc=ticdc) for column in schema.columns],
-        "indexes": json_form["indexes"],
-    }
-
-
-def _column_fields(column: ColumnSchema, *, ticdc: bool) -> dict[str, Any]:
-    kind = kind_of(column)
-    scaled = kind is ColumnKind.DECIMAL or (ticdc and kind is ColumnKind.TIMESTAMP)
-    signed, labelled = kind in _SIGNED, kind in (ColumnKind.ENUM, ColumnKind.SET)
-    return {
-        "name": column.name,
-        "dataType": {
-            "mysqlType": column.mysql_type,
-            "charset": column.charset,
-            "collate": column.collation,
-            "length": column.length,
-            "decimal": column.decimal if scaled else None,
-            "elements": column.elements if labelled else None,
-            "unsigned": column.unsigned if signed else None,
-            "zerofill": column.zerofill if signed else None,
-        },
-        "nullable": column.nullable,
-        "default": _default_bytes(column, kind),
-    }
-
-
-def _default_bytes(column: ColumnSchema, kind: ColumnKind) -> bytes | None:
-    match column.default:
-        case None:
-            return None
-        case int() if kind is ColumnKind.BIT:
-            # TiDB keeps it as wide as the column.
-            width = max((column.length + 7) // 8, (column.default.bit_length() + 7) // 8, 1)
-            return column.default.to_bytes(width)
-        case str() if kind is not ColumnKind.BIT:
-            return column.default.encode()
-        case bytes() if kind is ColumnKind.BINARY:
-            return column.default
-        case _:
-            raise ValueError(f"no default of a {kind} column: {shorten(column.default)}")
-
-
-_WRITERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    # Go leaves an empty location out.
-    "handleKeyOnly": lambda value: value or None,
-    "checksum": asdict,
-}
-"""Fields that are written otherwise than they stand in the event."""

@@ -27,17 +27,19 @@ to the reference, so no count can make this long.
 # pyarrow has no type information, so what comes from it is unknown to the checker.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from json.encoder import encode_basestring as quoted
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ticdc_assets.wire import simple_avro
-from ticdc_assets.wire.avro import MAX_ITEMS
+from ticdc_assets.wire import avro
 from ticdc_assets.wire.byte_columns import (
     Bits,
     Buffer,
@@ -49,76 +51,73 @@ from ticdc_assets.wire.byte_columns import (
     zigzag,
 )
 from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, without, words
-from ticdc_assets.wire.image_columns import Form, Images, Values, image_column, images_of
-from ticdc_assets.wire.rows import RegularRows, Rows, reference_rows
+from ticdc_assets.wire.fields import Field, Kind, Presence
+from ticdc_assets.wire.image_columns import Images, Values, finite, image_column, images_of
+from ticdc_assets.wire.rows import RegularRows
 from ticdc_assets.wire.simple_avro import (
-    BYTES,
+    BRANCHES,
+    DML,
     DML_SYMBOLS,
-    DOUBLE,
-    FLOAT,
-    LONG,
-    NULL,
-    STRING,
-    UNSIGNED,
-    ZONED,
+    FORMS,
+    LARGEST,
+    MESSAGE_BRANCH,
+    MESSAGE_TYPES,
 )
-from ticdc_assets.wire.simple_message import OPS, MessageType
+from ticdc_assets.wire.simple_message import CHECKSUM, FIELDS, OPS, VERSION, MessageType
+from ticdc_assets.wire.value_forms import Form
+from ticdc_assets.wire.walking import Walk
 
-_ROW_START: Final = int.from_bytes(b"\x16\x06\x06\x02", "little")
-"""Branch 11 (Message), type DML, branch 3 (DML), version 1."""
-_START_BYTES: Final = 4
+_TYPES: Final = tuple(map(MessageType, DML_SYMBOLS))
+_OPS: Final = tuple(OPS[kind].value for kind in _TYPES)
+_FIELDS: Final = {field.name: field for field in FIELDS[MessageType.UPDATE]}
+_MEMBERS: Final = {field.name: field for field in CHECKSUM}
+
+# The type and the branch of a message, its payload and the version, as they are written.
+_DML: Final = MESSAGE_TYPES.index("DML")
+_START: Final = bytes(2 * number for number in (MESSAGE_BRANCH, _DML, _DML, VERSION))
+_START_WORD: Final = np.uint64(int.from_bytes(_START, "little"))
+_START_MASK: Final = np.uint64((1 << 8 * len(_START)) - 1)
 
 _NULL: Final = 0
 _SOME: Final = 2
 """The branches of an optional field, as they are written."""
 
-_KINDS: Final = tuple(map(MessageType, DML_SYMBOLS))
-_OPS: Final = tuple(OPS[kind].value for kind in _KINDS)
-_HAS_DATA: Final = np.array([kind is not MessageType.DELETE for kind in _KINDS])
-_HAS_OLD: Final = np.array([kind is not MessageType.INSERT for kind in _KINDS])
-"""Of each symbol: its op, and whether it has `data` and `old`."""
 
-_MAX_INT32: Final = 2**31 - 1
-_MAX_UINT32: Final = 2**32 - 1
-
-_FORMS: Final = {
-    NULL: Form.NULL,
-    LONG: Form.SIGNED,
-    FLOAT: Form.FLOAT,
-    DOUBLE: Form.DOUBLE,
-    STRING: Form.TEXT,
-    BYTES: Form.BASE64,
-    ZONED: Form.ZONED,
-    UNSIGNED: Form.UNSIGNED,
-}
+def _by_presence(presence: Presence) -> Mapping[str, Flags]:
+    """Return for each field by the number of a message's type whether it has this presence."""
+    tables = [{field.name: field.presence for field in FIELDS[kind]} for kind in _TYPES]
+    return {name: np.array([table[name] is presence for table in tables]) for name in _FIELDS}
 
 
-def _by_branch(values: dict[int, int], other: int) -> Ints:
-    """Return an array that says of each byte, as a branch is written, what `values` say of it."""
+_REQUIRED: Final = _by_presence(Presence.REQUIRED)
+_ABSENT: Final = _by_presence(Presence.ABSENT)
+
+
+def _by_branch(says: Callable[[Form, avro.AvroType], int], other: int = 0) -> Ints:
+    """Return an array that says of each byte, as a branch is written, what `says` says of it."""
     found = np.full(256, other, np.int64)
-    for branch, value in values.items():
-        found[2 * branch] = value
+    for number, (form, kind) in enumerate(BRANCHES.items()):
+        found[2 * number] = says(form, kind)
     return found
 
 
+def _first(kind: avro.AvroType) -> avro.AvroType:
+    """Return the type that a value starts with."""
+    return _first(kind.fields[0][1]) if isinstance(kind, avro.RecordType) else kind
+
+
 _UNKNOWN: Final = -1
-_FORM: Final = _by_branch({branch: int(form) for branch, form in _FORMS.items()}, _UNKNOWN)
-_FIXED: Final = _by_branch({FLOAT: 4, DOUBLE: 8}, 0)
+_FORM: Final = _by_branch(lambda form, _: form, _UNKNOWN)
+_FIXED: Final = _by_branch(lambda _, kind: kind.least if isinstance(kind, avro.Floating) else 0)
 """The bytes of a value that always takes the same."""
-_NUMBERED: Final = _by_branch(dict.fromkeys((LONG, STRING, BYTES, ZONED, UNSIGNED), 1), 0)
-"""Whether a value starts with a number."""
-_SIZED: Final = _by_branch(dict.fromkeys((STRING, BYTES, ZONED), 1), 0)
-"""Whether that is the length of what follows."""
+_SIZED: Final = _by_branch(lambda _, kind: isinstance(_first(kind), avro.String | avro.Bytes))
+"""Whether a value starts with its length."""
+_NUMBERED: Final = _SIZED | _by_branch(lambda _, kind: isinstance(_first(kind), avro.Integer))
+"""Whether it starts with a number, which that is too."""
+_ZONED: Final = 2 * FORMS.index(Form.ZONED)
 
 _LONGEST_LENGTH: Final = 3
 """The bytes of the longest length that is believed."""
-_MANY_STEPS: Final = 64
-_FEW_IMAGES: Final = 16
-
-
-def decode_rows(batch: pa.RecordBatch) -> Rows:
-    """Return the rows of the records of `batch`, as the reference says them."""
-    return reference_rows(simple_avro.decode, batch)
 
 
 def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
@@ -187,51 +186,78 @@ class _Cursor:
 
 def _rows(_first: int, part: Part) -> PartRows:
     buffer = part.buffer
-    starting = buffer.words[part.starts] & np.uint64(0xFFFF_FFFF) == _ROW_START
-    records = np.flatnonzero(starting & (part.ends - part.starts > _START_BYTES))
-    cursor = _Cursor(buffer, part.starts[records] + _START_BYTES, part.ends[records])
-    databases = cursor.texts()
-    tables = cursor.texts()
-    cursor.good &= (databases[0] < databases[1]) & (tables[0] < tables[1])
-    table_ids = cursor.naturals()
-    symbols = np.clip(cursor.naturals(len(_OPS) - 1), 0, len(_OPS) - 1)
-    commit_ts = cursor.naturals()
-    build_ts = cursor.naturals()
-    versions = cursor.naturals()
-    locations = _locations(cursor)
-    handle_keys = _handle_keys(cursor)
-    checksums = _checksums(cursor)
-    data = _images(cursor, _HAS_DATA[symbols])
-    old = _images(cursor, _HAS_OLD[symbols])
+    starting = buffer.words[part.starts] & _START_MASK == _START_WORD
+    records = np.flatnonzero(starting & (part.ends - part.starts > len(_START)))
+    cursor = _Cursor(buffer, part.starts[records] + len(_START), part.ends[records])
+    symbols = np.zeros(len(records), np.int64)
+    columns: dict[str, pa.Array[Any]] = {}
+    for name, kind in DML.fields:
+        if name == "type":
+            symbols = np.clip(cursor.naturals(len(_OPS) - 1), 0, len(_OPS) - 1)
+            columns["op"] = words(symbols, _OPS)
+        elif isinstance(kind, avro.Optional):
+            field = _FIELDS[name]
+            columns[field.meaning] = _optional(cursor, field, kind.type, symbols)
+        else:
+            field = _FIELDS[name]
+            columns[field.meaning] = _READERS[field.kind](cursor, kind)
     cursor.good &= cursor.at == cursor.end
-
-    columns = {
-        "op": words(symbols, _OPS),
-        "commit_ts": pa.array(commit_ts),
-        "build_ts_ms": pa.array(build_ts),
-        "database": _names(cursor, databases),
-        "table": _names(cursor, tables),
-        "table_id": pa.array(table_ids),
-        "schema_version": pa.array(versions),
-        "before": old,
-        "after": data,
-        "handle_key_only": pa.array(handle_keys),
-        "claim_check_location": locations,
-        "checksum": checksums,
-    }
     return without((records, columns), ~cursor.good)
 
 
-def _names(cursor: _Cursor, extents: tuple[Ints, Ints]) -> "pa.Array[Any]":
-    """Return the names there; those of messages that are not good any more are not looked at."""
-    chosen = np.flatnonzero(cursor.good)
-    codes = np.full(len(cursor.at), -1)
-    found, raws = distinct(cursor.buffer, extents[0][chosen], extents[1][chosen])
+def _optional(cursor: _Cursor, field: Field, kind: avro.AvroType, symbols: Ints) -> "pa.Array[Any]":
+    """Read a field that may be null of messages with the types `symbols`."""
+    present = cursor.present()
+    right = np.where(present, ~_ABSENT[field.name][symbols], ~_REQUIRED[field.name][symbols])
+    cursor.good &= right
+    present &= cursor.good
+    chosen = np.flatnonzero(present)
+    some = cursor.of(chosen)
+    column = _READERS[field.kind](some, kind)
+    cursor.join(some, chosen)
+    column = _among_nulls(column, present)
+    # A flag that is not sent is not set.
+    return column.fill_null(False) if field.kind is Kind.BOOLEAN else column
+
+
+def _among_nulls(column: "pa.Array[Any]", present: Flags) -> "pa.Array[Any]":
+    """Return a column with the values of `column` where `present` says so, and nulls elsewhere."""
+    if not len(column):
+        return pa.nulls(len(present), column.type)
+    places = np.cumsum(present)
+    if column.type != pa.string():
+        return column.take(pa.array(places - 1, mask=~present))
+    # The texts stay where they are.
+    _, offsets, texts = column.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[np.append(0, places)]
+    valid = present.copy()
+    valid[present] = column.is_valid()
+    buffers = [pa.py_buffer(np.packbits(valid, bitorder="little")), pa.py_buffer(bounds), texts]
+    return pa.Array.from_buffers(pa.string(), len(present), buffers)
+
+
+def _natural(cursor: _Cursor, kind: avro.AvroType, *, most: int) -> "pa.Array[Any]":
+    assert isinstance(kind, avro.Integer)
+    return pa.array(cursor.naturals(min(most, kind.high)))
+
+
+def _flag(cursor: _Cursor, _kind: avro.AvroType) -> "pa.Array[Any]":
+    return pa.array(cursor.flags())
+
+
+def _text(cursor: _Cursor, _kind: avro.AvroType) -> "pa.Array[Any]":
+    starts, ends = cursor.texts()
+    codes, raws = distinct(cursor.buffer, starts, ends)
     texts, wrong = _texts(raws)
-    codes[chosen] = found
-    if wrong:
-        cursor.good[chosen] &= ~np.isin(found, wrong)
-    return words(codes, texts)
+    cursor.good &= ~np.isin(codes, wrong)
+    # Go writes an empty text as none at all.
+    return words(np.where(starts < ends, codes, -1), texts)
+
+
+def _name(cursor: _Cursor, kind: avro.AvroType) -> "pa.Array[Any]":
+    names = _text(cursor, kind)
+    cursor.good &= names.is_valid()
+    return names
 
 
 def _texts(raws: list[bytes]) -> tuple[list[str], list[int]]:
@@ -247,73 +273,36 @@ def _texts(raws: list[bytes]) -> tuple[list[str], list[int]]:
     return texts, wrong
 
 
-def _locations(cursor: _Cursor) -> "pa.Array[Any]":
-    """Read the claim check locations; most messages have none."""
-    codes = np.full(len(cursor.at), -1)
-    chosen = np.flatnonzero(cursor.present() & cursor.good)
-    if not len(chosen):
-        return words(codes, ())
-    some = cursor.of(chosen)
-    starts, ends = some.texts()
-    cursor.join(some, chosen)
-    found, raws = distinct(cursor.buffer, starts, ends)
-    texts, wrong = _texts(raws)
-    # Go writes an empty location as none at all.
-    codes[chosen] = np.where(starts < ends, found, -1)
-    cursor.good[chosen] &= ~np.isin(found, wrong)
-    return words(codes, texts)
+def _checksum(cursor: _Cursor, kind: avro.AvroType) -> "pa.Array[Any]":
+    assert isinstance(kind, avro.RecordType)
+    parts: list[Any] = []
+    for name, inner in kind.fields:
+        member = _READERS[_MEMBERS[name].kind](cursor, inner)
+        parts += (f'{"," if parts else "{"}"{name}":', member.cast(pa.string()))
+    return pc.binary_join_element_wise(*parts, "}", "")
 
 
-def _handle_keys(cursor: _Cursor) -> Flags:
-    """Read the flags of cut images; most messages have none."""
-    found = np.zeros(len(cursor.at), np.bool_)
-    chosen = np.flatnonzero(cursor.present() & cursor.good)
-    if len(chosen):
-        some = cursor.of(chosen)
-        found[chosen] = some.flags()
-        cursor.join(some, chosen)
-    return found
-
-
-def _checksums(cursor: _Cursor) -> "pa.Array[Any]":
-    """Read the checksums; a changefeed sends them with all rows or with none."""
-    codes = np.full(len(cursor.at), -1)
-    chosen = np.flatnonzero(cursor.present() & cursor.good)
-    if not len(chosen):
-        return words(codes, ())
-    some = cursor.of(chosen)
-    versions = some.naturals(_MAX_INT32).tolist()
-    corrupted = some.flags().tolist()
-    current = some.naturals(_MAX_UINT32).tolist()
-    previous = some.naturals(_MAX_UINT32).tolist()
-    cursor.join(some, chosen)
-    texts: dict[str, int] = {}
-    codes[chosen] = [
-        texts.setdefault(
-            f'{{"version":{version},"corrupted":{"true" if wrong else "false"},'
-            f'"current":{now},"previous":{then}}}',
-            len(texts),
-        )
-        for version, wrong, now, then in zip(versions, corrupted, current, previous, strict=True)
-    ]
-    return words(codes, list(texts))
-
-
-def _images(cursor: _Cursor, expected: Flags) -> "pa.Array[Any]":
-    """Read the images of the messages that are `expected` to have one."""
-    cursor.good &= cursor.present() == expected
-    chosen = np.flatnonzero(expected & cursor.good)
-    some = cursor.of(chosen)
-    entries = _walk(some)
-    cursor.join(some, chosen)
-    numbers = np.full(len(cursor.at), -1)
-    chosen = chosen[entries.owners]
+def _image(cursor: _Cursor, _kind: avro.AvroType) -> "pa.Array[Any]":
+    entries = _walk(cursor)
     images = _read(cursor.buffer, entries)
-    numbers[chosen] = np.where(images.sound, np.arange(len(chosen)), -1)
-    cursor.good[chosen] &= images.sound
+    numbers = np.full(len(cursor.at), -1)
+    numbers[entries.owners] = np.where(images.sound, np.arange(len(entries.owners)), -1)
+    cursor.good[entries.owners] &= images.sound
     column, wrong = image_column(images, numbers)
     cursor.good[wrong] = False
     return column
+
+
+_Reader: TypeAlias = "Callable[[_Cursor, avro.AvroType], pa.Array[Any]]"
+_READERS: Final[Mapping[Kind, _Reader]] = {
+    **{kind: partial(_natural, most=most) for kind, most in LARGEST.items()},
+    Kind.TEXT: _text,
+    Kind.NAME: _name,
+    Kind.BOOLEAN: _flag,
+    Kind.IMAGE: _image,
+    Kind.CHECKSUM: _checksum,
+}
+"""Read a field of each message of a cursor, as the reference's readers of the same kinds do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,24 +325,15 @@ class _Entries:
 def _walk(cursor: _Cursor) -> _Entries:
     """Return the entries of the images at `cursor`, of those that are good."""
     octets, words = cursor.buffer.octets, cursor.buffer.words
-    counts = cursor.naturals(MAX_ITEMS)
+    counts = cursor.naturals(avro.MAX_ITEMS)
     # An entry takes two bytes at least.
     cursor.good &= 2 * counts <= cursor.end - cursor.at
     counts = np.where(cursor.good, counts, 0)
-    # The longest images come first, so that those that go on are always the first ones.
-    order = np.argsort(-counts, kind="stable")
-    sorted_counts = counts[order]
-    at, end = cursor.at[order], cursor.end[order]
-    good = np.ones(len(order), np.bool_)
-    entries = (np.cumsum(counts) - counts)[order]
+    walk = Walk(counts)
+    at, end = cursor.at[walk.order], cursor.end[walk.order]
     total = int(counts.sum())
     starts, branches = np.empty(total, np.int64), np.empty(total, np.int64)
-    steps = int(sorted_counts[0]) if len(order) else 0
-    lengths = np.searchsorted(-sorted_counts, -np.arange(steps), side="left").tolist()
-    for step, length in enumerate(lengths):
-        if step >= _MANY_STEPS and length < _FEW_IMAGES:
-            good[:length] = False
-            break
+    for length, place in walk.steps():
         here = at[:length]
         size = octets[here].astype(np.int64)
         name = here + 1
@@ -380,7 +360,7 @@ def _walk(cursor: _Cursor) -> _Entries:
         sized = _SIZED[branch]
         wrong |= (_FORM[branch] < 0) | (sized & ((taken > _LONGEST_LENGTH) | (amount & 1)) != 0)
         behind = branch_at + 1 + _FIXED[branch] + _NUMBERED[branch] * taken + sized * (amount >> 1)
-        zoned = np.flatnonzero(branch == 2 * ZONED)
+        zoned = np.flatnonzero(branch == _ZONED)
         if len(zoned):
             second_at = np.minimum(behind[zoned], end[zoned])
             bits, taken = uvarints(cursor.buffer, second_at)
@@ -388,13 +368,12 @@ def _walk(cursor: _Cursor) -> _Entries:
             wrong[zoned] |= (lengths_of & 1 != 0) | ~in_shortest_form(bits, taken)
             behind[zoned] = second_at + taken + (lengths_of >> 1)
         wrong |= behind > end[:length]
-        good[:length] &= ~wrong
-        place = entries[:length] + step
+        walk.good[:length] &= ~wrong
         starts[place] = here
         branches[place] = branch_at
         at[:length] = np.minimum(behind, end[:length])
-    cursor.at[order] = at
-    cursor.good[order] &= good
+    cursor.at = walk.restored(at)
+    cursor.good &= walk.restored(walk.good)
     kept = cursor.good
     if not kept.all():
         chosen = np.repeat(kept, counts)
@@ -455,15 +434,13 @@ def _read(buffer: Buffer, entries: _Entries) -> Images:
     signed, _ = numbers_of(np.flatnonzero(forms == Form.SIGNED))
     unsigned, _ = numbers_of(np.flatnonzero(forms == Form.UNSIGNED))
     chosen = np.flatnonzero(forms == Form.FLOAT)
-    floats = buffer.words[places[chosen]].astype(np.uint32).view(np.float32)
-    wrong[chosen] |= ~np.isfinite(floats)
-    floats[~np.isfinite(floats)] = 0
+    floats, others = finite(buffer.words[places[chosen]].astype(np.uint32).view(np.float32))
+    wrong[chosen] |= others
     chosen = np.flatnonzero(forms == Form.DOUBLE)
-    doubles = buffer.words[places[chosen]].view(np.float64)
-    wrong[chosen] |= ~np.isfinite(doubles)
-    doubles[~np.isfinite(doubles)] = 0
+    doubles, others = finite(buffer.words[places[chosen]].view(np.float64))
+    wrong[chosen] |= others
 
-    images = images_of(
+    return images_of(
         buffer,
         Values(
             counts=entries.counts,
@@ -477,9 +454,6 @@ def _read(buffer: Buffer, entries: _Entries) -> Images:
             unsigned=zigzag(unsigned).view(np.uint64),
             floats=floats,
             doubles=doubles,
+            wrong=wrong,
         ),
     )
-    if wrong.any():
-        owners = np.repeat(np.arange(len(entries.counts)), entries.counts)
-        images.sound[owners[wrong]] = False
-    return images

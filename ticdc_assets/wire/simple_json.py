@@ -1,4 +1,4 @@
-"""The Simple protocol in JSON: one record in, one event out, and back byte for byte.
+"""The Simple protocol in JSON: one record in, one event out.
 
 In: a Kafka record whose value is one JSON object. Its key is not looked at: TiCDC sends none, and
 a record with one is as good. Out: a list of exactly one event, or a `WireError` whose position is
@@ -19,18 +19,18 @@ Not handled: values of columns are left as text (base64 and enum indexes include
 compressed values are refused as what they are here, bytes that are no JSON.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ticdc_assets.errors import WireError, shorten
-from ticdc_assets.events import Checksum, Event, Image, PhysicalValue, ZonedTimestamp
-from ticdc_assets.schemas import TableSchema, schema_to_json, sent_schema
+from ticdc_assets.events import Checksum, Event, PhysicalValue, ZonedTimestamp
+from ticdc_assets.schemas import sent_schema
 from ticdc_assets.wire import go_json
+from ticdc_assets.wire.fields import Kind
 from ticdc_assets.wire.json_fields import (
-    optional,
-    read_boolean,
-    read_name,
+    READERS,
+    Reader,
+    read_fields,
     read_natural,
     read_object,
     read_text,
@@ -39,17 +39,13 @@ from ticdc_assets.wire.json_fields import (
 )
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_message import (
+    CHECKSUM,
     FIELDS,
-    Field,
-    Kind,
-    Presence,
     check_version,
     event_from_fields,
-    fields_from_event,
     message_type,
 )
 
-_MAX_UINT32: Final = 2**32 - 1
 _TIMESTAMP_MEMBERS: Final = frozenset({"location", "value"})
 
 
@@ -63,26 +59,8 @@ def decode(record: Record) -> list[Event]:
     message = read_object(go_json.parse(record.value), "$")
     check_version(required(message, "version", read_natural))
     kind = message_type(required(message, "type", read_text))
-    fields: dict[str, Any] = {}
-    for field in FIELDS[kind]:
-        value = _PRESENCES[field.presence](message, field)
-        if value is not None:
-            fields[field.name] = value
+    fields = read_fields(message, FIELDS[kind], readers=_READERS)
     return [event_from_fields(kind, fields)]
-
-
-def encode(events: Sequence[Event]) -> list[Record]:
-    """Return the records that TiCDC would send for `events`, one an event.
-
-    Raises:
-        ValueError: an event holds what JSON in UTF-8 cannot (a lone surrogate).
-    """
-    return [Record(key=None, value=_written(event)) for event in events]
-
-
-def _written(event: Event) -> bytes:
-    fields = fields_from_event(event)
-    return go_json.dumps({name: _to_json(name, value) for name, value in fields.items()})
 
 
 def image_from_value(value: Any, position: str) -> dict[str, PhysicalValue]:
@@ -99,34 +77,8 @@ def image_from_value(value: Any, position: str) -> dict[str, PhysicalValue]:
     }
 
 
-def _required_field(message: Mapping[str, Any], field: Field) -> Any:
-    return required(message, field.name, _KINDS[field.kind])
-
-
-def _optional_field(message: Mapping[str, Any], field: Field) -> Any:
-    return optional(message, field.name, _KINDS[field.kind])
-
-
-def _absent_field(message: Mapping[str, Any], field: Field) -> None:
-    value = message.get(field.name)
-    if value is not None:
-        raise WireError(
-            "unexpected_field", f"$.{field.name}", f"no {field.name} in this type", shorten(value)
-        )
-
-
 def _checksum(value: Any, position: str) -> Checksum:
-    members = read_object(value, position)
-    return Checksum(
-        version=required(members, "version", read_natural, position),
-        corrupted=required(members, "corrupted", read_boolean, position),
-        current=required(members, "current", _uint32, position),
-        previous=required(members, "previous", _uint32, position),
-    )
-
-
-def _uint32(value: Any, position: str) -> int:
-    return read_natural(value, position, _MAX_UINT32)
+    return Checksum(**read_fields(read_object(value, position), CHECKSUM, position))
 
 
 def _physical(value: Any, position: str) -> ZonedTimestamp:
@@ -143,54 +95,9 @@ def _physical(value: Any, position: str) -> ZonedTimestamp:
     )
 
 
-_KINDS: Final[Mapping[Kind, Callable[[Any, str], Any]]] = {
-    Kind.INTEGER: read_natural,
-    Kind.TEXT: read_text,
-    Kind.NAME: read_name,
-    Kind.BOOLEAN: read_boolean,
+_READERS: Final[Mapping[Kind, Reader]] = {
+    **READERS,
     Kind.IMAGE: image_from_value,
     Kind.CHECKSUM: _checksum,
     Kind.SCHEMA: sent_schema,
 }
-_PRESENCES: Final[Mapping[Presence, Callable[[Mapping[str, Any], Field], Any]]] = {
-    Presence.REQUIRED: _required_field,
-    Presence.OPTIONAL: _optional_field,
-    Presence.ABSENT: _absent_field,
-}
-
-
-def _to_json(name: str, value: Any) -> Any:
-    writer = _WRITERS.get(name)
-    return value if writer is None else writer(value)
-
-
-def _image_to_json(image: Image) -> dict[str, Any]:
-    # Go writes the keys of a map in the order of their bytes, which is that of code points.
-    values = ((name, image[name]) for name in sorted(image))
-    return {
-        name: asdict(value) if isinstance(value, ZonedTimestamp) else value
-        for name, value in values
-    }
-
-
-def _schema_to_json(schema: TableSchema) -> dict[str, Any]:
-    written = schema_to_json(schema)
-    for column, default in zip(
-        written["columns"], (column.default for column in schema.columns), strict=True
-    ):
-        if isinstance(default, bytes):
-            column["default"] = go_json.replaced(default)
-        if not column["dataType"]["length"]:
-            # `omitempty`: JSON, VECTOR and the like have no length.
-            del column["dataType"]["length"]
-    return written
-
-
-_WRITERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "data": _image_to_json,
-    "old": _image_to_json,
-    "checksum": asdict,
-    "tableSchema": _schema_to_json,
-    "preTableSchema": _schema_to_json,
-}
-"""Fields that are no regular JSON value of their own."""

@@ -2,7 +2,7 @@
 
 In: the fields of one message, already converted (`Fields`): names as in the JSON encoding, values
 `int`, `str`, `bool`, an image, a `Checksum`, a `TableSchema`. Out: one event, or a `WireError`
-that names the field. And back: an event to its fields, in the order of TiCDC's struct.
+that names the field.
 
     field               kind       INSERT UPDATE DELETE  DDL  BOOTSTRAP  WATERMARK
     version             integer      1      1      1      1       1          1
@@ -33,22 +33,21 @@ MySQL), and the large messages behind `claimCheckLocation`; the location is pass
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from ticdc_assets.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.events import (
     Bootstrap,
     DdlEvent,
     Event,
-    Image,
     Op,
     RowChange,
     Watermark,
 )
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.wire.fields import Field, Kind, Presence
 
 VERSION: Final = 1
 """The only version of the protocol there is."""
@@ -99,78 +98,57 @@ DDL_TYPES: Final = frozenset(
 """The types of DDL events."""
 
 
-class Kind(StrEnum):
-    """How a field is written."""
-
-    INTEGER = "integer"
-    TEXT = "text"
-    NAME = "name"
-    BOOLEAN = "boolean"
-    IMAGE = "image"
-    CHECKSUM = "checksum"
-    SCHEMA = "schema"
-
-
-class Presence(StrEnum):
-    """Whether a field must be there."""
-
-    REQUIRED = "required"
-    OPTIONAL = "optional"
-    ABSENT = "absent"
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field of a message type."""
-
-    name: str
-    kind: Kind
-    presence: Presence = Presence.REQUIRED
-
+CHECKSUM: Final = (
+    Field("version", Kind.INTEGER),
+    Field("corrupted", Kind.BOOLEAN),
+    Field("current", Kind.UINT32),
+    Field("previous", Kind.UINT32),
+)
+"""The members of checksums."""
 
 _ROW: Final = (
     Field("database", Kind.NAME),
     Field("table", Kind.NAME),
-    Field("tableID", Kind.INTEGER),
-    Field("commitTs", Kind.INTEGER),
-    Field("buildTs", Kind.INTEGER),
-    Field("schemaVersion", Kind.INTEGER),
-    Field("claimCheckLocation", Kind.TEXT, Presence.OPTIONAL),
-    Field("handleKeyOnly", Kind.BOOLEAN, Presence.OPTIONAL),
+    Field("tableID", Kind.INTEGER, meaning="table_id"),
+    Field("commitTs", Kind.INTEGER, meaning="commit_ts"),
+    Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
+    Field("schemaVersion", Kind.INTEGER, meaning="schema_version"),
+    Field("claimCheckLocation", Kind.TEXT, Presence.OPTIONAL, "claim_check_location"),
+    Field("handleKeyOnly", Kind.BOOLEAN, Presence.OPTIONAL, "handle_key_only"),
     Field("checksum", Kind.CHECKSUM, Presence.OPTIONAL),
 )
 _DDL: Final = (
     Field("sql", Kind.NAME),
-    Field("commitTs", Kind.INTEGER),
-    Field("buildTs", Kind.INTEGER),
-    Field("tableSchema", Kind.SCHEMA, Presence.OPTIONAL),
-    Field("preTableSchema", Kind.SCHEMA, Presence.OPTIONAL),
+    Field("commitTs", Kind.INTEGER, meaning="commit_ts"),
+    Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
+    Field("tableSchema", Kind.SCHEMA, Presence.OPTIONAL, "schema"),
+    Field("preTableSchema", Kind.SCHEMA, Presence.OPTIONAL, "pre_schema"),
 )
 
 FIELDS: Final[Mapping[MessageType, tuple[Field, ...]]] = MappingProxyType(
     {
         MessageType.INSERT: (
             *_ROW,
-            Field("data", Kind.IMAGE),
-            Field("old", Kind.IMAGE, Presence.ABSENT),
+            Field("data", Kind.IMAGE, meaning="after"),
+            Field("old", Kind.IMAGE, Presence.ABSENT, "before"),
         ),
         MessageType.UPDATE: (
             *_ROW,
-            Field("data", Kind.IMAGE),
-            Field("old", Kind.IMAGE),
+            Field("data", Kind.IMAGE, meaning="after"),
+            Field("old", Kind.IMAGE, meaning="before"),
         ),
         MessageType.DELETE: (
             *_ROW,
-            Field("data", Kind.IMAGE, Presence.ABSENT),
-            Field("old", Kind.IMAGE),
+            Field("data", Kind.IMAGE, Presence.ABSENT, "after"),
+            Field("old", Kind.IMAGE, meaning="before"),
         ),
         MessageType.WATERMARK: (
-            Field("commitTs", Kind.INTEGER),
-            Field("buildTs", Kind.INTEGER),
+            Field("commitTs", Kind.INTEGER, meaning="watermark_ts"),
+            Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
         ),
         MessageType.BOOTSTRAP: (
-            Field("buildTs", Kind.INTEGER),
-            Field("tableSchema", Kind.SCHEMA),
+            Field("buildTs", Kind.INTEGER, meaning="build_ts_ms"),
+            Field("tableSchema", Kind.SCHEMA, meaning="schema"),
         ),
         **dict.fromkeys(sorted(DDL_TYPES), _DDL),
     }
@@ -204,131 +182,45 @@ def message_type(word: str) -> MessageType:
 
 def event_from_fields(kind: MessageType, fields: Fields) -> Event:
     """Return the event that a message of type `kind` with `fields` means."""
-    return _EVENTS[kind](kind, fields)
+    meanings = _MEANINGS[kind]
+    return _EVENTS[kind](kind, {meanings[name]: value for name, value in fields.items()})
 
 
-def fields_from_event(event: Event) -> dict[str, Any]:
-    """Return the fields of the message of `event`, in TiCDC's order.
-
-    What Go's `omitempty` leaves out is left out, but for an empty image: TiCDC drops it, and
-    nobody could tell such a message from a damaged one, so it is kept.
-    """
-    return _FIELDS_OF[type(event)](event)
+def _row(kind: MessageType, found: Fields) -> RowChange:
+    attributes: dict[str, Any] = {"before": None, "after": None, **found}
+    # Go writes an empty location as none at all.
+    attributes["claim_check_location"] = attributes.get("claim_check_location") or None
+    return RowChange(op=OPS[kind], **attributes)
 
 
-def _row(kind: MessageType, fields: Fields) -> RowChange:
-    return RowChange(
-        op=OPS[kind],
-        commit_ts=fields["commitTs"],
-        build_ts_ms=fields["buildTs"],
-        database=fields["database"],
-        table=fields["table"],
-        table_id=fields["tableID"],
-        schema_version=fields["schemaVersion"],
-        before=fields.get("old"),
-        after=fields.get("data"),
-        handle_key_only=fields.get("handleKeyOnly", False),
-        # Go writes an empty location as none at all.
-        claim_check_location=fields.get("claimCheckLocation") or None,
-        checksum=fields.get("checksum"),
-    )
-
-
-def _ddl(kind: MessageType, fields: Fields) -> DdlEvent:
-    schema: TableSchema | None = fields.get("tableSchema")
-    pre_schema: TableSchema | None = fields.get("preTableSchema")
+def _ddl(kind: MessageType, found: Fields) -> DdlEvent:
+    attributes: dict[str, Any] = {"schema": None, "pre_schema": None, **found}
     # A DDL message has no database and table of its own (seen: golden/QUIRKS.md B9).
-    named = schema or pre_schema
+    named: TableSchema | None = attributes["schema"] or attributes["pre_schema"]
     return DdlEvent(
         ddl_type=kind.value,
-        commit_ts=fields["commitTs"],
-        build_ts_ms=fields["buildTs"],
-        sql=fields["sql"],
         database=named.database if named else "",
         table=named.table if named else "",
-        schema=schema,
-        pre_schema=pre_schema,
+        **attributes,
     )
 
 
-def _bootstrap(_kind: MessageType, fields: Fields) -> Bootstrap:
-    return Bootstrap(build_ts_ms=fields["buildTs"], schema=fields["tableSchema"])
+def _bootstrap(_kind: MessageType, found: Fields) -> Bootstrap:
+    return Bootstrap(**found)
 
 
-def _watermark(_kind: MessageType, fields: Fields) -> Watermark:
-    return Watermark(watermark_ts=fields["commitTs"], build_ts_ms=fields["buildTs"])
-
-
-def _row_fields(event: Event) -> dict[str, Any]:
-    row = cast(RowChange, event)
-    images: dict[str, Image | None] = {"data": row.after, "old": row.before}
-    return {
-        "version": VERSION,
-        **_without_empty(database=row.database, table=row.table, tableID=row.table_id),
-        "type": _TYPES_OF_OPS[row.op].value,
-        "commitTs": row.commit_ts,
-        "buildTs": row.build_ts_ms,
-        **_without_empty(
-            schemaVersion=row.schema_version,
-            claimCheckLocation=row.claim_check_location,
-            handleKeyOnly=row.handle_key_only,
-            checksum=row.checksum,
-        ),
-        **{name: image for name, image in images.items() if image is not None},
-    }
-
-
-def _ddl_fields(event: Event) -> dict[str, Any]:
-    ddl = cast(DdlEvent, event)
-    return {
-        "version": VERSION,
-        "type": message_type(ddl.ddl_type).value,
-        **_without_empty(sql=ddl.sql),
-        "commitTs": ddl.commit_ts,
-        "buildTs": ddl.build_ts_ms,
-        **_without_empty(tableSchema=ddl.schema, preTableSchema=ddl.pre_schema),
-    }
-
-
-def _bootstrap_fields(event: Event) -> dict[str, Any]:
-    bootstrap = cast(Bootstrap, event)
-    if bootstrap.schema is None:
-        raise ValueError("a bootstrap of the Simple protocol needs its schema")
-    return {
-        "version": VERSION,
-        "type": MessageType.BOOTSTRAP.value,
-        "commitTs": 0,
-        "buildTs": bootstrap.build_ts_ms,
-        "tableSchema": bootstrap.schema,
-    }
-
-
-def _watermark_fields(event: Event) -> dict[str, Any]:
-    watermark = cast(Watermark, event)
-    return {
-        "version": VERSION,
-        "type": MessageType.WATERMARK.value,
-        "commitTs": watermark.watermark_ts,
-        "buildTs": watermark.build_ts_ms,
-    }
-
-
-def _without_empty(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value}
+def _watermark(_kind: MessageType, found: Fields) -> Watermark:
+    return Watermark(**found)
 
 
 _TYPES: Final = {kind.value: kind for kind in MessageType}
-_TYPES_OF_OPS: Final = {op: kind for kind, op in OPS.items()}
 
+_MEANINGS: Final = {
+    kind: {field.name: field.meaning for field in table} for kind, table in FIELDS.items()
+}
 _EVENTS: Final[Mapping[MessageType, Callable[[MessageType, Fields], Event]]] = {
     **dict.fromkeys(OPS, _row),
     **dict.fromkeys(DDL_TYPES, _ddl),
     MessageType.BOOTSTRAP: _bootstrap,
     MessageType.WATERMARK: _watermark,
-}
-_FIELDS_OF: Final[Mapping[type[Event], Callable[[Event], dict[str, Any]]]] = {
-    RowChange: _row_fields,
-    DdlEvent: _ddl_fields,
-    Bootstrap: _bootstrap_fields,
-    Watermark: _watermark_fields,
 }

@@ -18,8 +18,9 @@ from ticdc_assets.schemas import (
     schema_to_json,
     schema_to_text,
 )
+from ticdc_assets.simulator.encoders import encode
 from ticdc_assets.simulator.shapes import canal_shape_of, shape_of
-from ticdc_assets.wire import WireFormat, decode, encode
+from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets_tests.reference.fold import FoldedTable, fold
 
 CREATE = "create table t (id int primary key)"

@@ -13,7 +13,8 @@ import pytest
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.events import Event, Watermark
-from ticdc_assets.wire import WireFormat, encode
+from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.simulator.builders import write_capture

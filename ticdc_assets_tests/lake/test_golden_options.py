@@ -21,7 +21,8 @@ from ticdc_assets.pipeline.checksums import compare_new, read_checksums
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.rows.mirror_rows import PARTIAL
 from ticdc_assets.services.redriving import redrive
-from ticdc_assets.wire import WireFormat, decode, encode
+from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.changelog.test_fold_golden import (
     folded,

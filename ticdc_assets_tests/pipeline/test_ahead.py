@@ -15,8 +15,9 @@ from ticdc_assets.events import DdlEvent, Event, Op, RowChange, Watermark
 from ticdc_assets.pipeline import decoding
 from ticdc_assets.pipeline.ahead import BELIEVED_MS, TS_AHEAD
 from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn
+from ticdc_assets.simulator.encoders import encode
 from ticdc_assets.tso import MAX_TSO, from_physical_ms
-from ticdc_assets.wire import WireFormat, encode
+from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.column_types import OTHER_DDL
 from ticdc_assets.wire.record import Record
 

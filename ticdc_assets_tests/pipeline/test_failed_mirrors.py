@@ -33,11 +33,11 @@ from ticdc_assets.schemas import TableSchema
 from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.encoders.simple_json import encode
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.tso import physical_ms
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.simple_json import encode
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.simulator.builders import fill
 

@@ -39,9 +39,10 @@ from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.clock import wall_clock_ms
 from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.encoders import encode
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.tso import MAX_TSO, from_physical_ms
-from ticdc_assets.wire import WireFormat, encode
+from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.services.test_verify import assert_clean
 from ticdc_assets_tests.simulator.builders import churn, fill

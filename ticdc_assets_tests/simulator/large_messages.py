@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import Final
 
 from ticdc_assets.events import Event, Image, Op, RowChange
-from ticdc_assets.wire import WireFormat, go_json
-from ticdc_assets.wire.compression import Compression, compressed
+from ticdc_assets.simulator.encoders.compression import compressed
+from ticdc_assets.simulator.encoders.go_json import dumps
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
 
 RECORD_OVERHEAD: Final = 36
@@ -146,7 +148,7 @@ class LargeMessageWriter:
 
 
 def _file_of(record: Record) -> bytes:
-    return go_json.dumps(
+    return dumps(
         {
             name: None if part is None else b64encode(part).decode()
             for name, part in (("key", record.key), ("value", record.value))

@@ -17,10 +17,11 @@ from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.dialects import Dialect, MessageOptions, dialect_of
+from ticdc_assets.simulator.encoders import simple_avro, simple_json
 from ticdc_assets.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets.simulator.ticdc_encoding import encode_open
-from ticdc_assets.wire import WireFormat, decode, simple_avro, simple_json
+from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.simulator.variants import PLAIN, Variant

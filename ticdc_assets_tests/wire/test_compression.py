@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from ticdc_assets.errors import WireError
 from ticdc_assets.events import Watermark
-from ticdc_assets.wire import Compression, WireFormat, decode, encode
+from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.simulator.encoders.compression import compressed
+from ticdc_assets.wire import Compression, WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
-from ticdc_assets.wire.compression import MAX_DECOMPRESSED, compressed, decompressed, supports
+from ticdc_assets.wire.compression import MAX_DECOMPRESSED, decompressed, supports
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
 from ticdc_assets_tests.examples import examples

@@ -9,8 +9,8 @@ import pytest
 
 from ticdc_assets.events import DdlEvent, Image, Op, RowChange, Watermark
 from ticdc_assets.schemas import ColumnFlag
-from ticdc_assets.wire import craft
-from ticdc_assets.wire.column_types import type_code
+from ticdc_assets.simulator.encoders.column_types import type_code
+from ticdc_assets.simulator.encoders.craft import encode
 from ticdc_assets.wire.craft_layout import read_group, read_message
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.golden_truth import compare_with_truth, decoded
@@ -87,7 +87,7 @@ def test_every_message_is_written_again_byte_for_byte(folder: str) -> None:
             with_true_floats(event, line) if isinstance(event, RowChange) else event
             for event, line in zip(outcome, truth[place], strict=True)
         ]
-        (again,) = craft.encode(events, max_batch_size=BATCH_SIZES.get(folder, 16))
+        (again,) = encode(events, max_batch_size=BATCH_SIZES.get(folder, 16))
         assert again.key is None
         value, other = record.value or b"", again.value or b""
         assert len(value) == len(other)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ticdc_assets.simulator.encoders.craft_layout import write_uvarint, write_varint
 from ticdc_assets.values.floats import double_text, float_text
 from ticdc_assets.wire.byte_columns import (
     NO_NUMBER,
@@ -17,7 +18,6 @@ from ticdc_assets.wire.byte_columns import (
     uvarints,
     zigzag,
 )
-from ticdc_assets.wire.craft_bytes import write_uvarint, write_varint
 from ticdc_assets.wire.image_columns import base64_texts, double_texts, float_texts
 
 

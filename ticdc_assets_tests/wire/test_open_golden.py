@@ -7,7 +7,8 @@ import pytest
 
 from ticdc_assets.events import DdlEvent, Op, RowChange, Watermark
 from ticdc_assets.schemas import ColumnFlag
-from ticdc_assets.wire.open_protocol import encode, map_values
+from ticdc_assets.simulator.encoders.open_protocol import encode
+from ticdc_assets.wire.open_protocol import map_values
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.golden_truth import compare_with_truth, decoded

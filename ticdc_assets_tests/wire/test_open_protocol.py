@@ -21,11 +21,13 @@ from ticdc_assets.events import (
     ZonedTimestamp,
 )
 from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
+from ticdc_assets.simulator.encoders.go_quote import quote
+from ticdc_assets.simulator.encoders.open_protocol import encode
 from ticdc_assets.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire import WireFormat, open_protocol_batch
 from ticdc_assets.wire.column_types import TYPE_NAMES
-from ticdc_assets.wire.go_quote import quote, unquote
-from ticdc_assets.wire.open_protocol import decode, encode, map_values
+from ticdc_assets.wire.go_quote import unquote
+from ticdc_assets.wire.open_protocol import decode, map_values
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.strategies import SENT_OPS

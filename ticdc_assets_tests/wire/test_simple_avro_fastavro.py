@@ -29,8 +29,9 @@ from ticdc_assets.events import (
     ZonedTimestamp,
 )
 from ticdc_assets.schemas import ColumnFlag, ColumnSchema, RowShape, TableSchema
+from ticdc_assets.simulator.encoders import encode
 from ticdc_assets.values.floats import double_text, float_text, to_float32
-from ticdc_assets.wire import WireFormat, avro, decode, encode
+from ticdc_assets.wire import WireFormat, avro, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire import golden

@@ -18,7 +18,8 @@ from ticdc_assets.events import (
 )
 from ticdc_assets.mysql_types import fractional_digits
 from ticdc_assets.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn, TableSchema
-from ticdc_assets.wire import WireFormat, decode, encode
+from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire import rows as rows_module
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record

@@ -3,20 +3,17 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ticdc_assets.wire import WireFormat, simple_json_batch
-from ticdc_assets.wire.batch import REWRITINGS, decode_batch
-from ticdc_assets.wire.json_rewriting import Members, rewritten_values, with_rewritten
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.batch import decode_batch
+from ticdc_assets.wire.go_json import MAX_DEPTH
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import RegularRows
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import (
     Input,
@@ -27,7 +24,7 @@ from ticdc_assets_tests.wire.comparing import (
 )
 from ticdc_assets_tests.wire.differing import Difference, differing
 from ticdc_assets_tests.wire.simple_messages import DELETE, INSERT, WATERMARK
-from ticdc_assets_tests.wire.test_json_loops import (
+from ticdc_assets_tests.wire.test_json_batch import (
     BYTES,
     CANAL_DELETE,
     CANAL_INSERT,
@@ -52,16 +49,10 @@ IN_ONE_TEXT = [
 ]
 
 
-def written_again(wire_format: WireFormat, values: Sequence[Input]) -> dict[int, Record]:
-    """Return the new records of those that have one, by number."""
-    records: list[Record] = []
-
-    def kept(batch: pa.RecordBatch) -> RegularRows:
-        records.extend(Record(key=row.get("key"), value=row["value"]) for row in batch.to_pylist())
-        return RegularRows(sources=np.arange(batch.num_rows), columns={})
-
-    found = with_rewritten(batch_of(values), None, REWRITINGS[wire_format], kept)
-    return {} if found is None else dict(zip(found.sources.tolist(), records, strict=True))
+def read_at_once(wire_format: WireFormat, values: Sequence[Input]) -> list[int]:
+    """Return the numbers of the records that need no reference."""
+    regular = DECODERS[wire_format](batch_of(values))
+    return [] if regular is None else np.unique(regular.sources).tolist()
 
 
 def other_of(wire_format: WireFormat, value: Input, *differences: Difference) -> Record:
@@ -73,13 +64,16 @@ def other_of(wire_format: WireFormat, value: Input, *differences: Difference) ->
 
 @pytest.mark.parametrize("difference", Difference)
 @pytest.mark.parametrize(("wire_format", "record"), PLAIN)
-def test_the_new_record_is_that_of_ticdc(
+def test_what_differs_in_bytes_alone_means_the_same(
     wire_format: WireFormat, record: Record, difference: Difference
 ) -> None:
     for another in Difference:
         other = other_of(wire_format, record, difference, another)
-        assert written_again(wire_format, [other]) == ({} if other == record else {0: record})
-        assert batch_decoded([other], wire_format) == batch_decoded([record], wire_format)
+        assert read_at_once(wire_format, [other]) == [0]
+        meant = batch_decoded([record], wire_format)
+        if wire_format is not OPEN_FORMAT:
+            assert batch_decoded([other], wire_format) == meant
+        assert_equal([other], wire_format)
 
 
 @golden.needs_golden
@@ -89,7 +83,7 @@ def test_the_new_record_is_that_of_ticdc(
     [(SIMPLE, "simple-json/shop"), (CANAL, "canal-json/shop"), (OPEN_FORMAT, "open/shop")],
 )
 @pytest.mark.thorough
-def test_plain_golden_messages_are_plain_again(
+def test_golden_messages_mean_the_same_in_other_bytes(
     wire_format: WireFormat, folder: str, difference: Difference
 ) -> None:
     is_open = wire_format is OPEN_FORMAT
@@ -101,32 +95,13 @@ def test_plain_golden_messages_are_plain_again(
     assert regular is not None
     same = [records[number] for number in np.unique(regular.sources).tolist()]
     others = [other_of(wire_format, record, difference) for record in same]
-    assert written_again(wire_format, others) == {
-        number: record for number, record in enumerate(same) if others[number] != record
-    }
-
-
-def test_what_is_plain_or_another_message_is_not_written_again() -> None:
-    assert not written_again(SIMPLE, [INSERT, WATERMARK, None, b"", b" ", b"{}", b"[]", b"1"])
-    assert not written_again(CANAL, [CANAL_INSERT, CANAL_UPDATE, CANAL_DELETE])
-    assert not written_again(OPEN_FORMAT, OPEN)
-    for name in simple_json_batch.MEMBERS.others:
-        assert not written_again(
-            SIMPLE, [INSERT.replace(b'"data"', b'"%s":1, "data"' % name.encode())]
-        )
-    for old in (
-        b'"commitTs":',
-        b'"watermarkTs":1, "commitTs":',
-        b'"onlyHandleKey":true,"commitTs":',
-    ):
-        value = CANAL_INSERT.replace(b'"commitTs":', old)
-        assert not written_again(CANAL, [value])
-        assert_equal([value], CANAL)
+    assert read_at_once(wire_format, others) == list(range(len(same)))
+    assert batch_decoded(others, wire_format) == batch_decoded(same, wire_format)
 
 
 @pytest.mark.thorough
 def test_rows_keep_the_order_of_their_records() -> None:
-    """Regular ones, such that are written again, and all others."""
+    """Those that are read at once, and all others."""
     blank = other_of(CANAL, CANAL_UPDATE, Difference.BLANKS)
     late = other_of(CANAL, CANAL_INSERT, Difference.NESTED)
     cut = CANAL_DELETE.replace(b'"commitTs"', b'"onlyHandleKey":true,"commitTs"')
@@ -175,22 +150,19 @@ def test_members_of_open_protocol_twice_or_under_other_names() -> None:
     records += [open_record((OPEN_KEY, value)) for value in placed(OPEN_OLD)]
     records += [open_record((OPEN_KEY, shown % other)) for other in placed(column)]
     assert_equal(records, OPEN_FORMAT)
-    for key in (b"ohk", b"ccl"):
-        another = OPEN_KEY.replace(b'"t":', b'"%s": 1, "t":' % key)
-        assert not written_again(OPEN_FORMAT, [open_record((another, OPEN_DELETE))])
 
 
-def test_records_of_open_protocol_are_written_again_as_a_whole_or_not_at_all() -> None:
+def test_records_of_open_protocol_are_read_at_once_as_a_whole_or_not_at_all() -> None:
     plain, blank = (OPEN_KEY, OPEN_DELETE), (OPEN_KEY + b" ", OPEN_DELETE)
     odd = (OPEN_KEY, OPEN_DELETE + b" ,")
     records = [
         open_record(*parts)
         for parts in [(plain, blank), (blank, odd), (odd, blank), (blank, plain), (plain, plain)]
     ]
-    assert written_again(OPEN_FORMAT, records) == dict.fromkeys([0, 3], records[4])
+    assert read_at_once(OPEN_FORMAT, records) == [0, 3, 4]
     assert_equal(records, OPEN_FORMAT)
     for key, value in ((b"", b""), (None, None), (b"\0" * 7, b" "), (records[0].key, b"")):
-        assert not written_again(OPEN_FORMAT, [Record(key=key, value=value)])
+        assert not read_at_once(OPEN_FORMAT, [Record(key=key, value=value)])
 
 
 @pytest.mark.parametrize(
@@ -284,9 +256,6 @@ def test_members_in_any_order_among_any_others(
         members.insert(data.draw(st.integers(0, len(members))), item)
     drawn = data.draw(composed(members))
     assert_equal([drawn, value], wire_format)
-    texts = written_again(wire_format, [drawn])
-    if texts:
-        assert batch_decoded([texts[0]], wire_format) == batch_decoded([drawn], wire_format)
 
 
 OPEN_COLUMNS = st.lists(
@@ -328,9 +297,6 @@ def test_rows_of_open_protocol_in_any_order_among_any_others(data: st.DataObject
         )
     record = open_record(*parts)
     assert_equal([record, *OPEN], OPEN_FORMAT)
-    again = written_again(OPEN_FORMAT, [record])
-    if again:
-        assert batch_decoded([again[0]], OPEN_FORMAT) == batch_decoded([record], OPEN_FORMAT)
 
 
 @pytest.mark.parametrize("opened", [b"[", b'{"a":', b'{"a" : ', b"[1, "])
@@ -341,20 +307,9 @@ def test_depth(opened: bytes) -> None:
         for depth in (*range(57, 65), *range(96, 103), 1000)
     ]
     assert_equal(values)
-    assert written_again(SIMPLE, values).keys() == {0, 1, 2, 3}
-
-
-def test_members_may_be_told_apart_by_any_names() -> None:
-    """A name that begins or ends as another one is another."""
-    members = Members(regular=("a", "ab", "b"), others=("abc",))
-    values = [b'{ "b":1,"ab":2,"a":3}', b'{"abc":1,"a":2 }', b'{"abcd":1,"a":2}', b'{"c":[{}]}']
-    texts: list[bytes] = []
-
-    def kept(batch: pa.RecordBatch) -> RegularRows:
-        texts.extend(batch.column("value").to_pylist())
-        return RegularRows(sources=np.arange(batch.num_rows), columns={})
-
-    found = with_rewritten(batch_of(values), None, partial(rewritten_values, members), kept)
-    assert found is not None
-    assert found.sources.tolist() == [0, 2, 3]
-    assert texts == [b'{"a":3,"ab":2,"b":1}', b'{"a":2}', b"{}"]
+    # The new member is in an object.
+    most = MAX_DEPTH - 1
+    depths = [*range(57, 65), *range(96, 103), 1000]
+    assert read_at_once(SIMPLE, values) == [
+        number for number, depth in enumerate(depths) if depth <= most
+    ]

@@ -1,0 +1,64 @@
+"""A message as data: its fields, how each is written, whether it must be there, what it means.
+
+In: what a format's documentation says. Out: tables of `Field`, from which both readers of a format
+are made: the reference looks at a message by its table, and the batch reader at columns of them.
+The tables change nothing and keep no state.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """How a field is written."""
+
+    INTEGER = "integer"
+    """From 0 to 2^63-1."""
+    MILLISECONDS = "milliseconds"
+    """From 0 to what can be shifted to a TSO."""
+    UINT32 = "integer of 32 bits"
+    ROW_ID = "row id"
+    """A signed integer of 64 bits."""
+    TEXT = "text"
+    NAME = "name"
+    """A text that is not empty."""
+    BOOLEAN = "boolean"
+    IMAGE = "image"
+    IMAGES = "images"
+    """An array of images, one a row."""
+    CHECKSUM = "checksum"
+    SCHEMA = "schema"
+    NAMES = "names"
+    """An array of texts."""
+    TYPES = "types"
+    """An object: column name to text."""
+    OBJECT = "object"
+
+
+class Presence(StrEnum):
+    """Whether a field must be there; null is as good as nothing."""
+
+    REQUIRED = "required"
+    OPTIONAL = "optional"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message type.
+
+    Attributes:
+        name: its name in the message.
+        kind: how it is written.
+        presence: whether it must be there.
+        meaning: the attribute of the event that it becomes, by default its name.
+    """
+
+    name: str
+    kind: Kind
+    presence: Presence = Presence.REQUIRED
+    meaning: str = ""
+
+    def __post_init__(self) -> None:
+        """Take the name for the meaning where none is said."""
+        object.__setattr__(self, "meaning", self.meaning or self.name)

@@ -1,0 +1,270 @@
+"""Compiled loops over images in JSON: the lists of their columns, and their values as text.
+
+In: images on a tape (`tape_loops`). Out: texts as `rows.image_from_json` reads them, the same as
+`rows.image_to_json` writes; and lists of columns, each told from all others by its last column.
+
+Most images have the columns of another one, in the same order. So columns are kept in a tree: each
+stands behind the one before it in its image, and what a list of them means is worked out once, by
+who asks (names that stand there twice, types, flags), not once an image. Two columns are the same
+if the one before them, the bytes of their names and their labels are.
+"""
+
+# Compiled, numpy's integers are what a variable of an integer is.
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ticdc_assets.compiled import compiled, inlined
+from ticdc_assets.values.word_loops import Words
+from ticdc_assets.wire.character_loops import text_written
+from ticdc_assets.wire.json_loops import (
+    HALF,
+    Ints,
+    Octets,
+    Places,
+    Sheet,
+    Texts,
+    copied,
+    hashed,
+    same_bytes,
+)
+from ticdc_assets.wire.json_value_loops import (
+    LAST_PLAIN_WAY,
+    REFUSED_WAY,
+    TEXT_WAY,
+    ZONED_WAY,
+    value_written,
+    zoned_written,
+)
+from ticdc_assets.wire.tape_loops import ESCAPED, NULL, OBJECT, TEXT, Nodes
+
+CELL: Final = np.dtype([("name", np.int32), ("value", np.int32), ("column", np.int32)])
+"""Of a member of an image: the nodes of its name and its value, and its column."""
+
+COLUMN: Final = np.dtype(
+    [
+        ("before", np.int32),
+        ("start", np.int32),
+        ("end", np.int32),
+        ("label", np.int32),
+        ("child", np.int32),
+    ]
+)
+"""The column before it, where its name stands, its label, and a column behind it, 0 for none. The
+first columns are none themselves: lists begin behind them."""
+
+UNSURE: Final = np.dtype(
+    [("image", np.int32), ("way", np.int32), ("start", np.int32), ("end", np.int32)]
+)
+"""A number that is written as sent, but may not be in its shortest form: its image and its way."""
+
+ALL_PLAIN: Final = 0x80
+"""With the way of a column."""
+
+_NULL_WORD, _OPEN_WORD, _COMMA_WORD, _CLOSE_WORD, _NAME_END = (
+    np.uint64(int.from_bytes(text, "little")) for text in (b"null", b'{"', b',"', b"}", b'":')
+)
+
+
+class Images(NamedTuple):
+    """Images and their members.
+
+    Attributes:
+        cells: `CELL` of all members, image by image.
+        bounds: where the cells of each image begin, and the end of the last.
+        lasts: the last column of each image, which tells its list.
+        plain: which are written as they have to be, if their values are plain texts.
+        good: which are images, and all of whose values are of their columns.
+    """
+
+    cells: Nodes
+    bounds: Places
+    lasts: Places
+    plain: Octets
+    good: Octets
+
+
+class Columns(NamedTuple):
+    """The columns of images.
+
+    Attributes:
+        columns: `COLUMN` of each.
+        slots: zeros, a power of two and more than twice as many.
+        used: how many there are.
+    """
+
+    columns: Nodes
+    slots: Places
+    used: Ints
+
+
+@compiled
+def members_listed(
+    words: Words, nodes: Nodes, objects: Places, firsts: Places, columns: Columns, images: Images
+) -> None:
+    """Take each member of an object for a column, and find it.
+
+    Args:
+        words: the eight bytes at each place.
+        nodes: the tape.
+        objects: the node of each image, `NONE` for none, which is good and has no cell.
+        firsts: behind which column the list of each image begins.
+        columns: those that are known; gets the others.
+        images: gets the images.
+    """
+    # Out of their tuples once, as each time takes its time.
+    cells, bounds, lasts, plains, goods = images
+    known, slots, used = columns
+    count = 0
+    for number in range(len(objects)):
+        bounds[number] = count
+        top, last = objects[number], np.int64(firsts[number])
+        plain, good = False, True
+        if top >= 0 and nodes[top].kind != OBJECT:
+            good = False
+        elif top >= 0:
+            behind = nodes[top].next
+            # Of texts without escapes and nulls without blanks nothing is written in another way.
+            plain, size, at = True, 1, top + 1
+            while at < behind:
+                name, value = nodes[at], nodes[at + 1]
+                last = column_of(words, name, 0, last, known, slots, used)
+                cell = cells[count]
+                cell.name, cell.value, cell.column = at, at + 1, last
+                count += 1
+                plain = plain and name.kind == TEXT and value.kind in (TEXT, NULL)
+                size += name.end - name.start + value.end - value.start
+                size += 6 if value.kind == TEXT else 4
+                at = value.next
+            plain = plain and size == nodes[top].end - nodes[top].start and size > 1
+        lasts[number], plains[number], goods[number] = last, plain, good
+    bounds[len(objects)] = count
+
+
+@inlined
+def column_of(
+    words: Words, name: Nodes, label: int, last: int, known: Nodes, slots: Places, used: Ints
+) -> int:
+    """Return the column with a name and a label behind another one, see `Columns`."""
+    size = name.end - name.start
+    # Nearly always it is the one that came behind the last time.
+    found = np.int64(known[last].child)
+    if found == 0 or not _is(words, known[found], last, label, name.start, size):
+        mask = len(slots) - 1
+        seed = np.uint64(last) << HALF ^ np.uint64(label)
+        slot = np.int64(hashed(words, name.start, name.end, seed) >> HALF) & mask
+        found = np.int64(slots[slot])
+        while found != 0:
+            if _is(words, known[found], last, label, name.start, size):
+                break
+            slot = (slot + 1) & mask
+            found = np.int64(slots[slot])
+        if found == 0:
+            found = used[0]
+            used[0] += 1
+            slots[slot] = found
+            column = known[found]
+            column.before, column.label, column.child = last, label, 0
+            column.start, column.end = name.start, name.end
+        known[last].child = found
+    return found
+
+
+@inlined
+def _is(words: Words, column: Nodes, before: int, label: int, start: int, size: int) -> bool:
+    return (
+        column.before == before
+        and column.label == label
+        and column.end - column.start == size
+        and same_bytes(words, column.start, start, size)
+    )
+
+
+@compiled
+def images_written(
+    texts: Texts,
+    nodes: Nodes,
+    images: Images,
+    objects: Places,
+    ways: Octets,
+    sheets: tuple[Sheet, Sheet],
+    ends: Ints,
+    unsure: Nodes,
+) -> int:
+    """Write images as JSON.
+
+    Args:
+        texts: the texts that the tape is of.
+        nodes: the tape.
+        objects: the node of each image, `NONE` for none, of which nothing is written.
+        images: the images, with their columns; one with a value that is none of its column is no
+            more good, and nothing is written of it.
+        ways: of each column the way of its values, see `json_value_loops`; with `ALL_PLAIN` if
+            a string without escapes is the text in it and in all columns of its list before it.
+        sheets: gets the images, and what is needed beside.
+        ends: gets the end of each.
+        unsure: gets `UNSURE` of numbers.
+
+    Returns:
+        How many numbers are unsure.
+    """
+    # Out of their tuples once, as each time takes its time.
+    octets, words, _, _ = texts
+    cells, bounds, lasts, plains, goods = images
+    sheet, scratch_sheet = sheets
+    written = sheet.words
+    scratch, scratch_words = scratch_sheet
+    place, unsure_count = np.int64(0), 0
+    for number in range(len(ends)):
+        begin, top = place, objects[number]
+        if top >= 0 and goods[number] and plains[number] and ways[lasts[number]] & ALL_PLAIN:
+            place = copied(words, nodes[top].start, nodes[top].end, written, place)
+        elif top >= 0 and goods[number]:
+            between = _OPEN_WORD
+            for at in range(bounds[number], bounds[number + 1]):
+                cell = cells[at]
+                name, value = nodes[cell.name], nodes[cell.value]
+                written[place] = between
+                between = _COMMA_WORD
+                if name.kind == ESCAPED:
+                    place = text_written(
+                        octets, words, name.start, name.end, written, place + 2, True
+                    )
+                else:
+                    place = copied(words, name.start, name.end, written, place + 2)
+                written[place] = _NAME_END
+                place += 2
+                way, kind = ways[cell.column] & ~ALL_PLAIN, value.kind
+                if kind == TEXT and TEXT_WAY <= way <= LAST_PLAIN_WAY:
+                    place = copied(words, value.start - 1, value.end + 1, written, place)
+                elif kind == NULL and way != REFUSED_WAY:
+                    written[place] = _NULL_WORD
+                    place += 4
+                elif kind == OBJECT and way == ZONED_WAY:
+                    place = zoned_written(octets, words, nodes, cell.value, written, place)
+                else:
+                    place, sure = value_written(
+                        octets, words, value, way, written, scratch, scratch_words, place
+                    )
+                    if not sure:
+                        told = unsure[unsure_count]
+                        told.image, told.way = number, way
+                        told.start, told.end = value.start, value.end
+                        unsure_count += 1
+                if place < 0:
+                    goods[number] = False
+                    place = begin
+                    break
+            else:
+                if between == _OPEN_WORD:
+                    # An image without columns.
+                    written[place] = _OPEN_WORD
+                    place += 1
+                written[place] = _CLOSE_WORD
+                place += 1
+        ends[number] = place
+    return unsure_count

@@ -1,0 +1,503 @@
+"""JSON of any shape as columns: texts to a tape, members by a table of fields, images as text.
+
+In: the bytes of many texts, and what a format looks at in them. Out: columns, one element a text,
+and which texts are as the format wants them. Any order of members, blanks, members that nobody
+knows, escapes: all texts that mean the same give the same. What is not taken here, for whatever
+reason, is left to the reference, which says what it is.
+
+The loops are in `tape_loops` and `json_image_loops`; the results depend on the texts alone.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO
+from ticdc_assets.wire import json_image_loops, tape_loops
+from ticdc_assets.wire.byte_columns import (
+    PADDING,
+    Buffer,
+    Flags,
+    Ints,
+    Octets,
+    Writing,
+    buffer_of,
+    words_of,
+    writing,
+)
+from ticdc_assets.wire.fields import Field, Kind, Presence
+from ticdc_assets.wire.json_loops import Places, Sheet, Texts
+from ticdc_assets.wire.json_value_loops import LAST_PLAIN_WAY
+from ticdc_assets.wire.tape_loops import NONE, Nodes
+
+_STRINGS: Final = (tape_loops.TEXT, tape_loops.ESCAPED)
+
+_MOST: Final[Mapping[Kind, int]] = {
+    Kind.INTEGER: MAX_TSO,
+    Kind.MILLISECONDS: MAX_TSO >> LOGICAL_BITS,
+    Kind.UINT32: 2**32 - 1,
+}
+_NODES: Final[Mapping[Kind, tuple[int, ...]]] = {
+    **dict.fromkeys((*_MOST, Kind.ROW_ID), (tape_loops.INTEGER,)),
+    **dict.fromkeys((Kind.TEXT, Kind.NAME), _STRINGS),
+    **dict.fromkeys((Kind.IMAGES, Kind.NAMES), (tape_loops.ARRAY,)),
+    **dict.fromkeys(
+        (Kind.IMAGE, Kind.CHECKSUM, Kind.SCHEMA, Kind.TYPES, Kind.OBJECT), (tape_loops.OBJECT,)
+    ),
+    Kind.BOOLEAN: (tape_loops.FALSE, tape_loops.TRUE),
+}
+"""What a value of a kind is on the tape."""
+
+_PRESENCES: Final = {
+    Presence.ABSENT: tape_loops.FORBIDDEN,
+    Presence.OPTIONAL: tape_loops.OPTIONAL,
+    Presence.REQUIRED: tape_loops.REQUIRED,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rules:
+    """The tables of the types of an object, as the loops want them.
+
+    Attributes:
+        fields: the names of all fields, those first that the tables do not have.
+        names: the same for the loops.
+        rules: `tape_loops.RULE` of each type and field.
+    """
+
+    fields: tuple[str, ...]
+    names: tape_loops.Names
+    rules: Nodes
+
+    @classmethod
+    def of(cls, *tables: Sequence[Field], besides: Sequence[str] = ()) -> "Rules":
+        """Return the rules of tables, one of each type.
+
+        Args:
+            tables: the fields of each type.
+            besides: names of fields that are found, whatever they are.
+        """
+        fields = tuple(
+            dict.fromkeys([*besides, *(item.name for table in tables for item in table)])
+        )
+        rules = np.zeros((len(tables), len(fields)), tape_loops.RULE)
+        rules["most"] = NONE
+        for number, table in enumerate(tables):
+            for item in table:
+                rules[number, fields.index(item.name)] = (
+                    _PRESENCES[item.presence],
+                    item.kind is Kind.NAME,
+                    sum(1 << kind for kind in _NODES[item.kind]),
+                    _MOST.get(item.kind, NONE),
+                )
+        return cls(fields, _names(fields), rules)
+
+
+class Workspace:
+    """Arrays that are written to anew for each part of a batch.
+
+    New memory for each would cost time: the machine fills it with zeros first. Nothing that a
+    caller keeps is one of these.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Any] = {}
+
+    def array(self, name: str, count: int, dtype: Any) -> Any:
+        """Return an array of so many elements, whatever these are."""
+        found = self._arrays.get(name)
+        if found is None or len(found) < count:
+            found = self._arrays[name] = np.empty(count, dtype)
+        return found[:count]
+
+    def buffer_of(self, octets: Octets) -> Buffer:
+        """Return bytes as a buffer."""
+        count = len(octets)
+        padded = self.array("buffer", count + PADDING, np.uint8)
+        padded[:count] = octets
+        padded[count:] = 0
+        return Buffer(padded, words_of(padded), count)
+
+
+class _Workspaces(threading.local):
+    """The workspaces of a thread, by what they are for."""
+
+    def __init__(self) -> None:
+        self.own: dict[str, Workspace] = {}
+
+
+_WORKSPACES: Final = _Workspaces()
+
+
+def workspace(purpose: str) -> Workspace:
+    """Return this thread's workspace for a purpose."""
+    return _WORKSPACES.own.setdefault(purpose, Workspace())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tape:
+    """Texts that were read, see `tape_loops`.
+
+    Attributes:
+        texts: the texts.
+        nodes: their nodes.
+        roots: the first node of each text (int32), `NONE` of one that was not taken.
+        workspace: where the nodes are.
+    """
+
+    texts: Texts
+    nodes: Nodes
+    roots: Places
+    workspace: Workspace
+
+    def members(self, objects: Places, rules: Rules) -> Places:
+        """Return the nodes of members of objects, `NONE` for one that is missing or null.
+
+        An object whose members cannot be told becomes `NONE` in `objects`.
+        """
+        found = np.empty((len(rules.fields), len(objects)), np.int32)
+        tape_loops.members(self.texts.words, self.nodes, objects, rules.names, found)
+        return found
+
+    def words(self, at: Places, words: tuple[str, ...]) -> Ints:
+        """Return the number of the word that each text is, `NONE` if it is none."""
+        found = np.empty(len(at), np.int64)
+        tape_loops.words_of(self.texts.words, self.nodes, at, _names(words), found)
+        return found
+
+    def naturals(self, at: Places) -> Ints:
+        """Return integers, `NONE` for what is no integer from 0 on."""
+        found = np.empty(len(at), np.int64)
+        tape_loops.naturals(self.texts.words, self.nodes, at, found)
+        return found
+
+    def kinds(self, at: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
+        """Return what nodes are, 0 for none."""
+        return np.where(at < 0, 0, self.nodes["kind"][at])
+
+    def strings(self, at: npt.NDArray[np.integer[Any]]) -> "pa.Array[Any]":
+        """Return what texts say, null for no node."""
+        at, ends = at.astype(np.int32), np.empty(len(at), np.int64)
+        there = at >= 0
+        chosen = at[there]
+        sizes = self.nodes["end"][chosen] - self.nodes["start"][chosen]
+        written = writing(int(sizes.sum()))
+        tape_loops.strings_written(self.texts, self.nodes, at, written.words, ends)
+        return written.texts(ends, there)
+
+    def filled_strings(self, at: npt.NDArray[np.integer[Any]]) -> "pa.Array[Any]":
+        """Return the same, null for an empty text too."""
+        filled = (at >= 0) & (self.nodes["end"][at] > self.nodes["start"][at])
+        return self.strings(np.where(filled, at, NONE))
+
+    def is_true(self, at: npt.NDArray[np.integer[Any]]) -> Flags:
+        """Say of each node whether it is true."""
+        return self.kinds(at) == tape_loops.TRUE
+
+    def bytes_at(self, node: int) -> bytes:
+        """Return the bytes of a value, of a text without its quotes; those of null for no node."""
+        if node < 0:
+            return b"null"
+        start, end, _, _ = self.nodes[node].tolist()
+        return self.texts.octets[start:end].tobytes()
+
+    def checked(self, found: Places, types: Ints, rules: Rules) -> "Checked":
+        """Return which objects are as the table of their type says, and their values.
+
+        Args:
+            found: the nodes of their members, see `members`.
+            types: the number of the table of each object, negative for none.
+            rules: the tables.
+        """
+        values, good = np.empty(found.shape, np.int64), np.empty(len(types), np.bool_)
+        tape_loops.fields_checked(
+            self.texts.words, self.nodes, found, types, rules.rules, values, good.view(np.uint8)
+        )
+        return Checked(good=good, values=dict(zip(rules.fields, list(values), strict=True)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checked:
+    """Values of objects by a table of fields.
+
+    Attributes:
+        good: which objects are as their tables say.
+        values: by name: numbers, or nodes; `NONE` where there is none or nobody looks at it.
+    """
+
+    good: Flags
+    values: Mapping[str, Any]
+
+    def of(self, name: str, chosen: Ints) -> Ints:
+        """Return the values of a field of some objects."""
+        return self.values[name][chosen]
+
+    def numbers(self, name: str, chosen: Ints) -> "pa.Array[Any]":
+        """Return a field of numbers of some objects, null where there is none."""
+        numbers = self.values[name][chosen]
+        return pa.array(numbers, mask=numbers < 0)
+
+
+def tape_of(texts: Texts, rules: Rules, place: Workspace) -> tuple[Tape, Places]:
+    """Return the tape of texts, and the nodes of the members of the objects that they are.
+
+    It is there until the next one of its workspace is made. A text that is no object, or whose
+    members cannot be told, has no root.
+    """
+    size = int((texts.ends - texts.starts).sum())
+    nodes, roots = (
+        place.array("nodes", size + 1, tape_loops.NODE),
+        np.empty(len(texts.starts), np.int32),
+    )
+    found = np.empty((len(rules.fields), len(roots)), np.int32)
+    count = tape_loops.tokenized(texts, rules.names, nodes, roots, found)
+    return Tape(texts, nodes[: max(count, 1)], roots, place), found
+
+
+@cache
+def _names(names: tuple[str, ...]) -> tape_loops.Names:
+    """Return names as the loops want them."""
+    encoded = [name.encode() for name in names]
+    sizes = np.array([len(name) for name in encoded], np.int64)
+    width = 8 * (int(sizes.max()) // 8 + 1)
+    texts = np.zeros((len(names), 2, width), np.uint8)
+    for number, name in enumerate(encoded):
+        texts[number, 0, : len(name)] = list(name)
+        texts[number, 1, : len(name)] = 0xFF
+    buffer = buffer_of(np.ascontiguousarray(texts[:, 0]).reshape(-1))
+    slots = tape_loops.names_slots(buffer.words, np.arange(len(names)) * width, sizes)
+    return tape_loops.Names(texts.view("<u8"), sizes, slots)
+
+
+def _sheet(written: Writing) -> Sheet:
+    return Sheet(written.octets, written.words)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListedImages:
+    """Images whose columns are known.
+
+    Attributes:
+        objects: the node of each, `NONE` for none.
+        images: their members.
+    """
+
+    objects: Places
+    images: json_image_loops.Images
+
+    @property
+    def lasts(self) -> Places:
+        """The last column of each, which tells its list."""
+        return self.images.lasts
+
+    @property
+    def good(self) -> Flags:
+        """Which are images, and all of whose values are of their columns."""
+        return self.images.good.view(np.bool_)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrittenImages:
+    """Images as texts.
+
+    Attributes:
+        texts: the texts, null for none.
+        unsure: numbers that may be written in another form than they have to be.
+    """
+
+    texts: "pa.Array[Any]"
+    unsure: Nodes
+
+
+Take: TypeAlias = Callable[
+    [Texts, Nodes, Places, json_image_loops.Columns, json_image_loops.Images], None
+]
+"""Finds the columns of images, see `open_loops.columns_listed`."""
+
+
+@dataclass(slots=True, eq=False)
+class ImageLists:
+    """The lists of columns that images have.
+
+    Attributes:
+        tape: the tape of the images.
+        roots: how many lists begin apart from each other.
+    """
+
+    tape: Tape
+    roots: int = 1
+    _columns: json_image_loops.Columns = field(init=False)
+    _names: dict[int, tuple[str, ...]] = field(init=False)
+    _described: "list[tuple[int, int, int, int, int]]" = field(init=False)
+    _octets: Octets = field(init=False)
+    _listed: int = 0
+
+    def __post_init__(self) -> None:
+        # Each member of an image is two nodes at least, and it is a member of one image only.
+        most = len(self.tape.nodes) // 2 + self.roots + 1
+        columns = self.tape.workspace.array("columns", most, json_image_loops.COLUMN)
+        columns[: self.roots] = 0
+        self._columns = json_image_loops.Columns(
+            columns,
+            np.zeros(1 << (2 * most).bit_length(), np.int32),
+            np.full(1, self.roots, np.int64),
+        )
+        self._names = {}
+        self._described = []
+        self._octets = self.tape.texts.octets
+
+    def listed(
+        self,
+        objects: npt.NDArray[np.integer[Any]],
+        firsts: Places | None = None,
+        take: Take | None = None,
+    ) -> ListedImages:
+        """Return images with their lists of columns.
+
+        Args:
+            objects: their nodes, `NONE` for none.
+            firsts: with which of the roots the list of each begins, with the first if None.
+            take: finds the columns; each member of an object is one if None.
+        """
+        objects = objects.astype(np.int32)
+        count = len(objects)
+        self._listed += 1
+        images = json_image_loops.Images(
+            self.tape.workspace.array(
+                f"cells {self._listed}", len(self.tape.nodes) // 2 + 1, json_image_loops.CELL
+            ),
+            np.empty(count + 1, np.int32),
+            np.empty(count, np.int32),
+            np.empty(count, np.uint8),
+            np.empty(count, np.uint8),
+        )
+        if take is None:
+            json_image_loops.members_listed(
+                self.tape.texts.words,
+                self.tape.nodes,
+                objects,
+                np.zeros(count, np.int32) if firsts is None else firsts,
+                self._columns,
+                images,
+            )
+        else:
+            take(self.tape.texts, self.tape.nodes, objects, self._columns, images)
+        return ListedImages(objects, images)
+
+    @property
+    def columns(self) -> Nodes:
+        """`json_image_loops.COLUMN` of each column; the roots are none."""
+        return self._columns.columns[: self._columns.used[0]]
+
+    @property
+    def described(self) -> "list[tuple[int, int, int, int, int]]":
+        """What `columns` has, as tuples."""
+        if len(self._described) != self._columns.used[0]:
+            self._described = self.columns.tolist()
+        return self._described
+
+    def chain(self, last: int) -> list[int]:
+        """Return the numbers of the columns of a list, behind that of its root."""
+        described, found = self.described, [last]
+        while last >= self.roots:
+            last = described[last][0]
+            found.append(last)
+        return found[::-1]
+
+    def names(self, last: int) -> tuple[str, ...]:
+        """Return the names of the columns of a list."""
+        names = self._names.get(last)
+        if names is None:
+            names = self._names[last] = tuple(map(self.name, self.chain(last)[1:]))
+        return names
+
+    def name(self, column: int) -> str:
+        """Return the name of a column."""
+        _, start, end, _, _ = self._described[column]
+        raw = self._octets[start:end].tobytes()
+        return json.loads(b'"%s"' % raw) if b"\\" in raw else raw.decode()
+
+    def plain(self, ways: Octets) -> Octets:
+        """Return ways of columns with `json_image_loops.ALL_PLAIN` where it is so."""
+        found = ways.copy()
+        is_plain = ((ways > 0) & (ways <= LAST_PLAIN_WAY)).tolist()
+        described = self.described
+        for column in range(self.roots, len(found)):
+            before = described[column][0]
+            # A column comes behind the one before it.
+            if is_plain[column] and (before < self.roots or is_plain[before]):
+                found[column] |= json_image_loops.ALL_PLAIN
+            else:
+                is_plain[column] = False
+        return found
+
+    def written(self, listed: ListedImages, ways: Octets, growth: int = 1) -> WrittenImages:
+        """Write images as texts; those that have another value are no more good.
+
+        Args:
+            listed: the images.
+            ways: of each column the way of its values.
+            growth: how many times as long as the texts the images may be.
+        """
+        size = len(self.tape.texts.octets)
+        written = writing(growth * size)
+        scratch_octets = self.tape.workspace.array("scratch", size + PADDING, np.uint8)
+        there = listed.objects >= 0
+        ends = np.empty(len(there), np.int64)
+        # Only numbers are unsure.
+        unsure = self.tape.workspace.array(
+            "unsure", len(listed.images.cells), json_image_loops.UNSURE
+        )
+        count = json_image_loops.images_written(
+            self.tape.texts,
+            self.tape.nodes,
+            listed.images,
+            listed.objects,
+            self.plain(ways),
+            (_sheet(written), Sheet(scratch_octets, words_of(scratch_octets))),
+            ends,
+            unsure,
+        )
+        return WrittenImages(written.texts(ends, there), unsure[:count].copy())
+
+
+def numbered(values: npt.NDArray[np.integer[Any]]) -> tuple[list[int], Ints]:
+    """Return the distinct ones of some values, and the number of each value among them."""
+    found: Any = pa.array(values).dictionary_encode()
+    return found.dictionary.to_pylist(), found.indices.to_numpy()
+
+
+def row_lists(
+    after: Places, before: Places, partial: Flags
+) -> tuple[list[tuple[int, int, bool]], Ints]:
+    """Return what rows have of lists of columns, each once, and the number of each row's.
+
+    That is the last columns of the images after and before, and whether the row may be partial.
+    """
+    said = after.astype(np.int64) << 32 | before.astype(np.int64) << 1 | partial
+    distinct, numbers = numbered(said)
+    return [(key >> 32, key >> 1 & 0x7FFF_FFFF, bool(key & 1)) for key in distinct], numbers
+
+
+def chosen_of(column: "pa.Array[Any]", chosen: Ints) -> "pa.Array[Any]":
+    """Return elements of a column, in their order."""
+    return column if len(chosen) == len(column) else column.take(pa.array(chosen))
+
+
+def distinct_lists(lists: ImageLists, listed: ListedImages) -> Flags:
+    """Say of each image whether it has each name once at most."""
+    lasts, which = numbered(listed.lasts)
+    distinct = [len(set(names)) == len(names) for names in map(lists.names, lasts)]
+    return np.array(distinct, np.bool_)[which]

@@ -1,0 +1,443 @@
+"""Compiled loops that read JSON of any shape: texts to a tape, and the tape to members.
+
+In: texts, see `json_loops`. Out: a *tape*, which has a node for each value and each name of a
+member, in the order of the text (`NODE`); so the nodes of a member's value follow that of its name,
+and `next` leads over them. The members that somebody asks for are then found without reading the
+text again, in any order, whatever stands between them.
+
+A text is taken if it is strict JSON in UTF-8, as `go_json` reads it, with at most `MAX_DEPTH`
+arrays and objects in each other. Any other has no root, and is left to the reference.
+
+A text of so many bytes has no more nodes than bytes: each begins at another byte.
+"""
+
+# Compiled, numpy's integers are what a variable of an integer is.
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ticdc_assets.compiled import compiled, inlined
+from ticdc_assets.values.word_loops import Words, first_byte, others_than_digits, stop
+from ticdc_assets.wire.character_loops import text_written
+from ticdc_assets.wire.json_loops import (
+    BYTE,
+    CLOSE,
+    CLOSE_ARRAY,
+    COLON,
+    COMMA,
+    LETTER_E,
+    MINUS,
+    MIX,
+    NINE,
+    ONE,
+    OPEN,
+    OPEN_ARRAY,
+    PLUS,
+    POINT,
+    QUOTE,
+    ZERO,
+    Ints,
+    Octets,
+    Places,
+    Texts,
+    blanks_end,
+    copied,
+    escapes_end,
+    is_utf8,
+    natural,
+)
+
+NULL, FALSE, TRUE, INTEGER, NUMBER, TEXT, ESCAPED, OBJECT, ARRAY = range(1, 10)
+"""What a node is: a number with a fraction or an exponent is no integer, and a text may have
+escapes."""
+
+NODE: Final = np.dtype(
+    [("start", np.int32), ("end", np.int32), ("next", np.int32), ("kind", np.int32)]
+)
+"""Where a value begins and ends, a text without its quotes; the node behind all of it; its kind."""
+
+Nodes: TypeAlias = Any
+"""An array of nodes, or one of them; so are arrays of other fields, which no checker knows."""
+
+NONE: Final = -1
+"""Instead of a node: there is none."""
+
+MAX_DEPTH: Final = 100
+_NULL_WORD, _TRUE_WORD = (np.uint64(int.from_bytes(word, "little")) for word in (b"null", b"true"))
+_FALSE_WORD: Final = np.uint64(int.from_bytes(b"false", "little"))
+_FOUR_BYTES, _FIVE_BYTES = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
+_SLOT_BITS: Final = np.uint64(57)
+SLOTS: Final = 128
+"""How many slots names are looked for in."""
+
+
+@inlined
+def _digits_end(words: Words, at: int, end: int) -> int:
+    """Return the place behind digits, one at least, or -1."""
+    start = at
+    while at < end:
+        others = others_than_digits(words[at])
+        if others != 0:
+            at += first_byte(others)
+            break
+        at += 8
+    return at if start < at <= end else -1
+
+
+@inlined
+def _number_end(octets: Octets, words: Words, at: int, end: int) -> tuple[int, int]:
+    """Return the place behind a number and its kind, -1 if none begins at a place."""
+    at += octets[at] == MINUS
+    start = at
+    at = _digits_end(words, at, end)
+    if at < 0 or (octets[start] == ZERO and at - start > 1):
+        return -1, NUMBER
+    kind = INTEGER
+    if at < end and octets[at] == POINT:
+        kind = NUMBER
+        at = _digits_end(words, at + 1, end)
+        if at < 0:
+            return -1, NUMBER
+    if at < end and octets[at] | 0x20 == LETTER_E:
+        kind = NUMBER
+        at += 1
+        at += octets[at] == MINUS or octets[at] == PLUS
+        at = _digits_end(words, at, end)
+    return at, kind
+
+
+@inlined
+def _literal_end(words: Words, at: int) -> tuple[int, int]:
+    """Return the place behind true, false or null and its kind, -1 if none begins at a place."""
+    four = words[at] & _FOUR_BYTES
+    if four == _NULL_WORD:
+        return at + 4, NULL
+    if four == _TRUE_WORD:
+        return at + 4, TRUE
+    if words[at] & _FIVE_BYTES == _FALSE_WORD:
+        return at + 5, FALSE
+    return -1, NULL
+
+
+@inlined
+def _string(octets: Octets, words: Words, at: int, end: int, node: Nodes) -> int:
+    """Put the string whose quote stands at a place on the tape; return the place behind, or -1."""
+    start = at + 1
+    closing, kind = stop(words, start, end), TEXT
+    if closing >= end:
+        return -1
+    if octets[closing] != QUOTE:
+        kind = ESCAPED
+        closing = escapes_end(octets, words, closing, end)
+        if closing < 0:
+            return -1
+    node.start, node.end, node.kind = start, closing, kind
+    return closing + 1
+
+
+class Names(NamedTuple):
+    """Names to be found.
+
+    Attributes:
+        words: of each its bytes by words, and the bits of these that count.
+        sizes: how many bytes it has.
+        slots: a table of their numbers and 1, by what `_slot` says of a name.
+    """
+
+    words: Words
+    sizes: Ints
+    slots: Octets
+
+
+@inlined
+def _slot(words: Words, at: int, size: int) -> int:
+    word = words[at]
+    if size < 8:
+        word &= (ONE << (BYTE * np.uint64(size))) - ONE
+    return np.int64(((word ^ np.uint64(size)) * MIX) >> _SLOT_BITS)
+
+
+@inlined
+def _number_of(words: Words, at: int, size: int, known: Words, sizes: Ints, slots: Octets) -> int:
+    """Return the number of the name at a place, -1 if it is none of `Names`."""
+    slot = _slot(words, at, size)
+    while slots[slot] != 0:
+        number = np.int64(slots[slot]) - 1
+        if sizes[number] == size:
+            place, word = 0, 0
+            while place < size:
+                if (words[at + place] ^ known[number, 0, word]) & known[number, 1, word] != 0:
+                    break
+                place += 8
+                word += 1
+            if place >= size:
+                return number
+        slot = (slot + 1) & (SLOTS - 1)
+    return -1
+
+
+@inlined
+def _members_of(
+    words: Words,
+    nodes: Nodes,
+    top: int,
+    known: Words,
+    sizes: Ints,
+    slots: Octets,
+    found: Places,
+    number: int,
+) -> bool:
+    """Put the members of an object into a column of `found`; return whether they can be told.
+
+    `known`, `sizes` and `slots` are those of `Names`: getting them out of it takes its time.
+    """
+    for name in range(len(found)):
+        found[name, number] = NONE
+    if top < 0 or nodes[top].kind != OBJECT:
+        return False
+    behind = nodes[top].next
+    at = top + 1
+    while at < behind:
+        node = nodes[at]
+        if node.kind == ESCAPED:
+            for name in range(len(found)):
+                found[name, number] = NONE
+            return False
+        name = _number_of(words, node.start, node.end - node.start, known, sizes, slots)
+        if name >= 0:
+            found[name, number] = at + 1 if nodes[at + 1].kind != NULL else NONE
+        at = nodes[at + 1].next
+    return True
+
+
+@compiled
+def members(words: Words, nodes: Nodes, objects: Places, names: Names, found: Places) -> None:
+    """Find the members of objects that have certain names.
+
+    Of several of one name the last counts. A null counts as none.
+
+    Args:
+        words: the eight bytes at each place.
+        nodes: the tape.
+        objects: the objects' nodes, `NONE` for none; becomes `NONE` where members cannot be told,
+            as one has a name with an escape, which may be any.
+        names: the names.
+        found: gets the node of each name's value in each object, `NONE` for none.
+    """
+    known, sizes, slots = names
+    for number in range(len(objects)):
+        top = objects[number]
+        if not _members_of(words, nodes, top, known, sizes, slots, found, number):
+            objects[number] = NONE
+
+
+@compiled
+def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Places) -> int:
+    """Read texts onto a tape, and return how many nodes it has.
+
+    Args:
+        texts: the texts.
+        names: the names of members.
+        nodes: gets the nodes, of which there is room for as many as bytes.
+        roots: gets the first node of each text, `NONE` if it is no object of JSON whose members can
+            be told.
+        found: gets these members, see `members`.
+    """
+    octets, words, starts, ends = texts
+    known, sizes, slots = names
+    opened = np.empty(MAX_DEPTH, np.int32)
+    count = 0
+    for number in range(len(starts)):
+        first, end = count, ends[number]
+        roots[number] = NONE
+        at = blanks_end(octets, starts[number], end)
+        depth, in_object, good = 0, False, at < end
+        while good:
+            # One value, behind its name if it is a member's.
+            good = False
+            if in_object:
+                if at >= end or octets[at] != QUOTE:
+                    break
+                at = _string(octets, words, at, end, nodes[count])
+                if at < 0:
+                    break
+                nodes[count].next = count + 1
+                count += 1
+                at = blanks_end(octets, at, end)
+                if octets[at] != COLON:
+                    break
+                at = blanks_end(octets, at + 1, end)
+            if at >= end:
+                break
+            byte = octets[at]
+            if byte == QUOTE:
+                at = _string(octets, words, at, end, nodes[count])
+                nodes[count].next = count + 1
+                count += 1
+            elif byte in (OPEN, OPEN_ARRAY):
+                if depth == MAX_DEPTH:
+                    break
+                node = nodes[count]
+                node.start = at
+                node.kind = OBJECT if byte == OPEN else ARRAY
+                opened[depth] = count
+                depth += 1
+                count += 1
+                at = blanks_end(octets, at + 1, end)
+                in_object = byte == OPEN
+                if octets[at] != (CLOSE if in_object else CLOSE_ARRAY):
+                    good = True
+                    continue
+                depth -= 1
+                at += 1
+                node.end, node.next = at, count
+                in_object = depth > 0 and nodes[opened[depth - 1]].kind == OBJECT
+            else:
+                start = at
+                if byte == MINUS or ZERO <= byte <= NINE:
+                    at, kind = _number_end(octets, words, at, end)
+                else:
+                    at, kind = _literal_end(words, at)
+                node = nodes[count]
+                node.start, node.end, node.next, node.kind = start, at, count + 1, kind
+                count += 1
+            if at < 0:
+                break
+            # What ends behind it, up to the next value.
+            good = True
+            while depth > 0:
+                at = blanks_end(octets, at, end)
+                byte = octets[at]
+                at += 1
+                if byte == COMMA:
+                    at = blanks_end(octets, at, end)
+                    break
+                if byte != (CLOSE if in_object else CLOSE_ARRAY):
+                    good = False
+                    break
+                depth -= 1
+                node = nodes[opened[depth]]
+                node.end, node.next = at, count
+                in_object = depth > 0 and nodes[opened[depth - 1]].kind == OBJECT
+            if depth == 0:
+                at = blanks_end(octets, at, end)
+                break
+        good = good and depth == 0 and at == end
+        good = good and is_utf8(octets, words, starts[number], end)
+        top = first if good else NONE
+        if _members_of(words, nodes, top, known, sizes, slots, found, number):
+            roots[number] = first
+        else:
+            count = first
+    return count
+
+
+@compiled
+def names_slots(words: Words, starts: Ints, sizes: Ints) -> Octets:
+    """Return the slots of names that stand at places."""
+    slots = np.zeros(SLOTS, np.uint8)
+    for number in range(len(starts)):
+        slot = _slot(words, starts[number], sizes[number])
+        while slots[slot] != 0:
+            slot = (slot + 1) & (SLOTS - 1)
+        slots[slot] = number + 1
+    return slots
+
+
+@compiled
+def words_of(words: Words, nodes: Nodes, at: Places, names: Names, found: Ints) -> None:
+    """Say which of some words a text is: its number, `NONE` for all others."""
+    known, sizes, slots = names
+    for number in range(len(at)):
+        found[number] = NONE
+        if at[number] >= 0:
+            node = nodes[at[number]]
+            if node.kind == TEXT:
+                size = node.end - node.start
+                found[number] = _number_of(words, node.start, size, known, sizes, slots)
+
+
+@compiled
+def naturals(words: Words, nodes: Nodes, at: Places, found: Ints) -> None:
+    """Read integers from 0 on, of `LONGEST_NUMBER` digits at most; `NONE` for all others."""
+    for number in range(len(at)):
+        found[number] = NONE
+        if at[number] >= 0:
+            node = nodes[at[number]]
+            if node.kind == INTEGER:
+                found[number] = natural(words, node.start, node.end)
+
+
+NOT_LOOKED_AT, FORBIDDEN, OPTIONAL, REQUIRED = range(4)
+"""The presence of a field."""
+
+RULE: Final = np.dtype(
+    [("presence", np.int8), ("filled", np.bool_), ("kinds", np.int32), ("most", np.int64)]
+)
+"""How a field must be: its presence, whether it is not empty, a bit for each kind that it may have,
+and the greatest number, -1 if it is none."""
+
+
+@compiled
+def fields_checked(
+    words: Words,
+    nodes: Nodes,
+    found: Places,
+    types: Ints,
+    rules: Nodes,
+    values: Ints,
+    good: Octets,
+) -> None:
+    """Look whether objects are as the rules of their types say.
+
+    Args:
+        words: the eight bytes at each place.
+        nodes: the tape.
+        found: the node of each field in each object, see `members`.
+        types: the type of each object, negative for none.
+        rules: `RULE` of each type and field.
+        values: gets the number of each field, or its node; -1 if it is not there, or nobody looks.
+        good: gets which objects are so.
+    """
+    for number in range(len(types)):
+        kind = types[number]
+        is_good = kind >= 0
+        for field in range(len(found)):
+            values[field, number] = NONE
+            if not is_good:
+                continue
+            rule, at = rules[kind, field], found[field, number]
+            if at < 0:
+                is_good = rule.presence != REQUIRED
+            elif rule.presence == FORBIDDEN:
+                is_good = False
+            elif rule.presence != NOT_LOOKED_AT:
+                node = nodes[at]
+                value = np.int64(at)
+                is_good = rule.kinds >> node.kind & 1 != 0
+                if rule.most >= 0:
+                    value = natural(words, node.start, node.end)
+                    is_good = is_good and 0 <= value <= rule.most
+                elif rule.filled:
+                    is_good = is_good and node.end > node.start
+                values[field, number] = value
+        good[number] = is_good
+
+
+@compiled
+def strings_written(texts: Texts, nodes: Nodes, at: Places, written: Words, ends: Ints) -> None:
+    """Write what texts say one behind the other; `ends` gets where each ends."""
+    octets, words, _, _ = texts
+    place = np.int64(0)
+    for number in range(len(at)):
+        if at[number] >= 0:
+            node = nodes[at[number]]
+            if node.kind == ESCAPED:
+                place = text_written(octets, words, node.start, node.end, written, place, False)
+            else:
+                place = copied(words, node.start, node.end, written, place)
+        ends[number] = place

@@ -1,0 +1,24 @@
+"""The forms in which the binary formats, Avro and Craft, send values.
+
+A form says what the text of a value is made of (`events.PhysicalValue`). The tables of the formats
+(`simple_avro.BRANCHES`, `craft_values`) name the form of each type; the reference decoders read one
+value by it, and the batch decoders all values of one form together (`image_columns`).
+"""
+
+from enum import IntEnum
+
+
+class Form(IntEnum):
+    """What the text of a value is made of."""
+
+    NULL = 0
+    TEXT = 1
+    """Bytes in UTF-8."""
+    BASE64 = 2
+    """Bytes, in base64."""
+    SIGNED = 3
+    UNSIGNED = 4
+    FLOAT = 5
+    DOUBLE = 6
+    ZONED = 7
+    """A location and a text, both in UTF-8: a TIMESTAMP with its time zone."""
