@@ -106,7 +106,7 @@ def _reversed(members: _Members, _inner: bool) -> _Members:
 
 
 def _with_last(members: _Members, inner: bool) -> _Members:
-    return members if inner else {**members, **dict([NEW_MEMBER])}
+    return members if inner else {**members, f"{NEW_MEMBER[0]}Still": NEW_MEMBER[1]}
 
 
 def _with_middle(members: _Members, inner: bool) -> _Members:
