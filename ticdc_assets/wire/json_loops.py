@@ -26,8 +26,8 @@ Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Places: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 
-QUOTE, BACKSLASH, OPEN, CLOSE, COLON, COMMA, ZERO, NINE, MINUS, PAD, LETTER_U = (
-    ord(char) for char in '"\\{}:,09-=u'
+QUOTE, BACKSLASH, OPEN, CLOSE, COLON, COMMA, ZERO, NINE, MINUS, LETTER_U = (
+    ord(char) for char in '"\\{}:,09-u'
 )
 OPEN_ARRAY, CLOSE_ARRAY, POINT, PLUS, LETTER_E = (ord(char) for char in "[].+e")
 LONGEST_NUMBER: Final = 18

@@ -25,6 +25,7 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError
 from pyspark.sql import SparkSession
 
 from ticdc_assets.engine.delta_files import broken
+from ticdc_assets.engine.paths import MIRRORS
 from ticdc_assets.engine.session import get_spark
 from ticdc_assets.pipeline import versions
 from ticdc_assets_tests.lake.vectors import Batch, make_table
@@ -141,14 +142,14 @@ def changed(before: Seen) -> Seen:
 
 @pytest.fixture
 def made_with_vectors(tmp_path: Path) -> Path:
-    table = tmp_path / "table"
+    table = tmp_path / MIRRORS / "table"
     make_table(table, VARIANTS["vectors"].batches)
     return table
 
 
 @pytest.fixture
 def made(name: str, tmp_path: Path) -> Path:
-    table = tmp_path / "table"
+    table = tmp_path / MIRRORS / "table"
     make_table(table, VARIANTS[name].batches, mapped=VARIANTS[name].mapped)
     return table
 
