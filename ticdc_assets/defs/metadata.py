@@ -106,6 +106,7 @@ def decoding_metadata(
             for kind, count in sorted(decoding.changes.items())
         },
         "quarantined": dg.MetadataValue.int(decoding.quarantined),
+        "read_one_by_one": dg.MetadataValue.int(decoding.alone),
         "batch": dg.MetadataValue.int(decoding.batch),
         "batches": dg.MetadataValue.int(decoding.batches),
         "dagster/row_count": dg.MetadataValue.int(sum(row["rows"] for row in statistics.rows)),

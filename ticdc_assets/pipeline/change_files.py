@@ -47,6 +47,7 @@ from ticdc_assets.pipeline.totals import TOTALS_COLUMNS, Totals, joined_totals, 
 from ticdc_assets.rows.mirror_rows import IMAGES
 from ticdc_assets.rows.rows_of_work import shared_out
 from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.wire.batch import read_alone
 from ticdc_assets.wire.rows import CHANGE_SCHEMA, COORDINATES, ERROR
 
 Decode: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -283,6 +284,7 @@ class DecodedFiles:
         errors: records that could not be decoded.
         totals: of the rows in the files of the change log.
         records: records that were read.
+        alone: records of large batches that were read one by one (`read_alone`).
         left_out: rows that were left out (`Choose`).
     """
 
@@ -291,6 +293,7 @@ class DecodedFiles:
     errors: int
     totals: list[Totals]
     records: int = 0
+    alone: int = 0
     left_out: int = 0
 
 
@@ -335,6 +338,7 @@ def decode_into_files(
 
     def decoded(some: Iterable[tuple[AnyPath, int]]) -> Iterator[DecodedFiles]:
         counts = Counter[str]()
+        read_alone()
 
         def records() -> Iterator[pa.RecordBatch]:
             for piece in some:
@@ -350,7 +354,12 @@ def decode_into_files(
             return wanted
 
         written = write_rows(map(chosen, decode(records())), batch=batch, into=into)
-        yield replace(written, records=counts["records"], left_out=counts["left_out"])
+        yield replace(
+            written,
+            records=counts["records"],
+            alone=read_alone(),
+            left_out=counts["left_out"],
+        )
 
     parts = parts_of(landed.table, landed.chosen)
     runs_on = executor(spark, into.change_log, "decoding", rows=parts.rows, size=parts.size)
@@ -365,6 +374,7 @@ def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
         errors=sum(part.errors for part in parts),
         totals=joined_totals(group for part in parts for group in part.totals),
         records=sum(part.records for part in parts),
+        alone=sum(part.alone for part in parts),
         left_out=sum(part.left_out for part in parts),
     )
 

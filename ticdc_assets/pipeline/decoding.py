@@ -71,6 +71,7 @@ class Decoding:
         batches: batches decoded by this call.
         changes: rows appended to the change log, by kind.
         quarantined: records that could not be decoded.
+        alone: records that were read one by one among many (`batch.read_alone`).
         days: rows appended to the change log, by landing day.
     """
 
@@ -78,6 +79,7 @@ class Decoding:
     batches: int
     changes: dict[str, int]
     quarantined: int
+    alone: int
     days: dict[date, int]
 
 
@@ -87,7 +89,7 @@ def decode_new(spark: Session, paths: LakePaths, changefeed: Changefeed) -> Deco
     landed = landed_batch(paths)
     batch, done = decoded_position(paths)
     changes, days = Counter[str](), Counter[date]()
-    quarantined = batches = 0
+    quarantined = alone = batches = 0
     if batch and commit_metadata(paths.change_groups).get("batch", 0) < batch:
         # Killed behind the change log's commit: whether that batch had errors is not known. A
         # re-driven batch has none of its own: its records are in quarantine already. So are those
@@ -115,12 +117,14 @@ def decode_new(spark: Session, paths: LakePaths, changefeed: Changefeed) -> Deco
         changes.update(added.kinds)
         days.update(added.days)
         quarantined += found.errors
+        alone += found.alone
         batches += 1
     return Decoding(
         batch=batch,
         batches=batches,
         changes=dict(changes),
         quarantined=quarantined,
+        alone=alone,
         days=dict(days),
     )
 

@@ -23,6 +23,7 @@ Not handled: typing of values, and schemas of rows.
 # pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -138,6 +139,25 @@ def runs_within(sizes: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, 
         start = stop
 
 
+class _Alone(threading.local):
+    """What the reference read in this thread."""
+
+    count = 0
+
+
+_ALONE: Final = _Alone()
+
+
+def read_alone() -> int:
+    """Return how many records of large batches the reference read, since this was asked last.
+
+    It counts those of this thread. Of a format as TiCDC writes it these are DDL and bootstraps; if
+    they are many, the batch reader does not know what comes, and decoding takes ten times as long.
+    """
+    found, _ALONE.count = _ALONE.count, 0
+    return found
+
+
 def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
     """Return the rows of records: those that are read at once, and what the reference says."""
     decode = DECODERS[wire_format]
@@ -145,7 +165,10 @@ def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
         return regular_and_others(batch, None, decode)
     large = _sizes(batch) > LEAST_BYTES_OF_TOO_MANY
     if wire_format not in _IN_JSON or not large.any():
-        return regular_and_others(batch, _REGULAR[wire_format](batch), decode)
+        regular = _REGULAR[wire_format](batch)
+        taken = 0 if regular is None else len(np.unique(regular.sources))
+        _ALONE.count += batch.num_rows - taken
+        return regular_and_others(batch, regular, decode)
     numbers = np.flatnonzero(~large)
     others = _decoded(wire_format, picked(batch, numbers, (*COORDINATES, "key", "value")))
     counted = Rows()

@@ -165,6 +165,16 @@ def test_a_ddl_without_new_schema_is_placed_by_the_one_before() -> None:
     assert row["pre_schema"] == USER_TEXT
 
 
+def test_what_the_reference_reads_among_many_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_module, "FEW_RECORDS", 3)
+    batch_module.read_alone()
+    decode_batch(WireFormat.SIMPLE_JSON, batch_of([DDL, b"x"]))
+    assert batch_module.read_alone() == 0
+    decode_batch(WireFormat.SIMPLE_JSON, batch_of([INSERT, DDL, b"x", WATERMARK]))
+    assert batch_module.read_alone() == 2
+    assert batch_module.read_alone() == 0
+
+
 def test_no_records_give_no_rows() -> None:
     batch = decode_batch(WireFormat.SIMPLE_JSON, batch_of([]))
     assert batch.num_rows == 0
