@@ -27,8 +27,8 @@ Done: TypeAlias = "subprocess.CompletedProcess[str]"
 
 
 def without_progress(text: str) -> list[str]:
-    """Return the lines of a standard error but for those that say how far a command is."""
-    return [line for line in text.splitlines() if not re.match(r"\d+ s: ", line)]
+    """Return the lines of a standard error but for those that say how far a command is, and where it ran."""
+    return [line for line in text.splitlines() if not re.match(r"(\d+ s|ran): ", line)]
 
 
 @dataclass(frozen=True)
