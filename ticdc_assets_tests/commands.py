@@ -27,7 +27,7 @@ Done: TypeAlias = "subprocess.CompletedProcess[str]"
 
 
 def without_progress(text: str) -> list[str]:
-    """Return the lines of a standard error but for those that say how far a command is, and where it ran."""
+    """Return the lines of a standard error, without those about progress and where work ran."""
     return [line for line in text.splitlines() if not re.match(r"(\d+ s|ran): ", line)]
 
 
