@@ -166,8 +166,7 @@ def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
     large = _sizes(batch) > LEAST_BYTES_OF_TOO_MANY
     if wire_format not in _IN_JSON or not large.any():
         regular = _REGULAR[wire_format](batch)
-        taken = 0 if regular is None else len(np.unique(regular.sources))
-        _ALONE.count += batch.num_rows - taken
+        _ALONE.count += batch.num_rows - (0 if regular is None else regular.records)
         return regular_and_others(batch, regular, decode)
     numbers = np.flatnonzero(~large)
     others = _decoded(wire_format, picked(batch, numbers, (*COORDINATES, "key", "value")))

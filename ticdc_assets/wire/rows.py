@@ -212,17 +212,10 @@ class RegularRows:
     sources: npt.NDArray[np.int64]
     columns: Mapping[str, "pa.Array[Any]"]
 
-    def joined(self, other: "RegularRows") -> "RegularRows":
-        """Return these rows and others of the same columns, of other records, in their order."""
-        sources = np.concatenate([self.sources, other.sources])
-        order = np.argsort(sources, kind="stable")
-        return RegularRows(
-            sources=sources[order],
-            columns={
-                name: pa.concat_arrays([column, other.columns[name]]).take(pa.array(order))
-                for name, column in self.columns.items()
-            },
-        )
+    @property
+    def records(self) -> int:
+        """How many records they are of."""
+        return int(np.count_nonzero(np.diff(self.sources, prepend=-1)))
 
     def to_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with the coordinates of their records in `batch`."""
