@@ -129,18 +129,18 @@ def members_listed(
         elif top >= 0:
             behind = nodes[top].next
             # Of texts without escapes and nulls without blanks nothing is written in another way.
-            plain, size, at = True, 1, top + 1
+            odd, size, at = False, 1, top + 1
             while at < behind:
                 name, value = nodes[at], nodes[at + 1]
                 last = column_of(words, name, 0, last, known, slots, used)
                 cell = cells[count]
                 cell.name, cell.value, cell.column = at, at + 1, last
                 count += 1
-                plain = plain and name.kind == TEXT and value.kind in (TEXT, NULL)
-                size += name.end - name.start + value.end - value.start
-                size += 6 if value.kind == TEXT else 4
+                is_text = value.kind == TEXT
+                odd |= (name.kind != TEXT) | ((value.kind != NULL) & (not is_text))
+                size += name.end - name.start + value.end - value.start + 4 + 2 * is_text
                 at = value.next
-            plain = plain and size == nodes[top].end - nodes[top].start and size > 1
+            plain = not odd and size == nodes[top].end - nodes[top].start and size > 1
         lasts[number], plains[number], goods[number] = last, plain, good
     bounds[len(objects)] = count
 
