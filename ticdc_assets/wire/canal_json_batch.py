@@ -141,7 +141,7 @@ def _only_rows(tape: Tape, checked: Checked, name: str, good: Flags) -> Places:
     return np.where(has_one, inner, NONE).astype(np.int32)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Table:
     """A table as messages describe it; without columns if no table can be described so."""
 
@@ -207,20 +207,35 @@ class _Tables:
 
 def _table(tape: Tape, nodes: list[int], count: int) -> _Table:
     """Return the table that a message describes by these nodes, with so many types."""
-    database, table = (_parse(b'"%s"' % tape.bytes_at(node)) for node in nodes[:2])
-    primary_key, rank, types = (_parse(tape.bytes_at(node)) for node in nodes[2:])
-    if type(types) is dict and len(types) != count:
-        # Of two that are one name the last counts, which is not the same in any order.
-        return _Table(database, table, None, None)
+    database, table, primary_key, rank, types = map(tape.bytes_at, nodes)
+    members = frozenset(_parse(types).items())
+    # Of two that are one name the last counts, which is not the same in any order.
+    said = members if len(members) == count else None
+    return _table_said(database, table, primary_key, rank, said)
+
+
+@lru_cache(maxsize=1000)
+def _table_said(
+    database: bytes,
+    table: bytes,
+    primary_key: bytes,
+    rank: bytes,
+    types: frozenset[tuple[str, str]] | None,
+) -> _Table:
+    """Return the table that messages describe so: one object, whatever the order of its types."""
+    own_database, own_table = (_parse(b'"%s"' % name) for name in (database, table))
+    own_key = _parse(primary_key)
     try:
         return _Table(
-            database,
-            table,
-            None if primary_key is None else read_names(primary_key, ""),
-            Columns.of(canal_json.read_types(types, ""), rank or {}),
+            own_database,
+            own_table,
+            None if own_key is None else read_names(own_key, ""),
+            None
+            if types is None
+            else Columns.of(canal_json.read_types(dict(types), ""), _parse(rank) or {}),
         )
     except WireError:
-        return _Table(database, table, None, None)
+        return _Table(own_database, own_table, None, None)
 
 
 def _no_text(_number: str) -> None:
@@ -271,6 +286,7 @@ class _Shapes:
         return cls(pa.array(texts, pa.string()), which)
 
 
+@lru_cache(maxsize=1000)
 def _shape(
     table: _Table, after: tuple[str, ...], before: tuple[str, ...], partial: bool
 ) -> str | None:
@@ -280,18 +296,14 @@ def _shape(
         return None
     if not columns.types.keys() >= {*after, *before}:
         return None
-    names = columns.ordered(dict.fromkeys(before), dict.fromkeys(after))
-    types = tuple((name, columns.types[name]) for name in names)
-    return _shape_text(types, table.primary_key, partial)
-
-
-@lru_cache(maxsize=1000)
-def _shape_text(
-    types: tuple[tuple[str, str], ...], primary_key: tuple[str, ...] | None, partial: bool
-) -> str | None:
-    names = [name for name, _ in types]
     try:
-        shape = canal_json.row_shape(names, dict(types), primary_key=primary_key, partial=partial)
+        return shape_text(
+            canal_json.row_shape(
+                columns.ordered(dict.fromkeys(before), dict.fromkeys(after)),
+                columns.types,
+                primary_key=table.primary_key,
+                partial=partial,
+            )
+        )
     except WireError:
         return None
-    return shape_text(shape)
