@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from ticdc_assets.errors import WireError
 from ticdc_assets.tso import LOGICAL_BITS
 from ticdc_assets.wire import canal_json, canal_loops
-from ticdc_assets.wire.byte_columns import Flags, Ints, Octets
+from ticdc_assets.wire.byte_columns import Flags, Octets
 from ticdc_assets.wire.canal_json import EXTENSION, FIELDS, WATERMARK_TYPE, Columns
 from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, row_columns
 from ticdc_assets.wire.json_fields import read_names
@@ -36,12 +36,11 @@ from ticdc_assets.wire.json_loops import Places
 from ticdc_assets.wire.json_tape import (
     Checked,
     ImageLists,
-    ListedImages,
     Rules,
+    Shapes,
     Tape,
     Workspace,
     chosen_of,
-    row_lists,
     tape_of,
     workspace,
 )
@@ -72,7 +71,7 @@ def _rows(part: Part, place: Workspace) -> PartRows:
     types = np.where(tape.kinds(is_ddl) == FALSE, tape.words(words, _WORDS), NONE)
     checked = tape.checked(found, types, _RULES)
     good, extended = checked.good, extensions >= 0
-    extension = _extensions(tape, checked, types)
+    extension = tape.checked_inside(checked, "_tidb", types, _EXTENSION)
     plain = tape.checked(es[np.newaxis], np.where(extended, NONE, 0), _PLAIN)
     good &= np.where(extended, extension.good, plain.good & (types != _WATERMARK))
 
@@ -92,7 +91,13 @@ def _rows(part: Part, place: Workspace) -> PartRows:
     good &= after.good & before.good
     location = tape.filled_strings(extension.values["claimCheckLocation"])
     cut = tape.is_true(extension.values["onlyHandleKey"]) | np.asarray(location.is_valid())
-    shapes = _Shapes.of(tables, lists, after, before, cut | (types == _DELETE), good & ~marks)
+
+    def shape(new: int, old: int, is_partial: bool) -> str | None:
+        # A list begins at its table, so it tells that too.
+        table = tables.all[lists.chain(new)[0] - 1]
+        return _shape(table, lists.names(new), lists.names(old), is_partial)
+
+    shapes = Shapes.of(after, before, cut | (types == _DELETE), good & ~marks, shape)
     good &= marks | (shapes.which >= 0)
     ways = tables.ways(lists)
     after_texts, before_texts = (lists.written(images, ways, 3).texts for images in (after, before))
@@ -120,16 +125,9 @@ def _rows(part: Part, place: Workspace) -> PartRows:
         after=pc.if_else(is_deleted, nothing, whole),
         handle_key_only=cut[chosen],
         claim_check_location=chosen_of(location, chosen),
-        shape=shapes.texts.take(pa.array(shapes.which[chosen], mask=own_marks)),
+        shape=shapes.column(chosen),
         es_only=es_only,
     )
-
-
-def _extensions(tape: Tape, checked: Checked, types: Ints) -> Checked:
-    """Return the TiDB extensions of messages."""
-    objects = checked.values["_tidb"].astype(np.int32)
-    found = tape.members(objects, _EXTENSION)
-    return tape.checked(found, np.where(objects >= 0, types, NONE), _EXTENSION)
 
 
 def _only_rows(tape: Tape, checked: Checked, name: str, good: Flags) -> Places:
@@ -247,43 +245,6 @@ _DECODER: Final = json.JSONDecoder(parse_int=_no_text, parse_float=_no_text)
 
 def _parse(text: bytes) -> Any:
     return _DECODER.decode(text.decode())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Shapes:
-    """The shapes of rows.
-
-    Attributes:
-        texts: the distinct ones.
-        which: for each row the number of its shape, `NONE` if no table has such columns.
-    """
-
-    texts: "pa.Array[Any]"
-    which: Ints
-
-    @classmethod
-    def of(
-        cls,
-        tables: _Tables,
-        lists: ImageLists,
-        after: ListedImages,
-        before: ListedImages,
-        partial: Flags,
-        rows: Flags,
-    ) -> "_Shapes":
-        """Return the shapes of rows, by their tables and the columns of their images."""
-        which = np.full(len(rows), NONE, np.int64)
-        # A list begins at its table, so it tells that too.
-        distinct, which[rows] = row_lists(after.lasts[rows], before.lasts[rows], partial[rows])
-        texts = [
-            _shape(
-                tables.all[lists.chain(new)[0] - 1], lists.names(new), lists.names(old), is_partial
-            )
-            for new, old, is_partial in distinct
-        ]
-        refused = np.array([text is None for text in texts] + [True], np.bool_)
-        which[refused[which]] = NONE
-        return cls(pa.array(texts, pa.string()), which)
 
 
 @lru_cache(maxsize=1000)

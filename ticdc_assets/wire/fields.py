@@ -5,8 +5,12 @@ are made: the reference looks at a message by its table, and the batch reader at
 The tables change nothing and keep no state.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO
 
 
 class Kind(StrEnum):
@@ -33,6 +37,14 @@ class Kind(StrEnum):
     TYPES = "types"
     """An object: column name to text."""
     OBJECT = "object"
+
+
+LARGEST: Final[Mapping[Kind, int]] = {
+    Kind.INTEGER: MAX_TSO,
+    Kind.MILLISECONDS: MAX_TSO >> LOGICAL_BITS,
+    Kind.UINT32: 2**32 - 1,
+}
+"""The greatest number of each kind of those that begin at 0."""
 
 
 class Presence(StrEnum):

@@ -9,21 +9,17 @@ Not handled: which fields a message has (the formats' own tables of `Field`), an
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ticdc_assets.errors import WireError, shorten
-from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO
-from ticdc_assets.wire.fields import Field, Kind, Presence
+from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
 
 _T = TypeVar("_T")
 
 Reader: TypeAlias = Callable[[Any, str], Any]
 """Reads a parsed value at a JSON path."""
-
-MAX_ES: Final = MAX_TSO >> LOGICAL_BITS
-"""The last millisecond that is one of a TSO."""
-
-_MAX_UINT32: Final = 2**32 - 1
 
 
 def wrong_type(position: str, expected: str, value: Any) -> WireError:
@@ -96,14 +92,6 @@ def optional(
     return None if value is None else read(value, f"{position}.{name}")
 
 
-def _milliseconds(value: Any, position: str) -> int:
-    return read_natural(value, position, MAX_ES)
-
-
-def _uint32(value: Any, position: str) -> int:
-    return read_natural(value, position, _MAX_UINT32)
-
-
 def read_names(value: Any, position: str) -> tuple[str, ...]:
     """Return `value` as an array of texts."""
     return tuple(
@@ -113,9 +101,7 @@ def read_names(value: Any, position: str) -> tuple[str, ...]:
 
 
 READERS: Final[Mapping[Kind, Reader]] = {
-    Kind.INTEGER: read_natural,
-    Kind.MILLISECONDS: _milliseconds,
-    Kind.UINT32: _uint32,
+    **{kind: partial(read_natural, maximum=LARGEST[kind]) for kind in LARGEST},
     Kind.TEXT: read_text,
     Kind.NAME: read_name,
     Kind.BOOLEAN: read_boolean,

@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO
 from ticdc_assets.wire import json_image_loops, tape_loops
 from ticdc_assets.wire.byte_columns import (
     PADDING,
@@ -37,20 +36,15 @@ from ticdc_assets.wire.byte_columns import (
     words_of,
     writing,
 )
-from ticdc_assets.wire.fields import Field, Kind, Presence
+from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
 from ticdc_assets.wire.json_loops import Places, Sheet, Texts
 from ticdc_assets.wire.json_value_loops import LAST_PLAIN_WAY
 from ticdc_assets.wire.tape_loops import NONE, Nodes
 
 _STRINGS: Final = (tape_loops.TEXT, tape_loops.ESCAPED)
 
-_MOST: Final[Mapping[Kind, int]] = {
-    Kind.INTEGER: MAX_TSO,
-    Kind.MILLISECONDS: MAX_TSO >> LOGICAL_BITS,
-    Kind.UINT32: 2**32 - 1,
-}
 _NODES: Final[Mapping[Kind, tuple[int, ...]]] = {
-    **dict.fromkeys((*_MOST, Kind.ROW_ID), (tape_loops.INTEGER,)),
+    **dict.fromkeys((*LARGEST, Kind.ROW_ID), (tape_loops.INTEGER,)),
     **dict.fromkeys((Kind.TEXT, Kind.NAME), _STRINGS),
     **dict.fromkeys((Kind.IMAGES, Kind.NAMES), (tape_loops.ARRAY,)),
     **dict.fromkeys(
@@ -100,7 +94,7 @@ class Rules:
                     _PRESENCES[item.presence],
                     item.kind is Kind.NAME,
                     sum(1 << kind for kind in _NODES[item.kind]),
-                    _MOST.get(item.kind, NONE),
+                    LARGEST.get(item.kind, NONE),
                 )
         return cls(fields, _names(fields), rules)
 
@@ -226,6 +220,19 @@ class Tape:
             self.texts.words, self.nodes, found, types, rules.rules, values, good.view(np.uint8)
         )
         return Checked(good=good, values=dict(zip(rules.fields, list(values), strict=True)))
+
+    def checked_inside(self, checked: "Checked", name: str, types: Ints, rules: Rules) -> "Checked":
+        """Return the same of the objects that a field of other objects is.
+
+        Args:
+            checked: these other objects.
+            name: the field.
+            types: the number of the table of each.
+            rules: the tables of the objects inside.
+        """
+        objects = checked.values[name].astype(np.int32)
+        found = self.members(objects, rules)
+        return self.checked(found, np.where(objects >= 0, types, NONE), rules)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -479,16 +486,49 @@ def numbered(values: npt.NDArray[np.integer[Any]]) -> tuple[list[int], Ints]:
     return found.dictionary.to_pylist(), found.indices.to_numpy()
 
 
-def row_lists(
-    after: Places, before: Places, partial: Flags
-) -> tuple[list[tuple[int, int, bool]], Ints]:
-    """Return what rows have of lists of columns, each once, and the number of each row's.
+@dataclass(frozen=True, slots=True, eq=False)
+class Shapes:
+    """The shapes of rows.
 
-    That is the last columns of the images after and before, and whether the row may be partial.
+    Attributes:
+        texts: the distinct ones.
+        which: for each row the number of its shape, `NONE` if no table has such columns.
     """
-    said = after.astype(np.int64) << 32 | before.astype(np.int64) << 1 | partial
-    distinct, numbers = numbered(said)
-    return [(key >> 32, key >> 1 & 0x7FFF_FFFF, bool(key & 1)) for key in distinct], numbers
+
+    texts: "pa.Array[Any]"
+    which: Ints
+
+    @classmethod
+    def of(
+        cls,
+        after: ListedImages,
+        before: ListedImages,
+        partial: Flags,
+        rows: Flags,
+        shape: Callable[[int, int, bool], str | None],
+    ) -> "Shapes":
+        """Return the shapes of rows, by the columns of their images.
+
+        Args:
+            after: their images after.
+            before: their images before.
+            partial: whether each may lack columns.
+            rows: which have a shape.
+            shape: the text of a shape by the last columns of both images and whether it is partial,
+                None if there can be none; it is asked once for all rows that say the same.
+        """
+        which = np.full(len(rows), NONE, np.int64)
+        said = after.lasts.astype(np.int64) << 32 | before.lasts.astype(np.int64) << 1 | partial
+        distinct, which[rows] = numbered(said[rows])
+        texts = [shape(key >> 32, key >> 1 & 0x7FFF_FFFF, bool(key & 1)) for key in distinct]
+        refused = np.array([text is None for text in texts] + [True], np.bool_)
+        which[refused[which]] = NONE
+        return cls(pa.array(texts, pa.string()), which)
+
+    def column(self, chosen: Ints) -> "pa.Array[Any]":
+        """Return the shapes of some rows, null for none."""
+        which = self.which[chosen]
+        return self.texts.take(pa.array(which, mask=which < 0))
 
 
 def chosen_of(column: "pa.Array[Any]", chosen: Ints) -> "pa.Array[Any]":

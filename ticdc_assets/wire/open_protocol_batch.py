@@ -18,7 +18,7 @@ out by the functions of the reference, once for all images that say the same.
 # pyright: reportUnknownLambdaType=false
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -35,12 +35,11 @@ from ticdc_assets.wire.image_columns import double_texts, float_texts
 from ticdc_assets.wire.json_loops import Places
 from ticdc_assets.wire.json_tape import (
     ImageLists,
-    ListedImages,
     Rules,
+    Shapes,
     Tape,
     Workspace,
     chosen_of,
-    row_lists,
     tape_of,
     workspace,
 )
@@ -117,8 +116,8 @@ def _rows(keys: Part, part: Part, of_keys: Workspace, of_values: Workspace) -> P
     good &= after.good & before.good
     location = key_tape.filled_strings(key.values["ccl"])
     cut = key_tape.is_true(key.values["ohk"]) | np.asarray(location.is_valid())
-    shapes, which = _shapes(lists, after, before, cut | deleted, good & ~marks)
-    good &= marks | (which >= 0)
+    shapes = Shapes.of(after, before, cut | deleted, good & ~marks, partial(_shape, lists))
+    good &= marks | (shapes.which >= 0)
     ways = _ways(lists)
     texts: list[pa.Array[Any]] = []
     for listed in (after, before):
@@ -145,7 +144,7 @@ def _rows(keys: Part, part: Part, of_keys: Workspace, of_values: Workspace) -> P
         before=chosen_of(texts[1], chosen),
         handle_key_only=cut[chosen],
         claim_check_location=chosen_of(location, chosen),
-        shape=shapes.take(pa.array(which[chosen], mask=own_marks)),
+        shape=shapes.column(chosen),
     )
 
 
@@ -169,22 +168,7 @@ def _ways(lists: ImageLists) -> Octets:
     return _WAY_OF_CODES[(flags & int(ColumnFlag.BINARY) != 0).astype(np.int8), labels & 0xFF]
 
 
-def _shapes(
-    lists: ImageLists, after: ListedImages, before: ListedImages, partial: Flags, rows: Flags
-) -> "tuple[pa.Array[Any], Ints]":
-    """Return the distinct shapes of rows, and the number of each row's.
-
-    That is `NONE` where no table has such columns.
-    """
-    which = np.full(len(rows), NONE, np.int64)
-    distinct, which[rows] = row_lists(after.lasts[rows], before.lasts[rows], partial[rows])
-    texts = [_shape(lists, new, old, is_partial) for new, old, is_partial in distinct]
-    refused = np.array([text is None for text in texts] + [True], np.bool_)
-    which[refused[which]] = NONE
-    return pa.array(texts, pa.string()), which
-
-
-def _shape(lists: ImageLists, after: int, before: int, partial: bool) -> str | None:
+def _shape(lists: ImageLists, after: int, before: int, is_partial: bool) -> str | None:
     """Return the text of the shape of rows by the last columns of their images; None for none."""
     columns: dict[str, int] = {}
     for last in (after, before):
@@ -195,11 +179,11 @@ def _shape(lists: ImageLists, after: int, before: int, partial: bool) -> str | N
             return None
         # What a name is said to be first counts, and where it stands first.
         columns |= {name: label for name, label in image.items() if name not in columns}
-    return _shape_text(tuple(columns.items()), partial)
+    return _shape_text(tuple(columns.items()), is_partial)
 
 
 @lru_cache(maxsize=1000)
-def _shape_text(columns: tuple[tuple[str, int], ...], partial: bool) -> str | None:
+def _shape_text(columns: tuple[tuple[str, int], ...], is_partial: bool) -> str | None:
     said = {name: _said(label) for name, label in columns}
     if any(code not in SPELLINGS for code, _, _ in said.values()):
         return None
@@ -209,7 +193,7 @@ def _shape_text(columns: tuple[tuple[str, int], ...], partial: bool) -> str | No
         for name, (code, sent, _) in said.items()
     )
     try:
-        return shape_text(sent_shape(sent_columns, "", partial=partial))
+        return shape_text(sent_shape(sent_columns, "", partial=is_partial))
     except WireError:
         return None
 

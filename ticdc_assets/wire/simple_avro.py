@@ -65,10 +65,9 @@ from ticdc_assets.schemas import (
     default_to_json,
     sent_schema,
 )
-from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.values.floats import double_text, float_text
 from ticdc_assets.wire import avro
-from ticdc_assets.wire.fields import Field, Kind, Presence
+from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
 from ticdc_assets.wire.go_json import member
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_message import (
@@ -98,9 +97,6 @@ DML_SYMBOLS: Final = ("INSERT", "UPDATE", "DELETE")
 
 MESSAGE_BRANCH: Final = 11
 """The branch of a `Message` in the union of all records."""
-
-LARGEST: Final[Mapping[Kind, int]] = {Kind.INTEGER: MAX_TSO, Kind.UINT32: 2**32 - 1}
-"""The largest number of each kind of field that is one; the smallest is 0."""
 
 DATA_TYPE: Final = avro.record(
     mysqlType=avro.STRING,

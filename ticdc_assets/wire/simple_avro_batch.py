@@ -51,7 +51,7 @@ from ticdc_assets.wire.byte_columns import (
     zigzag,
 )
 from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, without, words
-from ticdc_assets.wire.fields import Field, Kind, Presence
+from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
 from ticdc_assets.wire.image_columns import Images, Values, finite, image_column, images_of
 from ticdc_assets.wire.rows import RegularRows
 from ticdc_assets.wire.simple_avro import (
@@ -59,7 +59,6 @@ from ticdc_assets.wire.simple_avro import (
     DML,
     DML_SYMBOLS,
     FORMS,
-    LARGEST,
     MESSAGE_BRANCH,
     MESSAGE_TYPES,
 )

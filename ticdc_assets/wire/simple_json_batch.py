@@ -37,6 +37,7 @@ from ticdc_assets.wire.json_tape import (
 from ticdc_assets.wire.json_value_loops import ZONED_WAY
 from ticdc_assets.wire.rows import RegularRows
 from ticdc_assets.wire.simple_message import CHECKSUM, FIELDS, OPS, VERSION, MessageType
+from ticdc_assets.wire.tape_loops import NONE
 
 _TYPES: Final = (*OPS, MessageType.WATERMARK)
 _WATERMARK: Final = _TYPES.index(MessageType.WATERMARK)
@@ -56,13 +57,13 @@ def _rows(part: Part, place: Workspace) -> PartRows:
     types = tape.words(words, _TYPES)
     checked = tape.checked(found, types, _RULES)
     good = checked.good & (tape.naturals(versions) == VERSION)
-    checksums = _checksums(tape, checked)
+    checksums = tape.checked_inside(checked, "checksum", np.zeros_like(types), _CHECKSUM)
     good &= checksums.good | (checked.values["checksum"] < 0)
 
     lists = ImageLists(tape)
     images = {}
     for name in ("old", "data"):
-        images[name] = listed = lists.listed(np.where(good, checked.values[name], -1))
+        images[name] = listed = lists.listed(np.where(good, checked.values[name], NONE))
         good &= listed.good & distinct_lists(lists, listed)
     ways = np.full(len(lists.columns), ZONED_WAY, np.uint8)
     texts = {name: lists.written(listed, ways).texts for name, listed in images.items()}
@@ -86,12 +87,6 @@ def _rows(part: Part, place: Workspace) -> PartRows:
         claim_check_location=tape.filled_strings(checked.of("claimCheckLocation", chosen)),
         checksum=_checksum_texts(tape, checksums, checked.of("checksum", chosen) >= 0, chosen),
     )
-
-
-def _checksums(tape: Tape, checked: Checked) -> Checked:
-    objects = checked.values["checksum"].astype(np.int32)
-    found = tape.members(objects, _CHECKSUM)
-    return tape.checked(found, np.where(objects >= 0, 0, -1), _CHECKSUM)
 
 
 def _checksum_texts(

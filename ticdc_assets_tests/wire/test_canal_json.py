@@ -32,8 +32,8 @@ from ticdc_assets.wire import WireFormat, canal_json, decode, repeating
 from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire import rows as rows_module
 from ticdc_assets.wire.batch import decode_batch
+from ticdc_assets.wire.fields import LARGEST, Kind
 from ticdc_assets.wire.go_json import MAX_DEPTH
-from ticdc_assets.wire.json_fields import MAX_ES
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.repeating import MAX_REPEATED
 from ticdc_assets_tests.examples import examples
@@ -41,6 +41,7 @@ from ticdc_assets_tests.strategies import SENT_OPS
 from ticdc_assets_tests.wire.comparing import Outcome, batch_of
 from ticdc_assets_tests.wire.comparing import assert_equal as assert_equal_in
 
+MAX_ES = LARGEST[Kind.MILLISECONDS]
 CANAL = WireFormat.CANAL_JSON
 
 
