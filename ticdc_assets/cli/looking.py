@@ -189,12 +189,13 @@ def _statuses(
     """
     settings = load_settings()
     feeds = settings.changefeeds if changefeed is None else (settings.changefeed(changefeed),)
+    from ticdc_assets.engine.generations import paths_of
     from ticdc_assets.observe.status_reading import read_status
     from ticdc_assets.pipeline.damage import damage_told, damaged_mirrors
     from ticdc_assets.pipeline.sources import see_source
 
     for feed in feeds:
-        paths = LakePaths(root=settings.lake, changefeed=feed.name)
+        paths = paths_of(settings.lake, feed.name)
         sight, failure = None, None
         try:
             with damage_told(paths):

@@ -9,7 +9,7 @@ the lake. Where a store does not answer, nothing is known of its tables, and tha
 import re
 import shlex
 
-from ticdc_assets.engine.paths import HISTORIES, MIRRORS, LakePaths
+from ticdc_assets.engine.paths import GENERATIONS, HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.errors import LakeDamagedError, StoreUnavailableError
 from ticdc_assets.names import joined_name
 from ticdc_assets.storage.paths import AnyPath, RemotePath
@@ -111,9 +111,9 @@ _ERROR_CHARACTERS = 300
 
 
 def changefeed_of(table: AnyPath) -> LakePaths:
-    """Return the changefeed, or the side place of one, that a table's folder is in."""
+    """Return the changefeed, with the generation, that a table's folder is in."""
     base = table.parent.parent if table.parent.name in _OF_MIRRORS else table.parent
-    if base.parent.name == "verify":
-        feed = base.parent.parent
-        return LakePaths(root=feed.parent, changefeed=feed.name, side=base.name)
+    if base.parent.name == GENERATIONS:
+        home = base.parent.parent
+        return LakePaths(root=home.parent, changefeed=home.name).of(base.name)
     return LakePaths(root=base.parent, changefeed=base.name)

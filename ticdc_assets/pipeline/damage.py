@@ -49,7 +49,7 @@ def check_files(paths: LakePaths, mirror: MirrorCut, *, footers: bool = False) -
     name = (mirror.database, mirror.table)
     versions = [(mirror.path(paths), mirror.version)]
     if mirror.history_version is not None:
-        versions.append((paths.history(mirror.mirror_id), mirror.history_version))
+        versions.append((mirror.history_path(paths), mirror.history_version))
     for table, version in versions:
         # An apply looks at each mirror, and so does the check behind it.
         finding = kept(
@@ -252,7 +252,7 @@ def _named(error: LakeDamagedError, changefeeds: Sequence[LakePaths]) -> LakeDam
         return error
     table = at(error.path, changefeeds[0].root)
     paths = changefeed_of(table)
-    if table.parent.parent != paths.base:
+    if table.parent not in paths.row_folders:
         return error
     with suppress(LakeDamagedError):
         cut = newest_cut(paths)
