@@ -70,7 +70,7 @@ def damaged(
         what = f"{table.name} of changefeed {feed!r}"
         repair = (
             f"restore it from a copy, or move {paths.seeds} and {paths.snapshot_rows} away, run "
-            f"`ticdc-assets rebuild {feed}`, and seed again from exports"
+            f"`ticdc-assets rebuild {feed} --accept-losses`, and seed again from exports"
         )
     else:
         what = f"{table.name} of changefeed {feed!r}"
