@@ -409,24 +409,6 @@ class Cut:
         )
 
 
-def casts_listed(casts: Mapping[tuple[str, int], int]) -> list[dict[str, Any]] | None:
-    """Return counted casts as `MirrorCut.lenient_casts` has them."""
-    return [
-        {"column": name, "ddl_ts": ddl_ts, "values": count}
-        for (name, ddl_ts), count in sorted(casts.items(), key=lambda item: item[0][::-1])
-    ] or None
-
-
-def cast_caveats(casts: Mapping[tuple[str, int], int]) -> list[str]:
-    """Return the caveats of a mirror with values that were cast as in a lenient SQL mode."""
-    return [
-        f"{item['values']} value{'' if item['values'] == 1 else 's'} of column {item['column']!r} "
-        f"did not fit when its type changed and {'was' if item['values'] == 1 else 'were'} cast as "
-        f"TiDB does in a lenient SQL mode, since {item['ddl_ts']}"
-        for item in casts_listed(casts) or ()
-    ]
-
-
 def filter_text(tables: TableFilter) -> str | None:
     """Return what a cut keeps of the filter it was made by; None for all tables."""
     if tables.takes_all:

@@ -68,8 +68,6 @@ from ticdc_assets.pipeline.cuts import (
     Cut,
     FailedMirror,
     MirrorCut,
-    cast_caveats,
-    casts_listed,
     choice_text,
     filter_text,
     same_content,
@@ -83,6 +81,7 @@ from ticdc_assets.pipeline.export_caveats import (
 )
 from ticdc_assets.pipeline.held_rows import count_held
 from ticdc_assets.pipeline.late_changes import LateChanges, caveats_below
+from ticdc_assets.pipeline.lenient_casts import cast_caveats, casts_listed
 from ticdc_assets.pipeline.mirror_making import Made, MirrorMaker, Mode
 from ticdc_assets.pipeline.misfits import Misfits
 from ticdc_assets.pipeline.publishing import publish

@@ -33,7 +33,7 @@ from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.accepted_gaps import gap_caveats, read_accepted
 from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_caveats, read_cuts, require_cut
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, read_cuts, require_cut
 from ticdc_assets.pipeline.earlier_rows import earlier_rows
 from ticdc_assets.pipeline.export_caveats import (
     export_caveats,
@@ -42,6 +42,7 @@ from ticdc_assets.pipeline.export_caveats import (
     unknown_columns,
 )
 from ticdc_assets.pipeline.late_changes import caveats_below
+from ticdc_assets.pipeline.lenient_casts import cast_caveats
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
 from ticdc_assets.pipeline.versions import mirror_as_stored, mirror_in_spark

@@ -1,9 +1,9 @@
 """Decode the records of whole landing days again, and replace what the change log has of them.
 
 In: landing days (UTC) and their records in `raw_messages`. Out: nothing if the day's rows are equal
-(`_digests`). If they differ, because the decoder was fixed or rows were lost, changed or added, the
-day's partition of `change_log` is replaced in one commit; what is refused now comes into the
-quarantine, and what was there and can be decoded leaves it; the totals of the day are computed
+(`change_digests`). If they differ, because the decoder was fixed or rows were lost, changed or
+added, the day's partition of `change_log` is replaced in one commit; what is refused now comes into
+the quarantine, and what was there and can be decoded leaves it; the totals of the day are computed
 again. The commit says which tables differ, and so do the totals (`regrouping.Correction`), so the
 next sync folds those tables, whichever program runs it.
 
@@ -34,7 +34,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,10 +46,8 @@ from ticdc_assets.engine.control import latest_version, read_table
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import open_parquet
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.queries import asking
 from ticdc_assets.engine.session import Session
 from ticdc_assets.errors import LossError, NotFoundError
-from ticdc_assets.events import SNAPSHOT_DDL
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.pipeline.change_files import (
@@ -88,6 +86,7 @@ from ticdc_assets.pipeline.regrouping import Correction, regroup
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.pipeline.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.progress import tell
+from ticdc_assets.services.change_digests import Digest, Key, digests_of, is_exported
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.tso import LOGICAL_BITS
 from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT, WATERMARK
@@ -296,7 +295,7 @@ class _Day:
         if latest_version(paths.raw_messages) is None:
             return RedecodedDay(day=self._day, records=0)
         there = parts_of(paths.change_log, OfDay(self._day))
-        before = self._digests(there)
+        before = digests_of(self._spark, paths.change_log, there)
         batch, landed = decoded_position(paths)
         found = self._decoded(batch, there)
         try:
@@ -305,7 +304,7 @@ class _Day:
             if not accept_losses:
                 self._require_none(losses)
             files = [paths.change_log / file.path for file in found.changes]
-            after = self._digests(parts_in(files))
+            after = digests_of(self._spark, paths.change_log, parts_in(files))
             correction = self._correction(before, after)
         except BaseException:
             self._remove(found)
@@ -335,7 +334,7 @@ class _Day:
             losses=losses,
         )
 
-    def _require_records(self, found: DecodedFiles, before: "Mapping[_Key, _Digest]") -> None:
+    def _require_records(self, found: DecodedFiles, before: Mapping[Key, Digest]) -> None:
         if before and not found.records:
             raise NotFoundError(
                 f"change_log of changefeed {self._paths.changefeed!r} has rows that landed on "
@@ -381,9 +380,10 @@ class _Day:
         first: dict[datetime, int] = {}
         for piece in there.pieces:
             for rows in rows_in(piece, OfDay(self._day), ["batch", "landed_at"]):
-                for row in _least(rows).to_pylist():
-                    moment, number = row["landed_at"], row["batch_min"]
-                    first[moment] = min(number, first.get(moment, number))
+                own: dict[datetime, int] = {
+                    row["landed_at"]: row["batch_min"] for row in _least(rows).to_pylist()
+                }
+                first |= {at: min(number, first.get(at, number)) for at, number in own.items()}
         landings: dict[int, datetime] = {}
         for piece in parts_of(self._paths.raw_messages, OfDay(self._day)).pieces:
             for rows in rows_in(piece, OfDay(self._day), ["batch", "landed_at"]):
@@ -399,32 +399,8 @@ class _Day:
 
     # Comparing --------------------------------------------------------------------------------
 
-    def _digests(self, parts: Parts) -> "dict[_Key, _Digest]":
-        """Return what rows of the change log say, by kind and table, without those of exports."""
-
-        def told(some: Iterable[tuple[AnyPath, int]]) -> Iterator[dict[str, Any]]:
-            with asking() as engine:
-                for piece in some:
-                    for rows in changes_in(piece):
-                        engine.register("changes", _of_records(rows))
-                        yield from engine.sql(_DIGESTS).to_arrow_table().to_pylist()
-
-        runs_on = executor(
-            self._spark,
-            self._paths.change_log,
-            "comparing a day",
-            rows=parts.rows,
-            size=parts.size,
-        )
-        found: dict[_Key, _Digest] = {}
-        for row in runs_on.run(told, parts.pieces, tasks=parts.tasks(runs_on.workers)):
-            key = (row.pop("kind"), row.pop("database"), row.pop("table"))
-            digest = _Digest(**row)
-            found[key] = digest if key not in found else found[key].joined(digest)
-        return found
-
     def _correction(
-        self, before: "Mapping[_Key, _Digest]", after: "Mapping[_Key, _Digest]"
+        self, before: Mapping[Key, Digest], after: Mapping[Key, Digest]
     ) -> Correction | None:
         """Return what differs, None if nothing does."""
         differing = [
@@ -435,7 +411,7 @@ class _Day:
         if not differing:
             return None
         tables: dict[tuple[str | None, str | None], int] = {}
-        spans: list[_Digest] = []
+        spans: list[Digest] = []
         for kind, database, table in differing:
             own = [
                 side[kind, database, table]
@@ -529,7 +505,7 @@ class _Day:
                 _with_day(own, day)
                 for piece in some
                 for batch in changes_in(piece)
-                if (own := batch.filter(_is_exported(batch))).num_rows
+                if (own := batch.filter(is_exported(batch))).num_rows
             )
             yield write_rows(rows, batch=0, into=into)
 
@@ -601,78 +577,6 @@ class _Numbering:
         column = rows.schema.get_field_index("batch")
         rows = rows.set_column(column, "batch", pa.array(numbers, pa.int64()))
         return (rows if taken is None else rows.filter(pa.array(taken, pa.bool_()))), 0
-
-
-# Digests ----------------------------------------------------------------------------------------
-
-_Key: TypeAlias = tuple[str, str | None, str | None]
-"""Kind, database and table of rows of the change log."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Digest:
-    """What some rows of the change log say, whatever their order.
-
-    Attributes:
-        rows: how many.
-        one: the sum of their hashes.
-        other: the sum of other hashes of them.
-        min_ts: their lowest commit ts.
-        first: the first batch that they are of.
-        last: the last one.
-    """
-
-    rows: int
-    one: int
-    other: int
-    min_ts: int
-    first: int
-    last: int
-
-    def joined(self, more: "_Digest") -> "_Digest":
-        """Return what these rows and more say."""
-        return _Digest(
-            rows=self.rows + more.rows,
-            one=self.one + more.one,
-            other=self.other + more.other,
-            min_ts=min(self.min_ts, more.min_ts),
-            first=min(self.first, more.first),
-            last=max(self.last, more.last),
-        )
-
-    def equals(self, more: "_Digest") -> bool:
-        """Return whether the same rows say it."""
-        return (self.rows, self.one, self.other) == (more.rows, more.one, more.other)
-
-
-_SAID = ", ".join(
-    f'"{name}"' for name in CHANGE_LOG_SCHEMA.names if name not in ("batch", "landed_day")
-)
-
-_DIGESTS = f"""
-    SELECT
-        kind, "database", "table",
-        count(*) AS rows,
-        sum(hash({_SAID}))::HUGEINT AS one,
-        sum(hash('other', {_SAID}))::HUGEINT AS other,
-        coalesce(min(commit_ts), 0) AS min_ts,
-        min(batch) AS first,
-        max(batch) AS last,
-    FROM changes GROUP BY ALL
-"""
-
-
-def _of_records(rows: pa.RecordBatch) -> pa.Table:
-    """Return the rows that came from records."""
-    return pa.Table.from_batches([rows.filter(pc.invert(_is_exported(rows)))])
-
-
-def _is_exported(rows: pa.RecordBatch) -> "pa.Array[bool]":
-    """Return of each row whether it came from an export."""
-    return pc.or_(
-        pc.equal(rows.column("kind"), SNAPSHOT),
-        pc.fill_null(pc.equal(rows.column("ddl_type"), SNAPSHOT_DDL), False),
-    )
 
 
 def _with_day(rows: pa.RecordBatch, day: date) -> pa.RecordBatch:

@@ -48,6 +48,7 @@ PARENTS = {
     "schema_registry": {"decode_messages", "change_log"},
     "apply_changes": {"change_log", "schema_registry"},
     "mirrors": {"apply_changes"},
+    "rebuild": {"raw_messages"},
     "maintenance": {"apply_changes"},
     "report": {"apply_changes", "schema_registry", "quarantine"},
 }
@@ -129,6 +130,7 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
             "shop_diff",
             "shop_redecode",
             "shop_verify",
+            "shop_rebuild",
             "shop_maintenance",
             "shop_report",
             "crm_follow",
@@ -138,6 +140,7 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
             "crm_diff",
             "crm_redecode",
             "crm_verify",
+            "crm_rebuild",
             "crm_maintenance",
             "crm_report",
         }
