@@ -2,7 +2,7 @@
 
 In: a number. Out: a life of data in any format, in one topic or a topic for each table; DDL, new
 partitions, restarts of the changefeed, records that come late or that no decoder understands yet,
-exports, maintenance, re-drives, rewinds, days decoded again and tables set aside; with and without
+exports, maintenance, re-drives, rewinds, days decoded again and rebuilds; with and without
 a lease, with small mirrors and with large ones. Many of them are killed once, and so are syncs. At
 its end all records have come and can be decoded, and what came before the changefeed is in an
 export. Then each mirror has the rows of its table and its columns in their order, or says that it
