@@ -1,0 +1,215 @@
+"""Damage is noticed where something is read, and is one error: `LakeDamagedError`.
+
+In: a table and work that reads it (`reading`), or a file of it (`reading_file`). Out: what the
+work gives; or, where a library complains, the error that says which table is damaged, which file of
+it, and what repairs it. The libraries' own words are many lines long and name no repair. So behind
+their error the table is looked through, as `doctor` does, and their words are told only if that
+finds nothing. Nothing is looked at before it is read.
+
+The repair depends on what a table is made of: mirrors and histories are folded from the change log;
+the tables of decoding and applying are made from the landed records and rows of exports; these have
+no source in the lake. Where a store does not answer, nothing is known of its tables, and that is
+the error.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from ticdc_assets.engine.delta_files import BrokenTableError, broken, file_damage, is_ahead
+from ticdc_assets.engine.delta_protocol import DeletionVectorError
+from ticdc_assets.engine.paths import HISTORIES, MIRRORS, LakePaths
+from ticdc_assets.errors import LakeDamagedError, StoreUnavailableError
+from ticdc_assets.names import joined_name
+from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath
+
+SOURCE_TABLE = "raw_messages"
+"""The table of landed records."""
+
+_OF_MIRRORS = {MIRRORS: "the mirror", HISTORIES: "the history"}
+
+
+@contextmanager
+def reading(table: AnyPath, version: int | None = None) -> Iterator[None]:
+    """Let work read a table, and nothing else.
+
+    Args:
+        table: its folder.
+        version: the version that is read; the newest if None.
+
+    Raises:
+        LakeDamagedError: it is broken.
+        StoreUnavailableError: its store does not answer.
+        TableNotFoundError: there is no such table.
+        OSError: the machine refuses to read it, and it is whole.
+    """
+    try:
+        yield
+    except TableNotFoundError:
+        raise
+    except BrokenTableError as error:
+        raise damaged(table, str(error)) from error
+    except (DeltaError, DeletionVectorError, pa.ArrowException, OSError) as error:
+        require_answer(table)
+        finding = broken(table, version, footers=True)
+        if finding is None and not isinstance(error, OSError):
+            finding = f"it cannot be read: {words_of(error)}"
+        if finding is None:
+            raise
+        raise damaged(table, finding) from error
+
+
+@contextmanager
+def reading_file(path: AnyPath) -> Iterator[None]:
+    """Let work read a file with rows; the errors of one that is in no table are left alone.
+
+    The errors are those of `reading`. It may be the work of a process that knows the file alone.
+    """
+    try:
+        yield
+    except (DeletionVectorError, pa.ArrowException, OSError) as error:
+        table = next((folder for folder in path.parents if (folder / LOG).is_dir()), None)
+        if table is None or isinstance(error, MemoryError):
+            raise
+        require_answer(table)
+        finding = file_damage(path)
+        # What Arrow says of a file has no number, and neither has what it says of a store.
+        is_of_file = not isinstance(error, OSError) or (
+            error.errno is None and not isinstance(path, RemotePath)
+        )
+        if finding is None and is_of_file:
+            finding = f"data file {path.name} cannot be read: {words_of(error)}"
+        if finding is None:
+            raise
+        raise damaged(table, finding) from error
+
+
+def damage_of(
+    table: AnyPath, version: int | None = None, *, footers: bool = True
+) -> LakeDamagedError | None:
+    """Return what is broken in a version of a table, or in the newest one behind it.
+
+    Args:
+        table: its folder, which has a log.
+        version: a version that it must have; the newest if None.
+        footers: whether to read the footers of its files too.
+    """
+    finding = broken(table, version, footers=footers)
+    if finding is None and version is not None and is_ahead(table, version):
+        # What a killed run left behind: broken, it keeps every later version from being made.
+        finding = broken(table, footers=footers)
+    return None if finding is None else damaged(table, finding)
+
+
+def damaged(table: AnyPath, finding: str, *, is_behind: bool = False) -> LakeDamagedError:
+    """Return the error that says that a table is broken.
+
+    Args:
+        table: its folder.
+        finding: one clause that says what is broken.
+        is_behind: whether it is intact, but lacks its end.
+
+    Raises:
+        StoreUnavailableError: its store does not answer.
+    """
+    require_answer(table)
+    paths = changefeed_of(table)
+    feed = paths.changefeed
+    if table.parent.name in _OF_MIRRORS:
+        what, shown = _OF_MIRRORS[table.parent.name], f"with id {table.name}"
+        repair = f"`ticdc-assets tables {feed} --json` says which table is in this folder"
+        if (name := _name_of(table)) is not None:
+            shown = f"of {name}"
+            command = f"ticdc-assets backfill {feed} --table {shlex.quote(name)}"
+            # As in Markdown: a command that has a backquote is between two.
+            fence = "``" if "`" in command else "`"
+            repair = (
+                f"{fence}{command}{fence} makes it again from the change log; a sync that reads it "
+                "does so too"
+            )
+        what = f"{what} {shown} of changefeed {feed!r}"
+    elif table in (paths.lease, paths.side_lease):
+        what = f"{table.name} of changefeed {feed!r}"
+        repair = f"end all runs of {feed}, remove {table}, and sync again: a new one is made"
+    elif table.name == SOURCE_TABLE and is_behind:
+        what = f"{SOURCE_TABLE} of changefeed {feed!r}"
+        repair = (
+            f"restore it from a newer copy, or, if the source still has the missing records, run "
+            f"`ticdc-assets rebuild {feed}`, which lands them again and makes all tables from them"
+        )
+    elif table.name == SOURCE_TABLE:
+        what = f"{SOURCE_TABLE} of changefeed {feed!r}"
+        repair = (
+            f"restore it from a copy, then check with `ticdc-assets verify {feed}` that the "
+            "mirrors can be rebuilt from it; or, if the source still has every record, move "
+            f"{paths.base} away and the next sync lands them again"
+        )
+    elif table in (paths.seeds, paths.snapshot_rows):
+        what = f"{table.name} of changefeed {feed!r}"
+        repair = (
+            f"restore it from a copy, or move {paths.seeds} and {paths.snapshot_rows} away, run "
+            f"`ticdc-assets rebuild {feed}`, and seed again from exports"
+        )
+    else:
+        what = f"{table.name} of changefeed {feed!r}"
+        repair = (
+            f"`ticdc-assets rebuild {feed}` makes all tables again from the landed records, or "
+            "restore it from a copy"
+        )
+    return LakeDamagedError(feed, what, str(table), finding, repair)
+
+
+def require_answer(table: AnyPath) -> None:
+    """Check that the store of a table answers, if it is in one.
+
+    Raises:
+        StoreUnavailableError: it does not.
+    """
+    if not isinstance(table, RemotePath):
+        return
+    try:
+        table.exists()
+        bucket = RemotePath(table.store, "")
+        refusal = None if bucket.exists() else f"there is no {bucket}"
+    except OSError as reason:
+        refusal = words_of(reason)
+    if refusal is not None:
+        raise StoreUnavailableError(str(table), refusal)
+
+
+def words_of(error: Exception) -> str:
+    """Return what an error of a library says first, without colours and within reason."""
+    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) <= _ERROR_CHARACTERS else text[: _ERROR_CHARACTERS - 1] + "…"
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_ERROR_CHARACTERS = 300
+
+
+def _name_of(table: AnyPath) -> str | None:
+    """Return the name of a mirror's or a history's table in the newest cut, None if it has none."""
+    try:
+        listed = json.loads(changefeed_of(table).by_name.read_bytes())["mirrors"]
+        return next(
+            joined_name(item["database"], item["table"])
+            for item in listed
+            if item["path"].rpartition("/")[2] == table.name
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
+        return None
+
+
+def changefeed_of(table: AnyPath) -> LakePaths:
+    """Return the changefeed, or the side place of one, that a table's folder is in."""
+    base = table.parent.parent if table.parent.name in _OF_MIRRORS else table.parent
+    if base.parent.name == "verify":
+        feed = base.parent.parent
+        return LakePaths(root=feed.parent, changefeed=feed.name, side=base.name)
+    return LakePaths(root=base.parent, changefeed=base.name)
