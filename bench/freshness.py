@@ -54,7 +54,7 @@ class Cycle:
     """Warm syncs of one feed, reported to an instance, with the time of each part."""
 
     def __init__(self, spark: SparkSession, feed: Feed, instance: dg.DagsterInstance) -> None:
-        self.steps = ChangefeedSteps(changefeed=feed.changefeed, paths=feed.paths)
+        self.steps = ChangefeedSteps(changefeed=feed.changefeed, lake=feed.paths.root)
         self._syncing = Syncing(self.steps, spark, instance)
         self._instance = instance
         self.parts: dict[str, list[float]] = defaultdict(list)

@@ -39,8 +39,8 @@ from ticdc_assets.defs.run import run_seed, run_sync
 from ticdc_assets.demo_live import go_on_live
 from ticdc_assets.demo_place import CHANGEFEED, DIRECTORY, find_door, use_demo
 from ticdc_assets.engine.compute import computing, watched
+from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.lock import held_lock
-from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import get_spark
 from ticdc_assets.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.jars import SPARK_JARS, resolve
@@ -163,7 +163,7 @@ def _go_on(settings: Settings, directory: Path) -> Iterator[str]:
     yield f"open the same instance in the Dagster UI: {program} ui --demo {folder}"
     if directory != Path(DIRECTORY).resolve():
         return
-    paths = LakePaths(root=settings.lake, changefeed=CHANGEFEED)
+    paths = paths_of(settings.lake, CHANGEFEED)
     mirror = require_mirror(require_cut(paths), "shop", "orders")
     orders = published_table(get_spark(), paths, mirror)
     (first,) = iterate_rows([orders], "UTC", limit=1, by_key=True)
@@ -262,7 +262,7 @@ def _sync(settings: Settings, tell: Note) -> Cut | None:
 
 def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorResult) -> bool:
     """Print the table and return whether every mirror equals the truth."""
-    paths = LakePaths(root=settings.lake, changefeed=CHANGEFEED)
+    paths = paths_of(settings.lake, CHANGEFEED)
     mirrors = list_mirrors(paths, read_status(paths, feed, datetime.now(UTC)))
     found: dict[tuple[str, str], Counter[str]] = {}
     published = (published_table(get_spark(), paths, mirror) for mirror in cut.mirrors)

@@ -29,7 +29,7 @@ from ticdc_assets.config import Settings
 from ticdc_assets.defs.following import Ending
 from ticdc_assets.defs.run import run_follow, signals_interrupt, ui_server
 from ticdc_assets.demo_place import CHANGEFEED, Door
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import BusyError, StatementError
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut
@@ -108,7 +108,7 @@ def go_on_live(
 
 def _examples(settings: Settings, program: str) -> Iterator[str]:
     """Yield commands that can be typed as they are."""
-    paths = LakePaths(root=settings.lake, changefeed=CHANGEFEED)
+    paths = paths_of(settings.lake, CHANGEFEED)
     cut = newest_cut(paths)
     orders = next(item for item in cut.mirrors if item.table == "orders") if cut else None
     if orders is None:
@@ -211,7 +211,7 @@ class CutWatch:
     """
 
     def __init__(self, settings: Settings, say: Say) -> None:
-        self._paths = LakePaths(root=settings.lake, changefeed=CHANGEFEED)
+        self._paths = paths_of(settings.lake, CHANGEFEED)
         self._timezone = settings.changefeed(CHANGEFEED).timezone
         self._say = say
         self._cut = newest_cut(self._paths)

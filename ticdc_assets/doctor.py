@@ -25,6 +25,7 @@ import yaml
 from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import Changefeed, Settings, Writer, lake_path
 from ticdc_assets.engine.class_archive import find_archive, make_archive
+from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.paths import LakePaths, changefeeds_in
 from ticdc_assets.errors import (
     ConfigError,
@@ -85,7 +86,7 @@ def run_checks(
         for changefeed in settings.changefeeds:
             if progress is not None:
                 progress(f"checking the tables of {changefeed.name}")
-            paths = LakePaths(root=settings.lake, changefeed=changefeed.name)
+            paths = paths_of(settings.lake, changefeed.name)
             checks += [*check_tables(paths), *check_lease(paths, changefeed.writer)]
             checks += check_rows(paths)
             if progress is not None:

@@ -126,6 +126,10 @@ class NotFoundError(TicdcError):
     """The requested changefeed, mirror or table does not exist."""
 
 
+class LossError(TicdcError):
+    """Work would lose something that the tables have, and nobody accepted that."""
+
+
 class StatementError(TicdcError):
     """A statement for the demo's upstream that cannot be run there; it changed nothing."""
 

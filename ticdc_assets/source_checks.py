@@ -16,7 +16,7 @@ from typing import Final
 
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.errors import SourceRefusedError, SourceUnavailableError, TicdcError
 from ticdc_assets.kafka.administration import Administration, OffsetRange, topic_ids
 from ticdc_assets.kafka.connection import TIMEOUT_SECONDS
@@ -147,7 +147,7 @@ def _check_landed(
     from ticdc_assets.pipeline.positions import read_position
     from ticdc_assets.pipeline.sources import beside
 
-    paths = LakePaths(root=lake, changefeed=changefeed.name)
+    paths = paths_of(lake, changefeed.name)
     position = read_position(paths)
     if not position.next_offsets:
         return []

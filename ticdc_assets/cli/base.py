@@ -154,8 +154,11 @@ _USED = "ticdc_assets.cli.used"
 
 def feed_of(settings: Settings, name: str) -> tuple[Changefeed, LakePaths]:
     """Return a changefeed with its tables, and record it for `_damage_told`."""
+    # Arrow is imported with it, which takes a while.
+    from ticdc_assets.engine.generations import paths_of
+
     changefeed = settings.changefeed(name)
-    paths = LakePaths(root=settings.lake, changefeed=name)
+    paths = paths_of(settings.lake, name)
     click.get_current_context().meta.setdefault(_USED, []).append(paths)
     return changefeed, paths
 

@@ -189,11 +189,12 @@ def _statuses(
     """
     settings = load_settings()
     feeds = settings.changefeeds if changefeed is None else (settings.changefeed(changefeed),)
+    from ticdc_assets.engine.generations import paths_of
     from ticdc_assets.observe.status_reading import read_status
     from ticdc_assets.pipeline.sources import see_source
 
     for feed in feeds:
-        paths = LakePaths(root=settings.lake, changefeed=feed.name)
+        paths = paths_of(settings.lake, feed.name)
         sight, failure = None, None
         try:
             try:

@@ -137,18 +137,22 @@ def backfill(
 
 @main.command()
 @changefeed_argument()
+@click.option(
+    "--accept-losses",
+    is_flag=True,
+    help="Publish the rebuilt tables although they lack something that the published ones have.",
+)
 @reported_errors
-def rebuild(changefeed: str) -> None:
-    """Make all tables of CHANGEFEED again from its landed records.
+def rebuild(changefeed: str, *, accept_losses: bool) -> None:
+    """Make all tables of CHANGEFEED again from what landed, and put them in place of the old ones.
 
-    Use it for damaged tables that `backfill --table` does not repair. All tables except the landed
-    records and rows of exports are moved to a folder, and a sync makes them again. Until it ends
-    there are no mirrors to read. Older cuts are gone afterwards; reads as of a TSO then use the
-    change log. If nothing can be landed now, what has landed is enough.
+    Use it for damaged tables that `backfill --table` does not repair. The new mirrors are compared
+    with the published ones, and what differs is printed. Readers have the old mirrors until the new
+    ones are published, all at once; older cuts stay readable until maintenance removes them.
     """
-    from ticdc_assets.defs.run import run_landed, run_sync
+    from ticdc_assets.defs.run import run_landed, run_rebuild, run_sync
     from ticdc_assets.pipeline.sources import see_source
-    from ticdc_assets.services.setting_aside import keeps_landings, set_aside
+    from ticdc_assets.services.rebuilding import keeps_landings
 
     settings = load_settings()
     feed, paths = feed_of(settings, changefeed)
@@ -156,8 +160,11 @@ def rebuild(changefeed: str) -> None:
         # Without its partitions nothing can be published: the source has to say them.
         for gap in see_source(paths, feed).gaps:
             raise gap.error
-    folder = set_aside(paths, feed.writer)
-    note(f"{changefeed}: the old tables are in {folder}; remove it when all is well")
+    done = run_rebuild(settings, changefeed, accept_losses=accept_losses).rebuild
+    for line in done.lines():
+        click.echo(f"{changefeed}: {shown_text(line)}")
+    if done.cut is not None:
+        return
     try:
         lines = sync_lines(changefeed, run_sync(settings, changefeed))
     except TicdcError as error:

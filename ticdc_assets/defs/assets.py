@@ -34,6 +34,7 @@ from ticdc_assets.defs.metadata import (
     maintaining_metadata,
     mirror_metadata,
     ran_metadata,
+    rebuild_metadata,
     redecoding_metadata,
     utc_now,
 )
@@ -60,7 +61,9 @@ from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.cuts import Cut, require_cut
 from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.standing import Applying, Outcome
+from ticdc_assets.pipeline.watermark import read_watermark
 from ticdc_assets.services.maintenance import maintain
+from ticdc_assets.services.rebuilding import rebuild
 from ticdc_assets.services.redecoding import redecode
 from ticdc_assets.tso import cut_of
 from ticdc_assets.wire import WireFormat
@@ -371,6 +374,49 @@ def _maintenance(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     return maintenance
 
 
+class RebuildConfig(dg.Config):
+    """What a rebuild is allowed."""
+
+    accept_losses: bool = Field(
+        default=False,
+        description="Publish the rebuilt tables although they lack something that the published "
+        "ones have; the run that refused says what.",
+    )
+
+
+def _rebuild(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=steps.names.asset("rebuild"),
+        deps=[steps.names.asset("raw_messages")],
+        description=(
+            "Makes everything again that is made from what landed, compares the mirrors with the "
+            "published ones, and publishes them by one cut. Readers have the old ones until then."
+        ),
+        **_common(steps.names),
+    )
+    def rebuilt(
+        context: dg.AssetExecutionContext, config: RebuildConfig, spark: LakeSpark
+    ) -> dg.MaterializeResult:
+        with steps.writing(context), watched() as ran:
+            paths, feed = steps.paths, steps.changefeed
+            done = steps.note(
+                rebuild(spark.spark_session, paths, feed, accept_losses=config.accept_losses)
+            )
+            if done.cut is not None:
+                applying = Applying(
+                    outcome=Outcome.PUBLISHED,
+                    reason="rebuilt",
+                    cut=done.cut,
+                    watermark=read_watermark(steps.paths),
+                )
+                _log(context, PartitionReporter(steps, context.instance).mirrors(applying))
+        for line in done.lines():
+            context.log.info("%s", line)
+        return dg.MaterializeResult(metadata=rebuild_metadata(done) | ran_metadata(ran))
+
+    return rebuilt
+
+
 def _history(steps: ChangefeedSteps) -> dg.AssetSpec:
     return dg.AssetSpec(
         key=steps.names.asset("history"),
@@ -397,6 +443,7 @@ _MAKERS: tuple[Callable[[ChangefeedSteps], dg.AssetsDefinition | dg.AssetSpec], 
     _apply_changes,
     _mirrors,
     _maintenance,
+    _rebuild,
 )
 
 

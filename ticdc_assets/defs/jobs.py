@@ -6,6 +6,7 @@ tables with the rows of an export, `<changefeed>_diff` compares the mirrors with
 `<changefeed>_maintenance` applies retention, compacts and vacuums, once a day.
 `<changefeed>_redecode` decodes landing days again and corrects differences. `<changefeed>_verify`
 runs the checks that no sync runs: it counts keys, rebuilds the mirrors and compares.
+`<changefeed>_rebuild` does so too, and puts the rebuilt tables in place of the published ones.
 `<changefeed>_report` writes the status page. `follow_job` has the job that follows.
 """
 
@@ -112,6 +113,13 @@ def changefeed_jobs(steps: ChangefeedSteps) -> "list[UnresolvedAssetJobDefinitio
             checks_of_mirrors(KEYS_UNIQUE, MIRROR_EQUALS_REBUILD),
             f"Rebuilds the mirrors of {feed} from the landed records in a separate folder and "
             "compares them with the newest cut. It changes no table, and syncs continue meanwhile.",
+        ),
+        job(
+            "rebuild",
+            assets("rebuild"),
+            f"Makes all tables of {feed} again from what landed, compares the mirrors with the "
+            "published ones, and publishes them by one cut. Syncs wait; readers have the old "
+            "mirrors until then.",
         ),
         job(
             "maintenance",

@@ -29,6 +29,7 @@ from ticdc_assets.pipeline.quarantine import QuarantineCounts
 from ticdc_assets.pipeline.schema_tables import Registering
 from ticdc_assets.pipeline.standing import Applying, Outcome
 from ticdc_assets.services.maintenance import Maintaining
+from ticdc_assets.services.rebuilding import Rebuild
 from ticdc_assets.services.redecoded_days import RedecodedDay
 from ticdc_assets.services.redriving import Redriving
 from ticdc_assets.services.seeding import SeededRows, Seeding
@@ -187,6 +188,19 @@ def seeded_rows_metadata(item: SeededRows, seeding: Seeding) -> Metadata:
         "tso": dg.MetadataValue.text(str(seeding.tso)),
         "seed": dg.MetadataValue.int(item.seed),
         "quarantined": dg.MetadataValue.int(item.quarantined),
+    }
+
+
+def rebuild_metadata(done: Rebuild) -> Metadata:
+    """Return the metadata of a rebuild; no value of a row is in it."""
+    found = done.verification
+    return {
+        "cut": dg.MetadataValue.text("none" if done.cut is None else str(done.cut.number)),
+        "generation": dg.MetadataValue.text("none" if done.cut is None else done.cut.generation),
+        "records": dg.MetadataValue.int(0 if found is None else found.records),
+        "compared": dg.MetadataValue.text("nothing" if found is None else found.summary),
+        "losses": dg.MetadataValue.text("; ".join(done.losses) or "none"),
+        "notes": dg.MetadataValue.text("\n".join(done.lines())),
     }
 
 
@@ -429,7 +443,7 @@ def history_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths) -> Metadata:
         **tso_metadata("applied_ts", cut.tso),
         "cut": dg.MetadataValue.int(cut.number),
         "delta_version": dg.MetadataValue.int(mirror.history_version or 0),
-        "path": dg.MetadataValue.path(str(paths.history(mirror.mirror_id))),
+        "path": dg.MetadataValue.path(str(mirror.history_path(paths))),
         "dagster/row_count": dg.MetadataValue.int(versions),
     }
 

@@ -29,7 +29,16 @@ REPORT = "report"
 """Name of the asset that is a page for people; what makes it reads, and no sync waits for it."""
 
 JobKind: TypeAlias = Literal[
-    "sync", "follow", "redrive", "seed", "diff", "redecode", "maintenance", "verify", "report"
+    "sync",
+    "follow",
+    "redrive",
+    "seed",
+    "diff",
+    "redecode",
+    "maintenance",
+    "verify",
+    "rebuild",
+    "report",
 ]
 """The kinds of jobs of a changefeed: `jobs` and `follow_job` say what each does."""
 

@@ -48,6 +48,7 @@ from ticdc_assets.pipeline.schema_tables import Registering
 from ticdc_assets.pipeline.standing import Applying
 from ticdc_assets.ports import HOST, port_is_free
 from ticdc_assets.services.maintenance import Maintaining
+from ticdc_assets.services.rebuilding import Rebuild
 from ticdc_assets.services.redriving import Redriving
 from ticdc_assets.services.seeding import Seeding
 
@@ -115,6 +116,11 @@ class RunReport:
     def maintaining(self) -> Maintaining:
         """What was removed and compacted."""
         return self._last(Maintaining)
+
+    @property
+    def rebuild(self) -> Rebuild:
+        """What was rebuilt."""
+        return self._last(Rebuild)
 
     def _last(self, kind: type[_Result]) -> _Result:
         return next(result for result in reversed(self.results) if isinstance(result, kind))
@@ -216,6 +222,19 @@ def run_landed(
         "apply_changes": {"refold_quarantined": False},
     }
     return _run("redrive", settings, changefeed, config, instance)
+
+
+def run_rebuild(
+    settings: Settings,
+    changefeed: str,
+    *,
+    accept_losses: bool = False,
+    instance: DagsterInstance | None = None,
+) -> RunReport:
+    """Run the rebuild job of a changefeed once; `accept_losses` is as for `rebuilding.rebuild`."""
+    return _run(
+        "rebuild", settings, changefeed, {"rebuild": {"accept_losses": accept_losses}}, instance
+    )
 
 
 def run_maintenance(

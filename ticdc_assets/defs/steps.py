@@ -22,10 +22,12 @@ from ticdc_assets.defs.active_runs import follows_beside
 from ticdc_assets.defs.partitions import CHANGEFEED_TAG, FeedNames
 from ticdc_assets.defs.workers import name_worker
 from ticdc_assets.engine.control import keeping
+from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import BusyError, TicdcError
 from ticdc_assets.pipeline.damage import damage_told
+from ticdc_assets.storage.paths import AnyPath
 
 PATIENCE_SECONDS = 300.0
 """How long the lock of a run that follows is waited for: that is one sync of it at most."""
@@ -48,15 +50,20 @@ class ChangefeedSteps:
 
     Attributes:
         changefeed: its configuration.
-        paths: its tables.
+        lake: the lake that its tables are in.
         results: what the lake's functions returned, in the order of the steps run.
         say: told what a run that follows does, while it does it.
     """
 
     changefeed: Changefeed
-    paths: LakePaths
+    lake: AnyPath
     results: list[object] = field(default_factory=list[object])
     say: Callable[[str], None] = _say_nothing
+
+    @property
+    def paths(self) -> LakePaths:
+        """Its tables, as the newest cut names them now."""
+        return paths_of(self.lake, self.changefeed.name)
 
     @property
     def names(self) -> FeedNames:
@@ -99,9 +106,7 @@ class ChangefeedSteps:
 
 def steps_of(settings: Settings, changefeed: Changefeed) -> ChangefeedSteps:
     """Return the steps of a changefeed."""
-    return ChangefeedSteps(
-        changefeed=changefeed, paths=LakePaths(root=settings.lake, changefeed=changefeed.name)
-    )
+    return ChangefeedSteps(changefeed=changefeed, lake=settings.lake)
 
 
 @contextmanager

@@ -52,6 +52,7 @@ from ticdc_assets.defs.schema_metadata import schema_metadata
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.engine.compute import watched
 from ticdc_assets.engine.control import partition_days
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.checksums import compare_new
@@ -518,6 +519,7 @@ class PartitionReporter:
         key = self._steps.names.asset("history")
         known = self._known_partitions(key)
         partitions = {partition_of(*_name(item)): item for item in kept}
+        paths = self._steps.paths
         unheard = partitions.keys() - known
         if len(unheard) > self._steps.changefeed.dagster.table_events:
             unheard = set[str]()
@@ -528,14 +530,16 @@ class PartitionReporter:
                     asset_key=key,
                     partition=partition,
                     description=f"{mirror.history_rows} versions, {mirror.rows} current",
-                    metadata=history_metadata(mirror, cut, self._steps.paths),
+                    metadata=history_metadata(mirror, cut, paths),
                 )
 
     def _mirror(
         self, key: dg.AssetKey, partition: str | None, mirror: MirrorCut, cut: Cut
     ) -> dg.AssetMaterialization:
-        version = f"{mirror.mirror_id}@{mirror.version}"
-        metadata = mirror_metadata(mirror, cut, self._steps.paths, utc_now())
+        version = f"{mirror.generation}/{mirror.mirror_id}@{mirror.version}"
+        # The cut says of which generation it is.
+        paths = LakePaths(root=self._steps.lake, changefeed=self._steps.changefeed.name)
+        metadata = mirror_metadata(mirror, cut, paths, utc_now())
         return dg.AssetMaterialization(
             asset_key=key,
             partition=partition,

@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from ticdc_assets.engine.delta_files import BrokenTableError, broken, file_damage, is_ahead
 from ticdc_assets.engine.delta_protocol import DeletionVectorError
-from ticdc_assets.engine.paths import HISTORIES, MIRRORS, LakePaths
+from ticdc_assets.engine.paths import GENERATIONS, HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.errors import LakeDamagedError, StoreUnavailableError
 from ticdc_assets.names import joined_name
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath
@@ -207,9 +207,9 @@ def _name_of(table: AnyPath) -> str | None:
 
 
 def changefeed_of(table: AnyPath) -> LakePaths:
-    """Return the changefeed, or the side place of one, that a table's folder is in."""
+    """Return the changefeed, with the generation, that a table's folder is in."""
     base = table.parent.parent if table.parent.name in _OF_MIRRORS else table.parent
-    if base.parent.name == "verify":
-        feed = base.parent.parent
-        return LakePaths(root=feed.parent, changefeed=feed.name, side=base.name)
+    if base.parent.name == GENERATIONS:
+        home = base.parent.parent
+        return LakePaths(root=home.parent, changefeed=home.name).of(base.name)
     return LakePaths(root=base.parent, changefeed=base.name)

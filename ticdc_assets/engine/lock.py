@@ -20,7 +20,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import cast
 
@@ -76,19 +76,25 @@ def writer_lock(paths: LakePaths, writer: Writer, *, run: str = "") -> Iterator[
 
 
 @contextmanager
-def side_lock(paths: LakePaths, writer: Writer) -> Iterator[None]:
-    """Hold the lock on the changefeed's side places, or raise BusyError; see `writer_lock`.
+def side_lock(paths: LakePaths, writer: Writer, made: AnyPath | None = None) -> Iterator[None]:
+    """Hold the changefeed's lock on generations apart, or raise BusyError; see `writer_lock`.
 
-    Whoever holds it removes what others left there, so nothing needs a fence.
+    Whoever holds it removes what others left of such generations, so nothing needs a fence.
+
+    Args:
+        paths: tables of the changefeed.
+        writer: how writers are kept apart.
+        made: the folder that is written to under it; None if the writer's lock is held too, which
+            the tables are then written under.
     """
-    other = f"another verify of changefeed {paths.changefeed!r}"
+    other = f"another verify or rebuild of changefeed {paths.changefeed!r}"
     if not _uses_lease(paths.side_lease, writer):
         with held_lock(paths.side_lock, other):
             yield
         return
     with (
         _shared_lock(paths.side_lock, other),
-        _leased(paths.side_lease, paths.side_places, (), writer, other, ""),
+        _leased(paths.side_lease, made, (), writer, other, ""),
     ):
         yield
 
@@ -194,19 +200,28 @@ def nobody_at_work(path: str) -> bool:
 @contextmanager
 def _leased(
     path: AnyPath,
-    base: AnyPath,
+    base: AnyPath | None,
     guarded_tables: Sequence[AnyPath],
     writer: Writer,
     other: str,
     run: str,
 ) -> Iterator[bool]:
-    """Hold a lease for the tables below `base`; yield whether it was not given back before."""
+    """Hold a lease; yield whether it was not given back before.
+
+    Args:
+        path: the table of the lease.
+        base: the folder whose tables are written under it; None if nothing is.
+        guarded_tables: those that refuse the commits of older leases.
+        writer: how writers are kept apart.
+        other: who else may hold it, for people.
+        run: id of the Dagster run that it is held for, for people.
+    """
     seconds = writer.lease_seconds
     path.parent.mkdir(parents=True, exist_ok=True)
     lease = take(DeltaLog(path, guarded_tables), this_process(run), seconds, other=other)
     renewing = Renewing(lease, seconds)
     try:
-        with guarded(base, lease):
+        with nullcontext() if base is None else guarded(base, lease):
             yield lease.taken_over
     finally:
         renewing.stop()

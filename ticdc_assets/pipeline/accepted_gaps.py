@@ -124,7 +124,7 @@ def close_accepted(paths: LakePaths, *, es_only: bool) -> tuple[AcceptedGap, ...
     """Return the accepted gaps, and keep where they end if that is known by now.
 
     Args:
-        paths: tables of the changefeed; in a side place nothing is written.
+        paths: tables of the changefeed; for a generation apart nothing is written.
         es_only: whether the messages have no watermarks; then any record tells.
     """
     gaps = read_accepted(paths)
@@ -132,7 +132,7 @@ def close_accepted(paths: LakePaths, *, es_only: bool) -> tuple[AcceptedGap, ...
         gap if gap.until_ts is not None else replace(gap, until_ts=_until(paths, gap, es_only))
         for gap in gaps
     )
-    if closed != gaps and paths.side is None:
+    if closed != gaps and not paths.apart:
         write_table(
             paths.accepted_gaps,
             pa.Table.from_pylist(list(map(asdict, closed)), schema=ACCEPTED_GAPS_SCHEMA),

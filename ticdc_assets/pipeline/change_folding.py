@@ -189,7 +189,7 @@ class ChangeFolding(ChangeReader):
         """Return the mirror's rows in the base cut, without those that the floor takes."""
         rows = self._mirror_rows(
             start,
-            self.truncation_point.paths or self._paths,
+            self._paths,
             # A CREATE or TRUNCATE below the truncation point that was not known to the base.
             above=mirror.floor_ts
             if mirror.floor_ts != start.floor_ts and mirror.handover is None

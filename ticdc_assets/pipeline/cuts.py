@@ -29,9 +29,10 @@ from ticdc_assets.engine.control import (
     write_table,
 )
 from ticdc_assets.engine.damage import damaged
+from ticdc_assets.engine.generations import GENERATION
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.row_schema import fields_of
-from ticdc_assets.errors import LakeLayoutError, NotFoundError
+from ticdc_assets.errors import BusyError, LakeLayoutError, NotFoundError
 from ticdc_assets.names import joined_name
 from ticdc_assets.schemas import TableSchema, schema_from_text
 from ticdc_assets.storage.paths import AnyPath
@@ -44,7 +45,7 @@ FAILED = "failed"
 """The mode of a mirror that a cut could not make."""
 
 
-LAYOUT = 3
+LAYOUT = 4
 """Layout of all tables of a changefeed, as its cuts name it; no other one is read."""
 
 
@@ -57,6 +58,7 @@ class MirrorCut:
         database: database at the cut.
         table: name at the cut.
         table_id: logical table id at the cut.
+        generation: the generation that it is in, that of the cut.
         version: Delta version that is the mirror at the cut.
         rows: rows at that version.
         hidden: columns no row was ever sent for (virtual generated ones): not shown.
@@ -84,6 +86,7 @@ class MirrorCut:
     database: str
     table: str
     table_id: int
+    generation: str
     version: int
     rows: int
     hidden: list[str]
@@ -126,7 +129,11 @@ class MirrorCut:
 
     def path(self, paths: LakePaths) -> AnyPath:
         """Where its Delta table is."""
-        return paths.mirror(self.mirror_id)
+        return paths.of(self.generation).mirror(self.mirror_id)
+
+    def history_path(self, paths: LakePaths) -> AnyPath:
+        """Where the Delta table of its history is, if one is kept."""
+        return paths.of(self.generation).history(self.mirror_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +298,7 @@ class Cut:
         tso: every row with commit ts <= tso and every DDL with commit ts < tso is in.
         published_at: when it was published.
         batch: newest batch of the change log it was made from.
+        generation: the generation that its mirrors and that change log are in.
         mirrors: by (database, table).
         held: row changes that wait for their schema.
         quarantined: records that could not be decoded and are not re-driven.
@@ -318,6 +326,7 @@ class Cut:
     tso: int
     published_at: datetime
     batch: int
+    generation: str
     mirrors: tuple[MirrorCut, ...]
     held: tuple[HeldRows, ...]
     quarantined: int
@@ -445,7 +454,12 @@ def _read_newest(paths: LakePaths) -> Cut | None:
     rows = read_rows(paths.cuts, ds.field("number") == number)
     if len(rows) != 1:
         raise damaged(paths.cuts, f"it has {len(rows)} rows of cut {number}, which is its newest")
-    return _cut_of(paths, rows[0])
+    cut = _cut_of(paths, rows[0])
+    if cut.generation != paths.generation:
+        raise BusyError(
+            f"the tables of changefeed {paths.changefeed!r} were rebuilt just now: try again"
+        )
+    return cut
 
 
 def require_cut(paths: LakePaths) -> Cut:
@@ -519,6 +533,7 @@ _MIRROR = pa.struct(
     [
         field.with_name(_STORED_CAVEATS) if field.name == "caveats" else field
         for field in fields_of(MirrorCut, lenient_casts=_CASTS)
+        if field.name != GENERATION
     ]
 )
 CUT_SCHEMA = pa.schema(
@@ -539,7 +554,7 @@ def append_cut(paths: LakePaths, cut: Cut) -> None:
         paths.cuts,
         pa.Table.from_pylist([row], schema=CUT_SCHEMA),
         overwrite=False,
-        metadata={"number": cut.number, "tso": cut.tso},
+        metadata={"number": cut.number, "tso": cut.tso, GENERATION: cut.generation},
     )
 
 
@@ -550,12 +565,12 @@ def _stored_mirror(mirror: MirrorCut) -> dict[str, Any]:
     return row
 
 
-_MIRROR_FIELDS = tuple(field.name for field in fields(MirrorCut))
+_MIRROR_FIELDS = tuple(field.name for field in fields(MirrorCut) if field.name != GENERATION)
 
 
-def _read_mirror(row: Mapping[str, Any]) -> MirrorCut:
+def _read_mirror(row: Mapping[str, Any], generation: str) -> MirrorCut:
     told = dict(row)
-    return MirrorCut(caveats=told.pop(_STORED_CAVEATS), **told)
+    return MirrorCut(caveats=told.pop(_STORED_CAVEATS), generation=generation, **told)
 
 
 def _cut_of(paths: LakePaths, row: dict[str, Any]) -> Cut:
@@ -580,7 +595,7 @@ def _read(row: dict[str, Any]) -> Cut:
     return Cut(
         **{
             **row,
-            "mirrors": tuple(map(_read_mirror, row["mirrors"])),
+            "mirrors": tuple(_read_mirror(item, row[GENERATION]) for item in row["mirrors"]),
             "held": tuple(HeldRows(**item) for item in row["held"]),
             "ignored": json.loads(row["ignored"]),
             "failed": tuple(FailedMirror(**item) for item in row["failed"]),

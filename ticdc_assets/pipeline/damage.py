@@ -99,7 +99,7 @@ def _tables_of(paths: LakePaths, mirror: MirrorCut) -> list[tuple[AnyPath, int]]
     """Return the tables of a mirror with the versions that a cut names."""
     found = [(mirror.path(paths), mirror.version)]
     if mirror.history_version is not None:
-        found.append((paths.history(mirror.mirror_id), mirror.history_version))
+        found.append((mirror.history_path(paths), mirror.history_version))
     return found
 
 

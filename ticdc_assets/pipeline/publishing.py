@@ -58,7 +58,7 @@ def _manifest(paths: LakePaths, cut: Cut) -> dict[str, Any]:
             {
                 "database": item.database,
                 "table": item.table,
-                "path": paths.mirror_below(item.mirror_id),
+                "path": paths.of(item.generation).mirror_below(item.mirror_id),
                 "version": item.version,
                 "tso": behind.get((item.database, item.table)) or cut.tso,
                 "rows": item.rows,

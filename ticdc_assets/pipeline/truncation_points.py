@@ -38,13 +38,11 @@ class TruncationPoint:
             nothing was ever removed.
         batch: newest batch of the change log that the base was made from.
         cut: the base cut, None if nothing was ever removed.
-        paths: where the base's mirrors are; where the table is that was truncated if None.
     """
 
     tso: int = 0
     batch: int = 0
     cut: Cut | None = None
-    paths: LakePaths | None = None
 
     @property
     def number(self) -> int:

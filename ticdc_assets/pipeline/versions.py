@@ -142,7 +142,7 @@ def history_in_sql(paths: LakePaths, mirror: MirrorCut) -> str:
 
 def _history(paths: LakePaths, mirror: MirrorCut) -> tuple[AnyPath, int]:
     assert mirror.history_version is not None
-    return paths.history(mirror.mirror_id), mirror.history_version
+    return mirror.history_path(paths), mirror.history_version
 
 
 # Tables -----------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ class AsOf:
         self._known = Knowledge.of(paths, changefeed.timezone, self._statistics)
         self._cuts = read_cuts(paths)
         self._base: Cut | None = max(
-            (cut for cut in self._cuts if cut.tso <= tso),
+            (cut for cut in self._cuts if cut.tso <= tso and cut.generation == paths.generation),
             key=lambda cut: (cut.tso, cut.number),
             default=None,
         )

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Settings
+from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
@@ -103,7 +104,7 @@ def query(
         LakeDamagedError: a table of the query is broken.
     """
     feed = settings.changefeed(changefeed)
-    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    paths = paths_of(settings.lake, changefeed)
     require_cut(paths)
     with tempfile.TemporaryDirectory(prefix="ticdc-sql-") as folder, _connection(folder) as engine:
         wanted = _tables_of(engine, text)

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Changefeed, Settings, load_settings
 from ticdc_assets.engine.frames import map_batches, quoted
+from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.errors import ConfigError, NotFoundError
@@ -70,7 +71,7 @@ def read_history(
     """
     settings = settings or load_settings()
     settings.changefeed(changefeed)
-    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    paths = paths_of(settings.lake, changefeed)
     mirror = require_history(paths, require_cut(paths), database, table)
     names = HistoryLayout(schema=mirror.table_schema).names
     shown = [name for name in names if name not in mirror.hidden]
@@ -104,7 +105,7 @@ def read_with_deleted(
     """
     settings = settings or load_settings()
     feed = settings.changefeed(changefeed)
-    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    paths = paths_of(settings.lake, changefeed)
     cut = require_cut(paths)
     mirror = require_history(paths, cut, database, table)
     tso = None if as_of is None else tso_as_of(paths, as_of)

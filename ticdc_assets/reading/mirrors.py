@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.engine.frames import map_batches, quoted
+from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import NotFoundError
@@ -201,7 +202,7 @@ def locate_mirror(
         NotFoundError: there is no such changefeed, or no such table in its newest cut.
     """
     settings = settings or load_settings()
-    paths = LakePaths(root=settings.lake, changefeed=settings.changefeed(changefeed).name)
+    paths = paths_of(settings.lake, settings.changefeed(changefeed).name)
     cut = require_cut(paths)
     mirror = require_mirror(cut, database, table)
     return MirrorLocation(
@@ -271,7 +272,7 @@ def read_mirror(
     """
     settings = settings or load_settings()
     feed = settings.changefeed(changefeed)
-    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    paths = paths_of(settings.lake, changefeed)
     spark = spark or LazySession()
     if as_of is None:
         mirror = require_mirror(require_cut(paths), database, table)

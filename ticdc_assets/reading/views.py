@@ -31,6 +31,7 @@ from pyspark.sql import types as T
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.engine.driver import plan_of
 from ticdc_assets.engine.frames import quoted
+from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.engine.session import functions
@@ -119,7 +120,7 @@ def create_views(
     """
     settings = settings or load_settings()
     settings.changefeed(changefeed)
-    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    paths = paths_of(settings.lake, changefeed)
     cut = require_cut(paths)
     catalog = catalog or str(spark.catalog.currentCatalog())
     place = _Place(spark, catalog, changefeed)
@@ -293,7 +294,7 @@ def query(
         NotFoundError: there is no such changefeed, or nothing is known as of then.
     """
     feed = settings.changefeed(changefeed)
-    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    paths = paths_of(settings.lake, changefeed)
     cut = require_cut(paths)
     names = require_query(spark, text)
     session = spark.newSession()

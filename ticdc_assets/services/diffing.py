@@ -14,7 +14,6 @@ the end, and the next run removes one that a killed run left (`rebuilding`).
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
@@ -47,7 +46,7 @@ from ticdc_assets.services.comparing import (
     new_folder,
     row_differences,
 )
-from ticdc_assets.services.rebuilding import side_places
+from ticdc_assets.services.making import place_apart
 from ticdc_assets.services.seeding import SeededRows, Seeding, require_past, seed
 
 
@@ -175,8 +174,9 @@ def diff(
     require_past(export, changefeed)
     # Refuses the moment before the export is landed, which may take long.
     AsOf(spark, paths, changefeed, export.tso)
-    with side_places(paths, changefeed.writer):
-        side = paths.side_place(uuid4().hex)
+    with place_apart(paths, changefeed.writer) as place:
+        # What is landed there has nothing to do with what the changefeed landed.
+        side = LakePaths(root=place.made, changefeed=paths.changefeed)
         mirrors_only = replace(changefeed, history=TableChoice(), soft_delete=TableChoice())
         seeding = seed(
             spark,

@@ -139,7 +139,7 @@ def oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]
     for mirror in (mirror for cut in cuts for mirror in cut.mirrors):
         named = {mirror.path(paths): mirror.version}
         if mirror.history_version is not None:
-            named[paths.history(mirror.mirror_id)] = mirror.history_version
+            named[mirror.history_path(paths)] = mirror.history_version
         for path, version in named.items():
             oldest[path] = min(version, oldest.get(path, version))
     return oldest

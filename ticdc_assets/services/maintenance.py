@@ -50,9 +50,10 @@ from ticdc_assets.engine.delta_files import log_state, removable
 from ticdc_assets.engine.delta_protocol import Action
 from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.engine.files import WRITTEN_NAME
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.lock import side_lock
+from ticdc_assets.engine.paths import HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.engine.rewriting import Rewriter
-from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.errors import BusyError, LakeDamagedError
 from ticdc_assets.isolation import Failure, Failures
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, read_cuts
@@ -67,6 +68,7 @@ from ticdc_assets.services.log_cleaning import (
     oldest_versions,
     upstream_names,
 )
+from ticdc_assets.services.making import remove_unpublished
 from ticdc_assets.services.retention import Retaining, retain
 from ticdc_assets.storage.paths import AnyPath, files_below, names_in, remove_tree
 
@@ -202,6 +204,7 @@ def maintain(
             _maintain_control(path)
         vacuum(paths, failures, margin=margin)
         _remove_unnamed_mirrors(paths)
+        _remove_generations(paths, changefeed)
         tell("removing old logs")
         clean_logs(paths, failures)
         failures.require_none()
@@ -510,6 +513,25 @@ def _remove_unnamed_mirrors(paths: LakePaths) -> None:
             remove_tree(item)
 
 
+def _remove_generations(paths: LakePaths, changefeed: Changefeed) -> None:
+    """Remove the generations that no kept cut names, and the logs of those before the published.
+
+    Who reads an older cut needs its mirrors and histories alone.
+    """
+    try:
+        with side_lock(paths, changefeed.writer):
+            remove_unpublished(paths)
+    except BusyError:
+        # A verify makes one now; it removes what is left when it ends.
+        return
+    for older in _generations(paths):
+        if older.generation != paths.generation:
+            for name in names_in(older.made):
+                if name not in (MIRRORS, HISTORIES):
+                    require_lease(older.made)
+                    remove_tree(older.made / name)
+
+
 # In numbers -------------------------------------------------------------------------------------
 
 
@@ -522,16 +544,23 @@ def _named(paths: LakePaths) -> dict[str, AnyPath]:
     """Return the tables that are there, by the names that people are told."""
     named = {path.name: path for path in _tables(paths)}
     for path in _folders(paths):
-        named[f"{path.parent.name}/{path.name}"] = path
+        older = "" if path.parent.parent == paths.made else f"{path.parent.parent.name}/"
+        named[f"{older}{path.parent.name}/{path.name}"] = path
     return named
+
+
+def _generations(paths: LakePaths) -> list[LakePaths]:
+    """Return the generations that kept cuts name, and the published one."""
+    named = {paths.generation, *(cut.generation for cut in read_cuts(paths))}
+    return [paths.of(name) for name in sorted(named)]
 
 
 def _folders(paths: LakePaths) -> list[AnyPath]:
     """Return the folders of mirrors and histories, whether a cut names them or not."""
-    parents = (paths.mirror("0").parent, paths.history("0").parent)
     return sorted(
         parent / name
-        for parent in parents
+        for generation in _generations(paths)
+        for parent in generation.row_folders
         for name in names_in(parent)
         if name.replace("-", "").isdigit() and (parent / name).is_dir()
     )

@@ -78,7 +78,7 @@ from ticdc_assets.services.day_comparing import (
     compare,
     day_of,
 )
-from ticdc_assets.services.rebuilding import RefusedRecords
+from ticdc_assets.services.making import RefusedRecords
 from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE
 
 

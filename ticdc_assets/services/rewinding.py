@@ -127,6 +127,11 @@ def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | Non
             f"the kept ones are {kept}"
         )
     older = found[-1]
+    if older.generation != newest.generation:
+        raise NotFoundError(
+            f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: its tables were "
+            f"rebuilt since; read that cut as it is (`--as-of {older.tso}`)"
+        )
     for table, truncation_point in (
         ("change_log", read_truncation_point(paths)),
         ("raw_messages", read_raw_truncation_point(paths)),

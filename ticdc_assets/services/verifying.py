@@ -1,14 +1,14 @@
 """Verifying: are the mirrors of the newest cut equal to a rebuild from the landed records?
 
 In: the newest published cut and `raw_messages`. Out: a `Verification`: for each mirror whether it
-equals its rebuild (`rebuilding`), by the content hash of both (`comparing`), and if not, the keys
+equals its rebuild (`making`), by the content hash of both (`comparing`), and if not, the keys
 and columns that differ; differences of the cut itself (schema, hidden columns, held and quarantined
 rows, mirrors that exist on only one side); and commits on a mirror's Delta table that no run of
 this package made.
 
-Why running it again is safe: no table of the changefeed is written. The mirrors are read at the
-versions that the cut names, and the records up to its batch, so syncs may run meanwhile. The side
-place is removed at the end.
+Why running it again is safe: no published table is written. The mirrors are read at the
+versions that the cut names, and the records up to its batch, so syncs may run meanwhile. The new
+generation is removed at the end.
 
 A mirror that cannot be read is reported with the error; it does not stop the others. Where the
 lake's store is away nothing is known of any mirror, so that is an error.
@@ -54,7 +54,7 @@ from ticdc_assets.services.comparing import (
     new_folder,
     row_differences,
 )
-from ticdc_assets.services.rebuilding import Rebuilding, RefusedRecords, rebuilt
+from ticdc_assets.services.making import Made, RefusedRecords, made_apart
 
 
 class Finding(StrEnum):
@@ -63,7 +63,7 @@ class Finding(StrEnum):
     EQUAL = "equal"
     DIFFERENT = "different"
     NOT_PROVEN = "not proven"
-    """They differ, but no rebuild could tell its rows (`Rebuilding.unproven`)."""
+    """They differ, but no rebuild could tell its rows (`Made.unproven`)."""
     NOT_REBUILT = "not rebuilt"
     """The cut has it, the landed records do not make it."""
     NOT_IN_CUT = "not in the cut"
@@ -252,22 +252,48 @@ def verify(
     cut = require_cut(paths)
     if table is not None:
         require_mirror(cut, *table)
-    with rebuilt(spark, paths, changefeed, cut, table=table) as rebuilding:
-        comparison = _Comparing(spark, paths, changefeed, rebuilding, examples)
-        mirrors = comparison.mirrors(cut, table)
-        differences = _cut_differences(cut, rebuilding, table)
+    with made_apart(spark, paths, changefeed, cut, table=table) as made:
+        return compared(
+            spark, paths, changefeed, cut, made, began=began, table=table, examples=examples
+        )
+
+
+def compared(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    cut: Cut,
+    made: Made,
+    *,
+    began: datetime,
+    table: tuple[str, str] | None = None,
+    examples: int = EXAMPLES,
+) -> Verification:
+    """Compare a cut with a generation that was made of the same records.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        cut: the cut.
+        made: the generation.
+        began: when the work began.
+        table: (database, table) of the one mirror to compare; all if None.
+        examples: how many differing rows of a mirror to show at most.
+    """
+    mirrors = _Comparing(spark, paths, changefeed, made, examples).mirrors(cut, table)
     return Verification(
         changefeed=paths.changefeed,
         cut=cut.number,
         tso=cut.tso,
         moment=cut.moment,
-        proof_from=rebuilding.proof_from,
-        records=rebuilding.records,
+        proof_from=made.proof_from,
+        records=made.records,
         mirrors=tuple(mirrors),
-        differences=tuple(differences),
-        refused=rebuilding.refused,
-        decodable=rebuilding.decodable,
-        lost=0 if table is not None else _lost(cut, rebuilding.cut),
+        differences=tuple(_cut_differences(cut, made, table)),
+        refused=made.refused,
+        decodable=made.decodable,
+        lost=0 if table is not None else _lost(cut, made.cut),
         seconds=round((datetime.now(UTC) - began).total_seconds(), 3),
     )
 
@@ -275,13 +301,11 @@ def verify(
 # The cut ----------------------------------------------------------------------------------------
 
 
-def _cut_differences(
-    cut: Cut, rebuilding: Rebuilding, table: tuple[str, str] | None
-) -> Iterable[str]:
+def _cut_differences(cut: Cut, made: Made, table: tuple[str, str] | None) -> Iterable[str]:
     """Yield what differs between two cuts besides their mirrors."""
-    other = rebuilding.cut
+    other = made.cut
     if other is None:
-        yield f"no cut can be made from the landed records: {rebuilding.reason}"
+        yield f"no cut can be made from the landed records: {made.reason}"
         return
     for side, at in ((cut, ""), (other, ", rebuilt")):
         if table is None:
@@ -327,19 +351,19 @@ class _Comparing:
         spark: SparkSession,
         paths: LakePaths,
         changefeed: Changefeed,
-        rebuilding: Rebuilding,
+        made: Made,
         examples: int,
     ) -> None:
         self._spark = spark
         self._paths = paths
         self._changefeed = changefeed
-        self._rebuilding = rebuilding
+        self._made = made
         self._examples = examples
 
     def mirrors(self, cut: Cut, table: tuple[str, str] | None) -> list[VerifiedMirror]:
         """Compare every mirror of either side, by (database, table)."""
         ours = {(item.database, item.table): item for item in cut.mirrors}
-        other = self._rebuilding.cut
+        other = self._made.cut
         theirs = {(item.database, item.table): item for item in other.mirrors} if other else {}
         failed = {
             (item.database, item.table): item.sentence
@@ -368,7 +392,7 @@ class _Comparing:
 
         def compare() -> None:
             nonlocal told
-            rebuild = None if theirs is None else self._table(self._rebuilding.paths, theirs)
+            rebuild = None if theirs is None else self._table(self._made.paths, theirs)
             made = None if rebuild is None else self._content(rebuild)
             told = replace(told, rebuilt=made)
             if ours is None:
@@ -391,14 +415,14 @@ class _Comparing:
                     there,
                     rebuild,
                     self._changefeed.timezone,
-                    new_folder(self._rebuilding.paths),
+                    new_folder(self._made.paths),
                     examples=self._examples,
                 )
             finding, not_proven = Finding.DIFFERENT, None
             if found == made and not differences:
                 finding = Finding.EQUAL
-            elif name in self._rebuilding.unproven:
-                finding, not_proven = Finding.NOT_PROVEN, self._rebuilding.unproven[name]
+            elif name in self._made.unproven:
+                finding, not_proven = Finding.NOT_PROVEN, self._made.unproven[name]
             told = replace(
                 told,
                 finding=finding,
@@ -423,12 +447,12 @@ class _Comparing:
             rows = copied_by_spark(
                 mirror_in_spark(self._spark, paths, mirror),
                 mirror_columns(paths, mirror),
-                new_folder(self._rebuilding.paths),
+                new_folder(self._made.paths),
             )
         return Compared.whole(rows, mirror.table_schema)
 
     def _content(self, table: Compared) -> Content:
-        return content_of(self._spark, table, new_folder(self._rebuilding.paths))
+        return content_of(self._spark, table, new_folder(self._made.paths))
 
     def _differences(self, ours: MirrorCut, theirs: MirrorCut) -> Iterable[str]:
         """Yield what differs besides columns and rows."""

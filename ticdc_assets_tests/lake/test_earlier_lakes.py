@@ -23,7 +23,7 @@ ARCHIVE = Path(__file__).parent / "earlier" / "lake-0.1.tar.xz"
 
 REFUSAL = (
     "the tables of changefeed 'shop' have another layout: a version of this package before its "
-    "first release wrote them (layout 1, not 3); `ticdc-assets rebuild shop` makes them again from "
+    "first release wrote them (layout 1, not 4); `ticdc-assets rebuild shop` makes them again from "
     "the landed records"
 )
 
@@ -72,7 +72,7 @@ def test_a_lake_of_another_layout_is_refused(tmp_path: Path, command: tuple[str,
 def test_doctor_names_the_command(tmp_path: Path) -> None:
     result = unpacked(tmp_path).run("doctor")
     assert "`ticdc-assets rebuild shop`" in result.stdout
-    assert "layout 1, not 3" in result.stdout
+    assert "layout 1, not 4" in result.stdout
 
 
 def test_rebuild_makes_the_lake_again_from_its_landed_records(

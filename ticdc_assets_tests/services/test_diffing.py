@@ -16,6 +16,7 @@ from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets.simulator.shop import ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.storage.paths import names_in
 from ticdc_assets.tso import from_datetime
 from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.simulator.builders import fill
@@ -39,7 +40,7 @@ def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
     assert found.equal, found.tables
     assert {(item.database, item.table) for item in found.tables} >= {("shop", "orders")}
     assert feed.rows() == before
-    assert not feed.paths.side_places.exists()
+    assert names_in(feed.paths.generations) == [feed.paths.generation]
 
 
 def away(*_: object) -> None:

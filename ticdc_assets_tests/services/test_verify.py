@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from delta.tables import DeltaTable
@@ -24,7 +24,7 @@ from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.versions import mirror_in_spark
-from ticdc_assets.services import rebuilding, verifying
+from ticdc_assets.services import making, verifying
 from ticdc_assets.services.comparing import ColumnDifference, RowCounts, RowFinding
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.verifying import Finding, Verification, VerifiedMirror, verify
@@ -32,6 +32,7 @@ from ticdc_assets.simulator.changefeed import Dispatcher, FeedOptions, StandInCh
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.stored_table import Key
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.storage.paths import names_in
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
@@ -189,19 +190,21 @@ def test_a_sync_goes_on_meanwhile_and_a_second_verify_does_not(whole: Life) -> N
         verified(whole.feed)
 
 
-def test_a_side_place_that_was_left_behind_is_removed(copied: Feed, tmp_path: Path) -> None:
-    left = copied.paths.side_place("abc")
-    (left.mirror("1")).mkdir(parents=True)
+def test_a_generation_that_was_left_behind_is_removed(copied: Feed, tmp_path: Path) -> None:
+    generations = copied.paths.generations
+    copied.paths.of("abc").mirror("1").mkdir(parents=True)
     assert verified(copied, PAIRS).equal
-    assert not copied.paths.side_places.exists()
+    assert names_in(generations) == [copied.paths.generation]
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "kept").touch()
-    copied.paths.side_places.symlink_to(elsewhere)
+    link = copied.paths.of("abd").made
+    cast("Path", link).symlink_to(elsewhere)
     with pytest.raises(RuntimeError), rebuilding_fails(copied):
         verified(copied, PAIRS)
     assert (elsewhere / "kept").exists()
-    assert not os.path.lexists(copied.paths.side_places)
+    assert not os.path.lexists(str(link))
+    assert names_in(generations) == [copied.paths.generation]
 
 
 @contextmanager
@@ -209,10 +212,10 @@ def rebuilding_fails(feed: Feed) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
 
         def fail(*_: object, **__: object) -> None:
-            assert feed.paths.side_places.is_dir()
+            assert len(names_in(feed.paths.generations)) > 1
             raise RuntimeError("killed")
 
-        patch.setattr(rebuilding, "apply_changes", fail)
+        patch.setattr(making, "apply_changes", fail)
         yield
 
 
@@ -438,14 +441,14 @@ def test_retention_beside_a_verify_moves_its_begin(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, feed, base = keyed_beyond_base(spark, tmp_path, Retention(raw_messages=DAY))
-    decode = rebuilding.decode_into_files
+    decode = making.decode_into_files
     removed: list[int] = []
 
     def beside(*args: Any, **options: Any) -> DecodedFiles:
         removed.append(truncated(feed, base).records)
         return decode(*args, **options)
 
-    monkeypatch.setattr(rebuilding, "decode_into_files", beside)
+    monkeypatch.setattr(making, "decode_into_files", beside)
     found = verified(feed)
     assert found.equal, found.mirrors
     assert found.proof_from == base.tso

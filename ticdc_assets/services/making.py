@@ -1,0 +1,663 @@
+"""Making a generation: the tables of a cut once more, only from what landed.
+
+In: a published cut, `raw_messages` and rows of exports. Out: a generation apart (`engine.paths`):
+its change log is decoded again from the records of the cut, its schemas are registered again, and
+one cut at the same TSO is made there, by the code that made the published one. `verify` compares
+the two and drops the new one; `rebuild` compares them and publishes it. The other tables of the
+changefeed are not read, except to find the records that were left out of the cut (see below).
+
+The records are those landed up to the batch of the cut; later records are in no cut. A record that
+was in quarantine at the cut is left out here too, even if it can be decoded now; it is counted,
+because it waits for a redrive. A record that was redriven before the cut is decoded like any other.
+A record that was decoded then and is refused now (for example, its claim-check file is gone) is
+named.
+
+If `raw_messages` was truncated (`retention`), the new generation starts from the mirrors of the
+kept base cut, and from the schemas and rows known there; it proves the changes after it. Of records
+that stayed it leaves out the rows that the base has (`rows_in_base`). It does not prove
+tables with changes of re-driven records from before that cut, nor tables whose rows of then the
+base lacks, for example because the configuration left them out.
+
+Why running it again is safe: only the new generation is written; records, change log and mirrors
+are read at versions that syncs do not change. Only one at a time is made for a changefeed
+(`lock.side_lock`); each removes the files of killed ones.
+
+One job decodes all landed batches as one batch of the new change log, so memory does not grow
+with their number. The rows keep the number of the batch they were landed in, so schemas are
+registered in their original order. For a single mirror, the images of other tables are left out of
+the new change log.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyspark.sql import SparkSession
+
+from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.config import Changefeed, TableChoice, Writer
+from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.engine.control import latest_version, read_rows, read_table
+from ticdc_assets.engine.files import open_parquet
+from ticdc_assets.engine.generations import remove_generations
+from ticdc_assets.engine.lock import side_lock
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.queries import asked
+from ticdc_assets.errors import LakeDamagedError, NotFoundError
+from ticdc_assets.events import SNAPSHOT_DDL
+from ticdc_assets.pipeline.change_files import (
+    CHANGE_LOG_SCHEMA,
+    Batches,
+    DecodedFiles,
+    Landed,
+    decode_into_files,
+)
+from ticdc_assets.pipeline.change_statistics import (
+    add_statistics_below,
+    read_statistics,
+    write_statistics_at_once,
+)
+from ticdc_assets.pipeline.checksums import compare_new
+from ticdc_assets.pipeline.cuts import Cut, newest_cut, read_cuts
+from ticdc_assets.pipeline.decoding import accepted_clocks, landed_up_to, record_decoder
+from ticdc_assets.pipeline.mirrors import apply_changes
+from ticdc_assets.pipeline.positions import landed_batch
+from ticdc_assets.pipeline.quarantine import (
+    CLOSED_BY,
+    FAULT_SCHEMA,
+    Place,
+    append_fault_files,
+    append_faults,
+    place_of,
+    places_in,
+)
+from ticdc_assets.pipeline.schema_tables import read_history, register_new, write_history
+from ticdc_assets.pipeline.seed_decoding import decoded_files
+from ticdc_assets.pipeline.seeds import APPLICATION
+from ticdc_assets.pipeline.totals import Totals
+from ticdc_assets.pipeline.truncation_points import (
+    TruncationPoint,
+    is_told_below,
+    read_raw_truncation_point,
+)
+from ticdc_assets.pipeline.validity import Knowledge
+from ticdc_assets.progress import tell
+from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.rows.mirror_rows import IMAGES
+from ticdc_assets.services.rows_in_base import RowsInBase, rows_in_base
+from ticdc_assets.storage.paths import AnyPath, remove_tree
+from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE, ROW
+
+TableName = tuple[str, str]
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRecords:
+    """Records that were decoded once and are refused now.
+
+    Attributes:
+        database: database of their row changes; None where they had none.
+        table: table of their row changes.
+        reason: why they are refused.
+        records: how many.
+        examples: some of them, `topic/partition/offset`.
+    """
+
+    database: str | None
+    table: str | None
+    reason: str
+    records: int
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A generation that was made.
+
+    Attributes:
+        paths: its tables.
+        cut: the cut made there; None if none could be made.
+        reason: how the apply ended, in one clause.
+        records: landed records that were decoded.
+        proof_from: TSO of the base cut that it starts from; None if from nothing.
+        refused: records that were decoded once and are refused now.
+        decodable: events of records that are in quarantine and can be decoded by now.
+        unproven: tables whose rows it cannot tell, each with the reason, in one clause.
+    """
+
+    paths: LakePaths
+    cut: Cut | None
+    reason: str
+    records: int
+    proof_from: int | None
+    refused: tuple[RefusedRecords, ...]
+    decodable: int
+    unproven: Mapping[TableName, str]
+
+
+@contextmanager
+def made_apart(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    cut: Cut,
+    *,
+    table: TableName | None = None,
+) -> Iterator[Made]:
+    """Make the mirrors of `cut` again; they are there while the context is open.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        cut: the cut to be made again.
+        table: (database, table) of the one mirror that is wanted; all if None.
+
+    Raises:
+        BusyError: another generation of the changefeed is being made.
+        NotFoundError: it is no longer known from which records the cut was made.
+    """
+    # Histories are made from the same changes; it is the mirrors that are compared.
+    mirrors_only = replace(changefeed, history=TableChoice(), soft_delete=TableChoice())
+    with place_apart(paths, changefeed.writer) as place:
+        yield make(spark, paths, mirrors_only, cut, place, table=table)
+
+
+@contextmanager
+def place_apart(paths: LakePaths, writer: Writer) -> Iterator[LakePaths]:
+    """Hold the lock on generations apart, and yield a new one, which is removed at the end.
+
+    What killed runs left of others is removed before.
+
+    Raises:
+        BusyError: somebody else holds it.
+    """
+    place = paths.beside()
+    with side_lock(paths, writer, place.made):
+        remove_unpublished(paths)
+        try:
+            yield place
+        finally:
+            remove_unpublished(paths)
+
+
+def remove_unpublished(paths: LakePaths) -> None:
+    """Remove the generations that no kept cut names; the caller holds the lock on them."""
+    remove_generations(paths, {cut.generation for cut in read_cuts(paths)})
+
+
+def make(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    cut: Cut,
+    place: LakePaths,
+    *,
+    table: TableName | None = None,
+    to_stay: bool = False,
+) -> Made:
+    """Decode, register and apply in a new generation.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        cut: the cut to be made again.
+        place: the new generation.
+        table: (database, table) of the one mirror that is wanted; all if None.
+        to_stay: whether it may be published, so that all tables are wanted, not the mirrors alone.
+    """
+    return _Making(spark, paths, changefeed, cut, place, table, to_stay=to_stay).make()
+
+
+def _columns_of(path: AnyPath, columns: list[str]) -> pa.Table:
+    with open_parquet(path) as file:
+        return file.read(columns=columns)
+
+
+class _Making:
+    """The making of one generation."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        cut: Cut,
+        place: LakePaths,
+        table: TableName | None,
+        *,
+        to_stay: bool,
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._changefeed = changefeed
+        self._cut = cut
+        self._place = place
+        self._table = table
+        self._to_stay = to_stay
+        self._left_out = _LeftOut()
+        self._truncation_point = read_raw_truncation_point(paths)
+
+    def make(self) -> Made:
+        """Decode, register and apply."""
+        side, landed = self._place, self._landed()
+        names = None if self._table is None else self._names_of(self._paths, self._table)
+        while True:
+            self._left_out = self._if_whole(self._what_waits, _LeftOut())
+            found = self._decode(side, landed, names)
+            if self._is_truncated_meanwhile():
+                remove_tree(side.made)
+                continue
+            self._take_over(side)
+            register_new(side, self._changefeed)
+            if names is None or self._table is None:
+                break
+            # The registry made anew may know the table by names that the old one did not.
+            missing = self._names_of(side, self._table) - names
+            if not missing:
+                break
+            names |= missing
+            remove_tree(side.made)
+        applying = apply_changes(
+            self._spark,
+            side,
+            # Of the tables that the cut has, whatever the configuration says by now.
+            replace(self._changefeed, tables=self._cut.table_filter),
+            until=self._cut.tso,
+            only=self._table,
+            truncation_point=self._side_truncation_point(),
+            complete_ts=self._cut.tso,
+        )
+        if self._to_stay:
+            statistics = read_statistics(side)
+            compare_new(self._spark, side, self._changefeed, statistics=statistics)
+        made = newest_cut(side)
+        return Made(
+            paths=side,
+            cut=made,
+            reason=applying.reason,
+            records=found.records,
+            proof_from=self._truncation_point.tso
+            if self._truncation_point.cut is not None
+            else None,
+            refused=self._refused(side, found) if found.errors else (),
+            decodable=found.left_out,
+            unproven=self._unproven(side, made),
+        )
+
+    def _landed(self) -> int:
+        """Return up to which landed batch the cut was made."""
+        landed = self._if_whole(lambda: landed_up_to(self._paths, self._cut.batch), None)
+        if landed is None and self._to_stay:
+            # The change log is broken: what landed since is in it too, and above the cut.
+            landed = landed_batch(self._paths)
+        if landed is None or latest_version(self._paths.raw_messages) is None:
+            raise NotFoundError(
+                f"it is no longer known from which landed records cut {self._cut.number} of "
+                f"changefeed {self._paths.changefeed!r} was made from: the history of "
+                f"{self._paths.change_log} does not reach back to batch {self._cut.batch}"
+            )
+        return landed
+
+    def _if_whole(self, read: Callable[[], _Value], otherwise: _Value) -> _Value:
+        """Return what is read of the published generation.
+
+        One that is to be replaced may be broken: then what it would tell is not known.
+        """
+        try:
+            return read()
+        except LakeDamagedError:
+            if not self._to_stay:
+                raise
+            return otherwise
+
+    def _is_truncated_meanwhile(self) -> bool:
+        """Return whether retention, which no lock keeps away, removed records; look at its base.
+
+        Raises:
+            NotFoundError: that is above the cut.
+        """
+        before, self._truncation_point = (
+            self._truncation_point,
+            read_raw_truncation_point(self._paths),
+        )
+        if self._truncation_point.number > self._cut.number:
+            raise NotFoundError(
+                f"the landed records that cut {self._cut.number} of changefeed "
+                f"{self._paths.changefeed!r} was made from were removed meanwhile"
+            )
+        return self._truncation_point != before
+
+    def _names_of(self, paths: LakePaths, table: TableName) -> frozenset[TableName]:
+        """Return the names that rows of a table of the cut were ever sent under."""
+        plan = Knowledge.of(paths, self._changefeed.timezone).plan(self._cut.tso)
+        mirrors = [mirror for mirror in plan.mirrors if mirror.name == table]
+        return frozenset({table}.union(*map(_names, mirrors)))
+
+    # What was truncated -------------------------------------------------------------------------
+
+    def _side_truncation_point(self) -> TruncationPoint:
+        """Return where the landed records were truncated, in the batches of the side place."""
+        if self._truncation_point.cut is None:
+            return self._truncation_point
+        landed = landed_up_to(self._paths, self._truncation_point.batch)
+        return replace(self._truncation_point, batch=landed or 0)
+
+    def _in_base(self) -> RowsInBase | None:
+        """Return what tells the rows that the base has; None if there is none."""
+        point = self._side_truncation_point()
+        if point.cut is None:
+            return None
+        known = Knowledge.of(self._paths, self._changefeed.timezone)
+        return rows_in_base(self._paths, known, point.cut, point.batch)
+
+    def _take_over(self, side: LakePaths) -> None:
+        """Give the side place what is known of schemas and rows up to the truncation point."""
+        truncation_point = self._truncation_point
+        if truncation_point.cut is None:
+            return
+        known, kept = read_history(self._paths), SchemaHistory()
+        kept.restore(
+            versions=(
+                item for item in known.versions if item.schema.version <= truncation_point.tso
+            ),
+            ddls=(item for item in known.ddls if item.event.commit_ts <= truncation_point.tso),
+            conflicts=known.conflicts,
+        )
+        write_history(side, kept, kept, batch=0)
+        add_statistics_below(side, read_statistics(self._paths), truncation_point.tso)
+
+    # Decoding ---------------------------------------------------------------------------------
+
+    def _decode(
+        self, side: LakePaths, landed: int, names: frozenset[TableName] | None
+    ) -> DecodedFiles:
+        """Write the new change log and its totals; return what became of the records."""
+        tell(f"decoding {landed} landed batches again")
+        found = decode_into_files(
+            self._spark,
+            Landed(table=self._paths.raw_messages, chosen=Batches(1, landed)),
+            record_decoder(self._changefeed, None, clocks=accepted_clocks(self._paths)),
+            batch=landed,
+            into=side,
+            choose=_Choice(self._left_out, self._in_base(), names),
+        )
+        append_files(
+            side.change_log,
+            found.changes,
+            CHANGE_LOG_SCHEMA,
+            app_id="decode",
+            version=landed,
+            metadata={"batch": landed, "landed": landed},
+            layout=BY_LANDING_DAY,
+        )
+        if self._to_stay:
+            self._write_quarantine(side, found, landed)
+        exported = self._decode_seeds(side, landed, names)
+        write_statistics_at_once([*found.totals, *exported], side, landed)
+        return found
+
+    def _decode_seeds(
+        self, side: LakePaths, landed: int, names: frozenset[TableName] | None
+    ) -> list[Totals]:
+        """Append the rows of exports that the cut was made from to the side's change log."""
+        totals: list[Totals] = []
+        told = read_rows(
+            self._paths.change_log,
+            # Conditions are on columns whose bounds files tell: on others delta-rs finds nothing.
+            (ds.field("kind") == DDL)
+            & (ds.field("batch") <= self._cut.batch)
+            # What is at or below it is in the base.
+            & (ds.field("commit_ts") > self._truncation_point.tso),
+        )
+        numbers = {row["partition"] for row in told if row["ddl_type"] == SNAPSHOT_DDL}
+        for number in sorted(numbers):
+            found = decoded_files(
+                self._spark, self._paths, number, batch=landed, into=side, names=names
+            )
+            append_files(
+                side.change_log,
+                found.changes,
+                CHANGE_LOG_SCHEMA,
+                app_id=APPLICATION,
+                version=number,
+                metadata={"batch": landed, "landed": landed},
+            )
+            totals += found.totals
+        return totals
+
+    def _write_quarantine(self, side: LakePaths, found: DecodedFiles, landed: int) -> None:
+        """Take over the quarantine of decoding as the cut had it, and add what is refused now."""
+        if found.faults:
+            append_fault_files(side, found.faults, app_id="decode", version=landed)
+        known = self._if_whole(lambda: read_table(self._paths.quarantine), None)
+        if known is None:
+            return
+        rows: list[dict[str, Any]] = []
+        for row in known.filter(ds.field("stage") == "decode").to_pylist():
+            if row["batch"] <= self._cut.batch:
+                rows.append(row | {"batch": landed})
+                if self._left_out.has(row):
+                    # Maybe re-driven since the cut: here that is still to come.
+                    rows[-1] |= {"redriven_at": None, CLOSED_BY: None}
+        if rows:
+            append_faults(side, [pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)], app_id="rebuild")
+
+    def _what_waits(self) -> "_LeftOut":
+        """Return what the cut left out: what it had in quarantine.
+
+        Of a record of several rows some may be in quarantine and others in the change log. What is
+        refused again is left out without being counted.
+        """
+        faults = self._faults().filter(ds.field("batch") <= self._cut.batch)
+        if not faults.num_rows:
+            return _LeftOut()
+        log = self._log_at(faults, [*PLACE, "batch"])
+        there = frozenset(places_in(log.filter(ds.field("batch") <= self._cut.batch)))
+        # One that was re-driven and is nowhere in the change log was truncated there since.
+        closed = set(places_in(faults.filter(ds.field("redriven_at").is_valid())))
+        still_open = places_in(faults.filter(ds.field("redriven_at").is_null()))
+        gone = closed.difference(places_in(log), still_open)
+        waiting = set(places_in(faults)) - there - gone
+        return _LeftOut(
+            records=frozenset(place[:-1] for place in waiting),
+            kept=there,
+        )
+
+    def _refused(self, side: LakePaths, found: DecodedFiles) -> tuple[RefusedRecords, ...]:
+        """Return the records that only the changefeed's own change log has, by table and reason.
+
+        Those that have left it for the quarantine since the cut are told there.
+        """
+        errors = pa.concat_tables(
+            _columns_of(side.quarantine / file.path, [*COORDINATES, "reason"])
+            for file in found.faults
+        )
+        return self._if_whole(lambda: self._refused_among(errors), self._all_refused(errors))
+
+    def _all_refused(self, errors: pa.Table) -> tuple[RefusedRecords, ...]:
+        """Return refused records of which nobody knows whether they were decoded before."""
+        reasons: dict[str, list[str]] = {}
+        for row in errors.to_pylist():
+            place = "/".join(str(row[name]) for name in COORDINATES)
+            reasons.setdefault(row["reason"], []).append(place)
+        return tuple(
+            RefusedRecords(
+                database=None,
+                table=None,
+                reason=reason,
+                records=len(places),
+                examples=tuple(places[:3]),
+            )
+            for reason, places in sorted(reasons.items())
+        )
+
+    def _refused_among(self, errors: pa.Table) -> tuple[RefusedRecords, ...]:
+        log = self._log_at(errors, [*COORDINATES, "batch", "database", "table"])
+        log = log.filter(ds.field("batch") <= self._cut.batch)
+        waiting = self._faults().filter(ds.field("redriven_at").is_null())
+        rows = asked(_REFUSED, errors=errors, log=log, waiting=waiting)
+        return tuple(
+            RefusedRecords(**row | {"examples": tuple(row["examples"])}) for row in rows.to_pylist()
+        )
+
+    def _unproven(self, side: LakePaths, cut: Cut | None) -> dict[TableName, str]:
+        """Return the tables whose rows cannot be told, each with the reason."""
+        # The change log of the mirrors may have what is gone from the records.
+        lacking = {
+            (item.database, item.table): "records that it was made from are gone, and the base cut "
+            "lacks their rows"
+            for item in (cut.mirrors if cut is not None else ())
+            if is_told_below(item.caveats)
+        }
+        redriven = dict.fromkeys(
+            self._redriven_below(side),
+            "it has changes of re-driven records from before the base cut",
+        )
+        return lacking | redriven
+
+    def _redriven_below(self, side: LakePaths) -> list[TableName]:
+        """Return the tables with changes of re-driven records at or below the base.
+
+        Retention kept such a record because it was refused, but not the later changes of its row:
+        nobody knew which row it was.
+        """
+        faults = self._faults().filter(ds.field("redriven_at").is_valid())
+        if self._truncation_point.cut is None or not faults.num_rows:
+            return []
+        below = read_table(
+            side.change_log,
+            (ds.field("kind") == ROW)
+            & (ds.field("commit_ts") <= self._truncation_point.tso)
+            & ds.field("offset").isin(faults["offset"].unique()),
+            columns=[*PLACE, "database", "table", "commit_ts"],
+        )
+        assert below is not None
+        records = {place[:-1] for place in places_in(faults)}
+        rows = [row for row in below.to_pylist() if place_of(row)[:-1] in records]
+        plan = Knowledge.of(side, self._changefeed.timezone).plan(self._cut.tso)
+        return [
+            mirror.name
+            for mirror in plan.mirrors
+            if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
+        ]
+
+    def _faults(self) -> pa.Table:
+        """Return the faults of decoding, open or not."""
+        columns = ["stage", "batch", "redriven_at", *PLACE]
+        # Of a file that delta-rs merged the table's reader compares no texts.
+        found = read_table(self._paths.quarantine, columns=columns)
+        if found is None:
+            return pa.schema([FAULT_SCHEMA.field(name) for name in columns]).empty_table()
+        return found.filter(ds.field("stage") == "decode")
+
+    def _log_at(self, records: pa.Table, columns: list[str]) -> pa.Table:
+        """Return columns of the change log of rows that may be of some of these records."""
+        found = read_table(
+            self._paths.change_log,
+            ds.field("offset").isin(records["offset"].unique()),
+            columns=columns,
+        )
+        assert found is not None
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _LeftOut:
+    """Records of which only some rows are in the cut, or none.
+
+    Args:
+        records: their coordinates.
+        kept: places of those of their rows that are in it.
+    """
+
+    records: frozenset[Place] = frozenset()
+    kept: frozenset[Place] = frozenset()
+
+    def has(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the row of a place is left out."""
+        place = place_of(row)
+        return place[:-1] in self.records and place not in self.kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Chooses the decoded rows that are taken; images only those of the tables `names`."""
+
+    left_out: _LeftOut
+    in_base: RowsInBase | None
+    names: frozenset[TableName] | None
+
+    def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Return the rows that are taken, and how many of the others are no errors."""
+        count = 0
+        if self.left_out.records:
+            is_error = pc.equal(rows.column("kind"), ERROR).to_pylist()
+            places = places_in(rows)
+            waits = [place[:-1] in self.left_out.records for place in places]
+            taken = [
+                not waiting or (not bad and place in self.left_out.kept)
+                for place, waiting, bad in zip(places, waits, is_error, strict=True)
+            ]
+            count = sum(
+                not is_taken and not bad for is_taken, bad in zip(taken, is_error, strict=True)
+            )
+            rows = rows.filter(pa.array(taken, pa.bool_()))
+        if self.in_base is not None:
+            rows = self.in_base.without(rows)
+        return (rows if self.names is None else self._with_images(rows, self.names)), count
+
+    def _with_images(self, rows: pa.RecordBatch, names: frozenset[TableName]) -> pa.RecordBatch:
+        """Leave out the images of row changes of other tables: the totals need none."""
+        columns = (rows.column(name).to_pylist() for name in ("kind", "database", "table"))
+        wanted = pa.array(
+            [
+                kind != "row" or (database, table) in names
+                for kind, database, table in zip(*columns, strict=True)
+            ],
+            pa.bool_(),
+        )
+        for name in IMAGES:
+            place, field = rows.schema.get_field_index(name), rows.schema.field(name)
+            image = pc.if_else(wanted, rows.column(name), pa.scalar(None, field.type))
+            rows = rows.set_column(place, field, image)
+        return rows
+
+
+_REFUSED = """
+    WITH refused AS (
+        SELECT topic, "partition", "offset", min(reason) AS reason FROM errors GROUP BY ALL
+    ), told AS (
+        SELECT DISTINCT topic, "partition", "offset", "database", "table", true AS is_there FROM log
+    ), quarantined AS (
+        SELECT DISTINCT topic, "partition", "offset", true AS waits FROM waiting
+    )
+    SELECT
+        "database", "table", reason, count(*) AS records,
+        list(topic || '/' || "partition" || '/' || "offset" ORDER BY topic, "partition", "offset")
+            [:3] AS examples
+    FROM refused
+    LEFT JOIN told USING (topic, "partition", "offset")
+    LEFT JOIN quarantined USING (topic, "partition", "offset")
+    WHERE is_there OR waits IS NULL
+    GROUP BY "database", "table", reason
+    ORDER BY coalesce("database", ''), coalesce("table", ''), reason
+"""
+
+
+def _names(mirror: MirrorPlan) -> set[TableName]:
+    """Return the names that its rows were sent under, those of rows it was handed over too."""
+    return {
+        (binding.database, binding.table) for plan in mirror.sources() for binding in plan.bindings
+    }
