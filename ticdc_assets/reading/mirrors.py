@@ -269,6 +269,8 @@ def read_mirror(
         NotFoundError: there is no such changefeed, or no such table then, or nothing is known as
             of then.
         ConfigError: `as_of` is neither, or a TSO where there are none.
+        LakeDamagedError: files of it are missing or torn. Spark says so in words of its own, when
+            rows are asked for.
     """
     settings = settings or load_settings()
     feed = settings.changefeed(changefeed)
