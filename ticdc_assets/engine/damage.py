@@ -28,9 +28,6 @@ from ticdc_assets.errors import LakeDamagedError, StoreUnavailableError
 from ticdc_assets.names import joined_name
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath
 
-SOURCE_TABLE = "raw_messages"
-"""The table of landed records."""
-
 _OF_MIRRORS = {MIRRORS: "the mirror", HISTORIES: "the history"}
 
 
@@ -119,49 +116,51 @@ def damaged(table: AnyPath, finding: str, *, is_behind: bool = False) -> LakeDam
     """
     require_answer(table)
     paths = changefeed_of(table)
-    feed = paths.changefeed
+    what, name = table.name, _name_of(table)
     if table.parent.name in _OF_MIRRORS:
-        what, shown = _OF_MIRRORS[table.parent.name], f"with id {table.name}"
-        repair = f"`ticdc-assets tables {feed} --json` says which table is in this folder"
-        if (name := _name_of(table)) is not None:
-            shown = f"of {name}"
-            command = f"ticdc-assets backfill {feed} --table {shlex.quote(name)}"
-            # As in Markdown: a command that has a backquote is between two.
-            fence = "``" if "`" in command else "`"
-            repair = (
-                f"{fence}{command}{fence} makes it again from the change log; a sync that reads it "
-                "does so too"
-            )
-        what = f"{what} {shown} of changefeed {feed!r}"
-    elif table in (paths.lease, paths.side_lease):
-        what = f"{table.name} of changefeed {feed!r}"
-        repair = f"end all runs of {feed}, remove {table}, and sync again: a new one is made"
-    elif table.name == SOURCE_TABLE and is_behind:
-        what = f"{SOURCE_TABLE} of changefeed {feed!r}"
-        repair = (
+        shown = f"with id {table.name}" if name is None else f"of {name}"
+        what = f"{_OF_MIRRORS[table.parent.name]} {shown}"
+    what = f"{what} of changefeed {paths.changefeed!r}"
+    repair = _repair(table, paths, name, is_behind=is_behind)
+    return LakeDamagedError(paths.changefeed, what, str(table), finding, repair)
+
+
+def _repair(table: AnyPath, paths: LakePaths, name: str | None, *, is_behind: bool) -> str:
+    feed = paths.changefeed
+    if name is not None:
+        command = f"ticdc-assets backfill {feed} --table {shlex.quote(name)}"
+        # As in Markdown: a command that has a backquote is between two.
+        fence = "``" if "`" in command else "`"
+        return (
+            f"{fence}{command}{fence} makes it again from the change log; a sync that reads it "
+            "does so too"
+        )
+    if table.parent.name in _OF_MIRRORS:
+        return f"`ticdc-assets tables {feed} --json` says which table is in this folder"
+    if table in (paths.lease, paths.side_lease):
+        return f"end all runs of {feed}, remove {table}, and sync again: a new one is made"
+    if table == paths.raw_messages and is_behind:
+        return (
             f"restore it from a newer copy, or, if the source still has the missing records, run "
             f"`ticdc-assets rebuild {feed}`, which lands them again and makes all tables from them"
         )
-    elif table.name == SOURCE_TABLE:
-        what = f"{SOURCE_TABLE} of changefeed {feed!r}"
-        repair = (
+    if table == paths.raw_messages:
+        return (
             f"restore it from a copy, then check with `ticdc-assets verify {feed}` that the "
             "mirrors can be rebuilt from it; or, if the source still has every record, move "
-            f"{paths.base} away and the next sync lands them again"
+            f"{paths.home} away and the next sync lands them again"
         )
-    elif table in (paths.seeds, paths.snapshot_rows):
-        what = f"{table.name} of changefeed {feed!r}"
-        repair = (
+    if table == paths.accepted_gaps:
+        return "restore it from a copy"
+    if table in (paths.seeds, paths.snapshot_rows):
+        return (
             f"restore it from a copy, or move {paths.seeds} and {paths.snapshot_rows} away, run "
             f"`ticdc-assets rebuild {feed}`, and seed again from exports"
         )
-    else:
-        what = f"{table.name} of changefeed {feed!r}"
-        repair = (
-            f"`ticdc-assets rebuild {feed}` makes all tables again from the landed records, or "
-            "restore it from a copy"
-        )
-    return LakeDamagedError(feed, what, str(table), finding, repair)
+    return (
+        f"`ticdc-assets rebuild {feed}` makes all tables again from the landed records, or restore "
+        "it from a copy"
+    )
 
 
 def require_answer(table: AnyPath) -> None:
@@ -195,6 +194,8 @@ _ERROR_CHARACTERS = 300
 
 def _name_of(table: AnyPath) -> str | None:
     """Return the name of a mirror's or a history's table in the newest cut, None if it has none."""
+    if table.parent.name not in _OF_MIRRORS:
+        return None
     try:
         listed = json.loads(changefeed_of(table).by_name.read_bytes())["mirrors"]
         return next(

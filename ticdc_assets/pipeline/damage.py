@@ -45,7 +45,8 @@ def find_damage(paths: LakePaths) -> list[LakeDamagedError]:
     version, or the version of a mirror or a history that the cut names, has is looked up, and its
     footer is read.
     """
-    found = [error for table in paths.tables if (error := table_damage(table)) is not None]
+    tables = (*paths.tables, paths.accepted_gaps)
+    found = [error for table in tables if (error := table_damage(table)) is not None]
     cut = None
     if all(error.path != str(paths.cuts) for error in found):
         try:

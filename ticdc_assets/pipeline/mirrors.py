@@ -393,19 +393,20 @@ class _Run:
         Returns:
             The damage of a table that all mirrors are made from, if that is what is in the way.
         """
-        own = (self._paths.mirror(mirror.mirror_id), self._paths.history(mirror.mirror_id))
+        folders = self._paths.row_folders
         try:
             try:
                 return maker.make(mirror, stale, ready)
             except LakeDamagedError as error:
+                own = [folder / mirror.mirror_id for folder in self._paths.row_folders]
                 if stale or error.path not in map(str, own):
                     raise
                 self.damages[mirror.mirror_id] = error
             return maker.make(mirror, True, None)
         except LakeDamagedError as error:
-            if error.path in map(str, self._paths.tables):
-                return error
-            raise
+            if error.path.startswith(tuple(f"{item}/" for item in self._paths.row_folders)):
+                raise
+            return error
 
     def _accounts(
         self, plan: Plan, failed: Sequence[FailedMirror], faults: Sequence[Mapping[str, Any]]
