@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from ticdc_assets.cli import main
 from ticdc_assets.config import KafkaSource
+from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.compression import Compression
@@ -55,7 +56,7 @@ class Commands:
         return self.folder / "lake" if self.store is None else self.store.path
 
     def paths(self, changefeed: str) -> LakePaths:
-        return LakePaths(root=self.lake, changefeed=changefeed)
+        return paths_of(self.lake, changefeed)
 
     def add_capture(
         self, name: str, capture: Path | str, timezone: str = "UTC", **settings: Any

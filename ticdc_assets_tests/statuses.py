@@ -9,7 +9,7 @@ import pyarrow as pa
 from ticdc_assets import tso
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
 from ticdc_assets.engine.control import latest_version, write_table
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.paths import FIRST_GENERATION, LakePaths
 from ticdc_assets.observe.lag import split_lag
 from ticdc_assets.observe.status import ChangeTimes, Status, TopicStatus
 from ticdc_assets.observe.table_status import table_statuses
@@ -37,6 +37,7 @@ def mirror(table: str = "orders", **changes: Any) -> MirrorCut:
         "database": "shop",
         "table": table,
         "table_id": 1,
+        "generation": FIRST_GENERATION,
         "version": 0,
         "rows": 3,
         "hidden": [],
@@ -92,6 +93,7 @@ def cut(seconds_ago: float = 0, **changes: Any) -> Cut:
         "number": 1,
         "tso": at(seconds_ago),
         "published_at": NOW,
+        "generation": FIRST_GENERATION,
         "batch": 1,
         "mirrors": (mirror(),),
         "held": (),

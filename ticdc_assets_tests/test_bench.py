@@ -51,6 +51,7 @@ from bench.stage import GOALS as STAGE_GOALS
 from bench.sustained import seconds_until_cut
 from bench.traffic import TEXT_FORMATS, Traffic, narrow, wide
 from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.engine.paths import FIRST_GENERATION
 from ticdc_assets.events import Image, Op, RowChange, Watermark
 from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.tso import physical_ms
@@ -354,6 +355,7 @@ def require_rows_that_are_there(traffic: Traffic) -> list[Image]:
 def test_waits_are_from_a_change_to_the_first_cut_that_has_it() -> None:
     def cut(ms: int, published_ms: int) -> Cut:
         return Cut(
+            generation=FIRST_GENERATION,
             number=ms,
             tso=ms << 18,
             published_at=datetime.fromtimestamp(published_ms / 1_000, UTC),

@@ -31,6 +31,7 @@ from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.storage.paths import names_in
 from ticdc_assets.tso import from_datetime, to_datetime
 from ticdc_assets.values.shapes import compact_json
 from ticdc_assets.wire import WireFormat
@@ -554,7 +555,7 @@ def test_a_second_sync_changes_nothing(types: Commands) -> None:
     def versions() -> list[int | None]:
         paths = types.paths("types")
         tables = (paths.cuts, paths.raw_messages, paths.change_log, paths.quarantine)
-        mirrors = sorted(path for path in (paths.base / "mirrors").iterdir())
+        mirrors = sorted(path for path in paths.row_folders[0].iterdir())
         return [latest_version(path) for path in (*tables, *mirrors)]
 
     before = versions()
@@ -707,7 +708,7 @@ def test_verify_tells_what_is_equal(types: Commands, scenario: Scenario) -> None
     (mirror,) = found["mirrors"]
     assert mirror["mirror"] == mirror["rebuilt"]
     assert mirror["mirror"]["rows"] == before[0]["rows"]
-    assert not (types.paths("types").base / "verify").exists()
+    assert names_in(types.paths("types").generations) == ["1"]
     sentence = types.refused("verify", "types", "kinds", "typos")
     assert "no mirror of database 'kinds', table 'typos'" in sentence
 

@@ -155,7 +155,7 @@ def _repair(table: AnyPath, paths: LakePaths, name: str | None, *, is_behind: bo
     if table in (paths.seeds, paths.snapshot_rows):
         return (
             f"restore it from a copy, or move {paths.seeds} and {paths.snapshot_rows} away, run "
-            f"`ticdc-assets rebuild {feed}`, and seed again from exports"
+            f"`ticdc-assets rebuild {feed} --accept-losses`, and seed again from exports"
         )
     return (
         f"`ticdc-assets rebuild {feed}` makes all tables again from the landed records, or restore "

@@ -393,7 +393,6 @@ class _Run:
         Returns:
             The damage of a table that all mirrors are made from, if that is what is in the way.
         """
-        folders = self._paths.row_folders
         try:
             try:
                 return maker.make(mirror, stale, ready)

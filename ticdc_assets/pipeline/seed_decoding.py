@@ -88,7 +88,7 @@ def _decode_seed(spark: Session, paths: LakePaths, number: int) -> Added:
     if found.faults:
         append_fault_files(paths, found.faults, app_id=APPLICATION, version=number)
     # Before the commit that ends it: the next run would not do it.
-    _close_former(paths, number)
+    close_former(paths, number)
     append_files(
         paths.change_log,
         found.changes,
@@ -101,7 +101,7 @@ def _decode_seed(spark: Session, paths: LakePaths, number: int) -> Added:
     return add_to_statistics(spark, paths, batch, found.totals)
 
 
-def _close_former(paths: LakePaths, number: int) -> None:
+def close_former(paths: LakePaths, number: int) -> None:
     """Close what is in quarantine of older seeds of the tables of a seed, at the same TSO."""
     seeds = read_seeds(paths)
     own = {(item.name, item.tso) for item in seeds if item.seed == number}

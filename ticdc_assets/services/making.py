@@ -68,9 +68,9 @@ from ticdc_assets.pipeline.change_statistics import (
 )
 from ticdc_assets.pipeline.checksums import compare_new
 from ticdc_assets.pipeline.cuts import Cut, newest_cut, read_cuts
-from ticdc_assets.pipeline.decoding import accepted_clocks, landed_up_to, record_decoder
+from ticdc_assets.pipeline.decoding import Clocks, accepted_clocks, landed_up_to, record_decoder
 from ticdc_assets.pipeline.mirrors import apply_changes
-from ticdc_assets.pipeline.positions import landed_batch
+from ticdc_assets.pipeline.positions import landed_batch, read_position
 from ticdc_assets.pipeline.quarantine import (
     CLOSED_BY,
     FAULT_SCHEMA,
@@ -81,8 +81,8 @@ from ticdc_assets.pipeline.quarantine import (
     places_in,
 )
 from ticdc_assets.pipeline.schema_tables import read_history, register_new, write_history
-from ticdc_assets.pipeline.seed_decoding import decoded_files
-from ticdc_assets.pipeline.seeds import APPLICATION
+from ticdc_assets.pipeline.seed_decoding import close_former, decoded_files
+from ticdc_assets.pipeline.seeds import APPLICATION, read_seeds
 from ticdc_assets.pipeline.totals import Totals
 from ticdc_assets.pipeline.truncation_points import (
     TruncationPoint,
@@ -247,6 +247,7 @@ class _Making:
         self._table = table
         self._to_stay = to_stay
         self._left_out = _LeftOut()
+        self._lost_seeds: set[int] = set()
         self._truncation_point = read_raw_truncation_point(paths)
 
     def make(self) -> Made:
@@ -291,7 +292,10 @@ class _Making:
             proof_from=self._truncation_point.tso
             if self._truncation_point.cut is not None
             else None,
-            refused=self._refused(side, found) if found.errors else (),
+            refused=(
+                *(self._refused(side, found) if found.errors else ()),
+                *(self._lost_exports() if self._lost_seeds else ()),
+            ),
             decodable=found.left_out,
             unproven=self._unproven(side, made),
         )
@@ -385,10 +389,11 @@ class _Making:
     ) -> DecodedFiles:
         """Write the new change log and its totals; return what became of the records."""
         tell(f"decoding {landed} landed batches again")
+        clocks: Clocks = self._if_whole(lambda: accepted_clocks(self._paths), {})
         found = decode_into_files(
             self._spark,
             Landed(table=self._paths.raw_messages, chosen=Batches(1, landed)),
-            record_decoder(self._changefeed, None, clocks=accepted_clocks(self._paths)),
+            record_decoder(self._changefeed, None, clocks=clocks),
             batch=landed,
             into=side,
             choose=_Choice(self._left_out, self._in_base(), names),
@@ -413,16 +418,10 @@ class _Making:
     ) -> list[Totals]:
         """Append the rows of exports that the cut was made from to the side's change log."""
         totals: list[Totals] = []
-        told = read_rows(
-            self._paths.change_log,
-            # Conditions are on columns whose bounds files tell: on others delta-rs finds nothing.
-            (ds.field("kind") == DDL)
-            & (ds.field("batch") <= self._cut.batch)
-            # What is at or below it is in the base.
-            & (ds.field("commit_ts") > self._truncation_point.tso),
-        )
-        numbers = {row["partition"] for row in told if row["ddl_type"] == SNAPSHOT_DDL}
-        for number in sorted(numbers):
+        landed_seeds = {item.seed for item in read_seeds(self._paths)}
+        numbers = self._if_whole(self._seeds_of_cut, landed_seeds)
+        self._lost_seeds = numbers - landed_seeds
+        for number in sorted(numbers & landed_seeds):
             found = decoded_files(
                 self._spark, self._paths, number, batch=landed, into=side, names=names
             )
@@ -435,18 +434,36 @@ class _Making:
                 metadata={"batch": landed, "landed": landed},
             )
             totals += found.totals
+            if self._to_stay:
+                if found.faults:
+                    append_fault_files(side, found.faults, app_id=APPLICATION, version=number)
+                close_former(side, number)
         return totals
+
+    def _seeds_of_cut(self) -> set[int]:
+        """Return the numbers of the exports that the cut was made from."""
+        told = read_rows(
+            self._paths.change_log,
+            # Conditions are on columns whose bounds files tell: on others delta-rs finds nothing.
+            (ds.field("kind") == DDL)
+            & (ds.field("batch") <= self._cut.batch)
+            # What is at or below it is in the base.
+            & (ds.field("commit_ts") > self._truncation_point.tso),
+        )
+        return {row["partition"] for row in told if row["ddl_type"] == SNAPSHOT_DDL}
 
     def _write_quarantine(self, side: LakePaths, found: DecodedFiles, landed: int) -> None:
         """Take over the quarantine of decoding as the cut had it, and add what is refused now."""
         if found.faults:
             append_fault_files(side, found.faults, app_id="decode", version=landed)
-        known = self._if_whole(lambda: read_table(self._paths.quarantine), None)
+        known: Any = self._if_whole(lambda: read_table(self._paths.quarantine), None)
         if known is None:
             return
+        # Rows of exports are decoded with what of them is refused (`_decode_seeds`).
+        topics = {topic for topic, _ in read_position(self._paths).next_offsets}
         rows: list[dict[str, Any]] = []
         for row in known.filter(ds.field("stage") == "decode").to_pylist():
-            if row["batch"] <= self._cut.batch:
+            if row["batch"] <= self._cut.batch and row["topic"] in topics:
                 rows.append(row | {"batch": landed})
                 if self._left_out.has(row):
                     # Maybe re-driven since the cut: here that is still to come.
@@ -463,7 +480,10 @@ class _Making:
         faults = self._faults().filter(ds.field("batch") <= self._cut.batch)
         if not faults.num_rows:
             return _LeftOut()
-        log = self._log_at(faults, [*PLACE, "batch"])
+        log: Any = self._if_whole(lambda: self._log_at(faults, [*PLACE, "batch"]), None)
+        if log is None:
+            still_open = places_in(faults.filter(ds.field("redriven_at").is_null()))
+            return _LeftOut(records=frozenset(place[:-1] for place in still_open), kept=None)
         there = frozenset(places_in(log.filter(ds.field("batch") <= self._cut.batch)))
         # One that was re-driven and is nowhere in the change log was truncated there since.
         closed = set(places_in(faults.filter(ds.field("redriven_at").is_valid())))
@@ -486,6 +506,19 @@ class _Making:
         )
         return self._if_whole(lambda: self._refused_among(errors), self._all_refused(errors))
 
+    def _lost_exports(self) -> Iterator[RefusedRecords]:
+        """Yield the tables whose rows of an export are landed no more."""
+        rows = self._if_whole(lambda: read_statistics(self._paths).exported_rows(), {})
+        for (database, table, seed), count in sorted(rows.items()):
+            if seed in self._lost_seeds:
+                yield RefusedRecords(
+                    database=database,
+                    table=table,
+                    reason="the rows of its export are not landed any more",
+                    records=count,
+                    examples=(f"seed {seed}",),
+                )
+
     def _all_refused(self, errors: pa.Table) -> tuple[RefusedRecords, ...]:
         """Return refused records of which nobody knows whether they were decoded before."""
         reasons: dict[str, list[str]] = {}
@@ -506,7 +539,12 @@ class _Making:
     def _refused_among(self, errors: pa.Table) -> tuple[RefusedRecords, ...]:
         log = self._log_at(errors, [*COORDINATES, "batch", "database", "table"])
         log = log.filter(ds.field("batch") <= self._cut.batch)
-        waiting = self._faults().filter(ds.field("redriven_at").is_null())
+        # Of a record that nothing tells of, what was decoded of it is what counts.
+        faults = self._if_whole(
+            self._faults,
+            errors.append_column(_CLOSED_AT, pa.nulls(errors.num_rows, _CLOSED_AT.type)),
+        )
+        waiting = faults.filter(ds.field("redriven_at").is_null())
         rows = asked(_REFUSED, errors=errors, log=log, waiting=waiting)
         return tuple(
             RefusedRecords(**row | {"examples": tuple(row["examples"])}) for row in rows.to_pylist()
@@ -533,8 +571,11 @@ class _Making:
         Retention kept such a record because it was refused, but not the later changes of its row:
         nobody knew which row it was.
         """
-        faults = self._faults().filter(ds.field("redriven_at").is_valid())
-        if self._truncation_point.cut is None or not faults.num_rows:
+        if self._truncation_point.cut is None:
+            return []
+        faults = self._if_whole(self._faults, _NO_FAULTS)
+        faults = faults.filter(ds.field("redriven_at").is_valid())
+        if not faults.num_rows:
             return []
         below = read_table(
             side.change_log,
@@ -555,11 +596,10 @@ class _Making:
 
     def _faults(self) -> pa.Table:
         """Return the faults of decoding, open or not."""
-        columns = ["stage", "batch", "redriven_at", *PLACE]
         # Of a file that delta-rs merged the table's reader compares no texts.
-        found = read_table(self._paths.quarantine, columns=columns)
+        found = read_table(self._paths.quarantine, columns=_NO_FAULTS.column_names)
         if found is None:
-            return pa.schema([FAULT_SCHEMA.field(name) for name in columns]).empty_table()
+            return _NO_FAULTS
         return found.filter(ds.field("stage") == "decode")
 
     def _log_at(self, records: pa.Table, columns: list[str]) -> pa.Table:
@@ -579,16 +619,17 @@ class _LeftOut:
 
     Args:
         records: their coordinates.
-        kept: places of those of their rows that are in it.
+        kept: places of those of their rows that are in it; None if that is not known: then those
+            that can be decoded.
     """
 
     records: frozenset[Place] = frozenset()
-    kept: frozenset[Place] = frozenset()
+    kept: frozenset[Place] | None = frozenset()
 
     def has(self, row: Mapping[str, Any]) -> bool:
         """Return whether the row of a place is left out."""
         place = place_of(row)
-        return place[:-1] in self.records and place not in self.kept
+        return place[:-1] in self.records and (self.kept is None or place not in self.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -606,8 +647,9 @@ class _Choice:
             is_error = pc.equal(rows.column("kind"), ERROR).to_pylist()
             places = places_in(rows)
             waits = [place[:-1] in self.left_out.records for place in places]
+            kept = self.left_out.kept
             taken = [
-                not waiting or (not bad and place in self.left_out.kept)
+                not waiting or (not bad and (kept is None or place in kept))
                 for place, waiting, bad in zip(places, waits, is_error, strict=True)
             ]
             count = sum(
@@ -634,6 +676,12 @@ class _Choice:
             rows = rows.set_column(place, field, image)
         return rows
 
+
+_NO_FAULTS = pa.schema(
+    [FAULT_SCHEMA.field(name) for name in ("stage", "batch", "redriven_at", *PLACE)]
+).empty_table()
+
+_CLOSED_AT = FAULT_SCHEMA.field("redriven_at")
 
 _REFUSED = """
     WITH refused AS (

@@ -165,7 +165,7 @@ def _losses(found: Verification, made: Made) -> tuple[str, ...]:
         of = "" if item.table is None else f" of {joined_name(item.database or '', item.table)}"
         losses.append(
             f"{item.records} records{of} are refused now ({item.reason}), such as "
-            f"topic/partition/offset {', '.join(item.examples)}"
+            f"{', '.join(item.examples)}"
         )
     for item in found.mirrors:
         if item.finding in (Finding.FAILED, Finding.NOT_REBUILT, Finding.NOT_PROVEN):

@@ -5,6 +5,7 @@ from pathlib import Path
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import CaptureSource, Changefeed, Settings
 from ticdc_assets.defs.partitions import FeedNames
+from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
@@ -45,11 +46,15 @@ class SmallShop:
             ended=False,
         )
         self.settings = Settings(changefeeds=(self.changefeed,), lake=folder / "lake", path=config)
-        self.paths = LakePaths(root=self.settings.lake, changefeed="shop")
         self.names = FeedNames(changefeed="shop")
         self.upstream = Upstream(clock=TsoClock(now_ms=wall_clock_ms))
         self._feed = StandInChangefeed(self.upstream, "shop", partitions=2)
         self._next_id = 1
+
+    @property
+    def paths(self) -> LakePaths:
+        """Its tables, as the newest cut names them."""
+        return paths_of(self.settings.lake, "shop")
 
     def create_tables(self) -> None:
         """Create both tables, empty."""

@@ -20,6 +20,7 @@ from ticdc_assets.defs.partitions import ranges_of
 from ticdc_assets.defs.run import open_instance, run_sync
 from ticdc_assets.defs.steps import patient_lock, steps_of
 from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.engine.paths import FIRST_GENERATION
 from ticdc_assets.errors import BusyError, ConfigError, NotFoundError
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut
 from ticdc_assets.pipeline.standing import Outcome
@@ -29,6 +30,7 @@ from ticdc_assets_tests.defs.test_end_to_end import asked, materializations
 
 def mirror(database: str, table: str) -> MirrorCut:
     return MirrorCut(
+        generation=FIRST_GENERATION,
         mirror_id="1",
         database=database,
         table=table,
@@ -50,6 +52,7 @@ def mirror(database: str, table: str) -> MirrorCut:
 
 def cut_of(*names: tuple[str, str]) -> Cut:
     return Cut(
+        generation=FIRST_GENERATION,
         number=1,
         tso=1,
         published_at=datetime.now(UTC),

@@ -234,7 +234,7 @@ def moment(what: str, feed: Feed, made: Cluster) -> Moment:
     """Return when a piece of work of the next sync has begun and ended."""
     paths = feed.commands.paths(FEED)
     tables = {"landing": paths.raw_messages, "decoding": paths.change_log}
-    folder = tables.get(what, paths.base / "mirrors")
+    folder = tables.get(what, paths.row_folders[0])
 
     def files() -> set[str]:
         # A fold sends rows to their buckets first; a MERGE may need no shuffle.
@@ -286,7 +286,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
         assert program.returncode == 0, told.decode()
     assert is_amid
     assert feed.rows == feed.truth
-    assert merges(feed.commands.paths(FEED).base / "mirrors") == (what == "merging")
+    assert merges(feed.commands.paths(FEED).row_folders[0]) == (what == "merging")
 
 
 # Clusters that cannot work ----------------------------------------------------------------------

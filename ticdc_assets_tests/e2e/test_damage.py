@@ -29,6 +29,7 @@ from ticdc_assets.pipeline.damage import damage_told, find_damage
 from ticdc_assets.pipeline.versions import mirror_in_spark
 from ticdc_assets_tests.commands import Commands, Done
 from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop
+from ticdc_assets_tests.lake.places import named_table
 
 pytestmark = pytest.mark.spark
 
@@ -214,7 +215,7 @@ def test_a_mirror_is_made_again_by_the_command_that_is_named(
 def test_what_was_made_from_the_records_is_made_again(
     lake: Commands, rows: list[str], name: str, breaks: Callable[[Path], None]
 ) -> None:
-    table = lake.paths("shop").base / name
+    table = named_table(lake.paths("shop"), name)
     breaks(table)
     # The change log is read by what needs it only: a fold of a table.
     told = sentence(lake, *(FOLD if name == "change_log" else ("sync", "shop")), by=Commands.here)

@@ -24,7 +24,7 @@ MOMENTS: dict[str, tuple[Moment, float]] = {
     "when it has landed": (lambda paths: paths.raw_messages, 0.0),
     "when it has decoded": (lambda paths: paths.change_log, 0.0),
     "while it applies": (lambda paths: paths.schema_registry, 0.5),
-    "when mirrors are half there": (lambda paths: paths.base / "mirrors", 1.0),
+    "when mirrors are half there": (lambda paths: paths.row_folders[0], 1.0),
 }
 """When to kill: so many seconds after something new was committed to the table."""
 

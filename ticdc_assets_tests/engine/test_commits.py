@@ -62,6 +62,7 @@ from ticdc_assets_tests.lake.feeds import (
     treat_as_large,
     truth_rows,
 )
+from ticdc_assets_tests.lake.places import named_table
 from ticdc_assets_tests.lake.test_killed_runs import Killed, before
 from ticdc_assets_tests.simulator.builders import churn, fill
 
@@ -785,7 +786,7 @@ def test_a_log_with_a_gap_stops_the_others_if_it_is_of_all_mirrors(
     name: str, tmp_path: Path
 ) -> None:
     paths = LakePaths(root=tmp_path, changefeed="feed")
-    table = paths.base / name
+    table = named_table(paths, name)
     for version in range(1, 5):
         append(table, [written(table)], version)
     files = lose_commit(table, 1)

@@ -41,7 +41,6 @@ from ticdc_assets.pipeline.decoding import decode_new, record_decoder
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.landing_files import RAW_SCHEMA, LandingBatch, write_records
 from ticdc_assets.pipeline.totals import GROUP_KEY
-from ticdc_assets.services.setting_aside import set_aside
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
@@ -50,6 +49,7 @@ from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.golden import FULL_VARIANTS, Scenario
 from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.lake.golden_lakes import feed_of
+from ticdc_assets_tests.lake.places import named_table
 from ticdc_assets_tests.lake.test_killed_runs import DEATHS, Killed
 from ticdc_assets_tests.simulator.builders import fill
 
@@ -228,7 +228,7 @@ def test_tables_that_another_program_gave_features_are_refused(
     feed, send = small
     send()
     feed.sync()
-    path = feed.paths.base / name
+    path = named_table(feed.paths, name)
     feed.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.{feature}' = 'true')")
     send()
     with pytest.raises(LakeDamagedError) as caught:
@@ -241,7 +241,7 @@ def test_tables_that_another_program_gave_features_are_refused(
     if name != "raw_messages":
         # It says what to type, and that mends it.
         assert "`ticdc-assets rebuild feed` makes all tables again" in str(caught.value)
-        set_aside(feed.paths, feed.changefeed.writer)
+        feed.rebuild()
         feed.sync()
 
 

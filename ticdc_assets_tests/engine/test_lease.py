@@ -533,9 +533,10 @@ def test_with_and_without_a_lease_are_kept_apart_on_a_host(paths: LakePaths) -> 
     with writer_lock(paths, Writer()):
         with pytest.raises(BusyError, match=r"it holds .*writer\.lock"), writer_lock(paths, SHORT):
             pass
-        with side_lock(paths, SHORT):
-            append(paths.side_place("a").cuts)
-    assert read_commit(paths.side_place("a").cuts, 1).lease == 1
+        side = paths.beside()
+        with side_lock(paths, SHORT, side.made):
+            append(side.cuts)
+    assert read_commit(side.cuts, 1).lease == 1
 
 
 def test_a_lease_that_is_made_anew_is_newer_than_what_tables_have_seen(paths: LakePaths) -> None:

@@ -22,6 +22,8 @@ from ticdc_assets.config import (
 )
 from ticdc_assets.engine.control import commit_metadata, read_table, write_table
 from ticdc_assets.engine.executing import Executor, OnSpark
+from ticdc_assets.engine.generations import paths_of
+from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.pipeline import (
@@ -46,7 +48,9 @@ from ticdc_assets.reading.mirrors import (
     read_mirror,
 )
 from ticdc_assets.rows import rows_of_work
+from ticdc_assets.services.rebuilding import Rebuild, rebuild
 from ticdc_assets.simulator.commits import Truth
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, comparable
@@ -86,7 +90,12 @@ class Feed:
 
     spark: SparkSession
     changefeed: Changefeed
-    paths: LakePaths
+    lake: AnyPath
+
+    @property
+    def paths(self) -> LakePaths:
+        """Its tables, as the newest cut names them."""
+        return paths_of(self.lake, self.changefeed.name)
 
     @classmethod
     def of(
@@ -114,12 +123,12 @@ class Feed:
                     path=capture or folder / "capture.jsonl", partitions=partitions or {}
                 ),
             ),
-            LakePaths(root=folder / "lake", changefeed="feed"),
+            folder / "lake",
         )
 
     def in_folder(self, folder: Path) -> "Feed":
         """Return the same feed with a lake of its own."""
-        return replace(self, paths=LakePaths(root=folder / "lake", changefeed="feed"))
+        return replace(self, lake=folder / "lake")
 
     def with_mirrors_of(self, tables: Iterable[tuple[str, str]]) -> "Feed":
         """Return the same feed with mirrors of these tables alone."""
@@ -135,6 +144,11 @@ class Feed:
 
     def land(self, max_records: int | None = None) -> Landing:
         return land(self.spark, self.paths, self.changefeed, max_records=max_records)
+
+    def rebuild(self, *, accept_losses: bool = False) -> Rebuild:
+        """Make everything again that is made from what landed, and publish it."""
+        with writer_lock(self.paths, self.changefeed.writer):
+            return rebuild(self.spark, self.paths, self.changefeed, accept_losses=accept_losses)
 
     def sync(
         self,

@@ -16,7 +16,6 @@ is refused. Nothing tells it from a replay (decision 0012), so such rows are sen
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -38,13 +37,20 @@ from ticdc_assets.pipeline.cuts import read_cuts
 from ticdc_assets.pipeline.positions import read_position
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.truncation_points import is_told_below, read_truncation_point
-from ticdc_assets.services import redecoded_days, redriving, retention, rewinding, seeding
+from ticdc_assets.services import (
+    making,
+    rebuilding,
+    redecoded_days,
+    redriving,
+    retention,
+    rewinding,
+    seeding,
+)
 from ticdc_assets.services.redecoding import first_whole_day, redecode
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.retention import retain
 from ticdc_assets.services.rewinding import rewind
 from ticdc_assets.services.seeding import seed as seed_from
-from ticdc_assets.services.setting_aside import set_aside
 from ticdc_assets.services.verifying import verify
 from ticdc_assets.simulator.alterations import (
     AddColumn,
@@ -96,6 +102,13 @@ DEATHS = {
         (redecoded_days, "append_files"),
         (redecoded_days.LandingDay, "_correct"),
         (redecoded_days, "close_rows"),
+    ),
+    "rebuild": (
+        (making, "register_new"),
+        (making, "apply_changes"),
+        (rebuilding, "compared"),
+        (rebuilding, "publish"),
+        (rebuilding, "remove_tree"),
     ),
     "seed": (
         (seeding, "land_seed"),
@@ -401,12 +414,13 @@ class Life:
         self.feed = replace(self.feed, changefeed=changefeed)
         self.sync()
 
-    def set_aside(self) -> None:
-        """Make every table again from what landed, if all of it is there."""
-        try:
-            set_aside(self.feed.paths, self.feed.changefeed.writer)
-        except NotFoundError as error:
-            self.told.append(str(error))
+    def rebuild(self) -> None:
+        """Make every table again from what landed, or from the base of what was truncated."""
+        self.sync()
+        before = self.feed.rows()
+        rebuilt = rebuilding.rebuild(self.feed.spark, self.feed.paths, self.feed.changefeed)
+        assert rebuilt.verification is None or rebuilt.verification.equal, rebuilt.lines()
+        assert self.feed.rows() == before
         self.sync()
 
     def maintain(self) -> None:
@@ -449,7 +463,7 @@ class Life:
         acts = (
             *((self.data, 8), (self.come_late, 3), (self.ddl, 3), (self.maintain, 6)),
             *((self.redrive, 3), (self.rewind, 2), (self.redecode, 2), (self.seed, 3)),
-            *((self.choose, 1), (self.set_aside, 1), (self.restart, 2)),
+            *((self.choose, 1), (self.rebuild, 2), (self.restart, 2)),
         )
         (act,) = self.rng.choices([act for act, _ in acts], [weight for _, weight in acts])
         self.told.append(act.__name__)
@@ -468,9 +482,7 @@ class Life:
 
     def alone(self, act: Callable[[], object]) -> None:
         """Do something as the one writer."""
-        # It takes the lock by itself.
-        itself = act == self.set_aside
-        with nullcontext() if itself else writer_lock(self.feed.paths, self.feed.changefeed.writer):
+        with writer_lock(self.feed.paths, self.feed.changefeed.writer):
             act()
 
     def live(self) -> None:

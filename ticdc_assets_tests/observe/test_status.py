@@ -141,7 +141,7 @@ def test_an_empty_lake_has_a_status(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_the_status_of_a_small_lake(spark: SparkSession, tmp_path: Path) -> None:
     shop = SmallShop(tmp_path)
-    feed = Feed(spark, shop.changefeed, shop.paths)
+    feed = Feed(spark, shop.changefeed, shop.paths.root)
     shop.create_tables()
     shop.insert(ORDERS, 3)
     shop.insert(ODD, 1)

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from ticdc_assets.config import CaptureSource, Changefeed
 from ticdc_assets.engine.control import write_table
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.paths import FIRST_GENERATION, LakePaths
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.pipeline import change_statistics, landing
 from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut
@@ -74,6 +74,7 @@ def mirror_of(database: str, table: str, **other: Any) -> MirrorCut:
     values: dict[str, Any] = {
         "mirror_id": "1",
         "table_id": 1,
+        "generation": FIRST_GENERATION,
         "version": 1,
         "rows": 10,
         "hidden": [],
@@ -95,6 +96,7 @@ def cut_of(number: int, published_at: datetime, lag_seconds: float, **other: Any
     values: dict[str, Any] = {
         "tso": from_datetime(published_at - timedelta(seconds=lag_seconds)),
         "batch": number,
+        "generation": FIRST_GENERATION,
         "mirrors": (),
         "held": (),
         "quarantined": 0,
@@ -124,6 +126,7 @@ def write_landings(paths: LakePaths, landings: Sequence[tuple[datetime, int, int
             "number": number,
             "landed_at": landed_at,
             "batch": number,
+            "generation": FIRST_GENERATION,
             "records": records,
             "partitions": [partition, idle],
         }

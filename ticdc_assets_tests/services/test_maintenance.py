@@ -46,6 +46,7 @@ from ticdc_assets_tests.lake.feeds import (
     small_up_to,
     truth_rows,
 )
+from ticdc_assets_tests.lake.places import named_table
 from ticdc_assets_tests.simulator.builders import churn, fill
 from ticdc_assets_tests.statuses import cut as made_up_cut
 from ticdc_assets_tests.statuses import mirror as mirror_of_cut
@@ -100,14 +101,16 @@ def test_a_log_stays_that_a_broken_checkpoint_would_stand_for(
 ) -> None:
     paths = LakePaths(root=tmp_path, changefeed="feed")
     for table in ("mirrors/7-0", "mirrors/8-0", "change_log"):
-        logged(paths.base / table, 8, checkpoints=(5,) if table in ("mirrors/8-0", name) else ())
+        logged(
+            named_table(paths, table), 8, checkpoints=(5,) if table in ("mirrors/8-0", name) else ()
+        )
     mirrors = (
         mirror_of_cut("seven", mirror_id="7-0", version=7),
         mirror_of_cut("eight", mirror_id="8-0", version=7),
     )
     later = datetime.now(UTC) + timedelta(hours=1)
     append_cut(paths, made_up_cut(published_at=later, mirrors=mirrors))
-    log = paths.base / name / "_delta_log"
+    log = named_table(paths, name) / "_delta_log"
     checkpoint = log / f"{5:020}.checkpoint.parquet"
     content = checkpoint.read_bytes()
     half = len(content) // 2
@@ -360,7 +363,7 @@ def test_damaged_mirrors_do_not_stop_the_others(
     for cut, name in ((first, names[0]), (last, names[1])):
         mirror = cut.mirror(*name)
         assert mirror is not None
-        (*_, entry) = sorted((tmp_path / "lake/feed/mirrors" / mirror.mirror_id).rglob("0*.json"))
+        (*_, entry) = sorted((mirror.path(feed.paths)).rglob("0*.json"))
         entry.write_text("{")
     with pytest.raises(UnfinishedError) as told:
         maintain(spark, feed.paths, feed.changefeed, margin=timedelta())

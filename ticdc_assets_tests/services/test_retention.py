@@ -18,6 +18,7 @@ from ticdc_assets.config import CaptureSource, Changefeed, Retention, Writer
 from ticdc_assets.engine.control import read_table
 from ticdc_assets.engine.fencing import guarded
 from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.engine.paths import FIRST_GENERATION
 from ticdc_assets.errors import LeaseLostError, NotFoundError
 from ticdc_assets.pipeline.cuts import Cut, read_cuts
 from ticdc_assets.pipeline.decoding import decode_new
@@ -72,6 +73,7 @@ FEED = Changefeed(
 def cut_at(number: int, published_at: datetime, *, late: int = 0) -> Cut:
     """A cut without mirrors."""
     return Cut(
+        generation=FIRST_GENERATION,
         number=number,
         tso=number,
         published_at=published_at,

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import Retention, TableChoice, Writer
+from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.engine.control import commit_metadata, read_table
 from ticdc_assets.engine.executing import OnSpark
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import ConfigError, LakeDamagedError, NotFoundError
+from ticdc_assets.errors import ConfigError, LakeDamagedError, LossError, NotFoundError
 from ticdc_assets.exports.images import ImageMaker
 from ticdc_assets.pipeline import seed_decoding, seed_landing
 from ticdc_assets.pipeline.cuts import read_cuts
@@ -28,7 +28,6 @@ from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.retention import Retaining, retain
 from ticdc_assets.services.rewinding import rewind
 from ticdc_assets.services.seeding import Seeding, seed
-from ticdc_assets.services.setting_aside import set_aside
 from ticdc_assets.services.verifying import verify
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
@@ -359,9 +358,10 @@ def test_seeded_rows_are_there_again_after_a_rebuild(spark: SparkSession, tmp_pa
     scene.sync()
     scene.require_truth()
     before = scene.feed.rows()
-    set_aside(scene.feed.paths, Writer())
-    scene.sync()
+    scene.feed.rebuild()
     scene.require_truth()
+    assert scene.feed.rows() == before
+    scene.sync()
     assert scene.feed.rows() == before
     # What the first of the two seeds had in quarantine counts no more.
     assert read_quarantine(scene.feed.paths) == []
@@ -382,7 +382,7 @@ def test_damaged_rows_of_exports_are_repaired_as_told(
     for file in (tmp_path / "lake" / "feed" / name).glob("*.parquet"):
         file.unlink()
     with pytest.raises(LakeDamagedError) as told:
-        set_aside(paths, Writer())
+        scene.feed.rebuild()
     repair = told.value.repair
     assert "restore it from a copy" in repair
     assert f"move {paths.seeds} and {paths.snapshot_rows} away" in repair
@@ -390,7 +390,9 @@ def test_damaged_rows_of_exports_are_repaired_as_told(
     assert "seed again" in repair
     for table in ("seeds", "snapshot_rows"):
         (tmp_path / "lake" / "feed" / table).rename(tmp_path / table)
-    set_aside(paths, Writer())
+    with pytest.raises(LossError, match=r"d.keyed are refused now .the rows of its export are not"):
+        scene.feed.rebuild()
+    scene.feed.rebuild(accept_losses=True)
     scene.sync()
     scene.seed()
     scene.sync()
@@ -453,8 +455,9 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
     assert commit_metadata(paths.snapshot_rows) == metadata
     verification = verify(spark, paths, scene.feed.changefeed)
     assert verification.equal, verification.mirrors
-    with pytest.raises(NotFoundError, match="retention removed records"):
-        set_aside(paths, Writer())
+    before = scene.feed.rows()
+    scene.feed.rebuild()
+    assert scene.feed.rows() == before
 
 
 def rows_landed(paths: LakePaths) -> int:

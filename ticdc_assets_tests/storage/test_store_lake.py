@@ -96,10 +96,12 @@ def test_a_golden_scenario_by_every_command_that_needs_no_spark(
     for name, value in commands.env.items():
         monkeypatch.setenv(name, value)
     place = locate_mirror("feed", "shop", "orders")
-    assert str(place.path).startswith(f"{store_lake.path}/feed/mirrors/")
+    assert str(place.path).startswith(f"{store_lake.path}/feed/generations/1/mirrors/")
     assert read_mirror(None, "feed", "shop", "orders", engine="arrow").num_rows == place.rows
     named = json.loads(commands.paths("feed").by_name.read_text())
-    assert {item["path"].partition("/")[0] for item in named["mirrors"]} == {"mirrors"}
+    assert {item["path"].rpartition("/")[0] for item in named["mirrors"]} == {
+        "generations/1/mirrors"
+    }
     # What Dagster keeps is on this machine, and nothing else is.
     assert not (tmp_path / "lake").exists()
     assert [path for path in tmp_path.iterdir() if ":" in path.name] == []
