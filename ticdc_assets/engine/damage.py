@@ -17,11 +17,12 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from ticdc_assets.engine.delta_files import BrokenTableError, broken, file_damage, is_ahead
+from ticdc_assets.engine.delta_files import BrokenTableError, broken
 from ticdc_assets.engine.delta_protocol import DeletionVectorError
 from ticdc_assets.engine.paths import GENERATIONS, HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.errors import LakeDamagedError, StoreUnavailableError
@@ -71,36 +72,15 @@ def reading_file(path: AnyPath) -> Iterator[None]:
         yield
     except (DeletionVectorError, pa.ArrowException, OSError) as error:
         table = next((folder for folder in path.parents if (folder / LOG).is_dir()), None)
-        if table is None or isinstance(error, MemoryError):
-            raise
-        require_answer(table)
-        finding = file_damage(path)
         # What Arrow says of a file has no number, and neither has what it says of a store.
-        is_of_file = not isinstance(error, OSError) or (
-            error.errno is None and not isinstance(path, RemotePath)
+        is_of_file = not isinstance(error, (MemoryError, OSError)) or (
+            isinstance(error, OSError) and error.errno is None and isinstance(path, Path)
         )
-        if finding is None and is_of_file:
-            finding = f"data file {path.name} cannot be read: {words_of(error)}"
-        if finding is None:
+        is_missing = isinstance(error, FileNotFoundError)
+        if table is None or not (is_of_file or is_missing):
             raise
-        raise damaged(table, finding) from error
-
-
-def damage_of(
-    table: AnyPath, version: int | None = None, *, footers: bool = True
-) -> LakeDamagedError | None:
-    """Return what is broken in a version of a table, or in the newest one behind it.
-
-    Args:
-        table: its folder, which has a log.
-        version: a version that it must have; the newest if None.
-        footers: whether to read the footers of its files too.
-    """
-    finding = broken(table, version, footers=footers)
-    if finding is None and version is not None and is_ahead(table, version):
-        # What a killed run left behind: broken, it keeps every later version from being made.
-        finding = broken(table, footers=footers)
-    return None if finding is None else damaged(table, finding)
+        finding = "is missing" if is_missing else f"cannot be read: {words_of(error)}"
+        raise damaged(table, f"data file {path.name} {finding}") from error
 
 
 def damaged(table: AnyPath, finding: str, *, is_behind: bool = False) -> LakeDamagedError:

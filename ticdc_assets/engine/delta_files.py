@@ -480,44 +480,24 @@ def file_at(table: AnyPath, text: str) -> AnyPath:
 
 def _check_file(file: LiveFile, *, footer: bool) -> None:
     what = f"{'data file' if file.is_data else 'deletion vector'} {file.path.name}"
-    found = _size_of(file.path, what)
-    if found != file.size if file.is_data else found < file.size:
-        raise BrokenTableError(f"{what} has {found} bytes where {file.size} were written")
-    if footer and file.is_data:
-        _check_footer(file.path, what)
-
-
-def file_damage(path: AnyPath) -> str | None:
-    """Return what is broken in a data file as far as it tells itself, None if nothing is."""
-    what = f"data file {path.name}"
     try:
-        _size_of(path, what)
-        _check_footer(path, what)
-    except BrokenTableError as error:
-        return str(error)
-    return None
-
-
-def _size_of(path: AnyPath, what: str) -> int:
-    try:
-        found = path.stat()
+        found = file.path.stat()
     except FileNotFoundError:
         raise BrokenTableError(f"{what} is missing") from None
     except OSError as error:
         raise BrokenTableError(f"{what} cannot be read ({error.strerror})") from None
     if isinstance(found, os.stat_result) and not stat.S_ISREG(found.st_mode):
         raise BrokenTableError(f"{what} is no file but a folder")
-    if isinstance(path, Path) and not os.access(path, os.R_OK):
+    if found.st_size != file.size if file.is_data else found.st_size < file.size:
+        raise BrokenTableError(f"{what} has {found.st_size} bytes where {file.size} were written")
+    if isinstance(file.path, Path) and not os.access(file.path, os.R_OK):
         raise BrokenTableError(f"{what} may not be read")
-    return found.st_size
-
-
-def _check_footer(path: AnyPath, what: str) -> None:
-    where, files = located(path)
-    try:
-        pq.read_metadata(where, filesystem=files)
-    except (pa.ArrowException, OSError):
-        raise BrokenTableError(f"{what} has no readable footer") from None
+    if footer and file.is_data:
+        where, files = located(file.path)
+        try:
+            pq.read_metadata(where, filesystem=files)
+        except (pa.ArrowException, OSError):
+            raise BrokenTableError(f"{what} has no readable footer") from None
 
 
 def _hint(log: AnyPath) -> int | None:

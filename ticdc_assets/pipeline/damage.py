@@ -22,7 +22,8 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from ticdc_assets.engine.control import commit_metadata, open_table
-from ticdc_assets.engine.damage import damage_of, damaged
+from ticdc_assets.engine.damage import damaged
+from ticdc_assets.engine.delta_files import broken, is_ahead
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import SPARK_ERRORS
 from ticdc_assets.errors import LakeDamagedError
@@ -57,7 +58,7 @@ def find_damage(paths: LakePaths) -> list[LakeDamagedError]:
             found.append(error)
     named = [] if cut is None else [item for of in cut.mirrors for item in _tables_of(paths, of)]
     with ThreadPoolExecutor(_READERS if isinstance(paths.root, RemotePath) else 1) as pool:
-        told = pool.map(lambda item: damage_of(*item), named)
+        told = pool.map(lambda item: table_damage(*item), named)
         return [*found, *(error for error in told if error is not None)]
 
 
@@ -76,24 +77,35 @@ def table_damage(
             return None
     except LakeDamagedError as error:
         return error
-    return damage_of(table, version, footers=footers)
+    finding = broken(table, version, footers=footers)
+    if finding is None and version is not None and is_ahead(table, version):
+        # What a killed run left behind: broken, it keeps every later version from being made.
+        finding = broken(table, footers=footers)
+    return None if finding is None else damaged(table, finding)
+
+
+def require_whole(table: AnyPath, version: int | None = None, *, footers: bool = False) -> None:
+    """Check a table before files are removed that its log does not name, or all is made of it.
+
+    Where a log lacks what was committed, such files are good ones, which an intact copy of it
+    names. The arguments are those of `table_damage`.
+
+    Raises:
+        LakeDamagedError: its log or a file of it is broken, or ends before that version.
+    """
+    damage = table_damage(table, version, footers=footers)
+    if damage is not None:
+        raise damage
 
 
 def check_files(paths: LakePaths, mirror: MirrorCut, *, footers: bool = False) -> None:
     """Check that a mirror, and its history if it has one, is there as a cut names it.
 
-    Args:
-        paths: tables of the changefeed.
-        mirror: the mirror in the cut.
-        footers: whether to read the footers of its files too.
-
     Raises:
         LakeDamagedError: it is not.
     """
     for table, version in _tables_of(paths, mirror):
-        error = damage_of(table, version, footers=footers)
-        if error is not None:
-            raise error
+        require_whole(table, version, footers=footers)
 
 
 def _tables_of(paths: LakePaths, mirror: MirrorCut) -> list[tuple[AnyPath, int]]:
@@ -102,23 +114,6 @@ def _tables_of(paths: LakePaths, mirror: MirrorCut) -> list[tuple[AnyPath, int]]
     if mirror.history_version is not None:
         found.append((mirror.history_path(paths), mirror.history_version))
     return found
-
-
-def require_whole(table: AnyPath, version: int | None = None) -> None:
-    """Check a table before files are removed that its log does not name.
-
-    Where a log lacks what was committed, these are good files, which an intact copy of it names.
-
-    Args:
-        table: its folder.
-        version: the newest version that is known to have been committed, if one is.
-
-    Raises:
-        LakeDamagedError: its log or a file of it is broken, or ends before that version.
-    """
-    damage = table_damage(table, version, footers=False)
-    if damage is not None:
-        raise damage
 
 
 def require_in_step(paths: LakePaths) -> None:
@@ -187,15 +182,6 @@ def damage_told(*changefeeds: LakePaths) -> Iterator[None]:
     try:
         yield
     except _OF_LIBRARIES as error:
-        found = [damage for paths in changefeeds for damage in find_damage(paths)]
-        if not found:
-            raise
-        raise _together(found) from error
-
-
-def _together(found: list[LakeDamagedError]) -> LakeDamagedError:
-    first, more = found[0], len(found) - 1
-    if not more:
-        return first
-    repair = f"{first.repair}; {more} more tables are damaged, which `ticdc-assets doctor` lists"
-    return LakeDamagedError(first.changefeed, first.table, first.path, first.finding, repair)
+        for damage in (damage for paths in changefeeds for damage in find_damage(paths)):
+            raise damage from error
+        raise
