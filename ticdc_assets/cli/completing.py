@@ -14,7 +14,7 @@ import click
 
 from ticdc_assets.config import load_settings
 from ticdc_assets.demo_place import CHANGEFEED, use_demo
-from ticdc_assets.engine.generations import paths_of
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import TicdcError
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -49,7 +49,7 @@ def _following(words: list[str]) -> Iterator[str]:
     if not words:
         yield from (feed.name for feed in settings.changefeeds)
         return
-    paths = paths_of(settings.lake, settings.changefeed(words[0]).name)
+    paths = LakePaths(root=settings.lake, changefeed=settings.changefeed(words[0]).name)
     for mirror in json.loads(paths.by_name.read_bytes())["mirrors"]:
         if len(words) == 1:
             yield mirror["database"]

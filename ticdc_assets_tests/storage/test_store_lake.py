@@ -82,8 +82,8 @@ def test_a_golden_scenario_by_every_command_that_needs_no_spark(
     assert "feed: published: cut 1 at " in ran("sync", "feed")
     cut = require_cut(commands.paths("feed"))
     assert (cut.failed, cut.unaccounted) == ((), ())
-    rows = rows_of(map(json.loads, ran("dump", "feed").splitlines()))
-    assert_same_rows(rows, scenario.state(), variant=scenario.variant)
+    dumped = ran("dump", "feed").splitlines()
+    assert_same_rows(rows_of(map(json.loads, dumped)), scenario.state(), variant=scenario.variant)
     assert "unchanged" in ran("sync", "feed")
     assert "complete" in ran("status", "feed")
     assert json.loads(ran("tables", "feed", "--json"))[0]["rows"] > 0
@@ -92,16 +92,19 @@ def test_a_golden_scenario_by_every_command_that_needs_no_spark(
     assert "equal" in ran("verify", "feed")
     assert names_in(commands.paths("feed").generations) == ["1"]
     ran("report", "--output", str(tmp_path / "page.html"))
+    assert "readers see them now" in ran("rebuild", "feed")
+    assert ran("dump", "feed").splitlines() == dumped
+    (generation,) = (name for name in names_in(commands.paths("feed").generations) if name != "1")
+    assert commands.paths("feed").generation == generation
 
     for name, value in commands.env.items():
         monkeypatch.setenv(name, value)
     place = locate_mirror("feed", "shop", "orders")
-    assert str(place.path).startswith(f"{store_lake.path}/feed/generations/1/mirrors/")
+    assert str(place.path).startswith(f"{store_lake.path}/feed/generations/{generation}/mirrors/")
     assert read_mirror(None, "feed", "shop", "orders", engine="arrow").num_rows == place.rows
     named = json.loads(commands.paths("feed").by_name.read_text())
-    assert {item["path"].rpartition("/")[0] for item in named["mirrors"]} == {
-        "generations/1/mirrors"
-    }
+    folders = {item["path"].rpartition("/")[0] for item in named["mirrors"]}
+    assert folders == {f"generations/{generation}/mirrors"}
     # What Dagster keeps is on this machine, and nothing else is.
     assert not (tmp_path / "lake").exists()
     assert [path for path in tmp_path.iterdir() if ":" in path.name] == []

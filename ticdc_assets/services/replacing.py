@@ -12,9 +12,10 @@ now, or tables that cannot be made, or whose rows nothing that is kept tells.
 Why running it again is safe: nothing of the published generation is written. A killed run leaves it
 as it was, and the next one removes what was made beside it.
 
-Where the cuts cannot be read, or there are none yet, there is nothing to compare with and to
-publish after: everything that can be made again is moved to a folder, and the next sync makes it.
-So it is with the tables of versions of this package that had another layout.
+Where the cuts cannot be read, there are none yet, or `raw_messages` lost its newest records, there
+is nothing to compare with and to publish after: everything that can be made again is moved to a
+folder, and the next sync lands what is lost and makes it. So it is with the tables of versions of
+this package that had another layout.
 """
 
 import shutil
@@ -34,6 +35,7 @@ from ticdc_assets.errors import LakeDamagedError, LossError, NotFoundError, Prer
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.damage import require_whole, table_damage
+from ticdc_assets.pipeline.positions import decoded_position, landed_batch
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.truncation_points import has_lost_records
 from ticdc_assets.progress import tell
@@ -110,7 +112,7 @@ def rebuild(
             cut = newest_cut(paths)
         except LakeDamagedError:
             cut = None
-        if cut is None:
+        if cut is None or _lost_their_end(paths):
             return Rebuild(moved=_moved_all(paths))
         moved = None if keeps_landings(paths) else _moved(paths, [paths.landings])
         _require_space(paths, cut)
@@ -165,10 +167,11 @@ def _losses(found: Verification, made: Made) -> tuple[str, ...]:
             f"{item.records} records{of} are refused now ({item.reason}), such as "
             f"{', '.join(item.examples)}"
         )
+    losses += (item.sentence for item in (made.cut.failed if made.cut else ()))
     for item in found.mirrors:
-        if item.finding in (Finding.FAILED, Finding.NOT_REBUILT, Finding.NOT_PROVEN):
+        if item.finding in (Finding.NOT_REBUILT, Finding.NOT_PROVEN):
             name = joined_name(item.database, item.table)
-            losses.append(f"{name} is {item.not_proven or item.error or item.finding}")
+            losses.append(f"{name}: {item.not_proven or item.finding}")
     return tuple(losses)
 
 
@@ -221,6 +224,14 @@ def keeps_landings(paths: LakePaths) -> bool:
     return paths.landings.exists() and table_damage(paths.landings) is None
 
 
+def _lost_their_end(paths: LakePaths) -> bool:
+    """Return whether the records are behind what was made from them: a sync lands them again."""
+    try:
+        return decoded_position(paths)[1] > landed_batch(paths)
+    except LakeDamagedError:
+        return False
+
+
 _MADE = (
     *("change_log", "change_groups", "quarantine", "checksums", "ddl_history"),
     *("schema_conflicts", "schema_registry", "cuts", MIRRORS, HISTORIES, GENERATIONS),
@@ -236,9 +247,9 @@ def _moved_all(paths: LakePaths) -> AnyPath:
     """
     if has_lost_records(paths):
         raise NotFoundError(
-            f"the tables of changefeed {paths.changefeed!r} cannot be made again: its cuts cannot "
-            "be read, and retention removed records that the tables were made from; restore the "
-            "lake from a copy"
+            f"the tables of changefeed {paths.changefeed!r} cannot be made again: its cuts, or "
+            "the newest landed records, are lost, and retention removed records that the tables "
+            "were made from; restore the lake from a copy"
         )
     landings = [] if keeps_landings(paths) else [paths.landings]
     return _moved(paths, [*landings, *(paths.home / name for name in _MADE)])
