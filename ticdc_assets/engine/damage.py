@@ -55,7 +55,7 @@ def reading(table: AnyPath, version: int | None = None) -> Iterator[None]:
     except (DeltaError, DeletionVectorError, pa.ArrowException, OSError) as error:
         require_answer(table)
         finding = broken(table, version, footers=True)
-        if finding is None and not isinstance(error, OSError):
+        if finding is None and not isinstance(error, (MemoryError, OSError)):
             finding = f"it cannot be read: {words_of(error)}"
         if finding is None:
             raise

@@ -126,22 +126,12 @@ def require_in_step(paths: LakePaths) -> None:
         LakeLayoutError: an earlier version of this package wrote them.
     """
     newest_cut(paths)
-    landed = landed_batch(paths)
     log = commit_metadata(paths.change_log)
     grouped = commit_metadata(paths.change_groups).get("batch", 0)
-    if log.get("landed", 0) > landed:
-        raise damaged(
-            paths.raw_messages,
-            f"its newest commit is batch {landed}, but change_log has batch {log['landed']} of it: "
-            "the end of its log is missing",
-            is_behind=True,
-        )
-    if grouped > log.get("batch", 0):
-        raise damaged(
-            paths.change_log,
-            f"its newest commit is batch {log.get('batch', 0)}, but change_groups has batch "
-            f"{grouped} of it: the end of its log is missing",
-        )
+    _require_end(
+        paths.raw_messages, "batch", landed_batch(paths), paths.change_log, log.get("landed", 0)
+    )
+    _require_end(paths.change_log, "batch", log.get("batch", 0), paths.change_groups, grouped)
 
 
 def require_ends(paths: LakePaths) -> None:
@@ -153,19 +143,21 @@ def require_ends(paths: LakePaths) -> None:
         LakeDamagedError: one lacks it.
     """
     require_in_step(paths)
-    landed, decoded = landed_seed(paths), decoded_seed(paths)
-    if decoded > landed:
-        raise damaged(
-            paths.snapshot_rows,
-            f"its newest seed is {landed}, but change_log has seed {decoded} of it: the end of its "
-            "log is missing",
-        )
+    seeds = landed_seed(paths), paths.change_log, decoded_seed(paths)
+    _require_end(paths.snapshot_rows, "seed", *seeds)
     cut, named = newest_cut(paths), named_cut(paths)
-    if cut is not None and named is not None and named > cut.number:
+    if cut is not None:
+        _require_end(paths.cuts, "cut", cut.number, paths.by_name, named or 0)
+
+
+def _require_end(table: AnyPath, kind: str, newest: int, made: AnyPath, told: int) -> None:
+    """Check that what was made from a table is not of more than it has."""
+    if told > newest:
         raise damaged(
-            paths.cuts,
-            f"its newest cut is {cut.number}, but {paths.by_name.name} is of cut {named}: the end "
-            "of its log is missing",
+            table,
+            f"its newest {kind} is {newest}, but {made.name} is of {kind} {told}: the end of its "
+            "log is missing",
+            is_behind=True,
         )
 
 

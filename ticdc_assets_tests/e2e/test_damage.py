@@ -259,7 +259,7 @@ def test_landed_records_that_lost_their_end_are_landed_again(
 ) -> None:
     lose_end(lake.paths("shop").raw_messages)
     told = sentence(lake, "sync", "shop", by=Commands.here)
-    assert "raw_messages of changefeed 'shop' is damaged: its newest commit is batch 1" in told
+    assert "raw_messages of changefeed 'shop' is damaged: its newest batch is 1" in told
     type_repair(lake, told)
     assert dumped(lake) == rows
 
