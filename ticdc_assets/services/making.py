@@ -64,6 +64,7 @@ from ticdc_assets.pipeline.change_files import (
 from ticdc_assets.pipeline.change_statistics import (
     add_statistics_below,
     read_groups,
+    read_statistics,
     write_statistics_at_once,
 )
 from ticdc_assets.pipeline.checksums import compare_new
