@@ -96,6 +96,9 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
     multiple=True,
     help="Table to fold again from the change log.",
 )
+@click.option(
+    "--accept-losses", is_flag=True, help="Let rows go whose record is refused now (with days)."
+)
 @reported_errors
 def backfill(
     changefeed: str,
@@ -103,11 +106,13 @@ def backfill(
     first: datetime | None,
     last: datetime | None,
     tables: Sequence[str],
+    *,
+    accept_losses: bool,
 ) -> None:
     """Decode landing days of CHANGEFEED again, or fold tables again, while syncs go on.
 
-    A day's records are decoded again and compared with the change log. Equal rows are not written;
-    differing rows are corrected, and the next sync folds their tables. A table is folded again from
+    A day's records are decoded again and compared with the change log. If they differ, the day is
+    replaced there, and the next sync folds the tables that differ. A table is folded again from
     the whole change log, at the newest cut.
     """
     if (first is None) != (last is None):
@@ -128,7 +133,7 @@ def backfill(
     wanted = {day.date() for day in days}
     if first is not None and last is not None:
         wanted.update(days_between(first.date(), last.date()))
-    done = backfill_days(settings, changefeed, wanted)
+    done = backfill_days(settings, changefeed, wanted, accept_losses=accept_losses)
     for day in done:
         click.echo(f"{changefeed}: {day.sentence()}")
     if any(day.batch is not None for day in done):

@@ -237,16 +237,24 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         },
         **_common(steps.names),
     )
-    def change_log(context: dg.AssetExecutionContext, spark: LakeSpark) -> dg.MaterializeResult:
+    def change_log(
+        context: dg.AssetExecutionContext, config: RedecodeConfig, spark: LakeSpark
+    ) -> dg.MaterializeResult:
         days = [date.fromisoformat(key) for key in context.partition_keys]
         with steps.writing(context), watched() as ran:
             redecoding = steps.note(
-                redecode(spark.spark_session, steps.paths, steps.changefeed, days)
+                redecode(
+                    spark.spark_session,
+                    steps.paths,
+                    steps.changefeed,
+                    days,
+                    accept_losses=config.accept_losses,
+                )
             )
         reporter = PartitionReporter(steps, context.instance)
         _log(context, reporter.days(redecoding.decoding.days, but=frozenset(days)))
         for item in redecoding.days:
-            say = context.log.warning if item.refused else context.log.info
+            say = context.log.warning if item.losses else context.log.info
             say("%s", item.sentence())
             context.add_asset_metadata(
                 redecoding_metadata(item, steps.paths),
@@ -372,6 +380,15 @@ def _maintenance(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         return dg.MaterializeResult(metadata=maintaining_metadata(done) | ran_metadata(ran))
 
     return maintenance
+
+
+class RedecodeConfig(dg.Config):
+    """What decoding days again is allowed."""
+
+    accept_losses: bool = Field(
+        default=False,
+        description="Let rows go whose record is refused now; the run that refused says which.",
+    )
 
 
 class RebuildConfig(dg.Config):

@@ -27,8 +27,7 @@ from ticdc_assets.observe.wording import listed
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.pipeline.landing import landed_days
 from ticdc_assets.pipeline.standing import Applying
-from ticdc_assets.services.redecoded_days import RedecodedDay
-from ticdc_assets.services.redecoding import Redecoding
+from ticdc_assets.services.redecoding import RedecodedDay, Redecoding
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"
@@ -63,6 +62,7 @@ def backfill_days(
     changefeed: str,
     days: Collection[date],
     *,
+    accept_losses: bool = False,
     instance: DagsterInstance | None = None,
 ) -> tuple[RedecodedDay, ...]:
     """Decode landing days again, as runs of the changefeed's job; return each day, in order.
@@ -71,6 +71,7 @@ def backfill_days(
         settings: the settings.
         changefeed: name of the changefeed.
         days: landing days (UTC).
+        accept_losses: whether rows may go whose record is refused now.
         instance: where the runs are recorded; that of `dagster_home(settings)` if None.
 
     Raises:
@@ -90,7 +91,14 @@ def backfill_days(
     with nullcontext(instance) if instance else open_instance(settings) as where:
         for tags in _range_tags([f"{day:{DAY_FORMAT}}" for day in wanted], keys):
             steps.results.clear()
-            execute(steps, job, where, tags=tags, patience=LOCK_PATIENCE_SECONDS)
+            execute(
+                steps,
+                job,
+                where,
+                config={steps.names.op("change_log"): {"accept_losses": accept_losses}},
+                tags=tags,
+                patience=LOCK_PATIENCE_SECONDS,
+            )
             done += next(item for item in steps.results if isinstance(item, Redecoding)).days
     return tuple(done)
 

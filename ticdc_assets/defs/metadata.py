@@ -29,7 +29,7 @@ from ticdc_assets.pipeline.quarantine import QuarantineCounts
 from ticdc_assets.pipeline.schema_tables import Registering
 from ticdc_assets.pipeline.standing import Applying, Outcome
 from ticdc_assets.services.maintenance import Maintaining
-from ticdc_assets.services.redecoded_days import RedecodedDay
+from ticdc_assets.services.redecoding import RedecodedDay
 from ticdc_assets.services.redriving import Redriving
 from ticdc_assets.services.replacing import Rebuild
 from ticdc_assets.services.seeding import SeededRows, Seeding
@@ -140,10 +140,9 @@ def redecoding_metadata(day: RedecodedDay, paths: LakePaths) -> Metadata:
     return {
         "result": dg.MetadataValue.text(day.sentence()),
         "records": dg.MetadataValue.int(day.records),
-        "rows_replaced": dg.MetadataValue.int(day.replaced),
-        "rows_restored": dg.MetadataValue.int(day.restored),
-        "rows_removed": dg.MetadataValue.int(day.removed),
-        "records_refused_now": dg.MetadataValue.int(sum(item.records for item in day.refused)),
+        "rows_before": dg.MetadataValue.int(day.before),
+        "rows": dg.MetadataValue.int(day.rows),
+        "losses": dg.MetadataValue.text("; ".join(day.losses) or "none"),
         "quarantined": dg.MetadataValue.int(day.quarantined),
         "left_quarantine": dg.MetadataValue.int(day.released),
         "schemas_differ": dg.MetadataValue.bool(day.schemas),

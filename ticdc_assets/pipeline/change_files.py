@@ -252,12 +252,13 @@ def parts_of(table: AnyPath, chosen: Selection, *, version: int | None = None) -
     """
     opened = open_table(table, version)
     if opened is None:
-        return _parts([])
+        return parts_in([])
     actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
-    return _parts([table / item["path"] for item in actions if chosen.may_be_in(item)])
+    return parts_in([table / item["path"] for item in actions if chosen.may_be_in(item)])
 
 
-def _parts(files: Sequence[AnyPath]) -> Parts:
+def parts_in(files: Sequence[AnyPath]) -> Parts:
+    """Return the row groups of files."""
     pieces: list[tuple[AnyPath, int]] = []
     rows = size = largest = 0
     for path in files:

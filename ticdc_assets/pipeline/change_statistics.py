@@ -11,13 +11,14 @@ as a whole.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import RowGroup, SeededTable
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
@@ -296,32 +297,20 @@ def add_to_statistics(
         spark: the session.
         paths: tables of the changefeed.
         batch: number of the batch.
-        new: its totals, if they are known.
+        new: its totals, if they are known, each group once.
     """
     if new is None:
         new = totals_in_files(spark, paths.change_log, Batches.one(batch))
+    kinds, days = Counter[str](), Counter[date]()
+    for row in new:
+        kinds[counted_as(row["kind"], row["shape"])] += row["rows"]
+        days[row["landed_day"]] += row["rows"]
     there = read_groups(paths)
     keys = zip(*(there[name].to_pylist() for name in GROUP_KEY), strict=True)
     places = {key: number for number, key in enumerate(keys)}
-    progress = read_statistics(paths).progress()
     # Of thousands of groups, those that the batch has rows of.
-    groups: dict[tuple[object, ...], Totals] = {}
-    kinds, days = Counter[str](), Counter[date]()
-    # A batch is of one day, but one of re-driven records may be of several.
-    for row in sorted(new, key=lambda row: row["landed_day"]):
-        key = tuple(row[name] for name in GROUP_KEY)
-        watermarks = row.pop("watermarks")
-        kinds[counted_as(row["kind"], row["shape"])] += row["rows"]
-        days[row["landed_day"]] += row["rows"]
-        place = (row["topic"], row["partition"])
-        before = progress.get(place, PartitionProgress())
-        after = advance_all({place: before}, ((place, item["commit_ts"]) for item in watermarks))[
-            place
-        ]
-        if watermarks:
-            progress[place] = after
-        row["steps_back"] = after.steps_back - before.steps_back
-        groups[key] = row
+    groups = _with_steps_back(new, read_statistics(paths).progress())
+    for key, row in groups.items():
         if key in places:
             (present,) = there.slice(places.pop(key), 1).to_pylist()
             groups[key] = merged(present, row)
@@ -330,23 +319,45 @@ def add_to_statistics(
     return Added(kinds=dict(kinds), days=dict(days))
 
 
-def whole_groups(totals: Iterable[Totals]) -> dict[tuple[object, ...], Totals]:
-    """Return totals by their keys, without the steps back."""
+def _with_steps_back(
+    new: Iterable[Totals], progress: dict[tuple[str, int], PartitionProgress]
+) -> dict[tuple[object, ...], Totals]:
+    """Return totals by their keys, with the watermarks counted that step back behind others."""
     groups: dict[tuple[object, ...], Totals] = {}
-    for found in totals:
-        row = {name: value for name, value in found.items() if name != "watermarks"}
-        key = tuple(row[name] for name in GROUP_KEY)
-        row["steps_back"] = 0
-        groups[key] = merged(groups[key], row) if key in groups else row
+    # A batch is of one day, but one of re-driven records may be of several.
+    for row in sorted(new, key=lambda row: row["landed_day"]):
+        watermarks = row.pop("watermarks")
+        place = (row["topic"], row["partition"])
+        before = progress.get(place, PartitionProgress())
+        stamps = ((place, item["commit_ts"]) for item in watermarks)
+        after = advance_all({place: before}, stamps)[place]
+        if watermarks:
+            progress[place] = after
+        groups[tuple(row[name] for name in GROUP_KEY)] = row | {
+            "steps_back": after.steps_back - before.steps_back
+        }
     return groups
 
 
-def write_statistics_at_once(totals: Iterable[Totals], paths: LakePaths, batch: int) -> None:
-    """Write `change_groups` for a change log that was written at once, up to batch `batch`.
+def replace_day(
+    paths: LakePaths, day: date, new: Iterable[Totals], metadata: Mapping[str, Any]
+) -> None:
+    """Put totals in place of those of a landing day.
 
-    Steps back of watermarks are not counted: that takes them one by one, in order.
+    Args:
+        paths: tables of the changefeed.
+        day: the day.
+        new: its totals, each group once.
+        metadata: what the commit says.
     """
-    _write_groups(paths, _table_of(whole_groups(totals)), batch)
+    there = read_groups(paths)
+    before = _over_days(there.filter(ds.field("landed_day") < day))
+    progress = ChangeStatistics(batch=0, rows=tuple(before.to_pylist())).progress()
+    groups = _table_of(_with_steps_back(new, progress))
+    others = there.filter(ds.field("landed_day") != day)
+    write_table(
+        paths.change_groups, pa.concat_tables([others, groups]), overwrite=True, metadata=metadata
+    )
 
 
 def add_statistics_below(paths: LakePaths, known: pa.Table, tso: int) -> None:

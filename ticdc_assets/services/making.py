@@ -63,9 +63,9 @@ from ticdc_assets.pipeline.change_files import (
 )
 from ticdc_assets.pipeline.change_statistics import (
     add_statistics_below,
+    add_to_statistics,
     read_groups,
     read_statistics,
-    write_statistics_at_once,
 )
 from ticdc_assets.pipeline.checksums import compare_new
 from ticdc_assets.pipeline.cuts import Cut, newest_cut, read_cuts
@@ -84,7 +84,7 @@ from ticdc_assets.pipeline.quarantine import (
 from ticdc_assets.pipeline.schema_tables import read_history, register_new, write_history
 from ticdc_assets.pipeline.seed_decoding import close_former, decoded_files
 from ticdc_assets.pipeline.seeds import APPLICATION, read_seeds
-from ticdc_assets.pipeline.totals import Totals
+from ticdc_assets.pipeline.totals import Totals, joined_totals
 from ticdc_assets.pipeline.truncation_points import (
     TruncationPoint,
     is_told_below,
@@ -411,7 +411,7 @@ class _Making:
         if self._to_stay:
             self._write_quarantine(side, found, landed)
         exported = self._decode_seeds(side, landed, names)
-        write_statistics_at_once([*found.totals, *exported], side, landed)
+        add_to_statistics(self._spark, side, landed, joined_totals([*found.totals, *exported]))
         return found
 
     def _decode_seeds(

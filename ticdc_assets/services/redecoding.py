@@ -1,20 +1,24 @@
-"""Decode the records of whole landing days again, and compare them with the change log.
+"""Decode the records of whole landing days again, and replace what the change log has of them.
 
-In: landing days (UTC), their records in `raw_messages`, and the rows of these in `change_log` and
-`quarantine`. Out: nothing if they are equal. If they differ, because the decoder was fixed or rows
-were lost, changed or added, the differing rows are replaced, in one commit per day; the quarantine
-of the day's records is updated and the totals are computed again. If DDL or bootstraps differ, the
-next registering makes the schema registry again; and the next apply folds every table whose row
-changes differ. The commit records both (`regrouping.Correction`), and so do the totals
-(`ChangeStatistics.repairs`), so it does not matter which program runs next.
+In: landing days (UTC) and their records in `raw_messages`. Out: nothing if the day's rows are equal
+(`_digests`). If they differ, because the decoder was fixed or rows were lost, changed or added, the
+day's partition of `change_log` is replaced in one commit; what is refused now comes into the
+quarantine, and what was there and can be decoded leaves it; the totals of the day are computed
+again. The commit says which tables differ, and so do the totals (`regrouping.Correction`), so the
+next sync folds those tables, whichever program runs it.
 
-`redecoded_days` compares and corrects one day. `redecode_ahead` does so only for records with
-events whose timestamp is too far ahead (`ahead`).
+A row belongs to the batch in which its record was first decoded, as if it had been correct from the
+start. A row whose record was in quarantine is new, and belongs to the commit's batch, like a
+re-driven row. Rows of exports that landed on the day stay.
 
-Why running it again is safe: a corrected day is equal, so it is not changed. If a run is killed
-after the commit, the next decoding finishes it (`decode_new`). Refused events are in quarantine
-before their rows are removed; accepted ones are closed there last, if necessary by the next
-decoding of the day.
+A record that was decoded before and is refused now, for example because its claim-check file is
+gone, would lose its rows: the day stays as it is, and the error names the records, unless losses
+are accepted. An event whose timestamp is too far ahead (`ahead`) is no loss: only the limit refuses
+it, so a redrive can bring it back.
+
+Why running it again is safe: a corrected day is equal, so it is not changed. Refused events are in
+quarantine before their rows are removed; accepted ones are closed there last. If a run is killed
+after the commit, the next decoding finishes it (`decode_new`).
 
 Not handled: days from which `retention` may have removed records or rows are refused, because they
 cannot be compared completely. A row whose landing day was changed is missing on one day and stays
@@ -24,37 +28,119 @@ on the other until that day is decoded again too.
 # pyarrow has no type information, so what comes from it is unknown to the checker.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportAttributeAccessIssue=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.engine.control import latest_version, read_table
 from ticdc_assets.engine.executing import executor
+from ticdc_assets.engine.files import open_parquet
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.queries import asking
 from ticdc_assets.engine.session import Session
-from ticdc_assets.errors import NotFoundError
-from ticdc_assets.pipeline.ahead import is_ahead, limit_ms
+from ticdc_assets.errors import LossError, NotFoundError
+from ticdc_assets.events import SNAPSHOT_DDL
+from ticdc_assets.names import joined_name
+from ticdc_assets.pipeline.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.pipeline.change_files import (
+    CHANGE_LOG_SCHEMA,
     Coordinates,
-    Records,
+    DecodedFiles,
+    Landed,
+    OfDay,
+    Parts,
+    changes_in,
     coordinates_of,
+    decode_into_files,
+    parts_in,
     parts_of,
     rows_in,
+    write_rows,
 )
 from ticdc_assets.pipeline.change_statistics import read_statistics
-from ticdc_assets.pipeline.decoding import Decoding, decode_new
+from ticdc_assets.pipeline.decoding import (
+    Decoding,
+    accepted_clocks,
+    decode_new,
+    record_decoder,
+)
+from ticdc_assets.pipeline.positions import decoded_position
+from ticdc_assets.pipeline.quarantine import (
+    Closing,
+    Place,
+    append_fault_files,
+    close_rows,
+    place_of,
+    places_in,
+    read_quarantine,
+)
+from ticdc_assets.pipeline.regrouping import Correction, regroup
+from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.pipeline.truncation_points import read_raw_truncation_point, read_truncation_point
-from ticdc_assets.services.redecoded_days import LandingDay, RedecodedDay
+from ticdc_assets.progress import tell
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.tso import LOGICAL_BITS
-from ticdc_assets.wire.rows import COORDINATES
+from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT, WATERMARK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedecodedDay:
+    """What decoding one landing day again did.
+
+    Attributes:
+        day: the day (UTC).
+        records: landed records of it.
+        before: rows of the change log that came from them, before.
+        rows: the same afterwards.
+        quarantined: faults that came into quarantine.
+        released: faults in quarantine that are none any more.
+        tables: (database, table) that the next apply folds again.
+        schemas: whether DDL or bootstraps differed.
+        batch: batch of the change log that says so; None if nothing was written there.
+        losses: what was lost and accepted, a clause each.
+    """
+
+    day: date
+    records: int
+    before: int = 0
+    rows: int = 0
+    quarantined: int = 0
+    released: int = 0
+    tables: tuple[tuple[str, str], ...] = ()
+    schemas: bool = False
+    batch: int | None = None
+    losses: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing was changed."""
+        return self.batch is None and not self.quarantined and not self.released
+
+    def sentence(self) -> str:
+        """Return what was done, for people."""
+        if self.equal:
+            said = f"{self.day}: {self.records} records decoded again, nothing differs"
+        else:
+            said = (
+                f"{self.day}: {self.records} records decoded again: {self.rows} rows in place of "
+                f"{self.before}; {self.quarantined} faults came into quarantine, "
+                f"{self.released} left it"
+            )
+        if self.tables:
+            said += f"; {len(self.tables)} tables are folded again by the next sync"
+        if self.schemas:
+            said += "; it makes the schema registry again"
+        return "; ".join([said, *(f"lost: {item}" for item in self.losses)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,21 +162,34 @@ class Redecoding:
 
 
 def redecode(
-    spark: Session, paths: LakePaths, changefeed: Changefeed, days: Collection[date]
+    spark: Session,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    days: Collection[date],
+    *,
+    accept_losses: bool = False,
 ) -> Redecoding:
-    """Decode the landed records of `days` again and correct what differs.
+    """Decode the landed records of `days` again and replace what differs.
 
     The caller holds the writer lock.
 
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        days: the days.
+        accept_losses: whether rows may go whose record is refused now.
+
     Raises:
         NotFoundError: records or rows of a day were truncated, or its records are gone.
+        LossError: a record that was decoded is refused now; that day, and later ones, are as they
+            were.
     """
     _require_kept(paths, days)
-    truncation_point = read_truncation_point(paths)
     decoding = decode_new(spark, paths, changefeed)
     return Redecoding(
         days=tuple(
-            LandingDay(spark, paths, changefeed, day, truncation_point).redecode()
+            _Day(spark, paths, changefeed, day).redecode(accept_losses=accept_losses)
             for day in sorted(set(days))
         ),
         decoding=decoding,
@@ -102,7 +201,7 @@ def redecode_ahead(
 ) -> tuple[RedecodedDay, ...]:
     """Move what is too far ahead out of the change log into quarantine.
 
-    It may be there because an older version or a higher limit let it in. Records above what
+    It may be there because an older version or a higher limit let it in. Records of a day that
     retention truncated are whole, and what is too far ahead is above it, so no day is refused. The
     caller holds the writer lock, and everything that landed is decoded.
 
@@ -116,33 +215,43 @@ def redecode_ahead(
     ):
         return ()
     # Kafka's timestamp may still speak for some of them.
-    records = _ahead(spark, paths, limit)
-    truncation_point = read_truncation_point(paths)
-    return tuple(
-        LandingDay(
-            spark, paths, changefeed, day, truncation_point, only=Records(frozenset(places))
-        ).redecode()
-        for day, places in sorted(records.items())
-    )
+    days = _days_ahead(spark, paths, limit)
+    return tuple(_Day(spark, paths, changefeed, day).redecode() for day in sorted(days))
 
 
-def _ahead(spark: Session, paths: LakePaths, limit: float) -> dict[date, set[Coordinates]]:
-    """Return the records with events that are ahead of the moment they landed, by landing day."""
+def first_whole_day(paths: LakePaths) -> date:
+    """Return the first landing day of which nothing was truncated; needs no Spark."""
+    cuts = [
+        item.cut
+        for item in (read_truncation_point(paths), read_raw_truncation_point(paths))
+        if item.cut
+    ]
+    # What a base is made of had landed when it was published.
+    published = (cut.published_at.astimezone(UTC).date() for cut in cuts)
+    return max((day + timedelta(days=1) for day in published), default=date.min)
+
+
+def _require_kept(paths: LakePaths, days: Collection[date]) -> None:
+    first = first_whole_day(paths)
+    if days and min(days) < first:
+        raise NotFoundError(
+            f"{min(days)} of changefeed {paths.changefeed!r} cannot be decoded again: retention "
+            f"removed records or rows that landed before {first}; that is the first day that can be"
+        )
+
+
+def _days_ahead(spark: Session, paths: LakePaths, limit: float) -> set[date]:
+    """Return the landing days with events that are ahead of the moment they landed."""
     chosen = _Ahead(limit_ms(limit))
 
-    def found(some: Iterable[tuple[AnyPath, int]]) -> Iterator[tuple[date, Coordinates]]:
+    def found(some: Iterable[tuple[AnyPath, int]]) -> Iterator[date]:
         for piece in some:
-            for rows in rows_in(piece, chosen, [*COORDINATES, "commit_ts", "landed_at"]):
-                days = rows.column("landed_at").cast(pa.date32()).to_pylist()
-                yield from zip(days, coordinates_of(rows), strict=True)
+            for rows in rows_in(piece, chosen, ["commit_ts", "landed_at"]):
+                yield from rows.column("landed_at").cast(pa.date32()).unique().to_pylist()
 
     parts = parts_of(paths.change_log, chosen)
     runs_on = executor(spark, paths.change_log, "finding clocks", rows=parts.rows, size=0)
-    told = runs_on.run(found, parts.pieces, tasks=runs_on.workers)
-    records: defaultdict[date, set[Coordinates]] = defaultdict(set)
-    for day, place in told:
-        records[day].add(place)
-    return dict(records)
+    return set(runs_on.run(found, parts.pieces, tasks=runs_on.workers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,22 +276,409 @@ class _Ahead:
         return [rows.filter(pc.greater(at_ms, latest_ms))]
 
 
-def first_whole_day(paths: LakePaths) -> date:
-    """Return the first landing day of which nothing was truncated; needs no Spark."""
-    cuts = [
-        item.cut
-        for item in (read_truncation_point(paths), read_raw_truncation_point(paths))
-        if item.cut
-    ]
-    # What a base is made of had landed when it was published.
-    published = (cut.published_at.astimezone(UTC).date() for cut in cuts)
-    return max((day + timedelta(days=1) for day in published), default=date.min)
+# One day ----------------------------------------------------------------------------------------
 
 
-def _require_kept(paths: LakePaths, days: Collection[date]) -> None:
-    first = first_whole_day(paths)
-    if days and min(days) < first:
-        raise NotFoundError(
-            f"{min(days)} of changefeed {paths.changefeed!r} cannot be decoded again: retention "
-            f"removed records or rows that landed before {first}; that is the first day that can be"
+class _Day:
+    """One landing day, to be decoded again."""
+
+    def __init__(self, spark: Session, paths: LakePaths, changefeed: Changefeed, day: date) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._changefeed = changefeed
+        self._day = day
+        self._faults = {place_of(row) for row in read_quarantine(paths) if row["stage"] == "decode"}
+
+    def redecode(self, *, accept_losses: bool = False) -> RedecodedDay:
+        """Decode the day, compare it with what is there, and replace that."""
+        tell(f"decoding the records landed on {self._day} again")
+        paths = self._paths
+        if latest_version(paths.raw_messages) is None:
+            return RedecodedDay(day=self._day, records=0)
+        there = parts_of(paths.change_log, OfDay(self._day))
+        before = self._digests(there)
+        batch, landed = decoded_position(paths)
+        found = self._decoded(batch, there)
+        try:
+            self._require_records(found, before)
+            losses = self._losses(found)
+            if not accept_losses:
+                self._require_none(losses)
+            files = [paths.change_log / file.path for file in found.changes]
+            after = self._digests(parts_in(files))
+            correction = self._correction(before, after)
+        except BaseException:
+            self._remove(found)
+            raise
+        if found.faults:
+            # First: what a killed run took out of the change log would be nowhere.
+            append_fault_files(paths, found.faults, app_id="redecode")
+        if correction is None:
+            self._remove(replace(found, faults=[]))
+        else:
+            batch += 1
+            self._replace(found, there, correction, batch=batch, landed=landed)
+        return RedecodedDay(
+            day=self._day,
+            records=found.records,
+            before=sum(item.rows for item in before.values()),
+            rows=sum(item.rows for item in after.values()),
+            quarantined=found.errors,
+            released=self._close(),
+            tables=tuple(
+                (database, table)
+                for database, table, _ in (correction.tables if correction else ())
+                if database is not None and table is not None
+            ),
+            schemas=correction is not None and correction.schemas,
+            batch=None if correction is None else batch,
+            losses=losses,
         )
+
+    def _require_records(self, found: DecodedFiles, before: "Mapping[_Key, _Digest]") -> None:
+        if before and not found.records:
+            raise NotFoundError(
+                f"change_log of changefeed {self._paths.changefeed!r} has rows that landed on "
+                f"{self._day}, but raw_messages has no record of that day: nothing was changed"
+            )
+
+    def _require_none(self, losses: Collection[str]) -> None:
+        if losses:
+            raise LossError(
+                f"{self._day} was not decoded again, because it would lose rows: "
+                f"{'; '.join(losses)}. Nothing was changed; --accept-losses does it nevertheless"
+            )
+
+    def _decoded(self, batch: int, there: Parts) -> DecodedFiles:
+        """Decode the day's records into files that no commit names yet."""
+        clocks = accepted_clocks(self._paths)
+        return decode_into_files(
+            self._spark,
+            Landed(table=self._paths.raw_messages, chosen=OfDay(self._day)),
+            record_decoder(self._changefeed, None, clocks=clocks),
+            batch=batch,
+            into=self._paths,
+            choose=_Numbering(
+                batches=self._batches(there), known=frozenset(self._faults), batch=batch + 1
+            ),
+        )
+
+    def _remove(self, found: DecodedFiles) -> None:
+        """Remove files that no commit names."""
+        for table, files in (
+            (self._paths.change_log, found.changes),
+            (self._paths.quarantine, found.faults),
+        ):
+            for file in files:
+                (table / file.path).unlink(missing_ok=True)
+
+    def _batches(self, there: Parts) -> dict[int, int]:
+        """Return the batch of the change log that each landed batch of the day was decoded in.
+
+        Re-driven rows are of a later one, so the lowest one that rows of it are of is it. Of one
+        that has no rows, the distance to the landed batch is that of the next one below.
+        """
+        first: dict[datetime, int] = {}
+        for piece in there.pieces:
+            for rows in rows_in(piece, OfDay(self._day), ["batch", "landed_at"]):
+                for row in _least(rows).to_pylist():
+                    moment, number = row["landed_at"], row["batch_min"]
+                    first[moment] = min(number, first.get(moment, number))
+        landings: dict[int, datetime] = {}
+        for piece in parts_of(self._paths.raw_messages, OfDay(self._day)).pieces:
+            for rows in rows_in(piece, OfDay(self._day), ["batch", "landed_at"]):
+                landings |= {row["batch_min"]: row["landed_at"] for row in _least(rows).to_pylist()}
+        distance = 0
+        batches: dict[int, int] = {}
+        for landed, moment in sorted(landings.items()):
+            decoded = first.get(moment)
+            if decoded is not None and decoded >= landed:
+                distance = decoded - landed
+            batches[landed] = landed + distance
+        return batches
+
+    # Comparing --------------------------------------------------------------------------------
+
+    def _digests(self, parts: Parts) -> "dict[_Key, _Digest]":
+        """Return what rows of the change log say, by kind and table, without those of exports."""
+
+        def told(some: Iterable[tuple[AnyPath, int]]) -> Iterator[dict[str, Any]]:
+            with asking() as engine:
+                for piece in some:
+                    for rows in changes_in(piece):
+                        engine.register("changes", _of_records(rows))
+                        yield from engine.sql(_DIGESTS).to_arrow_table().to_pylist()
+
+        runs_on = executor(
+            self._spark,
+            self._paths.change_log,
+            "comparing a day",
+            rows=parts.rows,
+            size=parts.size,
+        )
+        found: dict[_Key, _Digest] = {}
+        for row in runs_on.run(told, parts.pieces, tasks=parts.tasks(runs_on.workers)):
+            key = (row.pop("kind"), row.pop("database"), row.pop("table"))
+            digest = _Digest(**row)
+            found[key] = digest if key not in found else found[key].joined(digest)
+        return found
+
+    def _correction(
+        self, before: "Mapping[_Key, _Digest]", after: "Mapping[_Key, _Digest]"
+    ) -> Correction | None:
+        """Return what differs, None if nothing does."""
+        differing = [
+            key
+            for key in before.keys() | after.keys()
+            if key not in before or key not in after or not before[key].equals(after[key])
+        ]
+        if not differing:
+            return None
+        tables: dict[tuple[str | None, str | None], int] = {}
+        spans: list[_Digest] = []
+        for kind, database, table in differing:
+            own = [
+                side[kind, database, table]
+                for side in (before, after)
+                if (kind, database, table) in side
+            ]
+            spans += own
+            if kind in (ROW, WATERMARK):
+                name = (database, table) if kind == ROW else (None, None)
+                least = min(item.min_ts for item in own)
+                tables[name] = min(least, tables.get(name, least))
+        return Correction(
+            day=self._day.isoformat(),
+            tables=tuple(
+                (*name, tables[name])
+                for name in sorted(tables, key=lambda name: [part or "" for part in name])
+            ),
+            batches=(min(item.first for item in spans), max(item.last for item in spans)),
+            schemas=any(kind in SCHEMA_KINDS for kind, _, _ in differing),
+            truncated_ts=read_truncation_point(self._paths).tso,
+        )
+
+    def _losses(self, found: DecodedFiles) -> tuple[str, ...]:
+        """Return which records that the change log has rows of are refused now, a clause each."""
+        reasons: dict[Coordinates, str] = {}
+        for item in found.faults:
+            with open_parquet(self._paths.quarantine / item.path) as file:
+                for row in file.read(columns=[*COORDINATES, "reason"]).to_pylist():
+                    if row["reason"] != TS_AHEAD:
+                        reasons[row["topic"], row["partition"], row["offset"]] = row["reason"]
+        if not reasons:
+            return ()
+        rows = read_table(
+            self._paths.change_log,
+            (ds.field("landed_day") == self._day)
+            & ds.field("offset").isin(sorted({place[-1] for place in reasons})),
+            columns=[*COORDINATES, "database", "table"],
+        )
+        lost: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        for row in () if rows is None else rows.to_pylist():
+            reason = reasons.get((row["topic"], row["partition"], row["offset"]))
+            if reason is not None:
+                of = (
+                    ""
+                    if row["table"] is None
+                    else f" of {joined_name(row['database'], row['table'])}"
+                )
+                place = f"{row['topic']}/{row['partition']}/{row['offset']}"
+                lost[of, reason].add(place)
+        return tuple(
+            f"{len(places)} records{of} are refused now ({reason}), such as "
+            f"{', '.join(sorted(places)[:3])}"
+            for (of, reason), places in sorted(lost.items())
+        )
+
+    # Writing ----------------------------------------------------------------------------------
+
+    def _replace(
+        self,
+        found: DecodedFiles,
+        there: Parts,
+        correction: Correction,
+        *,
+        batch: int,
+        landed: int,
+    ) -> None:
+        """Put the decoded rows in place of the day's partition, in one commit."""
+        exported = self._exported(there)
+        append_files(
+            self._paths.change_log,
+            [*found.changes, *exported],
+            CHANGE_LOG_SCHEMA,
+            app_id="decode",
+            version=batch,
+            metadata={"batch": batch, "landed": landed, "redecode": asdict(correction)},
+            layout=BY_LANDING_DAY,
+            replaces={"landed_day": self._day.isoformat()},
+        )
+        regroup(self._spark, self._paths)
+
+    def _exported(self, there: Parts) -> list[Any]:
+        """Write the day's rows of exports once more."""
+        if not any(
+            row["kind"] == SNAPSHOT and row["rows"] for row in read_statistics(self._paths).rows
+        ):
+            return []
+        into, day = self._paths, self._day
+
+        def written(some: Iterable[tuple[AnyPath, int]]) -> Iterator[DecodedFiles]:
+            rows = (
+                _with_day(own, day)
+                for piece in some
+                for batch in changes_in(piece)
+                if (own := batch.filter(_is_exported(batch))).num_rows
+            )
+            yield write_rows(rows, batch=0, into=into)
+
+        runs_on = executor(
+            self._spark, into.change_log, "keeping exports", rows=there.rows, size=there.size
+        )
+        tasks = there.tasks(runs_on.workers)
+        return [
+            file
+            for part in runs_on.run(written, there.pieces, tasks=tasks)
+            for file in part.changes
+        ]
+
+    def _close(self) -> int:
+        """Close what is in quarantine no more; return how many faults of decoding are none now."""
+        applied = {place_of(row) for row in read_quarantine(self._paths) if row["stage"] == "apply"}
+        close_rows(self._paths, "apply", applied - self._in_log(applied), Closing.REMOVED)
+        released = self._faults & self._in_log(self._faults, self._day)
+        close_rows(self._paths, "decode", released, Closing.REDRIVE)
+        return len(released)
+
+    def _in_log(self, places: Collection[Place], day: date | None = None) -> set[Place]:
+        """Return the places among some at which the change log has a row, maybe of one day."""
+        if not places:
+            return set()
+        condition = ds.field("offset").isin(sorted({place[2] for place in places}))
+        if day is not None:
+            condition &= ds.field("landed_day") == day
+        rows = read_table(self._paths.change_log, condition, columns=[*PLACE])
+        return set() if rows is None else set(places_in(rows)).intersection(places)
+
+
+def _least(rows: pa.RecordBatch) -> pa.Table:
+    """Return the lowest batch of each moment of landing."""
+    return pa.Table.from_batches([rows]).group_by("landed_at").aggregate([("batch", "min")])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Numbering:
+    """Chooses the rows that are taken, and gives them their batches.
+
+    Attributes:
+        batches: batch of the change log by landed batch.
+        known: places that are in quarantine; what is refused there again is nothing new.
+        batch: the batch of rows whose record was there.
+    """
+
+    batches: Mapping[int, int]
+    known: frozenset[Place]
+    batch: int
+
+    def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Return the rows that are taken, and that none of the others is counted."""
+        landed = rows.column("batch").to_pylist()
+        numbers = [self.batches[batch] for batch in landed]
+        taken = None
+        if self.known:
+            waiting = {place[:-1] for place in self.known}
+            records = coordinates_of(rows)
+            numbers = [
+                self.batch if record in waiting else number
+                for record, number in zip(records, numbers, strict=True)
+            ]
+            is_error = pc.equal(rows.column("kind"), ERROR).to_pylist()
+            taken = [
+                not bad or place not in self.known
+                for bad, place in zip(is_error, places_in(rows), strict=True)
+            ]
+        column = rows.schema.get_field_index("batch")
+        rows = rows.set_column(column, "batch", pa.array(numbers, pa.int64()))
+        return (rows if taken is None else rows.filter(pa.array(taken, pa.bool_()))), 0
+
+
+# Digests ----------------------------------------------------------------------------------------
+
+_Key: TypeAlias = tuple[str, str | None, str | None]
+"""Kind, database and table of rows of the change log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Digest:
+    """What some rows of the change log say, whatever their order.
+
+    Attributes:
+        rows: how many.
+        one: the sum of their hashes.
+        other: the sum of other hashes of them.
+        min_ts: their lowest commit ts.
+        first: the first batch that they are of.
+        last: the last one.
+    """
+
+    rows: int
+    one: int
+    other: int
+    min_ts: int
+    first: int
+    last: int
+
+    def joined(self, more: "_Digest") -> "_Digest":
+        """Return what these rows and more say."""
+        return _Digest(
+            rows=self.rows + more.rows,
+            one=self.one + more.one,
+            other=self.other + more.other,
+            min_ts=min(self.min_ts, more.min_ts),
+            first=min(self.first, more.first),
+            last=max(self.last, more.last),
+        )
+
+    def equals(self, more: "_Digest") -> bool:
+        """Return whether the same rows say it."""
+        return (self.rows, self.one, self.other) == (more.rows, more.one, more.other)
+
+
+_SAID = ", ".join(
+    f'"{name}"' for name in CHANGE_LOG_SCHEMA.names if name not in ("batch", "landed_day")
+)
+
+_DIGESTS = f"""
+    SELECT
+        kind, "database", "table",
+        count(*) AS rows,
+        sum(hash({_SAID}))::HUGEINT AS one,
+        sum(hash('other', {_SAID}))::HUGEINT AS other,
+        coalesce(min(commit_ts), 0) AS min_ts,
+        min(batch) AS first,
+        max(batch) AS last,
+    FROM changes GROUP BY ALL
+"""
+
+
+def _of_records(rows: pa.RecordBatch) -> pa.Table:
+    """Return the rows that came from records."""
+    return pa.Table.from_batches([rows.filter(pc.invert(_is_exported(rows)))])
+
+
+def _is_exported(rows: pa.RecordBatch) -> "pa.Array[bool]":
+    """Return of each row whether it came from an export."""
+    return pc.or_(
+        pc.equal(rows.column("kind"), SNAPSHOT),
+        pc.fill_null(pc.equal(rows.column("ddl_type"), SNAPSHOT_DDL), False),
+    )
+
+
+def _with_day(rows: pa.RecordBatch, day: date) -> pa.RecordBatch:
+    """Return rows with the columns of the change log, on a landing day."""
+    days = pa.array([day] * rows.num_rows, pa.date32())
+    columns = [
+        days if name == "landed_day" else rows.column(name) for name in CHANGE_LOG_SCHEMA.names
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=CHANGE_LOG_SCHEMA)

@@ -32,8 +32,7 @@ from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.quarantine import count_open, reopen_applied
 from ticdc_assets.pipeline.truncation_points import read_raw_truncation_point, read_truncation_point
-from ticdc_assets.services.redecoded_days import RedecodedDay
-from ticdc_assets.services.redecoding import redecode_ahead
+from ticdc_assets.services.redecoding import RedecodedDay, redecode_ahead
 from ticdc_assets.tso import moment_text
 
 

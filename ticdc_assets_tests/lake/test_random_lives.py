@@ -39,7 +39,7 @@ from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.truncation_points import is_told_below, read_truncation_point
 from ticdc_assets.services import (
     making,
-    redecoded_days,
+    redecoding,
     redriving,
     retention,
     rewinding,
@@ -101,9 +101,9 @@ DEATHS = {
     ),
     "rewind": ((rewinding, "publish"), (rewinding, "redecode_ahead")),
     "redecode": (
-        (redecoded_days, "append_files"),
-        (redecoded_days.LandingDay, "_correct"),
-        (redecoded_days, "close_rows"),
+        (redecoding, "append_files"),
+        (redecoding._Day, "_replace"),
+        (redecoding, "close_rows"),
     ),
     "rebuild": (
         (making, "register_new"),

@@ -17,16 +17,15 @@ from ticdc_assets.config import Retention
 from ticdc_assets.engine import executing
 from ticdc_assets.engine.control import latest_version, read_rows, read_table
 from ticdc_assets.engine.session import functions
-from ticdc_assets.errors import NotFoundError
+from ticdc_assets.errors import LossError, NotFoundError
 from ticdc_assets.pipeline import landing, mirrors
 from ticdc_assets.pipeline.ahead import TS_AHEAD
 from ticdc_assets.pipeline.landing import landed_days
 from ticdc_assets.pipeline.quarantine import count_open
 from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.rows import rows_of_work
-from ticdc_assets.services import redecoded_days
-from ticdc_assets.services.redecoded_days import RedecodedDay
-from ticdc_assets.services.redecoding import redecode
+from ticdc_assets.services import redecoding
+from ticdc_assets.services.redecoding import RedecodedDay, redecode
 from ticdc_assets.services.retention import retain
 from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -181,11 +180,11 @@ def test_what_was_lost_changed_or_added_is_put_right(story: Story, feed: Feed) -
     assert versions(feed) == before, "what is equal is not written"
 
     damage(feed)
+    left = sum(row["landed_day"] == YESTERDAY for row in log_rows(feed))
     one, two = again(feed, [TODAY, YESTERDAY])
     assert one.day == YESTERDAY
-    assert one.replaced
-    assert one.restored
-    assert one.removed == 1
+    yesterdays = sum(row["landed_day"] == YESTERDAY for row in log)
+    assert (one.before, one.rows) == (left, yesterdays)
     assert one.schemas
     assert set(one.tables) == {KEYED, BAG}
     assert two.equal
@@ -217,7 +216,7 @@ def test_a_killed_run_is_finished_and_syncs_go_on_between_days(
         def dying(*_: Any) -> None:
             raise Killed
 
-        patch.setattr(redecoded_days, "regroup", dying)
+        patch.setattr(redecoding, "regroup", dying)
         with pytest.raises(Killed):
             again(feed, [YESTERDAY])
     assert feed.sync().outcome is Outcome.PUBLISHED
@@ -238,7 +237,7 @@ def test_quarantine_is_renewed(story: Story, feed: Feed) -> None:
     assert {**found, "quarantined_at": None} == {**fault, "quarantined_at": None, "batch": 2}
     assert count_open(feed.paths).decode == 1
 
-    # The records of the keyed table cannot be read any more: what they gave stays.
+    # The records of the keyed table cannot be read any more: what they gave is not given up.
     raw = DeltaTable.forPath(feed.spark, str(feed.paths.raw_messages))
     text = F.decode("value", "UTF-8")
     raw.update(
@@ -246,14 +245,22 @@ def test_quarantine_is_renewed(story: Story, feed: Feed) -> None:
         {"value": F.encode(F.lit("{"), "UTF-8")},
     )
     log = log_rows(feed)
-    (day,) = again(feed, [TODAY])
-    assert (day.replaced, day.restored, day.removed, day.batch) == (0, 0, 0, None)
-    assert sum(item.records for item in day.refused)
-    assert {item.table for item in day.refused} == {"keyed"}
-    assert "keep their rows" in day.sentence()
+    paths = feed.paths
+    files = {path for path in paths.made.rglob("*.parquet") if "_delta_log" not in path.parts}
+    with pytest.raises(LossError, match=r"records of d\.keyed are refused now .*, such as d/"):
+        again(feed, [TODAY])
     assert log_rows(feed) == log
+    there = {path for path in paths.made.rglob("*.parquet") if "_delta_log" not in path.parts}
+    assert there == files, "what was decoded for nothing is removed"
     assert count_open(feed.paths).decode == 1
     assert feed.rows() == truth(story)
+
+    # Whoever accepts it has what is refused in quarantine, and the mirrors without it.
+    (day,) = redecode(feed.spark, feed.paths, feed.changefeed, [TODAY], accept_losses=True).days
+    assert day.losses
+    assert "lost: " in day.sentence()
+    assert count_open(feed.paths).decode == 1 + day.quarantined
+    assert len(log_rows(feed)) == len(log) - (day.before - day.rows)
 
     # The record in quarantine is read now.
     good = feed.spark.read.format("delta").load(str(feed.paths.raw_messages))
@@ -263,9 +270,10 @@ def test_quarantine_is_renewed(story: Story, feed: Feed) -> None:
         (F.col("offset") == fault["offset"]) & (F.col("partition") == fault["partition"]),
         {"value": F.lit(bytes(value["value"]))},
     )
+    open_faults = count_open(feed.paths).decode
     (day,) = again(feed, [YESTERDAY])
-    assert (day.restored, day.released) == (1, 1)
-    assert count_open(feed.paths).decode == 0
+    assert (day.rows - day.before, day.released) == (1, 1)
+    assert count_open(feed.paths).decode == open_faults - 1
 
 
 def test_what_is_refused_on_two_days_is_in_quarantine_of_both(feed: Feed) -> None:
@@ -274,9 +282,9 @@ def test_what_is_refused_on_two_days_is_in_quarantine_of_both(feed: Feed) -> Non
     strict = replace(feed.changefeed, max_ahead_seconds=-10 * 365 * 86400)
     before = len(log_rows(feed))
     days = redecode(feed.spark, feed.paths, strict, [YESTERDAY, TODAY]).days
-    assert all(day.removed for day in days)
+    assert all(day.rows < day.before for day in days)
     moved = [row for row in read_rows(feed.paths.quarantine) if row["reason"] == TS_AHEAD]
-    assert len(moved) == before - len(log_rows(feed)) == sum(day.removed for day in days)
+    assert len(moved) == before - len(log_rows(feed)) == sum(day.before - day.rows for day in days)
 
 
 @pytest.mark.usefixtures("runs_on")
@@ -295,8 +303,7 @@ def test_behind_a_truncation_totals_go_on_and_days_before_it_are_refused(
         f"landed_day = date'{TODAY}' and kind in ('row', 'watermark')"
     )
     (day,) = again(feed, [TODAY])
-    assert day.restored
-    assert not day.removed
+    assert day.rows > day.before
     assert groups(feed) == totals
     assert log_rows(feed) == log
     assert feed.sync().outcome is Outcome.PUBLISHED

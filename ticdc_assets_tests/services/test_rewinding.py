@@ -30,7 +30,7 @@ from ticdc_assets.pipeline.landing import landed_days
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.quarantine import count_open, read_quarantine
 from ticdc_assets.pipeline.standing import Outcome
-from ticdc_assets.services import redecoded_days, redriving, rewinding
+from ticdc_assets.services import redecoding, redriving, rewinding
 from ticdc_assets.services.maintenance import maintain
 from ticdc_assets.services.redecoding import redecode, redecode_ahead
 from ticdc_assets.services.redriving import redrive
@@ -235,7 +235,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next_one(
     def die(*_: object, **__: object) -> None:
         raise Killed
 
-    for owner, name in ((redecoded_days, "regroup"), (rewinding, "publish")):
+    for owner, name in ((redecoding, "regroup"), (rewinding, "publish")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, die)
             with pytest.raises(Killed):
