@@ -191,31 +191,28 @@ def _statuses(
     feeds = settings.changefeeds if changefeed is None else (settings.changefeed(changefeed),)
     from ticdc_assets.engine.generations import paths_of
     from ticdc_assets.observe.status_reading import read_status
-    from ticdc_assets.pipeline.damage import damage_told, damaged_mirrors
     from ticdc_assets.pipeline.sources import see_source
 
     for feed in feeds:
         paths = paths_of(settings.lake, feed.name)
         sight, failure = None, None
         try:
-            with damage_told(paths):
-                try:
-                    sight = see_source(paths, feed)
-                except LakeDamagedError:
-                    raise
-                except TicdcError as error:
-                    failure = str(error)
-                status = read_status(
-                    paths,
-                    feed,
-                    datetime.now(UTC),
-                    source=None if sight is None else sight.present,
-                    gaps=() if sight is None else sight.gaps,
-                )
+            try:
+                sight = see_source(paths, feed)
+            except LakeDamagedError:
+                raise
+            except TicdcError as error:
+                failure = str(error)
+            status = read_status(
+                paths,
+                feed,
+                datetime.now(UTC),
+                source=None if sight is None else sight.present,
+                gaps=() if sight is None else sight.gaps,
+            )
         except LakeDamagedError as error:
             damages.append(error)
             continue
-        damages += damaged_mirrors(paths, status.cut).values()
         yield status, failure
 
 
@@ -341,7 +338,6 @@ def tables(changefeed: str, as_json: bool) -> None:
     feed, paths = feed_of(load_settings(), changefeed)
     status = read_status(paths, feed, datetime.now(UTC))
     mirrors = list_mirrors(paths, status)
-    damages = [item.damaged for item in mirrors if item.damaged is not None]
     if as_json:
         print_json(
             json.dumps(
@@ -362,14 +358,12 @@ def tables(changefeed: str, as_json: bool) -> None:
                         "path": None if item.path is None else str(item.path),
                         "version": item.version,
                         "incomplete": item.incomplete,
-                        "damaged": None if item.damaged is None else str(item.damaged),
                     }
                     for item in mirrors
                 ],
                 ensure_ascii=False,
             )
         )
-        end_with(damages)
         return
     if not mirrors:
         click.echo(f"{changefeed}: no published cut yet")
@@ -383,15 +377,13 @@ def tables(changefeed: str, as_json: bool) -> None:
     for title in ("database", "table", "key", "rows", "lag", "state"):
         listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
     for item in mirrors:
-        damaged = [] if item.damaged is None else [f"damaged: {item.damaged.finding}"]
         listing.add_row(
             *map(shown_text, (item.database, item.table, ", ".join(item.key) or "none")),
             str(item.rows) if item.status.has_mirror else "no mirror",
             lag_text(item.status.lag_seconds, is_finished=status.ending is not None),
-            shown_text("; ".join([*damaged, item.status.verdict.sentence])),
+            shown_text(item.status.verdict.sentence),
         )
     print_table(listing)
-    end_with(damages)
 
 
 @main.command()
@@ -475,7 +467,6 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     if not feeds:
         raise ConfigError(f"{settings.path} has no changefeed to report on")
     from ticdc_assets.observe.overview import read_overview
-    from ticdc_assets.pipeline.damage import damage_told
     from ticdc_assets.report.headlines import headlines, verdict
     from ticdc_assets.report.page import page
     from ticdc_assets.storage.paths import write_at_once
@@ -484,8 +475,7 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     damages: list[LakeDamagedError] = []
     for feed, paths in feeds:
         try:
-            with damage_told(paths):
-                overviews.append(read_overview(feed, paths, days=days))
+            overviews.append(read_overview(feed, paths, days=days))
         except LakeDamagedError as error:
             damages.append(error)
     if not overviews:

@@ -35,7 +35,7 @@ from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.pipeline.cuts import newest_cut
-from ticdc_assets.pipeline.damage import damage_told, find_damage
+from ticdc_assets.pipeline.damage import require_in_step
 from ticdc_assets.services.uniqueness import count_keys
 from ticdc_assets.services.verifying import verify
 
@@ -76,18 +76,15 @@ def judge_cheaply(
     """Return the verdicts of the checks that need no Spark, from one look at the tables."""
     paths, changefeed = steps.paths, steps.changefeed
     readable = readable_key(steps.names)
-    damages = find_damage(paths, deep=False)
-    if {error.path for error in damages} & set(map(str, paths.tables)):
-        # The others would say the same, if they could say anything.
-        return {readable: judge_damage(damages)}
     try:
-        with damage_told(paths):
-            status = read_status(paths, changefeed, now)
+        require_in_step(paths)
+        status = read_status(paths, changefeed, now)
     except LakeDamagedError as error:
-        return {readable: judge_damage([error])}
+        # The others would say the same, if they could say anything.
+        return {readable: judge_damage(error)}
     quarantine = dg.AssetCheckKey(steps.names.asset("quarantine"), Check.QUARANTINE_GROWTH.value)
     verdicts = status_verdicts(steps.names, changefeed, status)
-    verdicts[readable] = judge_damage(damages)
+    verdicts[readable] = judge_damage(None)
     verdicts[quarantine] = quarantine_verdict(
         changefeed.name, status.faults, _seen_until(instance, quarantine)
     )
@@ -119,9 +116,9 @@ def _cheap_checks(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
         spec(
             "apply_changes",
             LAKE_READABLE,
-            "Fails when a table of the changefeed is damaged, or files of a mirror of the newest "
-            "cut are missing or torn, and says how to repair it. While a control table of the "
-            "pipeline is damaged, the other checks fail with the same sentence.",
+            "Fails when a table that steers the pipeline is damaged, and says how to repair it. "
+            "The other checks fail with the same sentence meanwhile. Mirrors are not looked "
+            "through: who reads one notices its damage; `ticdc-assets doctor` looks through all.",
         ),
         *(spec(asset, check.value, descriptions[check]) for check, asset in _ASSETS.items()),
         spec(

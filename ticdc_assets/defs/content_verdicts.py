@@ -21,16 +21,11 @@ from ticdc_assets.services.verifying import Verification, VerifiedMirror
 # Damage -----------------------------------------------------------------------------------------
 
 
-def judge_damage(damages: Sequence[LakeDamagedError]) -> CheckVerdict:
-    """Judge whether all tables of a changefeed can be read."""
-    if not damages:
-        return CheckVerdict(passed=True, description="No table is damaged.")
-    return CheckVerdict(
-        passed=False,
-        severity=dg.AssetCheckSeverity.ERROR,
-        description=listed((f"{error}." for error in damages), " "),
-        metadata={"damaged": dg.MetadataValue.int(len(damages))},
-    )
+def judge_damage(error: LakeDamagedError | None) -> CheckVerdict:
+    """Judge by the damage that was met, if any, whether the steering tables can be read."""
+    if error is None:
+        return CheckVerdict(passed=True, description="The steering tables can be read.")
+    return CheckVerdict(passed=False, severity=dg.AssetCheckSeverity.ERROR, description=f"{error}.")
 
 
 # Keys -------------------------------------------------------------------------------------------

@@ -41,7 +41,6 @@ from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check
 from ticdc_assets.pipeline.cuts import Cut
-from ticdc_assets.pipeline.damage import damage_told, damaged_mirrors
 from ticdc_assets.pipeline.positions import PartitionOffsets, known_partitions
 from ticdc_assets.pipeline.sources import SourceState, capture_ranges, see_source
 from ticdc_assets.tso import lag_seconds, to_datetime
@@ -83,13 +82,11 @@ class SensorState:
         status: the progress, with the source's partitions as they are now.
         known: partitions that a landing has seen.
         applied_batch: batch of the change log that the last apply looked at.
-        damaged: damaged mirrors that no sync has tried to make again.
     """
 
     status: Status
     known: frozenset[tuple[str, int]]
     applied_batch: int
-    damaged: int = 0
 
     def reasons(self) -> list[str]:
         """Return the reasons for a sync; [] if there is nothing to do."""
@@ -107,8 +104,6 @@ class SensorState:
         watermark = status.watermark.watermark_ts
         if watermark is not None and watermark > (status.cut.tso if status.cut else 0):
             reasons.append("the watermark is beyond the newest cut")
-        if self.damaged:
-            reasons.append(f"{self.damaged} mirrors are damaged; a sync makes them again")
         return reasons
 
     def numbers(self, now: datetime) -> str:
@@ -182,11 +177,10 @@ def tick(
     cursor = read_cursor(context.cursor, SensorCursor)
     end_orphans(instance, names, now)
     try:
-        with damage_told(steps.paths):
-            return _ticked(context, steps, cursor, now)
+        return _ticked(context, steps, cursor, now)
     except LakeDamagedError as error:
         # Runs would fail too.
-        verdicts = {readable_key(names): judge_damage([error])}
+        verdicts = {readable_key(names): judge_damage(error)}
         events, cursor = _news(instance, cursor, verdicts, now)
         return dg.SensorResult(
             skip_reason=str(error), cursor=cursor_text(cursor), asset_events=events
@@ -213,8 +207,7 @@ def _ticked(
         source=None if source is None else source.present,
         gaps=() if source is None else source.gaps,
     )
-    damages = damaged_mirrors(steps.paths, status.cut)
-    events, cursor = changed_verdicts(instance, steps, cursor, status, damages)
+    events, cursor = changed_verdicts(instance, steps, cursor, status)
     if failure is not None:
         cursor = replace(
             cursor,
@@ -229,7 +222,7 @@ def _ticked(
             cursor=cursor_text(cursor),
             asset_events=events,
         )
-    state = sensor_state(instance, steps, status, damages)
+    state = sensor_state(instance, steps, status)
     cursor = replace(cursor, failures=0, failing_since="")
     observed = state.offsets_digest()
     if observed != cursor.observed and now.timestamp() - cursor.observed_at >= OBSERVATION_SECONDS:
@@ -247,7 +240,6 @@ def changed_verdicts(
     steps: ChangefeedSteps,
     cursor: SensorCursor,
     status: Status,
-    damages: Mapping[str, LakeDamagedError],
 ) -> tuple[list[Any], SensorCursor]:
     """Return the evaluations of cheap checks whose verdict changed, and the cursor after them.
 
@@ -259,7 +251,7 @@ def changed_verdicts(
         verdicts = {
             key: item for key, item in verdicts.items() if key.name != Check.REPLICATION_LAG
         }
-    verdicts[readable_key(steps.names)] = judge_damage(list(damages.values()))
+    verdicts[readable_key(steps.names)] = judge_damage(None)
     return _news(instance, cursor, verdicts, status.at)
 
 
@@ -287,20 +279,13 @@ def _news(
     return events, replace(cursor, levels=levels)
 
 
-def sensor_state(
-    instance: DagsterInstance,
-    steps: ChangefeedSteps,
-    status: Status,
-    damages: Mapping[str, LakeDamagedError],
-) -> SensorState:
+def sensor_state(instance: DagsterInstance, steps: ChangefeedSteps, status: Status) -> SensorState:
     """Return the progress, from a status that includes the source's offsets."""
-    failed = {item.mirror_id for item in status.failed}
     known = known_partitions(steps.paths)
     return SensorState(
         status=status,
         known=frozenset((item.topic, item.partition) for item in known),
         applied_batch=applied_batch(instance, steps, status.cut),
-        damaged=len(damages.keys() - failed),
     )
 
 

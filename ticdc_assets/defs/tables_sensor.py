@@ -42,7 +42,6 @@ from ticdc_assets.observe.overview import (
 )
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
-from ticdc_assets.pipeline.damage import damage_told
 from ticdc_assets.tso import to_datetime
 
 INTERVAL_SECONDS = 60
@@ -89,8 +88,7 @@ def tables_sensor(shown: MirrorAssets) -> dg.SensorDefinition:
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            with damage_told(steps.paths):
-                return tick(context, shown, utc_now())
+            return tick(context, shown, utc_now())
         except LakeDamagedError as error:
             return dg.SensorResult(skip_reason=str(error), cursor=context.cursor)
 

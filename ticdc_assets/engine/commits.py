@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
+from ticdc_assets.engine.damage import damaged
 from ticdc_assets.engine.fencing import APP_ID, LEASE, fence_of, guard_of, require_lease
-from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.storage.paths import LOG, AnyPath, located, names_in
 

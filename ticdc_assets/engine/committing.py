@@ -29,6 +29,7 @@ from ticdc_assets.engine.commits import METADATA_KEY, CommitError, NamedCommit
 from ticdc_assets.engine.control import create_empty, opened
 from ticdc_assets.engine.delta_protocol import LogState, commit_text
 from ticdc_assets.engine.files import WrittenFile, read_footer
+from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.storage.creating import create
 from ticdc_assets.storage.paths import LOG, AnyPath, delta_options
 
@@ -96,7 +97,7 @@ def _require(table: AnyPath, file: WrittenFile) -> None:
         raise fault(f"are {size} bytes")
     try:
         rows = read_footer(path).num_rows
-    except (OSError, pa.ArrowException) as error:
+    except (LakeDamagedError, OSError, pa.ArrowException) as error:
         raise fault("there is no Parquet footer at its end") from error
     if rows != file.rows:
         raise fault(f"are {rows} rows")

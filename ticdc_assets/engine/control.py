@@ -7,9 +7,9 @@ Spark's planning of ten rows. Each commit carries a small JSON object (`userMeta
 with the writer's progress. The progress is stored there and not in a separate file, because it is
 committed together with the rows. Objects of other writers' commits are ignored.
 
-Every table is opened here, so a damaged one becomes a `LakeDamagedError` here. A missing table is
-None. A table whose log is gone although later tables of the changefeed exist is damaged; otherwise
-a sync would start again from the beginning.
+Every table is opened here; where a damaged one is read, that is a `LakeDamagedError` (`damage`). A
+missing table is None. A table whose log is gone although later tables of the changefeed exist is
+damaged; otherwise a sync would start again from the beginning.
 """
 
 import re
@@ -33,12 +33,11 @@ from ticdc_assets.engine.commits import (
     creating_properties,
     object_of,
 )
-from ticdc_assets.engine.delta_files import broken, has_commits, is_ahead, lost_log, passed_over
-from ticdc_assets.engine.delta_protocol import DeletionVectorError
+from ticdc_assets.engine.damage import damaged, reading
+from ticdc_assets.engine.delta_files import has_commits, is_ahead, lost_log, passed_over
 from ticdc_assets.engine.fencing import LEASE
 from ticdc_assets.engine.files import open_parquet
 from ticdc_assets.engine.paths import HISTORIES, MIRRORS
-from ticdc_assets.engine.repairs import damaged, require_answer, words_of
 from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, delta_options, subtree
 
 _Value = TypeVar("_Value")
@@ -166,23 +165,6 @@ def _absence(path: AnyPath, version: int | None) -> str | None:
         if has_commits(path.parent / name):
             return f"its _delta_log has no commit, though {name} was made after it"
     return lost_log(path)
-
-
-@contextmanager
-def reading(path: AnyPath, version: int | None = None) -> Iterator[None]:
-    """Turn what the libraries say of a broken table into the error that says what repairs it."""
-    try:
-        yield
-    except TableNotFoundError:
-        raise
-    except (DeltaError, DeletionVectorError, pa.ArrowException, OSError) as error:
-        require_answer(path)
-        finding = broken(path, version, footers=True)
-        if finding is None and not isinstance(error, OSError):
-            finding = f"it cannot be read: {words_of(error)}"
-        if finding is None:
-            raise
-        raise damaged(path, finding) from error
 
 
 @contextmanager

@@ -1,9 +1,10 @@
-"""The files of a Delta table: whether all of them exist.
+"""The files of a Delta table: which ones a version has, and whether all of them exist.
 
-In: the folder of a table. Out: one clause that says what is damaged, or the files that a version
-needs. The log is replayed here and not by a library, because libraries ignore some damage: delta-rs
-reads an empty commit as one that did nothing, and a log that lost its end as an older version. And
-each reports the damage it does notice in its own words, in many lines.
+In: the folder of a table. Out: the files that a version needs, for those who write its next version
+or read rows with deletion vectors; or one clause that says what is damaged, for `doctor` and behind
+an error (`damage`). The log is replayed here and not by a library, because libraries ignore some
+damage: delta-rs reads an empty commit as one that did nothing, and a log that lost its end as an
+older version. And each reports the damage it does notice in its own words, in many lines.
 
 Nothing is written. The log is read from its last checkpoint on; data files are looked up, and their
 footers are read on request. Rows are not read: `verify` finds a damaged page inside an intact file.
@@ -25,6 +26,7 @@ from urllib.parse import unquote
 
 import orjson
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ticdc_assets.engine.delta_protocol import (
     Action,
@@ -35,8 +37,7 @@ from ticdc_assets.engine.delta_protocol import (
     inline_vector,
     vector_path,
 )
-from ticdc_assets.engine.files import open_parquet, read_footer
-from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, files_below, names_in
+from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, files_below, located, names_in
 
 LAST_CHECKPOINT = "_last_checkpoint"
 
@@ -180,12 +181,12 @@ def data_files(table: AnyPath, version: int) -> list[DataFile] | None:
 
 
 def log_state(table: AnyPath, version: int | None = None) -> LogState:
-    """Return what a version of a table has, the newest if None.
+    """Return what a version of a table has; the newest if None, which may be no table yet.
 
     Raises:
         BrokenTableError: the log is broken, or has what only libraries can read.
     """
-    if not has_commits(table):
+    if version is None and not has_commits(table):
         return LogState()
     found = _replay(table, version)
     if found is None:
@@ -414,7 +415,8 @@ def _checkpoint_actions(path: AnyPath) -> Iterator[dict[str, Any]]:
     A writer need not write the columns of what the table has none of.
     """
     try:
-        with open_parquet(path) as file:
+        where, files = located(path)
+        with pq.ParquetFile(where, filesystem=files) as file:
             names = file.schema_arrow.names
             columns = [
                 f"{kind}.{member}"
@@ -491,8 +493,9 @@ def _check_file(file: LiveFile, *, footer: bool) -> None:
     if isinstance(file.path, Path) and not os.access(file.path, os.R_OK):
         raise BrokenTableError(f"{what} may not be read")
     if footer and file.is_data:
+        where, files = located(file.path)
         try:
-            read_footer(file.path)
+            pq.read_metadata(where, filesystem=files)
         except (pa.ArrowException, OSError):
             raise BrokenTableError(f"{what} has no readable footer") from None
 

@@ -91,7 +91,7 @@ class DeletionVector:
         """Return which of `rows` rows from number `first` of the file on are left; None if all are.
 
         Raises:
-            DeletionVectorError: the vector is damaged.
+            DeletionVectorError: the vector is damaged, or its file is missing.
             OSError: its file cannot be read.
         """
         deleted = _read(self)
@@ -127,11 +127,14 @@ def _read(vector: DeletionVector) -> BitMap64:
 
 
 def _in_file(vector: DeletionVector, path: AnyPath) -> bytes:
-    with path.open("rb") as file:
-        file.seek(vector.offset)
-        size = file.read(4)
-        data = file.read(vector.size)
-        checksum = file.read(4)
+    try:
+        with path.open("rb") as file:
+            file.seek(vector.offset)
+            size = file.read(4)
+            data = file.read(vector.size)
+            checksum = file.read(4)
+    except FileNotFoundError:
+        raise DeletionVectorError(f"deletion vector {path.name} is missing") from None
     if size != struct.pack(">I", vector.size):
         raise DeletionVectorError(f"no vector of {vector.size} bytes at byte {vector.offset}")
     if checksum != struct.pack(">I", zlib.crc32(data)):

@@ -21,6 +21,7 @@ import json
 import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,6 +32,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from ticdc_assets.engine.damage import reading_file
 from ticdc_assets.engine.delta_protocol import DeletionVector
 from ticdc_assets.storage.paths import AnyPath, below, located
 from ticdc_assets.wire.batch import runs_within
@@ -249,31 +251,40 @@ def _bounds_of_moments(low: datetime, high: datetime) -> tuple[str, str]:
 # Reading ----------------------------------------------------------------------------------------
 
 
+@contextmanager
 def open_parquet(
     path: AnyPath, *, footer: pq.FileMetaData | None = None, repeated: Sequence[str] = ()
-) -> pq.ParquetFile:
-    """Open a file of a lake.
+) -> Iterator[pq.ParquetFile]:
+    """Give a file of a lake to be read, and for nothing else.
 
     Args:
         path: the file.
         footer: its footer, if it was read before.
         repeated: columns that are read as dictionaries.
+
+    Raises:
+        LakeDamagedError: it is a table's, and broken (`reading_file`).
     """
     where, files = located(path)
-    # In a store the columns of a row group are asked for at once, not one behind the other.
-    return pq.ParquetFile(
-        where,
-        metadata=footer,
-        read_dictionary=list(repeated),
-        filesystem=files,
-        pre_buffer=files is not None,
-    )
+    with (
+        reading_file(path),
+        # In a store the columns of a row group are asked for at once, not one behind the other.
+        pq.ParquetFile(
+            where,
+            metadata=footer,
+            read_dictionary=list(repeated),
+            filesystem=files,
+            pre_buffer=files is not None,
+        ) as file,
+    ):
+        yield file
 
 
 def read_footer(path: AnyPath) -> pq.FileMetaData:
-    """Read the footer of a file of a lake."""
+    """Read the footer of a file of a lake; it raises what `open_parquet` does."""
     where, files = located(path)
-    return pq.read_metadata(where, filesystem=files)
+    with reading_file(path):
+        return pq.read_metadata(where, filesystem=files)
 
 
 def read_bounded(

@@ -25,10 +25,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from ticdc_assets.engine.commits import METADATA_KEY, object_of
-from ticdc_assets.engine.control import create_empty, open_table, reading
+from ticdc_assets.engine.control import create_empty, open_table
+from ticdc_assets.engine.damage import damaged, reading
 from ticdc_assets.engine.fencing import APP_ID, LEASE, number_in
 from ticdc_assets.engine.lease import Entry, Holder, LeaseState
-from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.storage.paths import AnyPath
 

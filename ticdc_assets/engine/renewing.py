@@ -14,12 +14,14 @@ one at a version that no cut names; either is made again by the next sync.
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
 from ticdc_assets.engine.control import open_table
-from ticdc_assets.engine.delta_files import LAST_CHECKPOINT, BrokenTableError, log_state
+from ticdc_assets.engine.damage import reading
+from ticdc_assets.engine.delta_files import LAST_CHECKPOINT, log_state
 from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.storage.paths import (
@@ -44,11 +46,9 @@ def renew_if_lost(table: AnyPath, published: int, configuration: Mapping[str, st
         published: the newest version that a cut names.
         configuration: table properties of the new table.
     """
-    try:
+    with suppress(LakeDamagedError), reading(table):
         if open_table(table) is not None and log_state(table).version >= published:
             return
-    except (LakeDamagedError, BrokenTableError):
-        pass
     new = table / _NEW
     remove_tree(new, quietly=True)
     new.mkdir(parents=True)

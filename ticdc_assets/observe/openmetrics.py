@@ -316,7 +316,11 @@ class _FiguresCollector(Collector):
         figures = self._read()
         switches = (
             ("ticdc_source_up", "1 if the source answered, 0 if not.", figures.source_up),
-            ("ticdc_lake_readable", "1 if no table is damaged, else 0.", figures.readable),
+            (
+                "ticdc_lake_readable",
+                "1 if the tables that steer the pipeline can be read, else 0.",
+                figures.readable,
+            ),
         )
         for name, meaning, values in switches:
             switch = GaugeMetricFamily(name, meaning, labels=("changefeed",))

@@ -9,13 +9,13 @@ each time; so the changes of many are gathered in one look (`gather`), and given
 first sync of 2,000 tables of 20 rows takes 37 CPU seconds instead of 67.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, reduce, wraps
 from operator import or_
 from threading import Lock
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -24,6 +24,7 @@ from deltalake import DeltaTable
 from ticdc_assets.changelog.plan import Binding, MirrorPlan, TableName
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import dataset_of, open_table
+from ticdc_assets.engine.damage import reading
 from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS
 from ticdc_assets.engine.files import row_groups
 from ticdc_assets.engine.paths import LakePaths
@@ -107,6 +108,23 @@ class _Gathered:
         return found[0] if len(found) == 1 else pa.concat_tables(found)
 
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _reads_log(
+    method: "Callable[Concatenate[ChangeReader, _P], _T]",
+) -> "Callable[Concatenate[ChangeReader, _P], _T]":
+    """Say of a method that it reads the change log, and nothing else."""
+
+    @wraps(method)
+    def read(self: "ChangeReader", *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with reading(self.log_path):
+            return method(self, *args, **kwargs)
+
+    return read
+
+
 class ChangeReader:
     """Reads the changes of mirrors.
 
@@ -138,6 +156,7 @@ class ChangeReader:
         self._batch = batch
         self.scratch = scratch
         self._lock = Lock()
+        self.log_path = paths.change_log
         self._log = open_table(paths.change_log)
         self._opened: ds.Dataset | None = None
         self._gathered: _Gathered | None = None
@@ -146,6 +165,7 @@ class ChangeReader:
         )
 
     @cached_property
+    @_reads_log
     def redriven(self) -> tuple[int, ...]:
         """Batches of re-driven records with changes at or below the truncation point."""
         return redriven_batches(self._paths, self.dataset(), self.truncation_point)
@@ -170,6 +190,7 @@ class ChangeReader:
                 return Rows.here(here)
         return self.rows(names, _is_change(mirror, above, until))
 
+    @_reads_log
     def rows(self, names: Sequence[str], condition: ds.Expression) -> Rows:
         """Return placed rows of the change log for a step: in this process if they are few.
 
@@ -213,6 +234,7 @@ class ChangeReader:
         finally:
             self._gathered = None
 
+    @_reads_log
     def _gathered_of(
         self, mirrors: Sequence[MirrorPlan], above: int, until: int
     ) -> _Gathered | None:
@@ -248,6 +270,7 @@ class ChangeReader:
             by_name={name: table.take(pa.array(at, pa.int64())) for name, at in places.items()},
         )
 
+    @_reads_log
     def watermarks(self, above: int) -> Watermarks:
         """Return the watermarks that tell replays of changes above a commit ts."""
         columns = ["topic", "partition", "offset", "commit_ts"]
@@ -277,8 +300,10 @@ class ChangeReader:
             & (ds.field("commit_ts") <= until)
             & ((ds.field("commit_ts") > above) | (ds.field("batch") > batch))
         )
-        yield from _groups_of(log, columns, condition)
+        with reading(self.log_path):
+            yield from _groups_of(log, columns, condition)
 
+    @_reads_log
     def rows_at(self, faults: Collection[Mapping[str, Any]]) -> pa.Table:
         """Return the row changes at the coordinates of `faults`, which have `commit_ts` too."""
         log = self.dataset()
@@ -290,6 +315,7 @@ class ChangeReader:
         found = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
         return rows.filter(pa.array([place in places for place in found], pa.bool_()))
 
+    @_reads_log
     def count_rows(
         self, bindings: Iterable[Binding], *, above: int, until: int, version: int | None = None
     ) -> int:
@@ -312,6 +338,7 @@ class ChangeReader:
             condition &= ds.field("schema_version") == version
         return log.count_rows(filter=condition)
 
+    @_reads_log
     def has_late_rows(self, batch: int, tso: int) -> bool:
         """Return whether row changes came after `batch` that are at or below `tso`.
 
@@ -325,6 +352,7 @@ class ChangeReader:
         )
         return log.scanner(columns=["batch"], filter=condition).head(1).num_rows > 0
 
+    @_reads_log
     def count_unplaced(self, *, batch: int) -> int:
         """Return how many row changes landed after `batch` whose place was truncated."""
         log = self.dataset()

@@ -28,9 +28,9 @@ from ticdc_assets.engine.control import (
     read_table,
     write_table,
 )
+from ticdc_assets.engine.damage import damaged
 from ticdc_assets.engine.generations import GENERATION
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.engine.row_schema import fields_of
 from ticdc_assets.errors import BusyError, LakeLayoutError, NotFoundError
 from ticdc_assets.names import joined_name

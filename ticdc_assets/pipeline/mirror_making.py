@@ -8,7 +8,7 @@ Why running it again is safe: each way is one Delta commit, made from the versio
 published cut names. Later versions, by a killed run or another writer, are taken back by it.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
@@ -21,9 +21,8 @@ from ticdc_assets.changelog.plan import (
     Plan,
 )
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.commits import same_rows_at
+from ticdc_assets.engine.commits import newest_version, same_rows_at
 from ticdc_assets.engine.committing import undisturbed
-from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
@@ -88,7 +87,6 @@ class MirrorMaker:
         misfits: the quarantine.
         last: the last cut, None before the first.
         tso: TSO of the cut.
-        damaged: ids of mirrors that are broken.
         pasts: what decided over each history at the last cut, as it is known today.
     """
 
@@ -103,7 +101,6 @@ class MirrorMaker:
         *,
         last: Cut | None,
         tso: int,
-        damaged: Collection[str],
         pasts: Mapping[str, str],
     ) -> None:
         self._spark = spark
@@ -114,7 +111,6 @@ class MirrorMaker:
         self._misfits = misfits
         self._last = last
         self._tso = tso
-        self._damages = damaged
         self._pasts = pasts
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
         self._histories = HistoryWriter(spark, paths, changefeed, changes, tso=tso)
@@ -275,7 +271,7 @@ class MirrorMaker:
             watched={key for found in doubts.values() for key, _ in found},
         )
 
-    def make_new(self, plan: Plan, stale: Collection[str]) -> dict[str, Made]:
+    def make_new(self, plan: Plan) -> dict[str, Made]:
         """Make the mirrors that have no table yet and many changes, all at once.
 
         The change log is read once for all of them: a first sync of ten tables of 22,000 rows takes
@@ -283,15 +279,13 @@ class MirrorMaker:
         """
         wanted: list[tuple[MirrorPlan, int, TableWriter]] = []
         for mirror in plan.mirrors:
-            if mirror.mirror_id in self._damages:
-                continue  # its versions go on where they were
-            if mirror.mirror_id in self._before and mirror.mirror_id not in stale:
+            if mirror.mirror_id in self._before:
                 continue
             rows = self._known.count(mirror)
             if (
                 rows > INLINE_ROWS
                 and self._changes.begins_empty(mirror)
-                and open_table(self._paths.mirror(mirror.mirror_id)) is None
+                and newest_version(self._paths.mirror(mirror.mirror_id)) < 0
             ):
                 wanted.append((mirror, rows, self._writer(mirror, None)))
         if not wanted:

@@ -27,7 +27,9 @@ written, and publishing is one append. Replays change nothing: a key's last chan
 
 Values that do not fit their schema go to quarantine, one change each, and never stop a cut. A
 mirror that cannot be made never stops a cut either: it keeps the rows of the last cut that made it,
-is listed as *failed*, and each later cut folds it from the change log.
+is listed as *failed*, and each later cut folds it from the change log. A mirror that turns out to
+be damaged when it is read is folded at once. Where a table is damaged that all mirrors are made
+from, there is no cut.
 
 Tables that the configuration leaves out have no mirror, no held rows and no quarantined changes in
 a cut. The cut records its filter, so a changed filter makes a new cut even if nothing was landed.
@@ -72,7 +74,6 @@ from ticdc_assets.pipeline.cuts import (
     filter_text,
     same_content,
 )
-from ticdc_assets.pipeline.damage import table_damage
 from ticdc_assets.pipeline.earlier_rows import earlier_rows
 from ticdc_assets.pipeline.export_caveats import (
     export_caveats,
@@ -130,7 +131,7 @@ def apply_changes(
     found = standing(paths, changefeed, until=until, refold=again, complete_ts=complete_ts)
     if found.ended is not None:
         return found.ended
-    statistics, last, tso, damages = found.statistics, found.last, found.tso, found.damages
+    statistics, last, tso = found.statistics, found.last, found.tso
     remove_forgotten(paths)
     scratch = Scratch(paths, WRITING)
     changes = ChangeFolding(
@@ -141,7 +142,7 @@ def apply_changes(
         scratch=scratch,
         truncation_point=truncation_point,
     )
-    run = _Run(changes, spark, paths, changefeed, statistics, last, tso, damages, found.gaps)
+    run = _Run(changes, spark, paths, changefeed, statistics, last, tso, found.gaps)
     try:
         cut = run.make(frozenset(refold), only, refold_quarantined=refold_quarantined)
     finally:
@@ -165,7 +166,7 @@ def apply_changes(
     failed = f", {len(cut.failed)} failed" if cut.failed else ""
     repaired = tuple(
         f"{error.table} was damaged: {error.finding}"
-        for mirror_id, error in damages.items()
+        for mirror_id, error in run.damages.items()
         if any(item.mirror_id == mirror_id and not item.failed for item in cut.mirrors)
     )
     again = f", {len(repaired)} of them made again because they were damaged" if repaired else ""
@@ -197,7 +198,6 @@ class _Run:
         statistics: ChangeStatistics,
         last: Cut | None,
         tso: int,
-        damages: Mapping[str, LakeDamagedError],
         gaps: Sequence[AcceptedGap],
     ) -> None:
         self._gaps = gaps
@@ -212,7 +212,8 @@ class _Run:
         self._late = LateChanges(spark, paths, changes, statistics, last)
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
         self._failed_before = {item.mirror_id: item for item in last.failed} if last else {}
-        self._damages = damages
+        self.damages: dict[str, LakeDamagedError] = {}
+        """What was damaged of mirrors when they were read, by mirror id."""
 
     def make(
         self,
@@ -236,24 +237,26 @@ class _Run:
             self._changes, self._known, plan, () if self._last is None else (self._last,)
         )
         lost = gap_caveats(self._paths, self._gaps, plan.mirrors, self._statistics.rows, self._tso)
-        # A mirror that is broken is made again: the change log has all of it.
         then = None if self._last is None else self._known.plan(self._last.tso)
-        stale = self._stale(plan, refold, late) | self._damages.keys()
+        stale = self._stale(plan, refold, late)
         misfits = self._misfits(all_tables)
         if refold_quarantined:
             stale |= {item.mirror_id for item in plan.mirrors if misfits.has_open(item)}
         maker = self._maker(then, misfits)
-        first = maker.make_new(plan, stale)
+        first = maker.make_new(plan)
         counted = Counted("applying", len(plan.mirrors))
 
         def attempt(mirror: MirrorPlan) -> Made | Failure:
             name = joined_name(*mirror.name)
             counted.begin(name)
             ready = first.get(mirror.mirror_id)
-            return attempted(
-                lambda: maker.make(mirror, mirror.mirror_id in stale, ready),
+            made = attempted(
+                lambda: self._made(maker, mirror, mirror.mirror_id in stale, ready),
                 f"the mirror of {name}",
             )
+            if isinstance(made, LakeDamagedError):
+                raise made
+            return made
 
         results: dict[str, Made | Failure] = {}
         with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
@@ -267,7 +270,6 @@ class _Run:
         made = [results[mirror.mirror_id] for mirror in plan.mirrors]
         faults = read_quarantine(self._paths)
         unread = quarantined_by_seed(faults)
-        made = self._behind(made)
         held = count_held(self._changes, plan, self._statistics.rows)
         held_rows = Counter[str | None]()
         for item in held:
@@ -379,21 +381,30 @@ class _Run:
             misfits,
             last=self._last,
             tso=self._tso,
-            damaged=self._damages.keys(),
             pasts={item.mirror_id: item.past_digest for item in then.mirrors} if then else {},
         )
 
-    def _behind(self, made: Sequence[Made | Failure]) -> list[Made | Failure]:
-        """Say of mirrors that could not be made that the change log is broken, if it is."""
-        damage = None
-        if any(isinstance(result, Failure) for result in made):
-            damage = table_damage(self._paths.change_log)
-        if damage is None:
-            return list(made)
-        return [
-            Failure(reason=str(damage)) if isinstance(result, Failure) else result
-            for result in made
-        ]
+    def _made(
+        self, maker: MirrorMaker, mirror: MirrorPlan, stale: bool, ready: Made | None
+    ) -> Made | LakeDamagedError:
+        """Make a mirror, by a fold where it turns out to be damaged: the change log has all of it.
+
+        Returns:
+            The damage of a table that all mirrors are made from, if that is what is in the way.
+        """
+        try:
+            try:
+                return maker.make(mirror, stale, ready)
+            except LakeDamagedError as error:
+                own = [folder / mirror.mirror_id for folder in self._paths.row_folders]
+                if stale or error.path not in map(str, own):
+                    raise
+                self.damages[mirror.mirror_id] = error
+            return maker.make(mirror, True, None)
+        except LakeDamagedError as error:
+            if error.path.startswith(tuple(f"{item}/" for item in self._paths.row_folders)):
+                raise
+            return error
 
     def _accounts(
         self, plan: Plan, failed: Sequence[FailedMirror], faults: Sequence[Mapping[str, Any]]

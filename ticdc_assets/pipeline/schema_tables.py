@@ -27,6 +27,7 @@ from ticdc_assets.engine.control import (
     read_rows,
     write_table,
 )
+from ticdc_assets.engine.damage import reading
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
@@ -246,17 +247,18 @@ def _new_rows(paths: LakePaths, done: int, newest: int) -> list[dict[str, Any]]:
     )
     ddls: list[dict[str, Any]] = []
     bootstraps: dict[str | None, dict[str, Any]] = {}
-    batches = dataset_of(log, paths.change_log).to_batches(
-        columns=list(_READ_COLUMNS), filter=condition, batch_size=1024
-    )
-    for batch in batches:
-        for row in batch.to_pylist():
-            if row["kind"] == "ddl":
-                ddls.append(row)
-                continue
-            known = bootstraps.setdefault(row["schema"], row)
-            if _order(row) < _order(known):
-                bootstraps[row["schema"]] = row
+    with reading(paths.change_log):
+        batches = dataset_of(log, paths.change_log).to_batches(
+            columns=list(_READ_COLUMNS), filter=condition, batch_size=1024
+        )
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row["kind"] == "ddl":
+                    ddls.append(row)
+                    continue
+                known = bootstraps.setdefault(row["schema"], row)
+                if _order(row) < _order(known):
+                    bootstraps[row["schema"]] = row
     return [*ddls, *bootstraps.values()]
 
 

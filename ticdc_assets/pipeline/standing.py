@@ -6,19 +6,16 @@ started, and no mirror is written; what a killed run left behind its cut is fini
 again gives the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, close_accepted
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.pipeline.cuts import Cut, choice_text, filter_text, newest_cut
-from ticdc_assets.pipeline.damage import damaged_mirrors
 from ticdc_assets.pipeline.publishing import name_mirrors
 from ticdc_assets.pipeline.watermark import read_watermark
 from ticdc_assets.tso import es_cut, moment_text, physical_ms
@@ -62,7 +59,6 @@ class Standing:
         watermark: the global watermark.
         gaps: the gaps that were accepted.
         tso: the TSO that the mirrors are to be brought to.
-        damages: what is broken of them, by mirror id.
         ended: how the apply ends, None if there is something to do.
     """
 
@@ -71,11 +67,7 @@ class Standing:
     watermark: GlobalWatermark
     gaps: Sequence[AcceptedGap]
     tso: int
-    damages: Mapping[str, LakeDamagedError]
     ended: Applying | None
-
-
-_NONE: Mapping[str, LakeDamagedError] = MappingProxyType({})
 
 
 def standing(
@@ -100,9 +92,7 @@ def standing(
         # A run may have been killed behind its cut.
         name_mirrors(paths, last)
 
-    def stands(
-        outcome: Outcome | None, reason: str = "", damages: Mapping[str, LakeDamagedError] = _NONE
-    ) -> Standing:
+    def stands(outcome: Outcome | None, reason: str = "") -> Standing:
         ended = None
         if outcome is not None:
             ended = Applying(outcome=outcome, reason=reason, cut=last, watermark=watermark)
@@ -112,7 +102,6 @@ def standing(
             watermark=watermark,
             gaps=gaps,
             tso=tso,
-            damages=damages,
             ended=ended,
         )
 
@@ -142,12 +131,10 @@ def standing(
             f"the global watermark {tso} (from {_place(watermark)}) "
             f"is behind the newest cut {last.tso}",
         )
-    damages = damaged_mirrors(paths, last)
     if (
         last is not None
         and (tso, statistics.batch) == (last.tso, last.batch)
         and not refold
-        and not damages
         and not last.failed
         and not any(gap.accepted_at > last.made_at for gap in gaps)
         and not _lacks_history(last, changefeed)
@@ -160,7 +147,7 @@ def standing(
         return stands(
             Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
         )
-    return stands(None, damages=damages)
+    return stands(None)
 
 
 def _place(watermark: GlobalWatermark) -> str:

@@ -33,8 +33,8 @@ from ticdc_assets.engine.commits import (
     same_rows_at,
 )
 from ticdc_assets.engine.committing import commit_state, require_there
-from ticdc_assets.engine.control import reading
-from ticdc_assets.engine.delta_files import BrokenTableError, file_at, log_state, vector_of
+from ticdc_assets.engine.damage import reading
+from ticdc_assets.engine.delta_files import file_at, log_state, vector_of
 from ticdc_assets.engine.delta_protocol import (
     VECTORS,
     Action,
@@ -65,7 +65,6 @@ from ticdc_assets.engine.files import (
     read_footer,
 )
 from ticdc_assets.engine.renewing import renew_if_lost
-from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline import file_fates
 from ticdc_assets.pipeline.file_fates import (
@@ -192,10 +191,7 @@ class TableWriter:
 
     def _read(self, version: int | None = None) -> LogState:
         with reading(self.table, version):
-            try:
-                return log_state(self.table, version)
-            except BrokenTableError as error:
-                raise damaged(self.table, str(error)) from error
+            return log_state(self.table, version)
 
     def _require_written(self) -> None:
         features = features_of(self._newest)

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import Field
 
-from ticdc_assets.engine.control import dataset_of, is_portable, open_table, reading
+from ticdc_assets.engine.control import dataset_of, is_portable, open_table
+from ticdc_assets.engine.damage import damaged, reading
 from ticdc_assets.engine.delta_files import DataFile, data_files
 from ticdc_assets.engine.frames import Frame, delta_frame, quoted
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.rows.mirror_rows import MirrorLayout

@@ -32,7 +32,7 @@ from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
-from ticdc_assets.pipeline.damage import damage_told, damaged_mirrors
+from ticdc_assets.pipeline.damage import damage_told, find_damage
 from ticdc_assets.pipeline.versions import (
     history_as_stored,
     history_in_spark,
@@ -128,7 +128,7 @@ def query(
                 )
             except duckdb.Error as error:
                 if isinstance(error, _OF_FILES):
-                    for damage in damaged_mirrors(paths, require_cut(paths), footers=True).values():
+                    for damage in find_damage(paths):
                         raise damage from error
                 raise QueryError(_sentence(error)) from None
 

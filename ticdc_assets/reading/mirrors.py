@@ -21,12 +21,11 @@ from ticdc_assets.engine.frames import map_batches, quoted
 from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
-from ticdc_assets.errors import LakeDamagedError, NotFoundError
+from ticdc_assets.errors import NotFoundError
 from ticdc_assets.names import joined_name
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableStatus
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut, tso_as_of
-from ticdc_assets.pipeline.damage import damaged_mirrors
 from ticdc_assets.pipeline.versions import is_portable_mirror, mirror_as_stored, mirror_in_spark
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
@@ -59,7 +58,6 @@ class MirrorListing:
         status: how far it is, and what is to be said of it.
         path: the Delta table.
         version: Delta version that is the mirror at the cut; None of one that was never made.
-        damaged: what is broken of its files; None if nothing is.
     """
 
     database: str
@@ -72,12 +70,11 @@ class MirrorListing:
     status: TableStatus
     path: AnyPath | None
     version: int | None
-    damaged: LakeDamagedError | None = None
 
     @property
     def incomplete(self) -> bool:
-        """Whether it lacks changes at or below the cut, or is damaged."""
-        return not self.status.is_complete or self.damaged is not None
+        """Whether it lacks changes at or below the cut."""
+        return not self.status.is_complete
 
 
 def require_mirror(cut: Cut, database: str, table: str) -> MirrorCut:
@@ -121,28 +118,15 @@ def list_mirrors(paths: LakePaths, status: Status) -> list[MirrorListing]:
     cut = status.cut
     if cut is None:
         return []
-    damages = damaged_mirrors(paths, cut)
     mirrors = {item.mirror_id: item for item in cut.mirrors}
     listings = [
-        _listing(
-            paths,
-            cut,
-            item,
-            mirrors.get(item.mirror_id or ""),
-            damaged=damages.get(item.mirror_id or ""),
-        )
-        for item in status.tables
+        _listing(paths, cut, item, mirrors.get(item.mirror_id or "")) for item in status.tables
     ]
     return sorted(listings, key=lambda item: (item.database, item.table))
 
 
 def _listing(
-    paths: LakePaths,
-    cut: Cut,
-    status: TableStatus,
-    mirror: MirrorCut | None,
-    *,
-    damaged: LakeDamagedError | None,
+    paths: LakePaths, cut: Cut, status: TableStatus, mirror: MirrorCut | None
 ) -> MirrorListing:
     """Return what is listed of a table, which may have no mirror."""
     tso = applied_ts(cut, status.database, status.table)
@@ -166,7 +150,6 @@ def _listing(
         status=status,
         path=None if status.mirror_id is None else paths.mirror(status.mirror_id),
         version=None if mirror is None else mirror.version,
-        damaged=damaged,
     )
 
 
@@ -286,6 +269,8 @@ def read_mirror(
         NotFoundError: there is no such changefeed, or no such table then, or nothing is known as
             of then.
         ConfigError: `as_of` is neither, or a TSO where there are none.
+        LakeDamagedError: files of it are missing or torn. Spark says so in words of its own, when
+            rows are asked for.
     """
     settings = settings or load_settings()
     feed = settings.changefeed(changefeed)

@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Changefeed, TableChoice
+from ticdc_assets.engine.damage import require_answer
 from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.repairs import require_answer
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.exports.folder import read_export
 from ticdc_assets.isolation import Failure, attempted_alone

@@ -44,11 +44,8 @@ from ticdc_assets.engine.commits import (
     newest_version,
 )
 from ticdc_assets.engine.committing import undisturbed
-from ticdc_assets.engine.control import (
-    commit_metadata,
-    open_table,
-    reading,
-)
+from ticdc_assets.engine.control import commit_metadata, open_table
+from ticdc_assets.engine.damage import reading
 from ticdc_assets.engine.delta_files import log_state, removable
 from ticdc_assets.engine.delta_protocol import Action
 from ticdc_assets.engine.fencing import require_lease

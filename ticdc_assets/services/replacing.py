@@ -34,7 +34,7 @@ from ticdc_assets.engine.paths import GENERATIONS, HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.errors import LakeDamagedError, LossError, NotFoundError, PrerequisiteError
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
-from ticdc_assets.pipeline.damage import table_damage
+from ticdc_assets.pipeline.damage import require_whole, table_damage
 from ticdc_assets.pipeline.positions import decoded_position, landed_batch
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.truncation_points import has_lost_records
@@ -104,9 +104,7 @@ def rebuild(
     """
     began = datetime.now(UTC)
     for table in (paths.raw_messages, paths.seeds, paths.snapshot_rows):
-        damage = table_damage(table)
-        if damage is not None:
-            raise damage
+        require_whole(table, footers=True)
     if not paths.raw_messages.is_dir():
         raise NotFoundError(f"nothing of changefeed {paths.changefeed!r} has landed yet")
     with side_lock(paths, changefeed.writer):

@@ -25,6 +25,7 @@ from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.control import dataset_of, open_table
+from ticdc_assets.engine.damage import reading
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, InputError, NotFoundError
 from ticdc_assets.exports.dialect import CsvDialect
@@ -338,13 +339,14 @@ def seed_balance(paths: LakePaths) -> list[SeedBalance]:
         return []
     condition = ds.field("batch").isin(sorted({item.seed for item in newest.values()}))
     landed = Counter[tuple[int, str, str]]()
-    scanner = dataset_of(table, paths.snapshot_rows).scanner(
-        columns=["batch", "database", "table"], filter=condition, batch_readahead=2
-    )
-    for batch in scanner.to_batches():
-        groups = pa.Table.from_batches([batch]).group_by(["batch", "database", "table"])
-        for row in groups.aggregate([([], "count_all")]).to_pylist():
-            landed[row["batch"], row["database"], row["table"]] += row["count_all"]
+    with reading(paths.snapshot_rows):
+        scanner = dataset_of(table, paths.snapshot_rows).scanner(
+            columns=["batch", "database", "table"], filter=condition, batch_readahead=2
+        )
+        for batch in scanner.to_batches():
+            groups = pa.Table.from_batches([batch]).group_by(["batch", "database", "table"])
+            for row in groups.aggregate([([], "count_all")]).to_pylist():
+                landed[row["batch"], row["database"], row["table"]] += row["count_all"]
     rows = read_statistics(paths).exported_rows()
     faults = Counter(
         (row["database"], row["table"], row["partition"])

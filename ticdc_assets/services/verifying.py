@@ -30,8 +30,8 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import commits_after, foreign_changes
+from ticdc_assets.engine.damage import require_answer
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.repairs import require_answer
 from ticdc_assets.isolation import Failure, attempted_alone
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut, require_cut

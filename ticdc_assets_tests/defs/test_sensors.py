@@ -401,7 +401,7 @@ def test_a_tick_sees_new_records_and_starts_no_spark(
     assert observation.metadata["backlog"].value == count
     source = see_source(steps.paths, steps.changefeed)
     status = read_status(steps.paths, steps.changefeed, NOW, source=source.present)
-    state = sensor_state(instance, steps, status, {})
+    state = sensor_state(instance, steps, status)
     assert state.status.backlog == count
     assert "2 partitions are new (shop/0, shop/1)" in state.reasons()
 
@@ -531,7 +531,7 @@ def test_verdicts_are_told_when_they_change_and_again_after_a_while(
 
     def after(seconds: float, cursor: SensorCursor) -> tuple[dict[str, str], SensorCursor]:
         status = read_status(steps.paths, steps.changefeed, now + timedelta(seconds=seconds))
-        events, cursor = changed_verdicts(instance, steps, cursor, status, {})
+        events, cursor = changed_verdicts(instance, steps, cursor, status)
         return store(instance, events), read_cursor(cursor_text(cursor), SensorCursor)
 
     # A table known from held rows only is no news to whoever sees no level yet but a bad one.

@@ -839,6 +839,7 @@ def test_a_torn_log_entry_ahead_of_a_cut_stops_its_mirror_alone(large: Life) -> 
     (path / "_delta_log" / f"{newest:020}.json").write_text("{")
     with pytest.raises(UnfinishedError, match=r"d\.t: .*torn"):
         maintain(large.feed.spark, paths, large.feed.changefeed)
+    large.write(seed=9)
     assert large.synced().version > mirror.version
 
 

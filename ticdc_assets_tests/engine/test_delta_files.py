@@ -16,7 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from ticdc_assets.engine.control import dataset_of, open_table, read_table, reading
+from ticdc_assets.engine.control import dataset_of, open_table, read_table
+from ticdc_assets.engine.damage import reading
 from ticdc_assets.engine.delta_files import broken, data_files, live_files, removable
 from ticdc_assets.engine.delta_protocol import DeletionVector, DeletionVectorError
 from ticdc_assets.engine.renewing import renew_if_lost

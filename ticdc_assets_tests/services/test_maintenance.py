@@ -377,7 +377,9 @@ def test_damaged_mirrors_do_not_stop_the_others(
     assert len(table.file_uris()) == 1
     with pytest.raises(UnfinishedError, match=r"d\.torn"):
         count_keys(spark, feed.paths, feed.cut, "UTC")
-    # What is damaged is made again by the next sync.
+    # What is damaged is made again by the next sync that reads it.
+    fill(upstream, names[1], rows=1, seed=3)
+    feed.write(changefeed.tick())
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
     assert count_keys(spark, feed.paths, feed.cut, "UTC").mirrors == 2
