@@ -1,8 +1,9 @@
-"""Statistics of the change log, by table and schema.
+"""Statistics of the change log, by landing day, table and schema.
 
 In: totals of each batch (`totals`). Out: the table `change_groups`, with the number of rows and the
-range of commit ts for each kind, table and cited schema, and the watermark of each partition. With
-it, the changes of a mirror and their completeness are known without reading a row. Its newest
+range of commit ts for each landing day, kind, table and cited schema, and the watermark of each
+partition. With it, the changes of a mirror and their completeness are known without reading a row,
+and what a landing day has. The rows of one landing day are the totals of that day. Its newest
 commit names the last batch included, and the corrections.
 
 Why writing it again is safe: each batch is added once, by its number, and the table is overwritten
@@ -23,7 +24,6 @@ from ticdc_assets.changelog.progress import PartitionProgress, advance_all
 from ticdc_assets.engine.control import (
     commit_metadata,
     kept,
-    read_rows,
     read_table,
     write_table,
 )
@@ -35,6 +35,7 @@ from ticdc_assets.wire.rows import SNAPSHOT, counted_as, shape_from_text
 
 GROUPS_SCHEMA = pa.schema(
     [
+        ("landed_day", pa.date32()),
         ("kind", pa.string()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
@@ -127,7 +128,8 @@ class ChangeStatistics:
 
     Attributes:
         batch: newest batch included.
-        rows: one dict a group, fields as in the `change_groups` table.
+        rows: one dict a group, fields as in the `change_groups` table but for the landing day: what
+            days have in common is one group here.
         repairs: what was corrected by decoding records again, at most one a table.
         rechecks: batches whose checksums are to be compared again.
         schemas_anew: since when the schema registry is to be made anew.
@@ -250,11 +252,39 @@ def _read_statistics(paths: LakePaths) -> ChangeStatistics:
     metadata = commit_metadata(paths.change_groups)
     return ChangeStatistics(
         batch=metadata.get("batch", 0),
-        rows=tuple(read_rows(paths.change_groups)),
+        rows=tuple(_over_days(read_groups(paths)).to_pylist()),
         repairs=tuple(Repair(**item) for item in metadata.get("repairs", ())),
         rechecks=tuple(Recheck(**item) for item in metadata.get("rechecks", ())),
         schemas_anew=SchemasAnew(**metadata.get("schemas_anew", {})),
     )
+
+
+def read_groups(paths: LakePaths) -> pa.Table:
+    """Return the groups of each landing day, as `change_groups` has them; needs no Spark."""
+    found = read_table(paths.change_groups)
+    return GROUPS_SCHEMA.empty_table() if found is None else found.cast(GROUPS_SCHEMA)
+
+
+_JOINED = {
+    "rows": "sum",
+    "min_ts": "min",
+    "max_ts": "max",
+    "steps_back": "sum",
+    "checksums": "sum",
+    "first_landed_at": "min",
+    "last_landed_at": "max",
+    "last_batch": "max",
+}
+"""How the groups of several days become one."""
+
+_OF_ANY_DAY = [name for name in GROUP_KEY if name != "landed_day"]
+
+
+def _over_days(groups: pa.Table) -> pa.Table:
+    """Return groups without their landing days."""
+    joined = groups.group_by(_OF_ANY_DAY, use_threads=False).aggregate(list(_JOINED.items()))
+    names = {f"{name}_{how}": name for name, how in _JOINED.items()}
+    return joined.rename_columns([names.get(name, name) for name in joined.column_names])
 
 
 def add_to_statistics(
@@ -270,9 +300,10 @@ def add_to_statistics(
     """
     if new is None:
         new = totals_in_files(spark, paths.change_log, Batches.one(batch))
-    there = _stored_groups(paths)
+    there = read_groups(paths)
     keys = zip(*(there[name].to_pylist() for name in GROUP_KEY), strict=True)
     places = {key: number for number, key in enumerate(keys)}
+    progress = read_statistics(paths).progress()
     # Of thousands of groups, those that the batch has rows of.
     groups: dict[tuple[object, ...], Totals] = {}
     kinds, days = Counter[str](), Counter[date]()
@@ -280,47 +311,34 @@ def add_to_statistics(
     for row in sorted(new, key=lambda row: row["landed_day"]):
         key = tuple(row[name] for name in GROUP_KEY)
         watermarks = row.pop("watermarks")
-        present = groups.get(key)
-        if present is None and key in places:
-            (present,) = there.slice(places.pop(key), 1).to_pylist()
         kinds[counted_as(row["kind"], row["shape"])] += row["rows"]
-        days[row.pop("landed_day")] += row["rows"]
+        days[row["landed_day"]] += row["rows"]
         place = (row["topic"], row["partition"])
-        before = PartitionProgress()
-        if present is not None:
-            before = PartitionProgress(
-                watermark_ts=present["max_ts"] or 0,
-                steps_back=present["steps_back"],
-                watermarks=present["rows"],
-            )
+        before = progress.get(place, PartitionProgress())
         after = advance_all({place: before}, ((place, item["commit_ts"]) for item in watermarks))[
             place
         ]
-        row["steps_back"] = after.steps_back
-        groups[key] = row if present is None else merged(present, row)
+        if watermarks:
+            progress[place] = after
+        row["steps_back"] = after.steps_back - before.steps_back
+        groups[key] = row
+        if key in places:
+            (present,) = there.slice(places.pop(key), 1).to_pylist()
+            groups[key] = merged(present, row)
     others = there.take(pa.array(places.values(), pa.int64()))
     _write_groups(paths, pa.concat_tables([others, _table_of(groups)]), batch)
     return Added(kinds=dict(kinds), days=dict(days))
 
 
-def _stored_groups(paths: LakePaths) -> pa.Table:
-    """Return the groups as they are stored."""
-    found = read_table(paths.change_groups)
-    return GROUPS_SCHEMA.empty_table() if found is None else found.cast(GROUPS_SCHEMA)
-
-
 def whole_groups(totals: Iterable[Totals]) -> dict[tuple[object, ...], Totals]:
-    """Return the totals of all days by their keys, without the steps back."""
+    """Return totals by their keys, without the steps back."""
     groups: dict[tuple[object, ...], Totals] = {}
     for found in totals:
-        row = {name: value for name, value in found.items() if name not in _OF_A_DAY}
+        row = {name: value for name, value in found.items() if name != "watermarks"}
         key = tuple(row[name] for name in GROUP_KEY)
         row["steps_back"] = 0
         groups[key] = merged(groups[key], row) if key in groups else row
     return groups
-
-
-_OF_A_DAY = ("landed_day", "watermarks")
 
 
 def write_statistics_at_once(totals: Iterable[Totals], paths: LakePaths, batch: int) -> None:
@@ -331,15 +349,19 @@ def write_statistics_at_once(totals: Iterable[Totals], paths: LakePaths, batch: 
     _write_groups(paths, _table_of(whole_groups(totals)), batch)
 
 
-def add_statistics_below(paths: LakePaths, known: ChangeStatistics, tso: int) -> None:
+def add_statistics_below(paths: LakePaths, known: pa.Table, tso: int) -> None:
     """Add to `change_groups` what another change log had at or below `tso` and this one lacks.
 
     What this one still has of a group is all that may be counted of it, so only the span in time
     of a group grows; a group that it has nothing of gets no rows.
+
+    Args:
+        paths: tables of the changefeed.
+        known: the groups of the other change log (`read_groups`).
+        tso: the TSO.
     """
-    own = read_statistics(paths)
-    groups = {tuple(row[name] for name in GROUP_KEY): row for row in own.rows}
-    for row in known.rows:
+    groups = {tuple(row[name] for name in GROUP_KEY): row for row in read_groups(paths).to_pylist()}
+    for row in known.to_pylist():
         if row["min_ts"] is not None and row["min_ts"] > tso:
             continue
         key = tuple(row[name] for name in GROUP_KEY)
@@ -354,7 +376,7 @@ def add_statistics_below(paths: LakePaths, known: ChangeStatistics, tso: int) ->
             "max_ts": greatest(present["max_ts"], span["max_ts"]),
             "first_landed_at": min(present["first_landed_at"], row["first_landed_at"]),
         }
-    _write_groups(paths, _table_of(groups), own.batch)
+    _write_groups(paths, _table_of(groups), read_statistics(paths).batch)
 
 
 def _table_of(groups: dict[tuple[object, ...], Totals]) -> pa.Table:

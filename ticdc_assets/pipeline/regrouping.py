@@ -40,10 +40,10 @@ from ticdc_assets.pipeline.change_files import (
 )
 from ticdc_assets.pipeline.change_statistics import (
     GROUPS_SCHEMA,
-    ChangeStatistics,
     Recheck,
     Repair,
     SchemasAnew,
+    read_groups,
     read_statistics,
     whole_groups,
 )
@@ -108,7 +108,7 @@ def regroup(spark: Session, paths: LakePaths) -> None:
     if correction.truncated_ts:
         lost = _lost(spark, paths.change_log, correction.before, batch)
         then = _all_totals(spark, paths.change_log, version=correction.before, more=lost)
-        _add_removed(groups, known, then, correction)
+        _add_removed(groups, read_groups(paths), then, correction)
     repairs = {(item.database, item.table): item for item in known.repairs}
     for database, table, min_ts in correction.tables:
         older = repairs.get((database, table))
@@ -155,9 +155,10 @@ def _all_totals(
         totals = [*totals, *totals_of(with_day(more))]
     groups = whole_groups(totals)
     steps_back = _steps_back(spark, log, version, more)
-    for row in groups.values():
+    # They count for all days together, so one day has them.
+    for row in sorted(groups.values(), key=lambda row: row["landed_day"]):
         if row["kind"] == WATERMARK:
-            row["steps_back"] = steps_back.get((row["topic"], row["partition"]), 0)
+            row["steps_back"] = steps_back.pop((row["topic"], row["partition"]), 0)
     return groups
 
 
@@ -236,13 +237,13 @@ def _lost(spark: Session, log: AnyPath, before: int, batch: int) -> pa.Table:
 
 def _add_removed(
     groups: dict[tuple[object, ...], dict[str, Any]],
-    known: ChangeStatistics,
+    known: pa.Table,
     before: dict[tuple[object, ...], dict[str, Any]],
     correction: Correction,
 ) -> None:
     """Add to totals what the known ones have of rows that were truncated."""
     truncated = correction.truncated_ts
-    for row in known.rows:
+    for row in known.to_pylist():
         key = tuple(row[name] for name in GROUP_KEY)
         there, present = before.get(key, {}), groups.get(key)
         removed = {

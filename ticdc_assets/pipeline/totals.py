@@ -1,9 +1,9 @@
 """Totals of rows of the change log: how many of each kind, table and schema, and between which ts.
 
 In: rows of the change log as Arrow tables. Out: one dict per group, with the columns of
-`GROUP_KEY`, the landing day, and the counts of `change_groups`, with which the changes of a mirror
-and their completeness are known without reading a row. `joined_totals` adds up totals of parts, in
-any order.
+`GROUP_KEY`, the landing day among them, and the counts of `change_groups`, with which the changes
+of a mirror and their completeness are known without reading a row. `joined_totals` adds up totals
+of parts, in any order.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -21,6 +21,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.wire.rows import SNAPSHOT
 
 GROUP_KEY = (
+    "landed_day",
     "kind",
     "topic",
     "partition",
@@ -39,7 +40,7 @@ WATERMARK_ORDER = ("offset", "index", "commit_ts")
 
 TOTALS_COLUMNS = (
     *GROUP_KEY,
-    *("batch", "landed_day", "landed_at", "commit_ts", "checksum", "offset", "index"),
+    *("batch", "landed_at", "commit_ts", "checksum", "offset", "index"),
 )
 """Columns of the change log that totals are made of."""
 
@@ -50,11 +51,11 @@ Totals: TypeAlias = dict[str, Any]
 
 
 def totals_of(rows: pa.Table) -> list[Totals]:
-    """Return the totals of rows with the columns `TOTALS_COLUMNS`, by landing day.
+    """Return the totals of rows with the columns `TOTALS_COLUMNS`.
 
     A group has its watermarks, in their order: which of them step back is told one by one.
     """
-    keys = [*GROUP_KEY, "landed_day"]
+    keys = list(GROUP_KEY)
     groups = (
         _without_files(rows)
         .group_by(keys, use_threads=False)
@@ -102,7 +103,7 @@ def joined_totals(parts: Iterable[Totals]) -> list[Totals]:
     """Return the totals of rows whose parts have these totals."""
     groups: dict[tuple[object, ...], Totals] = {}
     for part in parts:
-        key = (*(part[name] for name in GROUP_KEY), part["landed_day"])
+        key = tuple(part[name] for name in GROUP_KEY)
         present = groups.get(key)
         if present is not None:
             watermarks = present["watermarks"] + part["watermarks"]

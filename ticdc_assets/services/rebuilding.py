@@ -63,7 +63,7 @@ from ticdc_assets.pipeline.change_files import (
 )
 from ticdc_assets.pipeline.change_statistics import (
     add_statistics_below,
-    read_statistics,
+    read_groups,
     write_statistics_at_once,
 )
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
@@ -314,7 +314,7 @@ class _Rebuild:
             conflicts=known.conflicts,
         )
         write_history(side, kept, kept, batch=0)
-        add_statistics_below(side, read_statistics(self._paths), truncation_point.tso)
+        add_statistics_below(side, read_groups(self._paths), truncation_point.tso)
 
     # Decoding ---------------------------------------------------------------------------------
 
