@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import RowGroup, SeededTable
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
@@ -301,10 +302,14 @@ def add_to_statistics(
     if new is None:
         new = totals_in_files(spark, paths.change_log, Batches.one(batch))
     there = read_groups(paths)
-    keys = zip(*(there[name].to_pylist() for name in GROUP_KEY), strict=True)
+    progress = _progress(there)
+    # Of thousands of groups, those of its days.
+    own_days = pa.array({row["landed_day"] for row in new}, pa.date32())
+    is_of_days = ds.field("landed_day").isin(own_days)
+    others, of_days = there.filter(~is_of_days), there.filter(is_of_days)
+    keys = zip(*(of_days[name].to_pylist() for name in GROUP_KEY), strict=True)
     places = {key: number for number, key in enumerate(keys)}
-    progress = read_statistics(paths).progress()
-    # Of thousands of groups, those that the batch has rows of.
+    # Of these, those that the batch has rows of.
     groups: dict[tuple[object, ...], Totals] = {}
     kinds, days = Counter[str](), Counter[date]()
     # A batch is of one day, but one of re-driven records may be of several.
@@ -323,11 +328,17 @@ def add_to_statistics(
         row["steps_back"] = after.steps_back - before.steps_back
         groups[key] = row
         if key in places:
-            (present,) = there.slice(places.pop(key), 1).to_pylist()
+            (present,) = of_days.slice(places.pop(key), 1).to_pylist()
             groups[key] = merged(present, row)
-    others = there.take(pa.array(places.values(), pa.int64()))
-    _write_groups(paths, pa.concat_tables([others, _table_of(groups)]), batch)
+    left = of_days.take(pa.array(places.values(), pa.int64()))
+    _write_groups(paths, pa.concat_tables([others, left, _table_of(groups)]), batch)
     return Added(kinds=dict(kinds), days=dict(days))
+
+
+def _progress(groups: pa.Table) -> dict[tuple[str, int], PartitionProgress]:
+    """Return how far each partition's watermark is, by the groups of all days."""
+    marks = groups.filter(ds.field("kind") == "watermark")
+    return ChangeStatistics(batch=0, rows=tuple(_over_days(marks).to_pylist())).progress()
 
 
 def whole_groups(totals: Iterable[Totals]) -> dict[tuple[object, ...], Totals]:

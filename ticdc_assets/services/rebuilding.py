@@ -13,10 +13,10 @@ A record that was decoded then and is refused now (for example, its claim-check 
 named.
 
 If `raw_messages` was truncated (`retention`), the rebuild starts from the mirrors of the kept base
-cut, and from the schemas and rows known there; it proves the changes after it. Of records that
-stayed it leaves out the rows that the base has (`rows_in_base`). It does not prove
-tables with changes of re-driven records from before that cut, nor tables whose rows of then the
-base lacks, for example because the configuration left them out.
+cut, and from the schemas and rows known there. It proves the changes above the base's TSO: row
+changes at or below it are in the base. It does not prove tables with row changes that landed after
+the base was made and are not above it, nor tables whose rows the base lacks because the
+configuration left them out.
 
 Why running it again is safe: only the side place is written, and no writer's lock is held; records,
 change log and mirrors are read at versions that syncs do not change. Only one rebuild at a time
@@ -69,7 +69,7 @@ from ticdc_assets.pipeline.change_statistics import (
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.decoding import accepted_clocks, landed_up_to, record_decoder
 from ticdc_assets.pipeline.mirrors import apply_changes
-from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, Place, place_of, places_in
+from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, Place, places_in
 from ticdc_assets.pipeline.schema_tables import read_history, register_new, write_history
 from ticdc_assets.pipeline.seed_decoding import decoded_files
 from ticdc_assets.pipeline.seeds import APPLICATION
@@ -83,7 +83,6 @@ from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.rows.mirror_rows import IMAGES
-from ticdc_assets.services.rows_in_base import RowsInBase, rows_in_base
 from ticdc_assets.storage.paths import AnyPath, remove_tree
 from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE, ROW
 
@@ -292,14 +291,6 @@ class _Rebuild:
         landed = landed_up_to(self._paths, self._truncation_point.batch)
         return replace(self._truncation_point, batch=landed or 0, paths=self._paths)
 
-    def _in_base(self) -> RowsInBase | None:
-        """Return what tells the rows that the base has; None if there is none."""
-        point = self._side_truncation_point()
-        if point.cut is None:
-            return None
-        known = Knowledge.of(self._paths, self._changefeed.timezone)
-        return rows_in_base(self._paths, known, point.cut, point.batch)
-
     def _take_over(self, side: LakePaths) -> None:
         """Give the side place what is known of schemas and rows up to the truncation point."""
         truncation_point = self._truncation_point
@@ -329,7 +320,7 @@ class _Rebuild:
             record_decoder(self._changefeed, None, clocks=accepted_clocks(self._paths)),
             batch=landed,
             into=side,
-            choose=_Choice(self._left_out(), self._in_base(), names),
+            choose=_Choice(self._left_out(), self._side_truncation_point(), names),
         )
         append_files(
             side.change_log,
@@ -418,35 +409,29 @@ class _Rebuild:
             for item in (cut.mirrors if cut is not None else ())
             if is_told_below(item.caveats)
         }
-        redriven = dict.fromkeys(
-            self._redriven_below(side),
-            "it has changes of re-driven records from before the base cut",
+        late = dict.fromkeys(
+            self._late_below(side), "row changes of it landed late, below the base cut"
         )
-        return lacking | redriven
+        return lacking | late
 
-    def _redriven_below(self, side: LakePaths) -> list[TableName]:
-        """Return the tables with changes of re-driven records at or below the base.
+    def _late_below(self, side: LakePaths) -> list[TableName]:
+        """Return the tables with row changes that landed after the base and are not above it.
 
-        Retention kept such a record because it was refused, but not the later changes of its row:
-        nobody knew which row it was.
+        The change log may place them yet, and here nothing says which are replays.
         """
-        faults = self._faults().filter(ds.field("redriven_at").is_valid())
-        if self._truncation_point.cut is None or not faults.num_rows:
+        point = self._truncation_point
+        if point.cut is None:
             return []
         below = read_table(
             side.change_log,
-            (ds.field("kind") == ROW)
-            & (ds.field("commit_ts") <= self._truncation_point.tso)
-            & ds.field("offset").isin(faults["offset"].unique()),
-            columns=[*PLACE, "database", "table", "commit_ts"],
+            (ds.field("kind") == ROW) & (ds.field("commit_ts") <= point.tso),
+            columns=["database", "table", "commit_ts"],
         )
-        assert below is not None
-        records = {place[:-1] for place in places_in(faults)}
-        rows = [row for row in below.to_pylist() if place_of(row)[:-1] in records]
-        plan = Knowledge.of(side, self._changefeed.timezone).plan(self._cut.tso)
+        rows = [] if below is None else below.group_by(below.column_names).aggregate([]).to_pylist()
+        plan = Knowledge.of(side, self._changefeed.timezone).plan(self._cut.tso) if rows else None
         return [
             mirror.name
-            for mirror in plan.mirrors
+            for mirror in (() if plan is None else plan.mirrors)
             if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
         ]
 
@@ -488,7 +473,7 @@ class _Choice:
     """Chooses the decoded rows that a rebuild takes; images only those of the tables `names`."""
 
     left_out: _LeftOut
-    in_base: RowsInBase | None
+    base: TruncationPoint
     names: frozenset[TableName] | None
 
     def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
@@ -506,9 +491,21 @@ class _Choice:
                 not is_taken and not bad for is_taken, bad in zip(taken, is_error, strict=True)
             )
             rows = rows.filter(pa.array(taken, pa.bool_()))
-        if self.in_base is not None:
-            rows = self.in_base.without(rows)
+        if self.base.cut is not None:
+            rows = rows.filter(pc.invert(self._in_base(rows)))
         return (rows if self.names is None else self._with_images(rows, self.names)), count
+
+    def _in_base(self, rows: pa.RecordBatch) -> pa.Array:
+        """Return which rows are row changes that the base has."""
+        is_below = pc.and_(
+            pc.equal(rows.column("kind"), ROW),
+            pc.and_(
+                pc.less_equal(rows.column("commit_ts"), self.base.tso),
+                # What landed later is in no base.
+                pc.less_equal(rows.column("batch"), self.base.batch),
+            ),
+        )
+        return pc.fill_null(is_below, False)
 
     def _with_images(self, rows: pa.RecordBatch, names: frozenset[TableName]) -> pa.RecordBatch:
         """Leave out the images of row changes of other tables: the totals need none."""
