@@ -26,6 +26,7 @@ from ticdc_assets_tests.stores import StoreLake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ticdc_assets_tests.lake.feeds import LandingClock
     from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -160,6 +161,17 @@ def settings_of_the_test() -> Generator[None]:
     """A test that runs a program in this process leaves no settings to the next one."""
     with own_settings():
         yield
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> "type[LandingClock]":
+    """Let records land when a clock of the test says, as on days that are over."""
+    from ticdc_assets.pipeline import landing
+    from ticdc_assets_tests.lake.feeds import LANDED, LandingClock
+
+    monkeypatch.setattr(landing, "datetime", LandingClock)
+    monkeypatch.setattr(LandingClock, "at", LANDED)
+    return LandingClock
 
 
 @pytest.fixture(scope="session")

@@ -280,6 +280,8 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         click.echo(f"{name}: the source could not be read: {shown_text(source_error)}")
     for gap in item.gaps:
         click.echo(f"{name}: {shown_text(str(gap.error))}")
+    for kept in item.untruncated:
+        click.echo(f"{name}: {shown_text(kept.sentence)}")
     for accepted in item.accepted_gaps:
         click.echo(f"{name}: accepted gap: {shown_text(accepted.sentence)}")
     quarantined = ", ".join(f"{count} at {stage}" for stage, count in item.quarantined.items())

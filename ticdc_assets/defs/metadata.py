@@ -215,7 +215,7 @@ def maintaining_metadata(done: Maintaining) -> Metadata:
         "bytes_freed": dg.MetadataValue.int(
             sum(item.before.disk_bytes - item.after.disk_bytes for item in done.tables)
         ),
-        "notes": dg.MetadataValue.text("; ".join(retaining.notes) or "none"),
+        "notes": dg.MetadataValue.text("; ".join(retaining.reasons) or "none"),
         "tables": table_of(
             "table string, rows_removed int, files_unnamed int, "
             "files_before int, files int, bytes_before int, bytes int",

@@ -13,7 +13,7 @@ alone, which the linter holds, and so is the text of `delta_protocol`'s entries.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
@@ -183,7 +183,6 @@ def commit_state(
     *,
     operation: str,
     changes_rows: bool,
-    transactions: Iterable[tuple[str, int]] = (),
     checkpoint_interval: int,
 ) -> int:
     """Take a table from its newest version to what is wanted, by a log entry written here.
@@ -195,7 +194,6 @@ def commit_state(
         metadata: JSON object that the commit carries.
         operation: what the log calls it.
         changes_rows: whether the rows are other ones, and not only in other files.
-        transactions: transaction identifiers that the commit carries beside the lease's.
         checkpoint_interval: after how many versions a checkpoint is written.
 
     Returns:
@@ -216,7 +214,7 @@ def commit_state(
             "engineInfo": "ticdc_assets",
             METADATA_KEY: own.text,
         },
-        transactions=[*([] if leased is None else [leased]), *transactions],
+        transactions=[] if leased is None else [leased],
         changes_rows=changes_rows,
     )
     (path / LOG).mkdir(parents=True, exist_ok=True)

@@ -98,7 +98,7 @@ class Rewriter:
         stay: Staying,
         columns: Sequence[str],
         *,
-        transactions: Sequence[tuple[str, int]] = (),
+        properties: Mapping[str, str],
     ) -> int:
         """Remove rows from files; there is no commit if all rows stay.
 
@@ -107,7 +107,7 @@ class Rewriter:
             files: files of that version.
             stay: which rows stay.
             columns: the columns by which it decides.
-            transactions: transaction identifiers that the commit carries.
+            properties: table properties that the commit sets.
 
         Returns:
             How many rows were removed.
@@ -124,8 +124,29 @@ class Rewriter:
         if changed:
             gone = {action["path"] for action, _ in changed}
             new = [file for _, item in changed for file in item.files]
-            self._commit(state, gone, new, "DELETE", changes_rows=True, transactions=transactions)
+            wanted = _with_properties(state, properties)
+            self._commit(state, gone, new, "DELETE", changes_rows=True, wanted=wanted)
         return sum(item.before - item.left for _, item in changed)
+
+    def remove_files(
+        self, state: LogState, gone: Collection[str], *, properties: Mapping[str, str]
+    ) -> int:
+        """Remove whole files, maybe none, by one commit that sets table properties.
+
+        Args:
+            state: the newest version of the table.
+            gone: the files, as `state` names them.
+            properties: the properties.
+
+        Returns:
+            The version that the table has then.
+
+        Raises:
+            ConflictError: another program committed meanwhile.
+        """
+        wanted = _with_properties(state, properties)
+        operation = "DELETE" if gone else "SET TBLPROPERTIES"
+        return self._commit(state, gone, (), operation, changes_rows=bool(gone), wanted=wanted)
 
     def _copied(
         self,
@@ -182,20 +203,24 @@ class Rewriter:
         operation: str,
         *,
         changes_rows: bool,
-        transactions: Sequence[tuple[str, int]] = (),
+        wanted: LogState | None = None,
     ) -> int:
         require_there(self.table, files)
         kept = [action for action in state.files if action["path"] not in gone]
         return commit_state(
             self.table,
             state,
-            replace(state, files=(*kept, *added(files))),
+            replace(wanted or state, files=(*kept, *added(files))),
             self.metadata,
             operation=operation,
             changes_rows=changes_rows,
-            transactions=transactions,
             checkpoint_interval=_CHECKPOINT_INTERVAL,
         )
+
+
+def _with_properties(state: LogState, properties: Mapping[str, str]) -> LogState:
+    configuration = {**state.configuration, **properties}
+    return replace(state, metadata={**state.metadata, "configuration": configuration})
 
 
 def _rows_of(groups: Sequence[Sequence[Action]]) -> int:

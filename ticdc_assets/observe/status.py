@@ -25,6 +25,7 @@ from ticdc_assets.pipeline.agreement import Checksums
 from ticdc_assets.pipeline.cuts import Cut, FailedMirror, HeldRows
 from ticdc_assets.pipeline.faults import Faults
 from ticdc_assets.pipeline.positions import PartitionOffsets
+from ticdc_assets.pipeline.truncation_points import KeptTable
 from ticdc_assets.tso import physical_ms, to_datetime
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class Status:
         checksums: row checksums compared.
         gaps: where records are gone that were not landed, if the source was looked at.
         accepted_gaps: the gaps that were accepted.
+        untruncated: the tables that retention does not truncate, because they lack changes.
         ending: where it finished; None as long as more may come or be applied.
         verdicts: what is to be said of all this, by the limits of the changefeed.
     """
@@ -165,6 +167,7 @@ class Status:
     checksums: Checksums
     gaps: "tuple[Gap, ...]" = ()
     accepted_gaps: tuple[AcceptedGap, ...] = ()
+    untruncated: tuple[KeptTable, ...] = ()
     ending: Ending | None = None
     verdicts: Mapping[Check, Verdict] = field(default_factory=dict[Check, Verdict])
 
@@ -293,6 +296,7 @@ class Status:
             },
             "gaps": [item.as_json() for item in self.gaps],
             "accepted_gaps": [item.as_json() for item in self.accepted_gaps],
+            "untruncated": [item.as_json() for item in self.untruncated],
             "held": self.held_rows,
             "incomplete_tables": self.incomplete,
             "failed_mirrors": len(self.failed),

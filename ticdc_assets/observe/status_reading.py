@@ -32,6 +32,7 @@ from ticdc_assets.pipeline.positions import (
     partitions_of,
 )
 from ticdc_assets.pipeline.sources import Gap
+from ticdc_assets.pipeline.truncation_points import read_kept_tables
 from ticdc_assets.pipeline.watermark import read_watermark
 from ticdc_assets.tso import physical_ms
 from ticdc_assets.wire.rows import counted_as
@@ -115,6 +116,7 @@ def read_status(
         checksums=read_checksums(paths),
         gaps=tuple(gaps),
         accepted_gaps=read_accepted(paths),
+        untruncated=read_kept_tables(paths),
         ending=ending,
     )
     return replace(status, verdicts=judge(changefeed, status))

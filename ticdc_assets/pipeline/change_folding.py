@@ -3,7 +3,7 @@
 In: the change log, a mirror's plan at the TSO, and optionally the mirror at an older cut. Out: a
 `Folded`: the mirror's rows at the TSO, or only the changes since that cut. If a table started again
 with rows of other tables (`plan.Handover`), those are folded first and its changes are folded over
-them. If the change log was truncated (`retention`), the base cut's rows and the remaining changes
+them. If the table was truncated (`retention`), the rows of its base cut and the changes above it
 replace the full list of changes.
 
 Writing mirrors (`mirrors`) and reading them as of a TSO between cuts (`as_of`) both use this
@@ -32,6 +32,7 @@ from ticdc_assets.engine.session import functions
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_reading import ChangeReader, columns_in
 from ticdc_assets.pipeline.cuts import MirrorCut
+from ticdc_assets.pipeline.truncation_points import Base
 from ticdc_assets.pipeline.versions import mirror_in_spark, mirror_rows
 from ticdc_assets.rows.bag_operations import bag_operations
 from ticdc_assets.rows.fold_runs import (
@@ -99,8 +100,9 @@ class ChangeFolding(ChangeReader):
         casts: Counter[tuple[str, int]] = Counter()
         start = self.start(mirror) if base is None else None
         if start is not None:
+            above = start.tso
             before, known = self._rows_of_start(mirror, start)
-            casts = _casts_of(start, mirror)
+            casts = _casts_of(start.mirror, mirror)
         elif base is not None:
             casts = _casts_of(base, mirror)
             known = KnownColumns(
@@ -184,25 +186,26 @@ class ChangeFolding(ChangeReader):
         return bag_operations(convert, self.watermarks(above))
 
     def _rows_of_start(
-        self, mirror: MirrorPlan, start: MirrorCut
+        self, mirror: MirrorPlan, start: Base
     ) -> tuple[list["_RowsBefore"], KnownColumns]:
         """Return the mirror's rows in the base cut, without those that the floor takes."""
+        cut = start.mirror
         rows = self._mirror_rows(
-            start,
+            cut,
             self._paths,
             # A CREATE or TRUNCATE below the truncation point that was not known to the base.
             above=mirror.floor_ts
-            if mirror.floor_ts != start.floor_ts and mirror.handover is None
+            if mirror.floor_ts != cut.floor_ts and mirror.handover is None
             else None,
         )
         known = KnownColumns(
-            hidden=frozenset(start.hidden), columns=_columns(start.table_schema, rows.count)
+            hidden=frozenset(cut.hidden), columns=_columns(cut.table_schema, rows.count)
         )
         convert = mirror_operations(
-            start.table_schema,
+            cut.table_schema,
             mirror,
             self._changefeed.timezone,
-            self.truncation_point.tso,
+            start.tso,
             # There is no change to be found that a row came from.
             error_rank=0,
         )
@@ -253,16 +256,17 @@ class ChangeFolding(ChangeReader):
                 return given
             until = plan.bindings[-1].until_ts
             assert until is not None
-            start = self.start(plan) if until > self.truncation_point.tso else None
-            if start is not None:
+            start, above = self.start(plan), 0
+            if start is not None and until > start.tso:
+                above = start.tso
                 before, known = self._rows_of_start(plan, start)
-                casts = _casts_of(start, plan)
+                casts = _casts_of(start.mirror, plan)
             else:
                 before = [
                     rows for part, fold in given for rows in self._rows_of_part(plan, part, fold)
                 ]
                 known, casts = _known(given), _inherited_casts(given, plan)
-            fold = self._over(plan, before, 0, until)
+            fold = self._over(plan, before, above, until)
             folded[plan.digest] = _with_past(fold, known, casts)
         raise AssertionError("the mirror must come last")
 

@@ -30,10 +30,9 @@ from ticdc_assets.engine.files import row_groups
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import Scratch
 from ticdc_assets.engine.session import Session
-from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.truncation_points import (
+    Base,
     TruncationPoint,
-    redriven_batches,
     truncation_point_of,
 )
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
@@ -164,19 +163,13 @@ class ChangeReader:
             truncation_point_of(paths, self._log) if truncation_point is None else truncation_point
         )
 
-    @cached_property
-    @_reads_log
-    def redriven(self) -> tuple[int, ...]:
-        """Batches of re-driven records with changes at or below the truncation point."""
-        return redriven_batches(self._paths, self.dataset(), self.truncation_point)
+    def start(self, mirror: MirrorPlan) -> Base | None:
+        """Return what replaces the mirror's changes that are gone: its rows in its base cut.
 
-    def start(self, mirror: MirrorPlan) -> MirrorCut | None:
-        """Return what stands for the mirror's changes that are gone: its rows in the base cut.
-
-        None if there is no base, or it did not have the table, or not as of these rows.
+        None if it has no base, or the base did not have the table, or not as of these rows.
         """
-        base = self.truncation_point.mirror(mirror.mirror_id)
-        return base if base is not None and mirror.floor_ts <= self.truncation_point.tso else None
+        base = self.truncation_point.base_of(mirror.mirror_id)
+        return base if base is not None and mirror.floor_ts <= base.tso else None
 
     def changes(self, mirror: MirrorPlan, above: int, until: int) -> Rows:
         """Return the mirror's row changes in (above, until]: in this process if they are few."""
@@ -369,17 +362,10 @@ class ChangeReader:
         """Return a condition that holds only for placed rows up to the batch."""
         return condition & (ds.field("batch") <= self._batch) & self._placed
 
-    @property
+    @cached_property
     def _placed(self) -> ds.Expression:
-        """The condition on row changes that they have their place.
-
-        Those that landed after it was truncated do not, but for re-driven records.
-        """
-        return (
-            (ds.field("commit_ts") > self.truncation_point.tso)
-            | (ds.field("batch") <= self.truncation_point.batch)
-            | ds.field("batch").isin(list(self.redriven))
-        )
+        """The condition on row changes that they have their place (`TruncationPoint.placed`)."""
+        return self.truncation_point.placed()
 
     def dataset(self) -> ds.Dataset:
         """Return the change log for reading without Spark."""

@@ -306,17 +306,26 @@ def add_to_statistics(
         kinds[counted_as(row["kind"], row["shape"])] += row["rows"]
         days[row["landed_day"]] += row["rows"]
     there = read_groups(paths)
-    keys = zip(*(there[name].to_pylist() for name in GROUP_KEY), strict=True)
+    # Of thousands of groups, those of its days.
+    is_of_days = ds.field("landed_day").isin(pa.array(days, pa.date32()))
+    others, of_days = there.filter(~is_of_days), there.filter(is_of_days)
+    keys = zip(*(of_days[name].to_pylist() for name in GROUP_KEY), strict=True)
     places = {key: number for number, key in enumerate(keys)}
-    # Of thousands of groups, those that the batch has rows of.
-    groups = _with_steps_back(new, read_statistics(paths).progress())
+    # Of these, those that the batch has rows of.
+    groups = _with_steps_back(new, _progress(there))
     for key, row in groups.items():
         if key in places:
-            (present,) = there.slice(places.pop(key), 1).to_pylist()
+            (present,) = of_days.slice(places.pop(key), 1).to_pylist()
             groups[key] = merged(present, row)
-    others = there.take(pa.array(places.values(), pa.int64()))
-    _write_groups(paths, pa.concat_tables([others, _table_of(groups)]), batch)
+    left = of_days.take(pa.array(places.values(), pa.int64()))
+    _write_groups(paths, pa.concat_tables([others, left, _table_of(groups)]), batch)
     return Added(kinds=dict(kinds), days=dict(days))
+
+
+def _progress(groups: pa.Table) -> dict[tuple[str, int], PartitionProgress]:
+    """Return how far each partition's watermark is, by the groups of all days."""
+    marks = groups.filter(ds.field("kind") == "watermark")
+    return ChangeStatistics(batch=0, rows=tuple(_over_days(marks).to_pylist())).progress()
 
 
 def _with_steps_back(
@@ -351,8 +360,7 @@ def replace_day(
         metadata: what the commit says.
     """
     there = read_groups(paths)
-    before = _over_days(there.filter(ds.field("landed_day") < day))
-    progress = ChangeStatistics(batch=0, rows=tuple(before.to_pylist())).progress()
+    progress = _progress(there.filter(ds.field("landed_day") < day))
     groups = _table_of(_with_steps_back(new, progress))
     others = there.filter(ds.field("landed_day") != day)
     write_table(

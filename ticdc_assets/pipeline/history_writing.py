@@ -144,14 +144,13 @@ class HistoryWriter:
 
     def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
         """Return what the change log is to be folded behind, where it was truncated."""
-        truncation_point = read_truncation_point(self._paths)
-        cut = truncation_point.mirror(plan.mirror_id)
-        return None if cut is None else HistoryBase(cut=cut, tso=truncation_point.tso)
+        base = read_truncation_point(self._paths).base_of(plan.mirror_id)
+        return None if base is None else HistoryBase(cut=base.mirror, tso=base.tso)
 
-    def _since(self, base: HistoryBase | None) -> int:
+    def _since(self, plan: MirrorPlan, base: HistoryBase | None) -> int:
         """Return from which TSO on a history has all versions that is made from `base`."""
         if base is None or base.cut.history_version is None or base.cut.history_since is None:
-            return read_truncation_point(self._paths).tso
+            return read_truncation_point(self._paths).tso_of(plan.mirror_id)
         return base.cut.history_since
 
     def _is_touched(self, plan: MirrorPlan, base: HistoryBase) -> bool:
@@ -186,7 +185,7 @@ class HistoryWriter:
             rows=rows,
             unread=unread + ((base.cut.history_unread or 0) if base else 0),
             digest=plan.past_digest,
-            since=self._since(base),
+            since=self._since(plan, base),
         )
 
     def _change(self, plan: MirrorPlan, base: HistoryBase, writer: TableWriter) -> MadeHistory:

@@ -21,14 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ticdc_assets.changelog.plan import MirrorPlan, Plan, TableName
+from ticdc_assets.changelog.plan import Plan, TableName
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics
 from ticdc_assets.pipeline.cuts import Cut
-from ticdc_assets.pipeline.truncation_points import caveat_below, marks_below, tso_below
+from ticdc_assets.pipeline.truncation_points import marks_below, tso_below
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
 from ticdc_assets.rows.rows_of_work import RowPart, Rows, buckets_for, in_buckets
 from ticdc_assets.tso import MAX_TSO, from_physical_ms, physical_ms
@@ -215,10 +215,7 @@ def caveats_below(
     truncation_point = changes.truncation_point
     if truncation_point.cut is None:
         return {}
-    there = known.plan(truncation_point.tso)
-    found = marks_below(truncation_point, there, plan.mirrors, known.row_groups)
-    for mirror in _redriven_below(changes, plan):
-        found.setdefault(mirror.mirror_id, caveat_below(truncation_point.tso))
+    found = marks_below(truncation_point, known, plan.mirrors)
     floors = {mirror.mirror_id: mirror.floor_ts for mirror in plan.mirrors}
     for item in (item for cut in cuts for item in cut.mirrors):
         floor_ts = floors.get(item.mirror_id)
@@ -229,28 +226,3 @@ def caveats_below(
             if since is not None and floor_ts <= since <= plan.cut_ts:
                 found[item.mirror_id] = caveat
     return found
-
-
-def _redriven_below(changes: ChangeFolding, plan: Plan) -> list[MirrorPlan]:
-    """Return the mirrors of re-driven changes whose later fate is in the base cut alone.
-
-    Those of rows that were handed over to a mirror are its changes too.
-    """
-    truncation_point, batches = changes.truncation_point, changes.redriven
-    if not batches:
-        return []
-    rows = [
-        row
-        for found in changes.rows_since(
-            ["database", "table", "commit_ts", "batch"],
-            batch=min(batches) - 1,
-            above=truncation_point.tso,
-            until=truncation_point.tso,
-        )
-        for row in found.filter(pc.is_in(found["batch"], pa.array(batches))).to_pylist()
-    ]
-    return [
-        mirror
-        for mirror in plan.mirrors
-        if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
-    ]

@@ -231,7 +231,9 @@ class MirrorMaker:
     ) -> Made:
         """Put the rows that a folding leaves in the place of all rows of a mirror."""
         base = before if mode is Mode.REWRITE else None
-        start = base or self._changes.start(mirror)
+        start = base
+        if start is None and (below := self._changes.start(mirror)) is not None:
+            start = below.mirror
         counts = folded.counts
         rows = _rows_here(folded)
         version = writer.replace(rows, folded.rows.files, self._metadata(mirror, mode))

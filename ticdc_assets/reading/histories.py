@@ -224,7 +224,7 @@ def _require_known(
         )
     since = mirror.history_since
     if since is None:
-        since = read_truncation_point(paths).tso
+        since = read_truncation_point(paths).tso_of(mirror.mirror_id)
     if tso < since:
         raise NotFoundError(
             f"the history of {shown} does not have the rows as of {wanted}: it begins at "
@@ -468,8 +468,8 @@ def _folded_versions(
     )
     only_key = key_text(list(values.values()), columns)
     folding = HistoryFolding(spark, paths, changefeed, changes, only_key=only_key)
-    kept = changes.truncation_point.mirror(mirror.mirror_id)
-    base = None if kept is None else HistoryBase(cut=kept, tso=changes.truncation_point.tso)
+    kept = changes.truncation_point.base_of(mirror.mirror_id)
+    base = None if kept is None else HistoryBase(cut=kept.mirror, tso=kept.tso)
     for table in folding.folded(plan, until=cut.tso, base=base).rows.tables():
         # A row without it is no version.
         yield from table.filter(pc.field("valid_from").is_valid()).to_batches()

@@ -33,7 +33,7 @@ def kept_cuts(
     retention = changefeed.retention
     if retention.cuts is None:
         return list(cuts)
-    kept = {cuts[-1].number, truncation_point.number, raw_truncation_point.number}
+    kept = {cuts[-1].number, *truncation_point.numbers, *raw_truncation_point.numbers}
     young = [cut for cut in cuts if cut.published_at > now - retention.cuts]
     kept |= {cut.number for cut in young if cut.published_at > now - _EVERY_CUT or cut.late}
     kept |= {cut.number for cut in _newest_of_hours(young)}

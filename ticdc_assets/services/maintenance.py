@@ -147,17 +147,7 @@ class Maintaining:
                 f"{item.before.disk_files} files of {item.before.disk_bytes} bytes -> "
                 f"{item.after.disk_files} of {item.after.disk_bytes}{removed}"
             )
-        retaining = self.retaining
-        for name, truncation_point in (
-            ("change_log", retaining.truncation_point),
-            ("raw_messages", retaining.raw_truncation_point),
-        ):
-            if truncation_point.cut is not None:
-                base = truncation_point.cut
-                yield f"{name}: truncated below cut {truncation_point.number} at {base.moment}"
-            else:
-                yield f"{name}: nothing was ever truncated"
-        yield from retaining.notes
+        yield from self.retaining.lines()
         if self.cut is not None:
             yield f"cut {self.cut.number} names the compacted mirrors, at {self.cut.moment}"
 

@@ -13,10 +13,10 @@ A record that was decoded then and is refused now (for example, its claim-check 
 named.
 
 If `raw_messages` was truncated (`retention`), the new generation starts from the mirrors of the
-kept base cut, and from the schemas and rows known there; it proves the changes after it. Of records
-that stayed it leaves out the rows that the base has (`rows_in_base`). It does not prove
-tables with changes of re-driven records from before that cut, nor tables whose rows of then the
-base lacks, for example because the configuration left them out.
+kept base cut, and from the schemas and rows known there. It proves the changes above the base's
+TSO: row changes at or below it are in the base. It does not prove tables with row changes that
+landed after the base was made and are not above it, nor tables whose rows the base lacks because
+the configuration left them out.
 
 Why running it again is safe: only the new generation is written; records, change log and mirrors
 are read at versions that syncs do not change. Only one at a time is made for a changefeed
@@ -86,15 +86,17 @@ from ticdc_assets.pipeline.seed_decoding import close_former, decoded_files
 from ticdc_assets.pipeline.seeds import APPLICATION, read_seeds
 from ticdc_assets.pipeline.totals import Totals, joined_totals
 from ticdc_assets.pipeline.truncation_points import (
+    PROPERTY,
     TruncationPoint,
     is_told_below,
+    property_text,
     read_raw_truncation_point,
 )
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.rows.mirror_rows import IMAGES
-from ticdc_assets.services.rows_in_base import RowsInBase, rows_in_base
+from ticdc_assets.services.removing import Removing
 from ticdc_assets.storage.paths import AnyPath, remove_tree
 from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE, ROW
 
@@ -278,7 +280,7 @@ class _Making:
             replace(self._changefeed, tables=self._cut.table_filter),
             until=self._cut.tso,
             only=self._table,
-            truncation_point=self._side_truncation_point(),
+            truncation_point=self._truncation_point,
             complete_ts=self._cut.tso,
         )
         if self._to_stay:
@@ -352,21 +354,6 @@ class _Making:
 
     # What was truncated -------------------------------------------------------------------------
 
-    def _side_truncation_point(self) -> TruncationPoint:
-        """Return where the landed records were truncated, in the batches of the side place."""
-        if self._truncation_point.cut is None:
-            return self._truncation_point
-        landed = landed_up_to(self._paths, self._truncation_point.batch)
-        return replace(self._truncation_point, batch=landed or 0)
-
-    def _in_base(self) -> RowsInBase | None:
-        """Return what tells the rows that the base has; None if there is none."""
-        point = self._side_truncation_point()
-        if point.cut is None:
-            return None
-        known = Knowledge.of(self._paths, self._changefeed.timezone)
-        return rows_in_base(self._paths, known, point.cut, point.batch)
-
     def _take_over(self, side: LakePaths) -> None:
         """Give the side place what is known of schemas and rows up to the truncation point."""
         truncation_point = self._truncation_point
@@ -397,7 +384,7 @@ class _Making:
             record_decoder(self._changefeed, None, clocks=clocks),
             batch=landed,
             into=side,
-            choose=_Choice(self._left_out, self._in_base(), names),
+            choose=_Choice(self._left_out, self._truncation_point, names),
         )
         append_files(
             side.change_log,
@@ -410,6 +397,11 @@ class _Making:
         )
         if self._to_stay:
             self._write_quarantine(side, found, landed)
+            if self._truncation_point.cut is not None:
+                properties = {PROPERTY: property_text(self._truncation_point)}
+                Removing(
+                    spark=self._spark, table=side.change_log, properties=properties
+                ).remove_files(())
         exported = self._decode_seeds(side, landed, names)
         add_to_statistics(self._spark, side, landed, joined_totals([*found.totals, *exported]))
         return found
@@ -560,38 +552,29 @@ class _Making:
             for item in (cut.mirrors if cut is not None else ())
             if is_told_below(item.caveats)
         }
-        redriven = dict.fromkeys(
-            self._redriven_below(side),
-            "it has changes of re-driven records from before the base cut",
+        late = dict.fromkeys(
+            self._late_below(side), "row changes of it landed late, below the base cut"
         )
-        return lacking | redriven
+        return lacking | late
 
-    def _redriven_below(self, side: LakePaths) -> list[TableName]:
-        """Return the tables with changes of re-driven records at or below the base.
+    def _late_below(self, side: LakePaths) -> list[TableName]:
+        """Return the tables with row changes that landed after the base and are not above it.
 
-        Retention kept such a record because it was refused, but not the later changes of its row:
-        nobody knew which row it was.
+        The change log may place them yet, and here nothing says which are replays.
         """
-        if self._truncation_point.cut is None:
-            return []
-        faults = self._if_whole(self._faults, _NO_FAULTS)
-        faults = faults.filter(ds.field("redriven_at").is_valid())
-        if not faults.num_rows:
+        point = self._truncation_point
+        if point.cut is None:
             return []
         below = read_table(
             side.change_log,
-            (ds.field("kind") == ROW)
-            & (ds.field("commit_ts") <= self._truncation_point.tso)
-            & ds.field("offset").isin(faults["offset"].unique()),
-            columns=[*PLACE, "database", "table", "commit_ts"],
+            (ds.field("kind") == ROW) & (ds.field("commit_ts") <= point.tso),
+            columns=["database", "table", "commit_ts"],
         )
-        assert below is not None
-        records = {place[:-1] for place in places_in(faults)}
-        rows = [row for row in below.to_pylist() if place_of(row)[:-1] in records]
-        plan = Knowledge.of(side, self._changefeed.timezone).plan(self._cut.tso)
+        rows = [] if below is None else below.group_by(below.column_names).aggregate([]).to_pylist()
+        plan = Knowledge.of(side, self._changefeed.timezone).plan(self._cut.tso) if rows else None
         return [
             mirror.name
-            for mirror in plan.mirrors
+            for mirror in (() if plan is None else plan.mirrors)
             if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
         ]
 
@@ -638,7 +621,7 @@ class _Choice:
     """Chooses the decoded rows that are taken; images only those of the tables `names`."""
 
     left_out: _LeftOut
-    in_base: RowsInBase | None
+    base: TruncationPoint
     names: frozenset[TableName] | None
 
     def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
@@ -657,9 +640,21 @@ class _Choice:
                 not is_taken and not bad for is_taken, bad in zip(taken, is_error, strict=True)
             )
             rows = rows.filter(pa.array(taken, pa.bool_()))
-        if self.in_base is not None:
-            rows = self.in_base.without(rows)
+        if self.base.cut is not None:
+            rows = rows.filter(pc.invert(self._in_base(rows)))
         return (rows if self.names is None else self._with_images(rows, self.names)), count
+
+    def _in_base(self, rows: pa.RecordBatch) -> pa.Array:
+        """Return which rows are row changes that the base has."""
+        is_below = pc.and_(
+            pc.equal(rows.column("kind"), ROW),
+            pc.and_(
+                pc.less_equal(rows.column("commit_ts"), self.base.tso),
+                # What landed later is in no base.
+                pc.less_equal(rows.column("batch"), self.base.batch),
+            ),
+        )
+        return pc.fill_null(is_below, False)
 
     def _with_images(self, rows: pa.RecordBatch, names: frozenset[TableName]) -> pa.RecordBatch:
         """Leave out the images of row changes of other tables: the totals need none."""

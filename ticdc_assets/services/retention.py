@@ -1,105 +1,106 @@
-"""Retention: remove old rows and cuts of a changefeed, and keep a base cut.
+"""Retention: remove old changes by table, old records by landing day, and old cuts.
 
-In: the configured ages, the published cuts, and open rows (held rows, quarantine). Out: rows below
-a *base cut* removed from `change_log` and `raw_messages`, old cuts removed from `cuts`, and a
-`TruncationPoint` for each of the two tables, which names its base cut.
+In: the configured ages and the published cuts. Out: changes removed from `change_log`, landing days
+removed from `raw_messages`, and old cuts removed from `cuts`. The rules:
 
-The base cut is a published cut that would be the same today: no row came late to it, no schema
-arrived for its held rows, none of its quarantined changes was redriven; no changes wait of rows
-that a table took over (a new key, EXCHANGE PARTITION). Its mirrors contain all changes at or below
-it, so folds, reads as of a TSO and proofs start from those rows. Its held and quarantined rows,
-which it lacks, are kept. For a table with a key, all changes from the first such row on are kept,
-because only they show the later state of a key; folding them over the base cut's rows again changes
-nothing. For a table without a key, exactly those rows are kept, as a change would count twice.
+- A *base* is the newest cut old enough that `lacking_tables.BaseCuts` finds no flaw in. A table
+  that lacks nothing at the base is truncated there: all of its changes at or below the base go, and
+  its mirror in the base cut replaces them.
+- A table that lacks something there is not truncated: all of its changes above the older base that
+  it rests on stay, or all changes if it rests on none.
+- A landing day of `raw_messages` goes when everything of it is at or below a base at which no table
+  lacks anything, and was there when that cut was made. The totals of the day say so
+  (`change_groups`); no record is read.
+- Cuts that a table rests on stay.
 
-The truncation point is the transaction identifier of the commit that removed the rows (application
-`retention`, version: the number of the base cut). So it exists if and only if they are removed; a
-run may be killed anywhere, and the next one continues. The commit repeats the metadata of the
-previous one, which stores the position. Landed rows of exports (`snapshot_rows`) go after the
-commit that moves the point of `raw_messages`; a run killed in between leaves them to the next move.
+Up to where each of the two tables was truncated is a property of it (`truncation_points`), set by
+the commit that removes the rows. So it is there if and only if they are gone; a run may be killed
+anywhere, and the next one continues. That commit repeats the metadata of the previous one, which
+stores the position. Landed rows of exports (`snapshot_rows`) go after the commit that moves the
+point of `raw_messages`; a run killed in between leaves them to the next run.
 
-A record of `raw_messages` is removed if it is decodable, not in quarantine, and all its events are
-at or below the base cut of `raw_messages` and not among those that the base cut lacks. This is
-found by decoding it again, so it does not depend on the remaining change log.
+A table that the configuration leaves out is in no base cut. Its changes are removed with those of
+other tables, and a mirror made later is marked.
 
-A table without a mirror is in no base cut. Its changes are removed with those of other tables, and
-a mirror made later is marked. A cut that lacks a table which is mirrored now cannot be a base cut.
-
-Not handled: a row that lands after its place was removed looks like a replay; folding counts it.
-Age counts from the publishing of a cut, so a changefeed that publishes none keeps everything.
+Not handled: a row that lands after its place was removed looks like a replay; folding counts it,
+and its table is not truncated further. Age counts from the publishing of a cut, so a changefeed
+that publishes none keeps everything.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
-from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
-from ticdc_assets.engine.executing import executor
-from ticdc_assets.engine.files import WrittenFile
+from ticdc_assets.engine.control import (
+    commit_metadata,
+    open_table,
+    read_rows,
+    read_table,
+    write_table,
+)
+from ticdc_assets.engine.delta_files import log_state
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.scratch import WRITING, Scratch
 from ticdc_assets.names import joined_name
-from ticdc_assets.pipeline.ahead import is_ahead
-from ticdc_assets.pipeline.change_files import (
-    CHANGE_LOG_SCHEMA,
-    RECORD_COLUMNS,
-    Batches,
-    parts_of,
-    rows_in,
-)
-from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
+from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_groups, read_statistics
 from ticdc_assets.pipeline.cuts import CUT_SCHEMA, Cut, read_cuts
-from ticdc_assets.pipeline.decoding import (
-    accepted_clocks,
-    landed_up_to,
-    record_decoder,
-)
+from ticdc_assets.pipeline.decoding import landed_up_to
 from ticdc_assets.pipeline.positions import decoded_position, landed_batch
-from ticdc_assets.pipeline.quarantine import (
-    CLOSED_BY,
-    Closing,
-    cited_names,
-    place_of,
-    read_quarantine,
-)
-from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
+from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.seeds import decoded_seed, landed_seed, read_seeds
+from ticdc_assets.pipeline.totals import NO_TOPIC
 from ticdc_assets.pipeline.truncation_points import (
-    APPLICATION,
+    PROPERTY,
+    KeptTable,
+    LackingTable,
     TruncationPoint,
+    property_text,
     read_raw_truncation_point,
     read_truncation_point,
 )
-from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
-from ticdc_assets.rows.rows_of_work import KeptRows, kept, kept_rows
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
-from ticdc_assets.services.lacking_rows import (
-    LackingRows,
-    faults_of,
-    in_time_of,
-    lacking_of,
-    lacking_of_none,
-)
-from ticdc_assets.services.removing import Others, Removing, Without, surely
+from ticdc_assets.services.lacking_tables import BaseCuts
+from ticdc_assets.services.removing import Removing, surely
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.wire.rows import COORDINATES, ERROR, OF_MIRRORS, PLACE
+from ticdc_assets.tso import moment_text
+from ticdc_assets.wire.rows import BOOTSTRAP, DDL, OF_MIRRORS, WATERMARK
 
-_DECIDING = (
-    *PLACE,
-    *("kind", "batch", "commit_ts", "database", "table", "schema_version"),
-)
+_DECIDING = ("kind", "batch", "commit_ts", "database", "table")
 """The columns of the change log by which a row stays or goes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingDay:
+    """A landing day of `raw_messages`, and what becomes of it.
+
+    Attributes:
+        day: the day (UTC).
+        records: its records.
+        stays: why it stays, in one clause; None if it goes.
+    """
+
+    day: date
+    records: int
+    stays: str | None
+
+    @property
+    def clause(self) -> str:
+        """What people are told."""
+        what = "goes" if self.stays is None else f"stays: {self.stays}"
+        return f"{self.day} ({self.records} records) {what}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +111,10 @@ class Retaining:
         truncation_point: that of the change log, after it.
         raw_truncation_point: that of the raw messages, after it.
         changes: rows removed from the change log.
-        records: records removed from the raw messages.
+        records: records and rows of exports removed.
         cuts: cuts removed.
+        tables: rows that would go from the change log, by what they are of; of a dry run only.
+        days: the landing days, where a base was found for them.
         notes: why less was removed than the ages allow, each a sentence.
     """
 
@@ -120,7 +123,29 @@ class Retaining:
     changes: int = 0
     records: int = 0
     cuts: int = 0
+    tables: Mapping[str, int] | None = None
+    days: tuple[LandingDay, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Which tables are not truncated, and why less was removed than the ages allow."""
+        return (*(item.sentence for item in self.truncation_point.kept), *self.notes)
+
+    def lines(self) -> Iterator[str]:
+        """Yield what people are told: a line for each table and each day, then the reasons."""
+        for name, point in (
+            ("change_log", self.truncation_point),
+            ("raw_messages", self.raw_truncation_point),
+        ):
+            if point.cut is not None:
+                yield f"{name}: truncated below cut {point.number} at {point.cut.moment}"
+            else:
+                yield f"{name}: nothing was ever truncated"
+        for table, rows in sorted((self.tables or {}).items()):
+            yield f"change_log: {table}: {rows} rows go"
+        yield from (f"raw_messages: {item.clause}" for item in self.days)
+        yield from self.reasons
 
 
 def retain(
@@ -138,49 +163,35 @@ def retain(
         paths: tables of the changefeed.
         changefeed: its configuration.
         now: the time that ages are counted up to.
-        dry_run: whether only to count.
+        dry_run: whether only to say what would go.
     """
     now = now or datetime.now(UTC)
-    truncation_point, raw_truncation_point = (
-        read_truncation_point(paths),
-        read_raw_truncation_point(paths),
-    )
     statistics, cuts = read_statistics(paths), read_cuts(paths)
+    run = _Retention(spark, paths, changefeed, now, dry_run=dry_run)
+    # What is older is in another change log.
+    cuts = [cut for cut in cuts if cut.generation == paths.generation]
     if not cuts:
-        return Retaining(
-            truncation_point=truncation_point, raw_truncation_point=raw_truncation_point
-        )
-    retention = changefeed.retention
-    notes: list[str] = []
-    changes = records = 0
+        return run.done()
     if not _is_decoded(paths, statistics):
-        notes.append("nothing is truncated: a sync must first finish a killed run")
+        run.notes.append("nothing is truncated: a sync must first finish a killed run")
     else:
-        run = _CutOff(spark, paths, changefeed, statistics, cuts, truncation_point, dry_run)
-        # Both before anything is removed: the change log tells to which cuts rows came late.
-        base = run.base(now, retention.change_log, truncation_point, "change_log", notes)
+        bases = BaseCuts(paths, changefeed, statistics, cuts, run.point)
+        ages = changefeed.retention
+        # Both before anything is removed: the change log says to which cuts rows came late.
+        base = run.base(bases, cuts, ages.change_log, run.point, "change_log")
         raw_base = run.base(
-            now, retention.raw_messages, raw_truncation_point, "raw_messages", notes
+            bases, cuts, ages.raw_messages, run.raw_point, "raw_messages", of_all=True
         )
+        lacking = () if base is None else bases.lacking(base)
         if base is not None:
             tell("removing old changes from change_log")
-            changes = run.truncate_change_log(base)
-            truncation_point = _moved(base, truncation_point, changes)
+            run.truncate_change_log(base, lacking)
         if raw_base is not None:
             tell("removing old records from raw_messages")
-            records = run.truncate_raw_messages(raw_base, notes)
-            raw_truncation_point = _moved(raw_base, raw_truncation_point, records)
-    removed = _remove_cuts(
-        paths, changefeed, now, truncation_point, raw_truncation_point, dry_run=dry_run
-    )
-    return Retaining(
-        truncation_point=truncation_point,
-        raw_truncation_point=raw_truncation_point,
-        changes=changes,
-        records=records,
-        cuts=removed,
-        notes=tuple(notes),
-    )
+            run.truncate_raw_messages(raw_base)
+        run.remove_exported()
+    run.remove_cuts()
+    return run.done()
 
 
 def _is_decoded(paths: LakePaths, statistics: ChangeStatistics) -> bool:
@@ -189,360 +200,313 @@ def _is_decoded(paths: LakePaths, statistics: ChangeStatistics) -> bool:
     return there == (*decoded_position(paths), decoded_seed(paths))
 
 
-def _moved(base: Cut, before: TruncationPoint, removed: int) -> TruncationPoint:
-    return TruncationPoint(tso=base.tso, batch=base.batch, cut=base) if removed else before
-
-
-# Truncating -------------------------------------------------------------------------------------
-
-
-class _CutOff:
-    """One retention: finds bases and removes what is below them."""
+class _Retention:
+    """One retention, and what it has done so far."""
 
     def __init__(
         self,
         spark: SparkSession,
         paths: LakePaths,
         changefeed: Changefeed,
-        statistics: ChangeStatistics,
-        cuts: Sequence[Cut],
-        truncation_point: TruncationPoint,
+        now: datetime,
+        *,
         dry_run: bool,
     ) -> None:
         self._spark = spark
         self._paths = paths
         self._changefeed = changefeed
-        self._cuts = cuts
-        self._truncation_point = truncation_point
+        self._now = now
         self._dry_run = dry_run
-        self._known = Knowledge.of(paths, changefeed.timezone, statistics)
-        # By the ids: a table may have been left out of older cuts by another name.
-        self._mirrored = {mirror.mirror_id for mirror in cuts[-1].mirrors}
-        self._registered = commit_metadata(paths.schema_registry).get("batch", 0)
-        self._newest_schemas = statistics.newest_batch(SCHEMA_KINDS)
-        self._compared = _compared(paths, statistics)
-        self._has_unapplied = cuts[-1].batch < statistics.batch
-        self._tsos = {item.tso for item in read_seeds(paths)}
-        self._faults = [
-            row for row in read_quarantine(paths, open_only=False) if row["stage"] == "apply"
-        ]
+        self.point = read_truncation_point(paths)
+        self.raw_point = read_raw_truncation_point(paths)
+        self.notes: list[str] = []
+        self._changes = self._records = self._cuts = 0
+        self._tables: dict[str, int] | None = {} if dry_run else None
+        self._days: tuple[LandingDay, ...] = ()
 
-    # The base ---------------------------------------------------------------------------------
+    def done(self) -> Retaining:
+        """Return what was done."""
+        return Retaining(
+            truncation_point=self.point,
+            raw_truncation_point=self.raw_point,
+            changes=self._changes,
+            records=self._records,
+            cuts=self._cuts,
+            tables=self._tables,
+            days=self._days,
+            notes=tuple(self.notes),
+        )
 
     def base(
         self,
-        now: datetime,
+        bases: BaseCuts,
+        cuts: Sequence[Cut],
         age: timedelta | None,
-        truncation_point: TruncationPoint,
+        point: TruncationPoint,
         table: str,
-        notes: list[str],
+        *,
+        of_all: bool = False,
     ) -> Cut | None:
-        """Return the newest usable cut that is old enough and above the last base, or None."""
+        """Return the newest usable cut that is old enough and above the last base, or None.
+
+        Args:
+            bases: judges cuts.
+            cuts: the published cuts.
+            age: how old it is at least; None for no base.
+            point: up to where the table was truncated.
+            table: `change_log` or `raw_messages`.
+            of_all: whether no table may lack anything at it.
+        """
         if age is None:
             return None
         candidates = [
-            cut
-            for cut in self._cuts
-            if cut.published_at <= now - age and cut.number > truncation_point.number
+            cut for cut in cuts if cut.published_at <= self._now - age and cut.number > point.number
         ]
         reason = None
         for cut in newest_of_days(candidates):
-            found = self._flaw(cut)
-            if found is None:
+            flaw = bases.flaw(cut)
+            if flaw is None and of_all:
+                flaw = "; ".join(item.clause for item in bases.lacking(cut)) or None
+            if flaw is None:
                 return cut
-            reason = reason or f"cut {cut.number} cannot be a base cut: {found}"
+            reason = reason or f"cut {cut.number} cannot be a base cut: {flaw}"
         if reason is not None:
-            notes.append(f"{table} is not truncated further: {reason}")
+            self.notes.append(f"{table} is not truncated further: {reason}")
         return None
-
-    def _flaw(self, cut: Cut) -> str | None:
-        """Return why a cut would not be made the same today, None if it would."""
-        if cut.failed:
-            return f"{len(cut.failed)} of its mirrors could not be made"
-        if cut.unaccounted:
-            return "some of its row changes are not accounted for"
-        if is_ahead(cut.tso, cut.made_at, self._changefeed.max_ahead_seconds):
-            return "its TSO is ahead of the clock at its publishing"
-        if cut.batch > self._compared:
-            return "its row checksums were not compared yet"
-        # A batch without DDL and bootstraps leaves the registry as it is.
-        if 0 < self._registered < min(cut.batch, self._newest_schemas):
-            return "its schemas were not registered yet"
-        if self._came_late(cut):
-            return "rows came late to it"
-        if self._known.is_corrected(cut):
-            return "its rows were decoded again since, and differed"
-        then = self._known.plan(cut.tso)
-        left_out = {
-            mirror.mirror_id
-            for mirror in then.mirrors
-            if mirror.mirror_id not in self._mirrored
-            and not self._changefeed.tables.includes(mirror.database, mirror.table)
-        }
-        now, has = (
-            {item.mirror_id: item.digest for item in mirrors if item.mirror_id not in left_out}
-            for mirrors in (then.mirrors, cut.mirrors)
-        )
-        if cut.tables is not None and now.keys() - has.keys():
-            return "tables that it left out are mirrored now"
-        if now != has:
-            return "the schemas or histories of its tables changed since"
-        if any(
-            row["commit_ts"] <= cut.tso
-            and row["redriven_at"] is not None
-            and row.get(CLOSED_BY) != Closing.LATER_CHANGE
-            and row["redriven_at"] > cut.made_at
-            for row in self._faults
-        ):
-            return "row changes that it had in quarantine were redriven since"
-        return self._waits_below(cut, then)
-
-    def _waits_below(self, cut: Cut, then: Plan) -> str | None:
-        """Return which table of a cut lacks changes of rows that were handed over to it.
-
-        Behind a base the fold starts from the table's own rows: what was handed over is in them,
-        and nothing can be added to it.
-        """
-        given = [
-            (mirror, plan)
-            for mirror in then.mirrors
-            for plan in mirror.sources()
-            if plan is not mirror
-        ]
-        # Most cuts have no such table, and to find the faults the change log is read.
-        faults = self._open_faults(cut) if given else []
-        for mirror, plan in given:
-            if plan.held or faults_of(plan, faults) or self._has_strays(plan, cut):
-                return (
-                    f"changes of rows that {joined_name(*mirror.name)} took over "
-                    "wait for their schema or in quarantine"
-                )
-        return None
-
-    def _has_strays(self, plan: MirrorPlan, cut: Cut) -> bool:
-        """Whether changes in a table's time cite a schema version that it did not have."""
-        strays = [
-            item.condition(ds.field)
-            for group in plan.wrong_version
-            for item in in_time_of(plan, group, cut.tso)
-        ]
-        if not strays:
-            return False
-        found = read_table(self._paths.change_log, reduce(or_, strays), columns=["batch"])
-        return found is not None and found.num_rows > 0
-
-    def _came_late(self, cut: Cut) -> bool:
-        """Whether rows landed after the cut that are at or below it and may be no replays."""
-        later = [item for item in self._cuts if item.number > cut.number]
-        is_told = any(item.late for item in later)
-        # Of a batch that no cut has yet, after a killed sync or a rewind, no cut tells anything.
-        if not is_told and not self._has_unapplied and not cut.es_only:
-            return False
-        if cut.number < self._truncation_point.number:
-            return True  # the rows that would tell are gone
-        found = read_table(
-            self._paths.change_log,
-            (ds.field("kind") == "row")
-            & (ds.field("batch") > cut.batch)
-            & (ds.field("commit_ts") <= cut.tso),
-            columns=["batch"],
-        )
-        return found is not None and found.num_rows > 0
-
-    def _lacking(self, base: Cut) -> list[LackingRows]:
-        """Return what the base lacks and what is needed to place it."""
-        plan = self._known.plan(base.tso)
-        faults = self._open_faults(base)
-        had = {mirror.mirror_id for mirror in base.mirrors}
-        held = {(item.mirror_id, item.schema_version) for item in base.held}
-        lacking = lacking_of_none(plan, base)
-        for mirror in plan.mirrors:
-            if mirror.mirror_id in had:
-                lacking += lacking_of(mirror, faults, held, base.tso)
-        return lacking
-
-    def _open_faults(self, base: Cut) -> list[dict[str, Any]]:
-        """Return the row changes in quarantine at or below the base, as the change log has them."""
-        found = [
-            row
-            for row in self._faults
-            if row["redriven_at"] is None and row["commit_ts"] <= base.tso
-        ]
-        names = cited_names(self._paths, found)
-        return [row | names[place] for row in found if (place := place_of(row)) in names]
 
     # The change log ---------------------------------------------------------------------------
 
-    def truncate_change_log(self, base: Cut) -> int:
-        """Remove what is at or below the base and in it; return how many rows."""
+    def truncate_change_log(self, base: Cut, lacking: Iterable[LackingTable]) -> None:
+        """Remove what is at or below the base, but of tables that lack something there."""
+        log, kept = self._paths.change_log, self._kept(lacking)
+        moved = self._moved(base, kept)
         at, kind, batch = (ds.field(name) for name in ("commit_ts", "kind", "batch"))
-        lacking = self._lacking(base)
-        needed = reduce(or_, (item.condition(ds.field) for item in lacking), ds.scalar(False))
+        stays = [span.condition() for item in kept for span in item.spans]
+        rows = kind.isin(list(OF_MIRRORS)) & (at <= base.tso)
+        if stays:
+            rows &= ~surely(reduce(or_, stays))
         # Watermarks tell replays of what stays.
-        first = min((item.min_ts for item in lacking), default=base.tso + 1)
-        rows = kind.isin(list(OF_MIRRORS)) & (at <= base.tso) & ~surely(needed)
-        watermarks = (kind == "watermark") & (at < first) & (at <= base.tso)
-        bootstraps = (kind == "bootstrap") & (batch <= min(base.batch, self._registered))
+        watermarks = (kind == WATERMARK) & (at <= moved.lowest)
+        registered = commit_metadata(self._paths.schema_registry).get("batch", 0)
+        bootstraps = (kind == BOOTSTRAP) & (batch <= min(base.batch, registered))
         gone = surely(rows | watermarks | bootstraps)
-        waiting = _waiting(self._paths)
+        waiting = [row["batch"] for row in read_rows(self._paths.checksums) if row["waiting"]]
         if waiting:
             # Batches that are compared with their checksums once more, whole.
             gone &= ~batch.isin(waiting)
         # No row above the base goes, but for bootstraps.
         may_go = (at <= base.tso) | bootstraps
-        return self._removing(self._paths.change_log, base).remove(may_go, Without(gone), _DECIDING)
+        if self._dry_run:
+            self._count(self._removing(log).going(may_go, gone, _DECIDING))
+        else:
+            text = property_text(moved)
+            self._changes = self._removing(log, text).remove(may_go, gone, _DECIDING)
+        if self._changes:
+            self.point = moved
+        else:
+            self._note(base, kept)
+
+    def _kept(self, lacking: Iterable[LackingTable]) -> tuple[KeptTable, ...]:
+        """Return the tables that are not truncated, with what they rest on."""
+        before = {item.key: item for item in self.point.kept}
+        kept: list[KeptTable] = []
+        for item in lacking:
+            known = before.get(item.key)
+            kept.append(
+                KeptTable(
+                    mirror_id=item.mirror_id,
+                    database=item.database,
+                    table=item.table,
+                    base=self.point.number if known is None else known.base,
+                    reason=item.reason,
+                    since=self._now if known is None else known.since,
+                    spans=item.spans,
+                )
+            )
+        return tuple(kept)
+
+    def _moved(self, base: Cut, kept: tuple[KeptTable, ...]) -> TruncationPoint:
+        """Return the truncation point with another base."""
+        numbers = {item.base for item in kept}
+        known = dict(self.point.older)
+        if self.point.cut is not None:
+            known[self.point.number] = self.point.cut
+        older = {number: cut for number, cut in known.items() if number in numbers}
+        return TruncationPoint(batch=base.batch, cut=base, kept=kept, older=older)
+
+    def _note(self, base: Cut, kept: tuple[KeptTable, ...]) -> None:
+        """Write down which tables are not truncated, where no row goes.
+
+        As long as a table lacks something, the base stays where it is: nothing is gone above it.
+        """
+        before, moved = self.point, self._moved(base, kept)
+        if kept:
+            # Others may rest on an older base yet.
+            keys = {item.key for item in kept}
+            rest = (
+                item for item in before.kept if item.key not in keys and item.base != before.number
+            )
+            kept = (*kept, *rest)
+            older = {**before.older}
+            moved = replace(before, kept=kept, older=older)
+        elif not before.kept:
+            return
+        if property_text(moved) == property_text(before):
+            return
+        self.point = moved
+        if not self._dry_run:
+            text = property_text(moved)
+            self._removing(self._paths.change_log, text).remove_files(())
+
+    def _count(self, rows: pa.Table) -> None:
+        """Count rows that would go, by table."""
+        self._changes = rows.num_rows
+        groups = rows.group_by(["kind", "database", "table"]).aggregate([([], "count_all")])
+        tables = dict[str, int]()
+        for row in groups.to_pylist():
+            name = f"{row['kind']}s"
+            if row["kind"] in OF_MIRRORS:
+                name = joined_name(row["database"], row["table"])
+            tables[name] = tables.get(name, 0) + row["count_all"]
+        self._tables = tables
+
+    def _removing(self, table: AnyPath, text: str | None = None) -> Removing:
+        """Return what removes rows of a table by one commit, which sets its truncation point."""
+        properties = {} if text is None else {PROPERTY: text}
+        return Removing(spark=self._spark, table=table, properties=properties)
 
     # The raw messages -------------------------------------------------------------------------
 
-    def truncate_raw_messages(self, base: Cut, notes: list[str]) -> int:
-        """Remove the records that are in the base in all that they say; return how many.
-
-        Rows of exports go after them: the commit on the records says from where on all is there.
-        """
+    def truncate_raw_messages(self, base: Cut) -> None:
+        """Remove the landing days all of which is at or below the base."""
         landed = landed_up_to(self._paths, base.batch)
         if landed is None:
-            notes.append("raw_messages is not truncated: its batches are no longer known")
-            return 0
-        with closing(Scratch(self._paths, WRITING)) as scratch:
-            gone = self._in_base(base, landed, scratch)
-            records_gone = gone.rows().count
-            if not records_gone:
-                return 0
-            if self._dry_run:
-                return records_gone + self._cut_snapshot_rows(base)
-            others = Others.than(gone.tables(), landed)
-        removed = self._removing(self._paths.raw_messages, base).remove(
-            ds.field("batch") <= landed, others, ("batch", *COORDINATES)
+            self.notes.append("raw_messages is not truncated: its batches are no longer known")
+            return
+        raw = self._paths.raw_messages
+        files = _files_by_day(raw)
+        greatest = _greatest(self._paths, base.tso)
+        self._days = tuple(
+            LandingDay(
+                day=day,
+                records=sum(file.records for file in own),
+                stays=_why_day_stays(base, greatest.get(day), landed, own),
+            )
+            for day, own in sorted(files.items())
         )
-        return removed + self._cut_snapshot_rows(base) if removed else 0
+        gone = [item for item in self._days if item.stays is None]
+        if not gone:
+            return
+        self._records = sum(item.records for item in gone)
+        self.raw_point = TruncationPoint(batch=landed, cut=base)
+        if not self._dry_run:
+            names = {file.path for item in gone for file in files[item.day]}
+            self._removing(raw, property_text(self.raw_point)).remove_files(names)
 
-    def _removing(self, table: AnyPath, base: Cut | None = None) -> Removing:
-        """Return what removes rows of a table by one commit, which makes `base` its base."""
-        return Removing(
-            spark=self._spark,
-            table=table,
-            transactions=() if base is None else ((APPLICATION, base.number),),
-            dry_run=self._dry_run,
-        )
-
-    def _cut_snapshot_rows(self, base: Cut) -> int:
-        """Remove the landed rows of exports that are in the base; return how many.
+    def remove_exported(self) -> None:
+        """Remove the landed rows of exports at or below the base of the raw messages.
 
         Of a seed with rows in quarantine all stay: what is wrong with them may be corrected.
         """
+        if self.raw_point.cut is None:
+            return
+        seeds = read_seeds(self._paths)
+        tsos = {item.tso for item in seeds}
         waiting = {
             row["partition"]
             for row in read_quarantine(self._paths)
-            if row["database"] is not None and row["commit_ts"] in (None, *self._tsos)
+            if row["database"] is not None and row["commit_ts"] in (None, *tsos)
         }
-        gone = {
-            (item.seed, item.tso)
-            for item in read_seeds(self._paths)
-            if item.tso <= base.tso and item.seed not in waiting
-        }
-        if not gone:
-            return 0
-        numbers = sorted(number for number, _ in gone)
-        gone = ds.field("batch").isin(numbers)
-        return self._removing(self._paths.snapshot_rows).remove(gone, Without(gone), ("batch",))
-
-    def _in_base(self, base: Cut, landed: int, scratch: Scratch) -> KeptRows:
-        """Return the coordinates of records that are in the base in all that they say.
-
-        Args:
-            base: the base.
-            landed: the newest landed batch whose records are looked at.
-            scratch: where the coordinates come if they may be many.
-        """
-        # What a claim check completes is in the same row, at the same commit ts.
-        changefeed = replace(self._changefeed, claim_check=None)
-        decode = record_decoder(changefeed, 0, clocks=accepted_clocks(self._paths))
-        at = ds.field("commit_ts")
-        needed: ds.Expression = reduce(
-            or_,
-            (item.condition(ds.field) for item in self._lacking(base)),
-            (ds.field("kind") == ERROR)
-            | (at > base.tso)
-            | ((ds.field("kind") == "ddl") & (at == base.tso)),
+        numbers = sorted(
+            {
+                item.seed
+                for item in seeds
+                if item.tso <= self.raw_point.tso and item.seed not in waiting
+            }
         )
-        # What may be decoded by now is in no cut before somebody re-drives it.
-        open_rows = [row for row in read_quarantine(self._paths) if row["stage"] == "decode"]
-        waiting = pa.Table.from_pylist(open_rows, schema=_COORDINATES)
-        chosen = Batches(0, landed)
+        if not numbers or open_table(self._paths.snapshot_rows) is None:
+            return
+        gone, removing = ds.field("batch").isin(numbers), self._removing(self._paths.snapshot_rows)
+        if self._dry_run:
+            self._records += removing.going(gone, gone, ("batch",)).num_rows
+        else:
+            self._records += removing.remove(gone, gone, ("batch",))
 
-        def gone(some: Iterable[tuple[AnyPath, int]]) -> Iterator[WrittenFile | pa.Table | None]:
-            for piece in some:
-                # All rows of a record come in one batch.
-                found = [
-                    _records_without(rows, needed, waiting)
-                    for rows in decode(rows_in(piece, chosen, RECORD_COLUMNS))
-                ]
-                if found:
-                    yield kept(pa.concat_tables(found), into)
+    # Cuts -------------------------------------------------------------------------------------
 
-        parts = parts_of(self._paths.raw_messages, chosen)
-        runs_on = executor(
-            self._spark,
-            self._paths.change_log,
-            "finding records of the base",
-            rows=parts.rows,
-            size=parts.size,
+    def remove_cuts(self) -> None:
+        """Remove the cuts that are too old and that nothing needs."""
+        paths, cuts = self._paths, read_cuts(self._paths)
+        kept = kept_cuts(
+            cuts,
+            self._changefeed,
+            self._now,
+            truncation_point=self.point,
+            raw_truncation_point=self.raw_point,
         )
-        into = None if runs_on.holds else scratch.folder()
-        found = runs_on.run(gone, parts.pieces, tasks=parts.tasks(runs_on.workers))
-        return kept_rows(found, _COORDINATES, COORDINATES, into)
+        self._cuts = len(cuts) - len(kept)
+        if self._cuts and not self._dry_run:
+            rows = read_table(paths.cuts, ds.field("number").isin([cut.number for cut in kept]))
+            assert rows is not None
+            write_table(
+                paths.cuts,
+                pa.Table.from_pylist(rows.to_pylist(), schema=CUT_SCHEMA),
+                overwrite=True,
+                metadata=commit_metadata(paths.cuts),
+            )
 
 
-def _records_without(rows: pa.RecordBatch, needed: ds.Expression, waiting: pa.Table) -> pa.Table:
-    """Return the coordinates of decoded records that do not wait and of which no row is needed."""
-    table = pa.Table.from_batches([rows])
-    stay = pa.concat_tables([table.filter(needed).select(list(COORDINATES)), waiting])
-    records, stay = (found.group_by(list(COORDINATES)).aggregate([]) for found in (table, stay))
-    return records.join(stay, list(COORDINATES), join_type="left anti", use_threads=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RawFile:
+    """A file of `raw_messages`; `batch` is its newest batch, None if its log does not say."""
+
+    path: str
+    records: int
+    batch: int | None
 
 
-_COORDINATES = pa.schema([CHANGE_LOG_SCHEMA.field(name) for name in COORDINATES])
-
-
-def _compared(paths: LakePaths, statistics: ChangeStatistics) -> int:
-    """Return up to which batch the row checksums were compared."""
-    if not statistics.checksums:
-        return statistics.batch
-    return commit_metadata(paths.checksums).get("batch", 0)
-
-
-def _waiting(paths: LakePaths) -> list[int]:
-    return [row["batch"] for row in read_rows(paths.checksums) if row["waiting"]]
-
-
-# Cuts -------------------------------------------------------------------------------------------
-
-
-def _remove_cuts(
-    paths: LakePaths,
-    changefeed: Changefeed,
-    now: datetime,
-    truncation_point: TruncationPoint,
-    raw_truncation_point: TruncationPoint,
-    *,
-    dry_run: bool,
-) -> int:
-    cuts = read_cuts(paths)
-    kept = kept_cuts(
-        cuts,
-        changefeed,
-        now,
-        truncation_point=truncation_point,
-        raw_truncation_point=raw_truncation_point,
-    )
-    removed = len(cuts) - len(kept)
-    if removed and not dry_run:
-        rows = read_table(paths.cuts, ds.field("number").isin([cut.number for cut in kept]))
-        assert rows is not None
-        write_table(
-            paths.cuts,
-            pa.Table.from_pylist(rows.to_pylist(), schema=CUT_SCHEMA),
-            overwrite=True,
-            metadata=commit_metadata(paths.cuts),
+def _files_by_day(raw: AnyPath) -> dict[date, list[_RawFile]]:
+    days: dict[date, list[_RawFile]] = {}
+    for action in log_state(raw).files:
+        stats = json.loads(action.get("stats") or "{}")
+        file = _RawFile(
+            path=action["path"],
+            records=stats.get("numRecords", 0),
+            batch=stats.get("maxValues", {}).get("batch"),
         )
-    return removed
+        day = date.fromisoformat(action["partitionValues"]["landed_day"])
+        days.setdefault(day, []).append(file)
+    return days
+
+
+def _greatest(paths: LakePaths, tso: int) -> dict[date, int]:
+    """Return the greatest commit ts or watermark of each landing day, without exports.
+
+    A DDL at the TSO of a cut is not in it, so it counts as above.
+    """
+    greatest: dict[date, int] = {}
+    for row in read_groups(paths).to_pylist():
+        if row["topic"] == NO_TOPIC or row["max_ts"] is None:
+            continue
+        at = row["max_ts"] + (row["kind"] == DDL and row["max_ts"] == tso)
+        greatest[row["landed_day"]] = max(at, greatest.get(row["landed_day"], 0))
+    return greatest
+
+
+def _why_day_stays(
+    base: Cut, greatest: int | None, landed: int, files: Iterable[_RawFile]
+) -> str | None:
+    """Return why a landing day stays, None if it goes.
+
+    Args:
+        base: the base cut.
+        greatest: the greatest commit ts or watermark of the day, None without any.
+        landed: newest landed batch that the base was made from.
+        files: the files of the day.
+    """
+    if greatest is not None and greatest > base.tso:
+        last = moment_text(greatest, es_only=base.es_only)
+        return f"it goes on to {last}, above cut {base.number}"
+    if any(file.batch is None or file.batch > landed for file in files):
+        return f"records of it landed after cut {base.number} was made"
+    return None

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -55,6 +56,20 @@ from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, comparable
 from ticdc_assets_tests.simulator.builders import write_capture
+
+LANDED = datetime(2026, 1, 1, 12, tzinfo=UTC)
+"""When the first records land by a `LandingClock`."""
+
+
+class LandingClock(datetime):
+    """A clock for landing; `at` is what it says."""
+
+    at: datetime = LANDED
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        """Return what it says."""
+        return cls.at
 
 
 def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import RowChange
-from ticdc_assets.pipeline import decoding, seed_decoding
+from ticdc_assets.pipeline import decoding, landing, seed_decoding
 from ticdc_assets.pipeline.cuts import read_cuts
 from ticdc_assets.pipeline.positions import read_position
 from ticdc_assets.pipeline.quarantine import read_quarantine
@@ -74,6 +74,7 @@ from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import (
     Feed,
+    LandingClock,
     grow_cuts_older,
     small_up_to,
     treat_as_large,
@@ -91,8 +92,9 @@ COLUMNS = (column("id", "int", nullable=False), column("v", "varchar(20)"))
 
 DEATHS = {
     "maintain": (
-        (retention._CutOff, "truncate_raw_messages"),
-        (retention, "_remove_cuts"),
+        (retention._Retention, "truncate_raw_messages"),
+        (retention._Retention, "remove_exported"),
+        (retention._Retention, "remove_cuts"),
     ),
     "redrive": (
         (redriving, "append_changes"),
@@ -247,6 +249,10 @@ class Life:
             ),
         )
         whole_since = None if first_ts else 0
+        # Records land on days that are over, each maintenance begins a day.
+        began = datetime.now(UTC) - 50 * DAY
+        patch.setattr(landing, "datetime", LandingClock)
+        patch.setattr(LandingClock, "at", began)
         life = cls(feed, folder, upstream, changefeed, decoder, rng, patch, whole_since)
         life.told.append((str(wire_format), changefeed.topic, options))
         life.grow()
@@ -433,7 +439,9 @@ class Life:
             self.sync()
         if read_cuts(self.feed.paths):
             grow_cuts_older(self.feed.paths, 24)
-        self.told.append(retain(self.feed.spark, self.feed.paths, self.feed.changefeed).notes)
+        done = retain(self.feed.spark, self.feed.paths, self.feed.changefeed)
+        self.told.append((done.notes, [item.clause for item in done.truncation_point.kept]))
+        LandingClock.at += DAY
 
     def redrive(self) -> None:
         """Re-drive with a newer program."""
@@ -453,11 +461,12 @@ class Life:
             self.sync()
 
     def redecode(self) -> None:
-        """Decode today's records again with a newer program, if none of them is gone."""
-        if first_whole_day(self.feed.paths).year == 1:
+        """Decode a day's records again with a newer program, if none of them is gone."""
+        days = landing.landed_days(self.feed.paths)
+        if days and first_whole_day(self.feed.paths).year == 1:
             self.decoder.generation += 1
-            today = datetime.now(UTC).date()
-            redecode(self.feed.spark, self.feed.paths, self.feed.changefeed, [today])
+            day = self.rng.choice(days)
+            redecode(self.feed.spark, self.feed.paths, self.feed.changefeed, [day])
             self.sync()
 
     def step(self) -> None:

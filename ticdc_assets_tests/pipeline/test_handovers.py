@@ -87,11 +87,18 @@ def test_a_gap_at_the_end_is_found(shape: Shape, tmp_path: Path) -> None:
     assert gap_caveats(paths, [gap], [plan], [], 2000) == {plan.mirror_id: [str(gap.caveat)]}
 
 
+class _NoTables(Knowledge):
+    """Knows changes, and no table that has or holds them."""
+
+    def plan(self, tso: int) -> Plan:
+        return Plan(cut_ts=tso, mirrors=(), held=(), ignored=())
+
+
 @every_shape
 def test_rows_below_a_truncation_at_the_end_are_found(shape: Shape) -> None:
     plan = shape(planned(CREATE))
     base = replace(cut_at(60, NOW), tso=60)
-    there = Plan(cut_ts=60, mirrors=(), held=(), ignored=())
-    point = TruncationPoint(tso=60, batch=60, cut=base)
-    assert marks_below(point, there, [plan], [group(30)]).keys() == {plan.mirror_id}
-    assert marks_below(point, there, [plan], [group(70)]) == {}
+    point = TruncationPoint(batch=60, cut=base)
+    for ts, marked in ((30, {plan.mirror_id}), (70, set[str]())):
+        known = _NoTables(SchemaHistory(), [group(ts)], (), "UTC", {})
+        assert marks_below(point, known, [plan]).keys() == marked

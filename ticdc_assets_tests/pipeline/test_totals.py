@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.engine import executing
-from ticdc_assets.pipeline import landing
 from ticdc_assets.pipeline.change_files import Batches, Everything, totals_in_files
 from ticdc_assets.pipeline.change_statistics import read_groups, read_statistics
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.totals import GROUP_KEY
 from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop
+from ticdc_assets_tests.lake.feeds import LandingClock
 
 pytestmark = pytest.mark.spark
 
@@ -53,25 +53,14 @@ def test_totals_are_the_same_whatever_they_are_made_of(
     )
 
 
-class _Clock(datetime):
-    """A clock that says what it is told."""
-
-    at: datetime
-
-    @classmethod
-    def now(cls, tz: Any = None) -> datetime:
-        return cls.at
-
-
 def test_days_have_totals_of_their_own_and_count_together(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spark: SparkSession, clock: type[LandingClock]
 ) -> None:
     days = [datetime(2026, 1, day, 12, tzinfo=UTC) for day in (1, 2)]
-    monkeypatch.setattr(landing, "datetime", _Clock)
     shop = SmallShop(tmp_path)
     shop.create_tables()
     for day, rows in zip(days, (3, 4), strict=True):
-        _Clock.at = day
+        clock.at = day
         shop.insert(ORDERS, rows)
         shop.send()
         land(spark, shop.paths, shop.changefeed)

@@ -2,9 +2,10 @@
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +15,26 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.config import CaptureSource, Changefeed, Retention, Writer
+from ticdc_assets.config import CaptureSource, Changefeed, Retention, TableChoice, Writer
 from ticdc_assets.engine.control import read_table
 from ticdc_assets.engine.fencing import guarded
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.engine.paths import FIRST_GENERATION
 from ticdc_assets.errors import LeaseLostError, NotFoundError
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.pipeline import landing
 from ticdc_assets.pipeline.cuts import Cut, read_cuts
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.positions import read_position
-from ticdc_assets.pipeline.publishing import publish
-from ticdc_assets.pipeline.quarantine import (
-    FAULT_SCHEMA,
-    Closing,
-    append_faults,
-    close_rows,
-    place_of,
-    read_quarantine,
-)
+from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.truncation_points import (
+    KeptTable,
     TruncationPoint,
-    caveat_below,
     has_lost_records,
     is_told_below,
     read_raw_truncation_point,
     read_truncation_point,
 )
-from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.services import redriving, retention
 from ticdc_assets.services.kept_cuts import kept_cuts
 from ticdc_assets.services.redriving import redrive
@@ -52,8 +46,7 @@ from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire.compression import Compression
-from ticdc_assets_tests.golden import Rows
-from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.feeds import LANDED, Feed, LandingClock, grow_cuts_older, truth_rows
 from ticdc_assets_tests.pipeline.test_failed_mirrors import citing
 from ticdc_assets_tests.simulator.builders import churn, fill
 
@@ -137,9 +130,30 @@ def test_bases_and_what_may_become_one_are_kept() -> None:
     assert kept(cuts, ages, START + 5 * DAY, base=4, raw_base=3) == [3, 4, 9]
 
 
+def test_cuts_that_a_table_rests_on_are_kept() -> None:
+    cuts = [cut_at(number, START + number * DAY) for number in range(1, 6)]
+    table = KeptTable(
+        mirror_id="1", database="d", table="t", base=2, reason="", since=START, spans=()
+    )
+    found = kept_cuts(
+        cuts,
+        replace(FEED, retention=Retention(cuts=DAY)),
+        START + 99 * DAY,
+        truncation_point=TruncationPoint(cut=cuts[3], kept=(table,)),
+        raw_truncation_point=TruncationPoint(),
+    )
+    assert [cut.number for cut in found] == [2, 4, 5]
+
+
 # With Spark -------------------------------------------------------------------------------------
 
-KEYED, BAG = ("d", "keyed"), ("d", "bag")
+KEYED, BAG, WAITING = ("d", "keyed"), ("d", "bag"), ("d", "waiting")
+COLUMNS = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+BOTH = Retention(raw_messages=DAY, change_log=DAY, cuts=timedelta(days=9))
+
+
+def landed_day(number: int) -> date:
+    return (LANDED + number * DAY).date()
 
 
 def keeping(feed: Feed, ages: Retention) -> Feed:
@@ -164,12 +178,16 @@ def keyed_upstream() -> tuple[Upstream, StandInChangefeed]:
 def keyed_beyond_base(
     spark: SparkSession, tmp_path: Path, retention: Retention
 ) -> tuple[Upstream, Feed, Cut]:
-    """Return an upstream, its feed, and a cut of it; a newer cut has one row more."""
+    """Return an upstream, its feed, and a cut of it; a newer cut has one row more.
+
+    With `clock`, its record lands a day later.
+    """
     upstream, changefeed = keyed_upstream()
     feed = keeping(Feed.of(spark, tmp_path), retention)
     feed.write(changefeed.tick())
     feed.sync()
     base = feed.cut
+    LandingClock.at += DAY
     fill(upstream, KEYED, rows=1, seed=5)
     feed.write(changefeed.tick())
     feed.sync()
@@ -217,31 +235,54 @@ def log_rows(feed: Feed, condition: ds.Expression) -> list[dict[str, Any]]:
     return rows.to_pylist()
 
 
+def records_at(feed: Feed) -> set[int]:
+    """Return the offsets of the records that are in the raw messages."""
+    found = read_table(feed.paths.raw_messages, columns=["offset"])
+    return set() if found is None else set(found.column("offset").to_pylist())
+
+
+def rows_below(feed: Feed, tso: int) -> dict[str, int]:
+    """Return how many row changes the change log has at or below a TSO, by table."""
+    rows = log_rows(feed, (ds.field("kind") == "row") & (ds.field("commit_ts") <= tso))
+    return dict(Counter(row["table"] for row in rows))
+
+
+def reasons(done: retention.Retaining) -> dict[str, str]:
+    """Return which tables are not truncated, and why."""
+    return {item.table: item.reason for item in done.truncation_point.kept}
+
+
+def synced(feed: Feed, records: Iterable[CaptureRecord]) -> Cut:
+    feed.write(records)
+    feed.sync()
+    return feed.cut
+
+
+def die(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.spark
 def test_truncating_changes_nothing_that_is_kept(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: type[LandingClock]
 ) -> None:
     upstream = Upstream()
     upstream.create_database("d")
-    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-    upstream.create_table(KEYED, columns, primary_key=("id",))
-    upstream.create_table(BAG, columns)
+    upstream.create_table(KEYED, COLUMNS, primary_key=("id",))
+    upstream.create_table(BAG, COLUMNS)
     options = FeedOptions(force_replicate=True)
     changefeed = StandInChangefeed(upstream, "d", partitions=2, options=options)
-    feed = keeping(
-        Feed.of(spark, tmp_path),
-        Retention(raw_messages=DAY, change_log=DAY, cuts=timedelta(days=9)),
-    )
+    feed = keeping(Feed.of(spark, tmp_path), BOTH)
     moments: list[int] = []
-    for seed in range(3):
-        fill(upstream, KEYED, rows=4, seed=seed)
-        churn(upstream, steps=12, seed=seed)
-        if seed == 2:
+    for number in range(3):
+        clock.at = LANDED + number * DAY
+        fill(upstream, KEYED, rows=4, seed=number)
+        churn(upstream, steps=12, seed=number)
+        if number == 2:
             upstream.alter_table(
                 KEYED, AddColumn(column=column("n", "int", nullable=False, default="7"))
             )
-        feed.write(changefeed.tick())
-        feed.sync()
+        synced(feed, changefeed.tick())
         moments.append(feed.cut.tso)
     first, base, *_ = read_cuts(feed.paths)
     stamps = [
@@ -253,28 +294,35 @@ def test_truncating_changes_nothing_that_is_kept(
     truth = truth_rows(changefeed.truth())
     position = read_position(feed.paths)
 
-    # A run that dies between the change log and the raw messages leaves nothing half done.
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
+    # A dry run says the same, and does nothing.
+    told = retain(spark, feed.paths, feed.changefeed, now=base.published_at + DAY, dry_run=True)
+    assert told.tables is not None
+    assert {"d.keyed", "d.bag", "watermarks"} <= told.tables.keys()
+    assert read_truncation_point(feed.paths).cut is None
 
+    # A run that dies between the change log and the raw messages leaves nothing half done.
     with monkeypatch.context() as patch:
-        patch.setattr(retention._CutOff, "truncate_raw_messages", die)
+        patch.setattr(retention._Retention, "truncate_raw_messages", die)
         with pytest.raises(KeyboardInterrupt):
             truncated(feed, base)
     assert (read_truncation_point(feed.paths).cut, read_raw_truncation_point(feed.paths).cut) == (
         base,
         None,
     )
-    done = truncated(feed, base)
-    assert done.changes == 0
-    assert done.records > 0
-    assert done.notes == ()
+    # So does one that dies before it removes cuts.
+    with monkeypatch.context() as patch:
+        patch.setattr(retention._Retention, "remove_cuts", die)
+        with pytest.raises(KeyboardInterrupt):
+            truncated(feed, base)
     assert (
-        read_truncation_point(feed.paths)
-        == read_raw_truncation_point(feed.paths)
-        == done.raw_truncation_point
+        read_truncation_point(feed.paths).cut == read_raw_truncation_point(feed.paths).cut == base
     )
-    assert not log_rows(feed, (ds.field("kind") == "row") & (ds.field("commit_ts") <= base.tso))
+    done = truncated(feed, base)
+    assert (done.changes, done.records, done.notes) == (0, 0, ())
+    assert read_truncation_point(feed.paths) == done.truncation_point
+    assert landing.landed_days(feed.paths) == [landed_day(2)]
+    assert [item.day for item in told.days if item.stays is None] == [landed_day(0), landed_day(1)]
+    assert rows_below(feed, base.tso) == {}
     assert read_position(feed.paths) == position
 
     assert feed.rows() == truth
@@ -285,122 +333,153 @@ def test_truncating_changes_nothing_that_is_kept(
     assert feed.rows() == truth
     assert [mirror.mode for mirror in feed.cut.mirrors] == ["fold", "fold"]
     assert not any(is_told_below(item.caveats) for item in feed.cut.mirrors)
+    assert verify(spark, feed.paths, feed.changefeed).equal
 
     # What is sent again from below is not applied but counted; what is new is applied.
     changefeed.restart(first.tso)
     churn(upstream, steps=6, seed=8)
-    feed.write(changefeed.tick())
-    feed.sync()
+    synced(feed, changefeed.tick())
     assert feed.cut.unplaced > 0
     assert feed.rows() == truth_rows(changefeed.truth())
     feed.sync(refold={KEYED, BAG})
     assert feed.rows() == truth_rows(changefeed.truth())
+    # Their tables stay as they are from there on.
+    arrived = rows_below(feed, base.tso)
+    done = truncated(feed, feed.cut)
+    assert reasons(done) == dict.fromkeys(
+        arrived, "row changes of it arrived below the cut that it rests on"
+    )
+    assert rows_below(feed, base.tso) == arrived
+    assert {item.base for item in done.truncation_point.kept} == {base.number}
+    assert verify(spark, feed.paths, feed.changefeed).equal
 
 
 @pytest.mark.spark
-def test_what_the_base_lacks_stays_until_it_can_be_applied(
-    spark: SparkSession, tmp_path: Path
+def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
     upstream = Upstream()
     upstream.create_database("d")
-    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-    waiting = ("d", "waiting")
-    for name in (KEYED, waiting):
-        upstream.create_table(name, columns, primary_key=("id",))
+    for name in (KEYED, WAITING):
+        upstream.create_table(name, COLUMNS, primary_key=("id",))
         fill(upstream, name, rows=6)
     options = FeedOptions(bootstraps=False)
     changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
     records = list(changefeed.tick())
-    is_schema = [
-        b'"tableSchema"' in (item.value or b"") and b'"waiting"' in (item.value or b"")
+    (schema,) = (
+        item
         for item in records
-    ]
-    (schema,) = (item for item, found in zip(records, is_schema, strict=True) if found)
-    refused = an_insert(records)
-    feed = keeping(
-        Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY, cuts=9 * DAY)
+        if b'"tableSchema"' in (item.value or b"") and b'"waiting"' in (item.value or b"")
     )
-    feed.write(
-        [
-            without(item) if item is schema else in_lz4(item) if item is refused else item
-            for item in records
-        ]
+    feed = Feed.of(spark, tmp_path)
+    feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(("d.*",))))
+    whole = feed.in_folder(tmp_path / "whole")
+    feed = keeping(feed, BOTH)
+    cuts = [synced(feed, [without(item) if item is schema else item for item in records])]
+    assert cuts[0].held[0].rows == len(upstream.rows(WAITING))
+    done = truncated(feed, cuts[0])
+    assert done.changes > 0
+    assert done.records == 0
+    held = f"it has {cuts[0].held[0].rows} row changes that no table takes"
+    assert reasons(done) == {"waiting": held}
+    assert done.notes == (
+        f"raw_messages is not truncated further: cut 1 cannot be a base cut: d.waiting: {held}",
     )
-    feed.sync()
-    base = feed.cut
-    assert (base.held[0].rows, base.quarantined) == (len(upstream.rows(waiting)), 1)
-    fill(upstream, KEYED, rows=2, seed=5)
-    feed.write(changefeed.tick())
-    feed.sync()
-    done = truncated(feed, base)
-    assert min(done.changes, done.records) > 0
-    below = (ds.field("kind") == "row") & (ds.field("commit_ts") <= base.tso)
-    assert {row["table"] for row in log_rows(feed, below)} == {"waiting"}
-    raw = read_table(feed.paths.raw_messages, columns=["offset"])
-    assert raw is not None
-    assert refused.offset in raw.column("offset").to_pylist()
-    assert [row["offset"] for row in read_quarantine(feed.paths)] == [refused.offset]
+    (since,) = {item.since for item in done.truncation_point.kept}
+    assert rows_below(feed, cuts[0].tso) == {"waiting": cuts[0].held[0].rows}
+    for number in (1, 2):
+        clock.at = LANDED + number * DAY
+        churn(upstream, steps=8, seed=number)
+        cuts.append(synced(feed, changefeed.tick()))
+        before = rows_below(feed, feed.cut.tso)
+        done = truncated(feed, feed.cut)
+        (table,) = done.truncation_point.kept
+        assert (table.table, table.base, table.since) == ("waiting", 0, since)
+        assert rows_below(feed, feed.cut.tso) == {"waiting": before["waiting"]}
+        assert records_at(feed) == set(range(changefeed.next_offsets[0]))
+    assert done.truncation_point.number == cuts[-1].number
+    (told,) = read_status(feed.paths, feed.changefeed, datetime.now(UTC)).untruncated
+    assert told.sentence == (
+        f"d.waiting is not truncated at all since {since:%Y-%m-%d %H:%M:%S} UTC: {told.reason}"
+    )
+    assert verify(spark, feed.paths, feed.changefeed).equal
 
     # The schema comes, from below the truncation point.
-    feed.write(sent_later(changefeed, [schema]))
-    feed.sync()
-    wanted: Rows = truth_rows(changefeed.truth())
-    assert feed.rows()[waiting] == wanted[waiting]
+    synced(feed, sent_later(changefeed, [schema]))
+    wanted = truth_rows(changefeed.truth())
+    assert feed.rows() == wanted
     assert not feed.cut.held
-    assert verify(spark, feed.paths, feed.changefeed).equal
     assert not any(is_told_below(item.caveats) for item in feed.cut.mirrors)
+    assert feed.rows_as_of(cuts[-1].tso) == truth_rows(changefeed.truth(cuts[-1].tso))
+    # Its history has all versions too.
+    whole.sync()
+    mirrors = [item.cut.mirror(*WAITING) for item in (feed, whole)]
+    assert len({item.history_rows for item in mirrors if item is not None}) == 1
+    assert verify(spark, feed.paths, feed.changefeed).equal
+    feed.sync(refold={KEYED, WAITING})
+    assert feed.rows() == wanted
+    clock.at = LANDED + 3 * DAY
+    churn(upstream, steps=4, seed=9)
+    synced(feed, changefeed.tick())
+    done = truncated(feed, feed.cut)
+    assert (done.truncation_point.kept, done.notes) == ((), ())
+    assert done.records > 0
+    assert rows_below(feed, feed.cut.tso) == {}
+    feed.sync(refold={KEYED, WAITING})
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert verify(spark, feed.paths, feed.changefeed).equal
 
-    # A fix comes, too: what became of the row since is in the base alone, so its mirror says so.
-    fixed = replace(feed.changefeed, compression=Compression.LZ4)
-    assert redrive(spark, feed.paths, fixed).decoded == 1
+
+@pytest.mark.spark
+def test_no_table_is_truncated_beyond_a_record_in_quarantine(
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be of any table. The cut before it landed is a base."""
+    upstream, changefeed = keyed_upstream()
+    feed = keeping(Feed.of(spark, tmp_path), BOTH)
+    first = synced(feed, changefeed.tick())
+    grow_cuts_older(feed.paths, 24)
+    clock.at = LANDED + DAY
+    fill(upstream, KEYED, rows=3, seed=5)
+    records = list(changefeed.tick())
+    refused = an_insert(records)
+    second = synced(feed, [in_lz4(item) if item is refused else item for item in records])
+    done = truncated(feed, second)
+    assert done.truncation_point.number == done.raw_truncation_point.number == first.number
+    assert min(done.changes, done.records) > 0
+    assert landing.landed_days(feed.paths) == [landed_day(1)]
+    done = truncated(feed, second)
+    assert (done.changes, done.records) == (0, 0)
+    (since,) = {row["quarantined_at"] for row in read_quarantine(feed.paths)}
+    assert done.notes == tuple(
+        f"{table} is not truncated further: cut 2 cannot be a base cut: 1 record in quarantine "
+        f"since {since:%Y-%m-%d %H:%M:%S} UTC may have changes of any table"
+        for table in ("change_log", "raw_messages")
+    )
+    # By the new settings it can be decoded, but nobody has re-driven it.
+    feed = replace(feed, changefeed=replace(feed.changefeed, compression=Compression.LZ4))
+    assert truncated(feed, second).records == 0
+    # A re-drive that dies after the row is in the change log.
+    with monkeypatch.context() as patch:
+        patch.setattr(redriving, "close_rows", die)
+        with pytest.raises(KeyboardInterrupt):
+            redrive(spark, feed.paths, feed.changefeed)
+    assert truncated(feed, second).changes == 0
     feed.sync()
     assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
-    assert feed.rows() == wanted
-    marked = {item.table: item.caveats for item in feed.cut.mirrors}
-    assert marked["waiting"] == []
-    assert marked["keyed"] == [caveat_below(base.tso)]
-    fill(upstream, KEYED, rows=1, seed=9)
-    feed.write(changefeed.tick())
-    feed.sync()
-    assert feed.cut.mirror(*KEYED) is not None
     assert feed.rows() == truth_rows(changefeed.truth())
-
-
-@pytest.mark.spark
-def test_a_cut_that_repeats_one_without_a_redriven_change_is_no_base(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    upstream = Upstream()
-    upstream.create_database("d")
-    upstream.create_table(KEYED, (column("id", "int", nullable=False),), primary_key=("id",))
-    fill(upstream, KEYED, rows=6)
-    changefeed = StandInChangefeed(upstream, "d", partitions=1)
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY, cuts=9 * DAY))
-    feed.write(changefeed.tick())
-    feed.sync()
-    fault = dict.fromkeys(FAULT_SCHEMA.names) | {
-        "stage": "apply",
-        "topic": "d",
-        "partition": 0,
-        "offset": 1,
-        "index": 0,
-        "commit_ts": feed.cut.tso,
-    }
-    rows = pa.Table.from_pylist([fault], schema=FAULT_SCHEMA)
-    append_faults(feed.paths, [rows], app_id="test")
-    close_rows(feed.paths, "apply", [place_of(fault)], Closing.REDRIVE)
-    # As maintenance does before the redriven change is in a mirror.
-    publish(feed.paths, feed.cut.again(feed.cut))
+    redrive(spark, feed.paths, feed.changefeed)
+    assert read_quarantine(feed.paths) == []
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert verify(spark, feed.paths, feed.changefeed).equal
     done = truncated(feed, feed.cut)
-    assert done.changes == 0
-    assert done.notes == (
-        "change_log is not truncated further: cut 2 cannot be a base cut: row changes that it had "
-        "in quarantine were redriven since",
-    )
+    assert done.truncation_point.number == feed.cut.number
+    assert done.records > 0
+    assert verify(spark, feed.paths, feed.changefeed).equal
 
 
 @pytest.mark.spark
-def test_rows_held_for_the_version_of_another_table_stay(
+def test_a_table_with_rows_that_cite_the_version_of_another_one_is_not_truncated(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """One table gets the name of another, and a later row of that name cites the other one."""
@@ -409,8 +488,7 @@ def test_rows_held_for_the_version_of_another_table_stay(
     upstream.create_table(other, (column("id", "int", nullable=False),), primary_key=("id",))
     fill(upstream, other, rows=4)
     feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))
-    feed.write(changefeed.tick())
-    feed.sync()
+    synced(feed, changefeed.tick())
     was = feed.cut.mirror(*KEYED)
     assert was is not None
     upstream.rename_tables([(KEYED, ("d", "old")), (other, KEYED)])
@@ -419,45 +497,59 @@ def test_rows_held_for_the_version_of_another_table_stay(
     stray = an_insert(records)
     version, table_id = was.table_schema.version, was.table_id
     cited = citing(stray, "keyed", version, table_id=table_id)
-    feed.write(cited if item is stray else item for item in records)
-    feed.sync()
+    synced(feed, [cited if item is stray else item for item in records])
     assert [(item.table, item.rows) for item in feed.cut.held] == [("keyed", 1)]
     done = truncated(feed, feed.cut)
-    assert min(done.changes, done.records) > 0
-    assert [row["offset"] for row in log_rows(feed, ds.field("kind") == "row")] == [stray.offset]
-    raw = read_table(feed.paths.raw_messages, columns=["offset"])
-    assert raw is not None
-    assert stray.offset in raw.column("offset").to_pylist()
+    assert reasons(done) == {"keyed": "it has 1 held row change"}
+    # Its rows of before cite its old name; those of the other table's time are gone.
+    assert rows_below(feed, feed.cut.tso) == {"other": 4, "keyed": 1}
+    assert (done.changes > 0, done.records) == (True, 0)
     assert verify(spark, feed.paths, feed.changefeed).equal
 
 
 @pytest.mark.spark
-def test_a_base_is_chosen_before_the_rows_that_tell_against_it_are_removed(
+def test_a_table_to_which_rows_came_late_rests_on_an_older_cut(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Both tables are truncated, the change log further; a row came late to the older cut."""
     upstream, changefeed = keyed_upstream()
+    upstream.create_table(WAITING, COLUMNS, primary_key=("id",))
+    fill(upstream, WAITING, rows=3)
     feed = keeping(Feed.of(spark, tmp_path), Retention())
     late = synced_without_an_insert(feed, changefeed)
     older = feed.cut
     feed.write(sent_later(changefeed, [late]))
     fill(upstream, KEYED, rows=2, seed=5)
-    feed.write(changefeed.tick())
-    feed.sync()
-    newer = feed.cut
+    newer = synced(feed, changefeed.tick())
     assert newer.late == 1
     between = newer.published_at - older.published_at
-    done = truncated(keeping(feed, Retention(change_log=DAY, raw_messages=DAY + between)), newer)
-    assert done.truncation_point.cut == newer
+    reason = f"row changes came late to cut {older.number}"
+
+    # The change log is truncated at the older cut first.
+    feed = keeping(feed, Retention(change_log=DAY, raw_messages=DAY))
+    rows = rows_below(feed, older.tso)
+    done = truncated(feed, older)
+    assert reasons(done) == {"keyed": reason}
+    assert rows_below(feed, older.tso) == {"keyed": rows["keyed"]}
+    assert done.notes == (
+        f"raw_messages is not truncated further: cut 1 cannot be a base cut: d.keyed: {reason}",
+    )
+    feed.sync(refold={KEYED, WAITING})
+    assert feed.rows() == truth_rows(changefeed.truth())
+    # Both are truncated, the change log further.
+    longer = Retention(change_log=DAY, raw_messages=DAY + between)
+    done = truncated(keeping(feed, longer), newer)
+    assert (done.truncation_point.cut, done.truncation_point.kept) == (newer, ())
     assert done.records == 0
     assert done.notes == (
-        "raw_messages is not truncated further: cut 1 cannot be a base cut: rows came late to it",
+        f"raw_messages is not truncated further: cut 1 cannot be a base cut: d.keyed: {reason}",
     )
+    feed.sync(refold={KEYED, WAITING})
+    assert feed.rows() == truth_rows(changefeed.truth())
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["a sync that was killed", "a rewind"])
-def test_no_cut_is_a_base_below_rows_that_no_cut_has(
+def test_a_table_is_not_truncated_below_rows_that_no_cut_has(
     how: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     """A row came late, and the cut that would tell it is not made yet, or is void."""
@@ -473,11 +565,11 @@ def test_no_cut_is_a_base_below_rows_that_no_cut_has(
     else:
         feed.land()
         decode_new(spark, feed.paths, feed.changefeed)
+    rows = rows_below(feed, feed.cut.tso)
     done = truncated(feed, feed.cut)
-    assert (done.changes, done.records) == (0, 0)
-    for table, note in zip(("change_log", "raw_messages"), done.notes, strict=True):
-        assert note.startswith(f"{table} is not truncated further: ")
-        assert note.endswith("cannot be a base cut: rows came late to it")
+    assert done.records == 0
+    assert rows_below(feed, feed.cut.tso) == rows
+    assert reasons(done) == {"keyed": f"row changes came late to cut {feed.cut.number}"}
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
 
@@ -499,35 +591,6 @@ def test_nothing_is_truncated_while_what_landed_waits_to_be_decoded(
     assert feed.rows() == truth_rows(changefeed.truth())
 
 
-@pytest.mark.spark
-def test_a_killed_redrive_behind_a_truncation_loses_no_row(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The row is in the change log, its record still open in quarantine: a sync applies it."""
-    _, changefeed = keyed_upstream()
-    records = list(changefeed.tick())
-    refused = an_insert(records)
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
-    feed.write([in_lz4(item) if item is refused else item for item in records])
-    feed.sync()
-    assert truncated(feed, feed.cut).changes > 0
-    fixed = replace(feed.changefeed, compression=Compression.LZ4)
-
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(redriving, "close_rows", die)
-        with pytest.raises(KeyboardInterrupt):
-            redrive(spark, feed.paths, fixed)
-    assert [row["offset"] for row in read_quarantine(feed.paths)] == [refused.offset]
-    feed.sync()
-    assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
-    assert feed.rows() == truth_rows(changefeed.truth())
-    redrive(spark, feed.paths, fixed)
-    assert read_quarantine(feed.paths) == []
-
-
 def bag_upstream(*, bootstraps: bool = True) -> tuple[Upstream, StandInChangefeed]:
     """An upstream with one small table without a key, and its changefeed over one partition."""
     upstream = Upstream()
@@ -539,30 +602,48 @@ def bag_upstream(*, bootstraps: bool = True) -> tuple[Upstream, StandInChangefee
 
 
 @pytest.mark.spark
-def test_a_rebuild_takes_rows_without_a_key_that_the_base_holds(
-    spark: SparkSession, tmp_path: Path
+def test_a_table_without_a_key_that_has_held_rows_counts_no_row_twice(
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
+    """It was truncated before, so it rests on an older cut until its schema comes."""
     upstream, changefeed = bag_upstream(bootstraps=False)
-    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
-    feed.write(changefeed.tick())
+    feed = keeping(Feed.of(spark, tmp_path), BOTH)
+    first = synced(feed, changefeed.tick())
+    assert truncated(feed, first).records > 0
+    clock.at = LANDED + DAY
     upstream.alter_table(BAG, AddColumn(column=column("a", "int", default="1")))
     fill(upstream, BAG, rows=3, seed=4)
     records = list(changefeed.tick())
     schema = next(item for item in records if b'"tableSchema"' in (item.value or b""))
-    feed.write(without(item) if item is schema else item for item in records)
-    feed.sync()
-    base = feed.cut
-    assert [item.rows for item in base.held] == [3]
-    assert truncated(feed, base).records > 0
+    watermark = records[-1].value
+    assert watermark is not None
+    assert b"WATERMARK" in watermark
+    replaced = replace(schema, key=None, value=watermark)
+    second = synced(feed, [replaced if item is schema else item for item in records])
+    assert [item.rows for item in second.held] == [3]
+    done = truncated(feed, second)
+    assert (done.changes, done.records) == (0, 0)
+    (table,) = done.truncation_point.kept
+    assert (table.table, table.base) == ("bag", first.number)
+    # No row goes, so everything above the older base can be read still.
+    assert done.truncation_point.number == first.number
     assert verify(spark, feed.paths, feed.changefeed).equal
-    feed.write(sent_later(changefeed, [schema]))
-    feed.sync()
+    clock.at = LANDED + 2 * DAY
+    synced(feed, sent_later(changefeed, [schema]))
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert verify(spark, feed.paths, feed.changefeed).equal
+    feed.sync(refold={BAG})
+    assert feed.rows() == truth_rows(changefeed.truth())
+    done = truncated(feed, feed.cut)
+    assert done.truncation_point.kept == ()
+    assert rows_below(feed, feed.cut.tso) == {}
+    feed.sync(refold={BAG})
     assert feed.rows() == truth_rows(changefeed.truth())
     assert verify(spark, feed.paths, feed.changefeed).equal
 
 
 @pytest.mark.spark
-def test_no_cut_is_a_base_while_rows_of_before_a_new_key_wait(
+def test_a_table_is_not_truncated_while_rows_of_before_its_new_key_wait(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """A table that got a key begins with the rows of before; some of these wait for a schema."""
@@ -576,25 +657,21 @@ def test_no_cut_is_a_base_while_rows_of_before_a_new_key_wait(
     late = [item for item in records if item.value is not None and b"ADD COLUMN" in item.value]
     assert len(late) == 2
     feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))
-    feed.write(without(item) if item in late else item for item in records)
-    feed.sync()
+    synced(feed, [without(item) if item in late else item for item in records])
     done = truncated(feed, feed.cut)
-    assert (done.changes, done.records) == (0, 0)
-    assert done.notes == tuple(
-        f"{table} is not truncated further: cut 1 cannot be a base cut: changes of rows that "
-        "d.bag took over wait for their schema or in quarantine"
-        for table in ("change_log", "raw_messages")
-    )
-    feed.write(sent_later(changefeed, late))
-    feed.sync()
+    assert done.records == 0
+    assert rows_below(feed, feed.cut.tso) == {"bag": 4}
+    assert reasons(done).keys() == {"bag"}
+    synced(feed, sent_later(changefeed, late))
     assert feed.rows() == truth_rows(changefeed.truth())
-    assert truncated(feed, feed.cut).notes == ()
+    done = truncated(feed, feed.cut)
+    assert (done.truncation_point.kept, done.notes) == ((), ())
     feed.sync(refold={BAG})
     assert feed.rows() == truth_rows(changefeed.truth())
 
 
 @pytest.mark.spark
-def test_a_new_key_that_comes_late_marks_the_mirror_if_rows_of_before_it_wait(
+def test_rows_of_before_a_new_key_are_there_when_the_key_comes_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     upstream, changefeed = bag_upstream(bootstraps=False)
@@ -606,67 +683,35 @@ def test_a_new_key_that_comes_late_marks_the_mirror_if_rows_of_before_it_wait(
     late = [item for item in records if item.value is not None and b"ALTER TABLE" in item.value]
     assert len(late) == 2
     feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
-    feed.write(without(item) if item in late else item for item in records)
-    feed.sync()
-    base = feed.cut
-    assert truncated(feed, base).changes > 0
-    feed.write(sent_later(changefeed, late))
-    feed.sync()
-    assert feed.cut.mirrors[0].caveats == [caveat_below(base.tso)]
-
-
-@pytest.mark.spark
-def test_a_row_of_before_a_new_key_that_is_redriven_behind_a_truncation_marks_the_mirror(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    upstream, changefeed = bag_upstream()
-    upstream.alter_table(BAG, AddPrimaryKey(columns=("id",)))
-    records = list(changefeed.tick())
-    refused = an_insert(records, "bag")
-    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
-    feed.write([in_lz4(item) if item is refused else item for item in records])
-    feed.sync()
-    base = feed.cut
-    assert truncated(feed, base).changes > 0
-    fixed = replace(feed.changefeed, compression=Compression.LZ4)
-    redriving = redrive(spark, feed.paths, fixed)
-    feed.sync(refold=redriving.refold)
-    assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
-    assert feed.cut.mirrors[0].caveats == [caveat_below(base.tso)]
-
-    # The rows that lack it count no more, but they can still be read.
-    upstream.truncate_table(BAG)
-    fill(upstream, BAG, rows=2, seed=7)
-    feed.write(changefeed.tick())
-    feed.sync()
+    synced(feed, [without(item) if item in late else item for item in records])
+    done = truncated(feed, feed.cut)
+    assert rows_below(feed, feed.cut.tso) == {"bag": 4}
+    assert reasons(done).keys() == {"bag"}
+    synced(feed, sent_later(changefeed, late))
     assert feed.cut.mirrors[0].caveats == []
-    for tso, warnings in ((base.tso, (caveat_below(base.tso),)), (feed.cut.tso, ())):
-        moment = AsOf(spark, feed.paths, feed.changefeed, tso)
-        assert moment.table(*BAG).warnings == warnings
-
-
-@pytest.mark.spark
-def test_a_record_in_quarantine_stays_though_it_could_be_decoded_by_now(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """The settings are corrected, maintenance runs, and only then somebody re-drives."""
-    _, changefeed = keyed_upstream()
-    records = list(changefeed.tick())
-    refused = an_insert(records)
-    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
-    feed.write(in_lz4(item) if item is refused else item for item in records)
-    feed.sync()
-    feed = replace(feed, changefeed=replace(feed.changefeed, compression=Compression.LZ4))
-    # By the new settings it is the only one that can be decoded.
-    assert truncated(feed, feed.cut).records == 0
-    assert redrive(spark, feed.paths, feed.changefeed).decoded == 1
-    feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
 
 
 @pytest.mark.spark
-def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
+def test_a_key_that_comes_late_below_the_base_marks_the_mirror(
     spark: SparkSession, tmp_path: Path
+) -> None:
+    """Nothing said that the table lacks anything, so its changes are gone."""
+    upstream, changefeed = bag_upstream(bootstraps=False)
+    upstream.alter_table(BAG, AddPrimaryKey(columns=("id",)))
+    records = list(changefeed.tick())
+    (late,) = [item for item in records if item.value is not None and b"ALTER TABLE" in item.value]
+    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
+    base = synced(feed, [without(item) if item is late else item for item in records])
+    assert truncated(feed, base).changes > 0
+    assert rows_below(feed, base.tso) == {}
+    synced(feed, sent_later(changefeed, [late]))
+    assert [is_told_below(item.caveats) for item in feed.cut.mirrors] == [True]
+
+
+@pytest.mark.spark
+def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
     upstream = Upstream()
     upstream.create_database("d")
@@ -678,6 +723,7 @@ def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
     feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))
     with writer_lock(feed.paths, Writer(lease=timedelta(minutes=5))):
         for seed in range(2):
+            clock.at = LANDED + seed * DAY
             fill(upstream, KEYED, rows=4, seed=seed)
             fill(upstream, BAG, rows=4, seed=seed)
             feed.write(changefeed.tick())

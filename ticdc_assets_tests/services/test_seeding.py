@@ -20,6 +20,7 @@ from ticdc_assets.pipeline import seed_decoding, seed_landing
 from ticdc_assets.pipeline.cuts import read_cuts
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.schema_tables import register_new
+from ticdc_assets.pipeline.truncation_points import read_raw_truncation_point
 from ticdc_assets.progress import listened
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.histories import read_with_deleted
@@ -37,7 +38,7 @@ from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.tso import from_datetime
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, LandingClock, treat_as_large, truth_rows
 from ticdc_assets_tests.simulator.builders import churn, fill
 
 TIMEZONE = "Asia/Tokyo"
@@ -427,13 +428,17 @@ def test_what_a_later_program_can_read_is_redriven(
 
 
 def test_rows_of_exports_go_after_the_point_that_says_so(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    clock: type[LandingClock],
 ) -> None:
     scene = Scene(spark, tmp_path)
     ages = Retention(raw_messages=timedelta(days=1), cuts=timedelta(days=9))
     scene.feed = replace(scene.feed, changefeed=replace(scene.feed.changefeed, retention=ages))
     scene.seed()
     scene.sync()
+    clock.at += timedelta(days=1)
     churn(scene.upstream, steps=3, seed=3)
     scene.sync()
     paths = scene.feed.paths
@@ -444,13 +449,17 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
         return retain(spark, paths, scene.feed.changefeed, now=then)
 
     with monkeypatch.context() as patch:
-        patch.setattr(retention._CutOff, "_in_base", killed)
+        patch.setattr(retention._Retention, "truncate_raw_messages", killed)
         with pytest.raises(KeyboardInterrupt):
             retained()
     assert rows_landed(paths) == landed
-    done = retained()
-    assert done.raw_truncation_point.cut == read_cuts(paths)[0]
-    assert done.records > landed
+    with monkeypatch.context() as patch:
+        patch.setattr(retention._Retention, "remove_exported", killed)
+        with pytest.raises(KeyboardInterrupt):
+            retained()
+    assert read_raw_truncation_point(paths).cut == read_cuts(paths)[0]
+    assert rows_landed(paths) == landed
+    assert retained().records == landed
     assert rows_landed(paths) == 0
     assert commit_metadata(paths.snapshot_rows) == metadata
     verification = verify(spark, paths, scene.feed.changefeed)

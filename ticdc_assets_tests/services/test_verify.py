@@ -1,6 +1,5 @@
 """Verify: clean after any order of syncs, and every kind of damage is found with key and column."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +33,6 @@ from ticdc_assets.simulator.stored_table import Key
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.storage.paths import names_in
 from ticdc_assets.wire import WireFormat
-from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.commands import files
 from ticdc_assets_tests.golden import (
@@ -44,15 +42,15 @@ from ticdc_assets_tests.golden import (
     THREE_OF_THE_SHOP,
     Scenario,
 )
-from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, LandingClock, truth_rows
 from ticdc_assets_tests.services.test_retention import (
     DAY,
     KEYED,
-    an_insert,
-    in_lz4,
     keeping,
     keyed_beyond_base,
     keyed_upstream,
+    sent_later,
+    synced_without_an_insert,
     truncated,
 )
 from ticdc_assets_tests.simulator.builders import churn, fill
@@ -437,6 +435,7 @@ def test_records_in_quarantine_and_redriven_ones(
 # Golden -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("clock")
 def test_retention_beside_a_verify_moves_its_begin(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,36 +454,32 @@ def test_retention_beside_a_verify_moves_its_begin(
     assert removed[0] > 0
 
 
-def test_what_was_redriven_below_the_base_is_not_called_different(
-    spark: SparkSession, tmp_path: Path
+def test_rows_that_landed_late_below_the_base_are_not_called_different(
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
-    """A refused INSERT stays, the DELETE of its row goes: no record tells that it is gone."""
+    """The change log is whole, so it places the row; the records do not tell it from a replay."""
     upstream, changefeed = keyed_upstream()
-    records = list(changefeed.tick())
-    refused = an_insert(records)
-    assert refused.value is not None
-    with upstream.transaction() as transaction:
-        transaction.delete(KEYED, (json.loads(refused.value)["data"]["id"],))
-    records += changefeed.tick()
     feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY))
-    feed.write(in_lz4(item) if item is refused else item for item in records)
-    feed.sync()
-    assert truncated(feed, feed.cut).records > 0
-    feed = replace(feed, changefeed=replace(feed.changefeed, compression=Compression.LZ4))
-    assert redrive(spark, feed.paths, feed.changefeed).decoded == 1
+    late = synced_without_an_insert(feed, changefeed)
+    base = feed.cut
+    assert truncated(feed, base).records > 0
+    clock.at += DAY
+    feed.write(sent_later(changefeed, [late]))
+    fill(upstream, KEYED, rows=1, seed=5)
+    feed.write(changefeed.tick())
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
     found = verified(feed)
     (item,) = found.mirrors
-    assert (item.finding, item.counts.missing, found.equal) == (Finding.NOT_PROVEN, 1, True)
+    assert (item.finding, item.counts.too_many, found.equal) == (Finding.NOT_PROVEN, 1, True)
     assert found.summary.startswith("0 of 1 mirrors")
-    assert found.notes()[1].startswith("d.keyed cannot be proven")
-    assert truncated(feed, feed.cut).records == 1
+    assert found.notes()[1].startswith("d.keyed cannot be proven: row changes of it landed late")
+    assert truncated(feed, feed.cut).records > 0
     assert assert_clean(feed).notes()[1:] == []
 
 
 def test_a_table_that_was_left_out_of_the_base_is_not_called_different(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
     """The change log is whole, so the mirror is too; its first records are gone."""
     upstream, changefeed = keyed_upstream()
@@ -494,6 +489,7 @@ def test_a_table_that_was_left_out_of_the_base_is_not_called_different(
     feed.write(changefeed.tick())
     feed.sync()
     assert truncated(feed, feed.cut).records > 0
+    clock.at += DAY
     churn(upstream, steps=5)
     whole.write(changefeed.tick())
     whole.sync()
@@ -522,22 +518,13 @@ class Straddling(StandInChangefeed):
 
 @pytest.mark.parametrize("key", [(), ("id",)], ids=["no key", "key"])
 def test_rows_that_the_base_has_are_left_out_of_a_record_with_later_ones(
-    key: tuple[str, ...], spark: SparkSession, tmp_path: Path
+    key: tuple[str, ...], spark: SparkSession, tmp_path: Path, clock: type[LandingClock]
 ) -> None:
-    """The record of the DELETE goes; the one of the INSERT stays, for its other row."""
+    """The records of its landing day stay; one of them has rows below and above the base."""
     upstream = Upstream()
     upstream.create_database("d")
     columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
     upstream.create_table(BAG, columns, primary_key=key)
-    keys: list[Key] = []
-    for number in (1, 2, 3):
-        with upstream.transaction() as transaction:
-            keys.append(transaction.insert(BAG, {"id": str(number), "v": "a"}))
-    with upstream.transaction() as transaction:
-        transaction.delete(BAG, keys[0])
-    deleted_ts = upstream.history[-1].commit_ts
-    with upstream.transaction() as transaction:
-        transaction.insert(BAG, {"id": "4", "v": "a"})
     changefeed = Straddling(
         upstream,
         "d",
@@ -547,6 +534,19 @@ def test_rows_that_the_base_has_are_left_out_of_a_record_with_later_ones(
     )
     feed = Feed.of(spark, tmp_path, wire_format=WireFormat.OPEN_PROTOCOL)
     feed = keeping(feed, Retention(raw_messages=DAY))
+    fill(upstream, BAG, rows=2)
+    feed.write(changefeed.tick())
+    feed.sync()
+    clock.at += DAY
+    keys: list[Key] = []
+    for number in (1001, 1002, 1003):
+        with upstream.transaction() as transaction:
+            keys.append(transaction.insert(BAG, {"id": str(number), "v": "a"}))
+    with upstream.transaction() as transaction:
+        transaction.delete(BAG, keys[0])
+    deleted_ts = upstream.history[-1].commit_ts
+    with upstream.transaction() as transaction:
+        transaction.insert(BAG, {"id": "1004", "v": "a"})
     feed.write(changefeed.tick())
     feed.sync(until=deleted_ts)
     base = feed.cut
