@@ -271,7 +271,9 @@ def truncation_point_of(paths: LakePaths, table: DeltaTable | None) -> Truncatio
         return TruncationPoint()
     kept = tuple(_kept_tables(stored["kept"]))
     numbers = {stored["base"], *(item.base for item in kept)} - {0}
-    cuts = {number: cut for number in numbers for cut in read_cuts(paths, number=number)}
+    # Those that a new generation starts from are published ones.
+    published = paths.of(paths.generation)
+    cuts = {number: cut for number in numbers for cut in read_cuts(published, number=number)}
     if cuts.keys() != numbers:
         raise NotFoundError(
             f"what is read of changefeed {paths.changefeed!r} was truncated meanwhile: try again"

@@ -43,7 +43,7 @@ KEYED, BAG = ("d", "keyed"), ("d", "bag")
 class Life:
     """An upstream with a keyed table that is altered and a bag, synced twice."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, *, with_refused: bool = True) -> None:
         self.syncs = 0
         self.upstream = Upstream()
         self.upstream.create_database("d")
@@ -63,7 +63,8 @@ class Life:
         self.sync()
         added = column("n", "int", nullable=False, default="7")
         self.upstream.alter_table(KEYED, AddColumn(column=added))
-        self.feed.write([self.changefeed.inject(1, key=None, value=b"{")])
+        if with_refused:
+            self.feed.write([self.changefeed.inject(1, key=None, value=b"{")])
         self.more()
 
     def more(self) -> None:
@@ -287,7 +288,9 @@ def test_quarantine_stays_and_lost_records_are_named_and_only_published_if_accep
     assert feed.cut.quarantined == waiting
 
 
-def test_a_truncated_lake_is_rebuilt_from_its_base(life: Life) -> None:
+def test_a_truncated_lake_is_rebuilt_from_its_base(spark: SparkSession, tmp_path: Path) -> None:
+    # What is refused would keep its day.
+    life = Life(spark, tmp_path, with_refused=False)
     feed = life.feed
     feed = replace(
         feed,
@@ -297,7 +300,6 @@ def test_a_truncated_lake_is_rebuilt_from_its_base(life: Life) -> None:
         ),
     )
     life.feed = feed
-    # What is refused would keep its day.
     base = feed.cut
     done = maintain(
         feed.spark,
@@ -307,6 +309,7 @@ def test_a_truncated_lake_is_rebuilt_from_its_base(life: Life) -> None:
         margin=timedelta(),
     )
     assert done.retaining.truncation_point.tso == base.tso
+    assert done.retaining.raw_truncation_point.tso == base.tso
     life.more()
     rebuilt = feed.rebuild()
     assert rebuilt.verification is not None
@@ -316,6 +319,20 @@ def test_a_truncated_lake_is_rebuilt_from_its_base(life: Life) -> None:
     rebuilt = feed.rebuild()
     assert rebuilt.verification is not None
     assert rebuilt.verification.equal, rebuilt.lines()
+    life.more()
+    life.require_truth()
+    # The base of the next truncation is a cut of the new generation.
+    maintain(
+        feed.spark,
+        feed.paths,
+        feed.changefeed,
+        now=datetime.now(UTC) + timedelta(days=2),
+        margin=timedelta(),
+    )
+    assert names_in(feed.paths.generations) == [feed.paths.generation]
+    life.more()
+    life.require_truth()
+    feed.rebuild()
     life.more()
     life.require_truth()
 
