@@ -78,7 +78,7 @@ def base64(column: Column, offsets: Places, out: Bytes, regular: Flags) -> None:
     `offsets` has where in `out` each value begins, and the end of the last; three bytes for each
     four of text must fit.
     """
-    data, _, begins, ends, forms = column
+    data, begins, ends, forms = column
     filled = np.int64(0)
     for row in range(len(begins)):
         offsets[row] = filled

@@ -171,7 +171,7 @@ class _Tables:
         members = int((tape.nodes["next"][objects] - objects).sum()) // 2
         room = canal_loops.room_for(len(types), members)
         canal_loops.described(
-            tape.texts.words, tape.nodes, parts, types.astype(np.int32), room, which
+            tape.texts.octets, tape.nodes, parts, types.astype(np.int32), room, which
         )
         tables = [
             _table(tape, [*parts[:, message].tolist(), int(types[message])], count)
