@@ -45,12 +45,15 @@ NO_DIGITS: Final = -1
 
 @inlined
 def stop(octets: Bytes, at: int, end: int) -> int:
-    """Return the place of the first quote, backslash or control character; if none, the end."""
+    """Return the place of the first quote, backslash or control character.
+
+    If there is none before the end, it is the end, or some place behind it.
+    """
     while at < end:
         stops = among(octets, at, _QUOTE, 1) | among(octets, at, _BACKSLASH, 1)
         stops |= among(octets, at, 0, _BLANK)
         if stops != 0:
-            return min(at + first_bit(stops), end)
+            return at + first_bit(stops)
         at += 32
     return end
 

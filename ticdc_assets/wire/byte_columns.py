@@ -142,7 +142,7 @@ class Writing:
 
 def writing(size: int) -> Writing:
     """Return room for texts of together `size` bytes."""
-    return Writing(np.empty(size + PADDING, np.uint8))
+    return Writing(np.frombuffer(pa.allocate_buffer(size + PADDING), np.uint8))
 
 
 class _Octets(Protocol):

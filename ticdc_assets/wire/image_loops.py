@@ -262,7 +262,7 @@ def texts(column: Column, offsets: Places, out: Bytes, regular: Flags) -> None:
         start = filled
         while place < end:
             if data[place] != _BACKSLASH:
-                behind = stop(data, place + 1, end)
+                behind = min(stop(data, place + 1, end), end)
                 filled = copied(data, place, behind, out, filled)
                 place = behind
                 continue

@@ -116,7 +116,6 @@ def members_listed(
         columns: those that are known; gets the others.
         images: gets all but the objects; none is good and has no cell.
     """
-    # Out of their tuples once, as each time takes its time.
     objects, cells, bounds, lasts, plains, goods = images
     known, slots, used = columns
     count = 0
@@ -212,7 +211,6 @@ def images_written(
     Returns:
         How many numbers are unsure.
     """
-    # Out of their tuples once, as each time takes its time.
     octets, _, _ = texts
     objects, cells, bounds, lasts, plains, goods = images
     place, unsure_count = np.int64(0), 0

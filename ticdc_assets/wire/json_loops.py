@@ -172,7 +172,7 @@ def is_utf8(octets: Octets, at: int, end: int) -> bool:
     return True
 
 
-@compiled
+@inlined
 def hashed(octets: Octets, start: int, end: int, seed: np.uint64) -> np.uint64:
     """Return a number for what stands between two places."""
     size = end - start

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -302,6 +302,20 @@ Take: TypeAlias = Callable[[Texts, Nodes, json_image_loops.Columns, Images], Non
 """Finds the columns of images, see `open_loops.columns_listed`."""
 
 
+class ColumnList(NamedTuple):
+    """The columns of an image.
+
+    Attributes:
+        root: with which root the list begins.
+        names: their names.
+        labels: what is said of each.
+    """
+
+    root: int
+    names: tuple[str, ...]
+    labels: tuple[int, ...]
+
+
 @dataclass(slots=True, eq=False)
 class ImageLists:
     """The lists of columns that images have.
@@ -314,9 +328,8 @@ class ImageLists:
     tape: Tape
     roots: int = 1
     _columns: json_image_loops.Columns = field(init=False)
-    _names: dict[int, tuple[str, ...]] = field(init=False)
-    _described: "list[tuple[int, int, int, int, int]]" = field(init=False)
-    _octets: Octets = field(init=False)
+    _described: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
+    _lists: dict[int, ColumnList] = field(default_factory=dict[int, ColumnList])
     _listed: int = 0
 
     def __post_init__(self) -> None:
@@ -329,9 +342,6 @@ class ImageLists:
             np.zeros(1 << (2 * most).bit_length(), np.int32),
             np.full(1, self.roots, np.int64),
         )
-        self._names = {}
-        self._described = []
-        self._octets = self.tape.texts.octets
 
     def listed(
         self,
@@ -376,32 +386,30 @@ class ImageLists:
         return self._columns.columns[: self._columns.used[0]]
 
     @property
-    def described(self) -> "list[tuple[int, int, int, int, int]]":
-        """What `columns` has, as tuples."""
-        if len(self._described) != self._columns.used[0]:
-            self._described = self.columns.tolist()
+    def described(self) -> list[tuple[int, int, str]]:
+        """Of each column the one before it, its label, and its name."""
+        known = len(self._described)
+        if known != self._columns.used[0]:
+            octets = self.tape.texts.octets.data
+            for before, start, end, label, _ in self.columns[known:].tolist():
+                raw = bytes(octets[start:end])
+                name = json.loads(b'"%s"' % raw) if b"\\" in raw else raw.decode()
+                self._described.append((before, label, name))
         return self._described
 
-    def chain(self, last: int) -> list[int]:
-        """Return the numbers of the columns of a list, behind that of its root."""
-        described, found = self.described, [last]
-        while last >= self.roots:
-            last = described[last][0]
-            found.append(last)
-        return found[::-1]
-
-    def names(self, last: int) -> tuple[str, ...]:
-        """Return the names of the columns of a list."""
-        names = self._names.get(last)
-        if names is None:
-            names = self._names[last] = tuple(map(self.name, self.chain(last)[1:]))
-        return names
-
-    def name(self, column: int) -> str:
-        """Return the name of a column."""
-        _, start, end, _, _ = self._described[column]
-        raw = self._octets[start:end].tobytes()
-        return json.loads(b'"%s"' % raw) if b"\\" in raw else raw.decode()
+    def list_of(self, last: int) -> ColumnList:
+        """Return a list by the number of its last column."""
+        found = self._lists.get(last)
+        if found is None:
+            described, column = self.described, last
+            names: list[str] = []
+            labels: list[int] = []
+            while column >= self.roots:
+                column, label, name = described[column]
+                names.append(name)
+                labels.append(label)
+            found = self._lists[last] = ColumnList(column, tuple(names[::-1]), tuple(labels[::-1]))
+        return found
 
     def plain(self, ways: Octets) -> Octets:
         """Return ways of columns with `json_image_loops.ALL_PLAIN` where it is so."""
@@ -503,5 +511,5 @@ def chosen_of(column: "pa.Array[Any]", chosen: Ints) -> "pa.Array[Any]":
 def distinct_lists(lists: ImageLists, listed: Images) -> Flags:
     """Say of each image whether it has each name once at most."""
     lasts, which = numbered(listed.lasts)
-    distinct = [len(set(names)) == len(names) for names in map(lists.names, lasts)]
+    distinct = [len(set(own.names)) == len(own.names) for own in map(lists.list_of, lasts)]
     return np.array(distinct, np.bool_)[which]
