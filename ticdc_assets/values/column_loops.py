@@ -64,11 +64,3 @@ def digits_at(data: Bytes, place: int, count: int) -> int:
             return -1
         number = number * 10 + (data[at] - ZERO)
     return number
-
-
-@compiled
-def digits_end(data: Bytes, place: int, end: int) -> int:
-    """Return the place behind the digits that stand here, if any do."""
-    while place < end and data[place] >= ZERO and data[place] <= NINE:
-        place += 1
-    return place

@@ -22,10 +22,9 @@ from ticdc_assets.values.column_loops import (
     ZERO,
     Column,
     Flags,
-    digits_end,
 )
 from ticdc_assets.values.vector_loops import word_at
-from ticdc_assets.values.word_loops import NO_DIGITS, number_at, number_of
+from ticdc_assets.values.word_loops import NO_DIGITS, digits_end, number_at, number_of
 
 _HUNDRED_MILLION: Final = np.uint64(10**8)
 _MOST_EIGHTS: Final = np.uint64((2**64 - 1) // 10**8)

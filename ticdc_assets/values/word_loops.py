@@ -26,7 +26,9 @@ _ONES: Final = np.uint64(0x0101010101010101)
 ZEROS: Final = _ONES * np.uint64(ord("0"))
 """Eight digits 0."""
 
-_QUOTE, _BACKSLASH, _BLANK, _ZERO = ord('"'), ord("\\"), ord(" "), ord("0")
+_QUOTE, _BACKSLASH, _BLANK, _ZERO, _MINUS, _PLUS, _POINT, _LETTER_E = (
+    ord(char) for char in '"\\ 0-+.e'
+)
 _ONE: Final = np.uint64(1)
 _BYTE: Final = np.uint64(8)
 _UPPER_HALVES: Final = np.uint64(0xF0F0F0F0F0F0F0F0)
@@ -68,6 +70,23 @@ def digits_end(octets: Bytes, at: int, end: int) -> int:
             return min(at + first_bit(others), end)
         at += 32
     return end
+
+
+@inlined
+def number_end(octets: Bytes, at: int, end: int) -> tuple[int, bool]:
+    """Return the place behind a number of JSON, -1 for none, and whether it is an integer."""
+    at += octets[at] == _MINUS
+    start, at = at, digits_end(octets, at, end)
+    good, is_integer = start < at and (octets[start] != _ZERO or at - start == 1), True
+    if at < end and octets[at] == _POINT:
+        start, at = at + 1, digits_end(octets, at + 1, end)
+        good, is_integer = good and start < at, False
+    if at < end and octets[at] | 0x20 == _LETTER_E:
+        at += 1
+        at += at < end and (octets[at] == _MINUS or octets[at] == _PLUS)
+        start, at = at, digits_end(octets, at, end)
+        good, is_integer = good and start < at, False
+    return at if good else -1, is_integer
 
 
 @inlined

@@ -178,7 +178,10 @@ class _Tables:
         objects = types[types >= 0]
         # Each is a name and a value.
         members = int((tape.nodes["next"][objects] - objects).sum()) // 2
-        room = canal_loops.room_for(len(types), members)
+        room = canal_loops.room_for(
+            len(types),
+            tape.workspace.array("types", 4 * members + 8 * len(types), canal_loops.TYPE),
+        )
         canal_loops.described(
             tape.texts.octets, tape.nodes, parts, types.astype(np.int32), room, which
         )

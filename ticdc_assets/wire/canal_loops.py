@@ -35,7 +35,7 @@ class Descriptions(NamedTuple):
 
     Attributes:
         all: `DESCRIPTION` of each.
-        slots: `TYPE` of their columns, zeros.
+        slots: `TYPE` of their columns.
         numbered: zeros, a power of two and twice as many as messages: numbers of descriptions and
             1, by what is hashed of them.
         used: how many there are.
@@ -47,12 +47,16 @@ class Descriptions(NamedTuple):
     used: Ints
 
 
-def room_for(messages: int, members: int) -> Descriptions:
-    """Return room for the descriptions of so many messages with so many types."""
+def room_for(messages: int, slots: Nodes) -> Descriptions:
+    """Return room for the descriptions of so many messages.
+
+    Args:
+        messages: how many.
+        slots: more than twice as many as types, by powers of two, and eight a message at least.
+    """
     return Descriptions(
         all=np.empty(messages, DESCRIPTION),
-        # More than twice as many as types, by powers of two, and eight at least.
-        slots=np.zeros(4 * members + 8 * messages, TYPE),
+        slots=slots,
         numbered=np.zeros(1 << (2 * messages).bit_length(), np.int32),
         used=np.zeros(1, np.int64),
     )
@@ -136,6 +140,8 @@ def _put(octets: Octets, nodes: Nodes, types: int, found: Descriptions, first: i
     mask = 7
     while mask < 2 * count:
         mask = 2 * mask + 1
+    for slot in range(first, first + mask + 1):
+        found.slots[slot].name = found.slots[slot].met = 0
     at = types + 1
     while at < behind:
         slot = first + _slot_of(octets, nodes[at], mask)

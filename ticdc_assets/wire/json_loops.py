@@ -31,7 +31,7 @@ Places: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 QUOTE, BACKSLASH, OPEN, CLOSE, COLON, COMMA, ZERO, NINE, MINUS, LETTER_U = (
     ord(char) for char in '"\\{}:,09-u'
 )
-OPEN_ARRAY, CLOSE_ARRAY, POINT, PLUS, LETTER_E = (ord(char) for char in "[].+e")
+OPEN_ARRAY, CLOSE_ARRAY, POINT = (ord(char) for char in "[].")
 LONGEST_NUMBER: Final = 18
 """Digits that are read of a number: as many as always fit in 64 bits with a sign."""
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from ticdc_assets.compiled import compiled, inlined
 from ticdc_assets.values.vector_loops import word_at
-from ticdc_assets.values.word_loops import copied, digits_end, same, stop
+from ticdc_assets.values.word_loops import copied, number_end, same, stop
 from ticdc_assets.wire.character_loops import text_written
 from ticdc_assets.wire.json_loops import (
     BYTE,
@@ -30,15 +30,12 @@ from ticdc_assets.wire.json_loops import (
     CLOSE_ARRAY,
     COLON,
     COMMA,
-    LETTER_E,
     MINUS,
     MIX,
     NINE,
     ONE,
     OPEN,
     OPEN_ARRAY,
-    PLUS,
-    POINT,
     QUOTE,
     ZERO,
     Ints,
@@ -73,35 +70,6 @@ _FOUR_BYTES, _FIVE_BYTES = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
 _SLOT_BITS: Final = np.uint64(57)
 SLOTS: Final = 128
 """How many slots names are looked for in."""
-
-
-@inlined
-def _digits_end(octets: Octets, at: int, end: int) -> int:
-    """Return the place behind digits, one at least, or -1."""
-    behind = digits_end(octets, at, end)
-    return behind if behind > at else -1
-
-
-@inlined
-def _number_end(octets: Octets, at: int, end: int) -> tuple[int, int]:
-    """Return the place behind a number and its kind, -1 if none begins at a place."""
-    at += octets[at] == MINUS
-    start = at
-    at = _digits_end(octets, at, end)
-    if at < 0 or (octets[start] == ZERO and at - start > 1):
-        return -1, NUMBER
-    kind = INTEGER
-    if at < end and octets[at] == POINT:
-        kind = NUMBER
-        at = _digits_end(octets, at + 1, end)
-        if at < 0:
-            return -1, NUMBER
-    if at < end and octets[at] | 0x20 == LETTER_E:
-        kind = NUMBER
-        at += 1
-        at += octets[at] == MINUS or octets[at] == PLUS
-        at = _digits_end(octets, at, end)
-    return at, kind
 
 
 @inlined
@@ -280,7 +248,8 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
             else:
                 start = at
                 if byte == MINUS or ZERO <= byte <= NINE:
-                    at, kind = _number_end(octets, at, end)
+                    at, is_integer = number_end(octets, at, end)
+                    kind = INTEGER if is_integer else NUMBER
                 else:
                     at, kind = _literal_end(octets, at)
                 node = nodes[count]
