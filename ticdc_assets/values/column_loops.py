@@ -9,7 +9,7 @@ and `text_loops`.
 They take a `Column`, and set `out`, and `regular`: whether a row is absent, NULL, or regular.
 
 Only the bytes from `begins[row]` to `ends[row]` tell anything; the caller keeps these inside the
-bytes, with seven more behind them for `word_loops`. All arrays but words are contiguous; places are
+bytes, with `vector_loops.PADDING` more behind them. All arrays are contiguous; places are
 int32, forms uint8, flags bool.
 """
 
@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ticdc_assets.compiled import compiled
-from ticdc_assets.values.word_loops import Words
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int32]
@@ -35,7 +34,6 @@ class Column(NamedTuple):
 
     Attributes:
         data: the bytes.
-        words: the eight bytes at each place.
         begins: for each row where its text begins.
         ends: where it ends.
         forms: of what form it is: `ABSENT`, `NULL`, `TEXT`, `ESCAPED` (text with escapes as in
@@ -43,7 +41,6 @@ class Column(NamedTuple):
     """
 
     data: Bytes
-    words: Words
     begins: Places
     ends: Places
     forms: Bytes
@@ -67,11 +64,3 @@ def digits_at(data: Bytes, place: int, count: int) -> int:
             return -1
         number = number * 10 + (data[at] - ZERO)
     return number
-
-
-@compiled
-def digits_end(data: Bytes, place: int, end: int) -> int:
-    """Return the place behind the digits that stand here, if any do."""
-    while place < end and data[place] >= ZERO and data[place] <= NINE:
-        place += 1
-    return place

@@ -21,6 +21,7 @@ from ticdc_assets.values.column_loops import (
     Flags,
     digits_at,
 )
+from ticdc_assets.values.vector_loops import word_at
 from ticdc_assets.values.word_loops import ZEROS, number_of
 
 _COLON, _SPACE = 58, 32
@@ -42,7 +43,7 @@ def moments(
 
     `digits` are those of the fraction of a second. `out` has days since 1970, or microseconds.
     """
-    data, words, begins, ends, forms = column
+    data, begins, ends, forms = column
     wanted = 10
     if has_clock:
         wanted = 20 + digits if digits else 19
@@ -56,7 +57,7 @@ def moments(
         if forms[row] == ESCAPED or ends[row] - place != wanted:
             continue
         # `YYYY-MM-` with zeros for the hyphens.
-        word = words[place]
+        word = word_at(data, place)
         if word & _HYPHENS_MASK != _HYPHENS:
             continue
         number = number_of((word & ~_HYPHENS_MASK) | (ZEROS & _HYPHENS_MASK))
@@ -79,7 +80,7 @@ def moments(
             regular[row] = True
             continue
         # ` hh:mm:s`, again with zeros.
-        word = words[place + 10]
+        word = word_at(data, place + 10)
         if word & _CLOCK_MASK != _CLOCK:
             continue
         number = number_of((word & ~_CLOCK_MASK) | (ZEROS & _CLOCK_MASK))
@@ -101,7 +102,7 @@ def moments(
 @compiled
 def times(column: Column, digits: int, regular: Flags) -> None:
     """Tell which texts are canonical TIME with `digits` of a fraction, -1 for any number."""
-    data, _, begins, ends, forms = column
+    data, begins, ends, forms = column
     for row in range(len(begins)):
         regular[row] = forms[row] <= NULL
         if forms[row] != TEXT:
@@ -132,7 +133,7 @@ def times(column: Column, digits: int, regular: Flags) -> None:
 @compiled
 def datetime_texts(column: Column, regular: Flags) -> None:
     """Tell which texts are DATETIME with any fraction, zero dates among them."""
-    data, _, begins, ends, forms = column
+    data, begins, ends, forms = column
     for row in range(len(begins)):
         regular[row] = forms[row] <= NULL
         place, size = begins[row], ends[row] - begins[row]

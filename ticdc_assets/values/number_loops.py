@@ -22,9 +22,9 @@ from ticdc_assets.values.column_loops import (
     ZERO,
     Column,
     Flags,
-    digits_end,
 )
-from ticdc_assets.values.word_loops import NO_DIGITS, number_at, number_of
+from ticdc_assets.values.vector_loops import word_at
+from ticdc_assets.values.word_loops import NO_DIGITS, digits_end, number_at, number_of
 
 _HUNDRED_MILLION: Final = np.uint64(10**8)
 _MOST_EIGHTS: Final = np.uint64((2**64 - 1) // 10**8)
@@ -43,7 +43,7 @@ def integers(
 
     `out` has negative numbers as two's complement.
     """
-    data, words, begins, ends, forms = column
+    data, begins, ends, forms = column
     for row in range(len(begins)):
         out[row] = np.uint64(0)
         if forms[row] <= NULL:
@@ -61,12 +61,12 @@ def integers(
             continue
         # What is left of eights comes first, then eight digits at a time.
         head = (size - 1) % 8 + 1
-        found = number_at(words, place, head)
+        found = number_at(data, place, head)
         number = np.uint64(found)
         good = found != NO_DIGITS
         place += head
         while good and place < end:
-            found = number_of(words[place])
+            found = number_of(word_at(data, place))
             # 2^64 has twenty digits.
             good = found != NO_DIGITS and (
                 size < 20
@@ -91,7 +91,7 @@ def decimals(
     `whole` is the most digits before the point, `scale` those behind it. `out` has two numbers a
     row: the unscaled value in 128 bits, the lower ones first.
     """
-    data, _, begins, ends, forms = column
+    data, begins, ends, forms = column
     half = np.uint64(32)
     low_half = np.uint64(0xFFFFFFFF)
     weight = np.uint64(10**18)
@@ -157,7 +157,7 @@ def floats(column: Column, out: npt.NDArray[np.float64], regular: Flags, longer:
 
     `longer` tells which others are digits with or without a point among them, but too many.
     """
-    data, _, begins, ends, forms = column
+    data, begins, ends, forms = column
     for row in range(len(begins)):
         out[row] = 0.0
         longer[row] = False
@@ -201,7 +201,7 @@ def floats(column: Column, out: npt.NDArray[np.float64], regular: Flags, longer:
 @compiled
 def decimal_texts(column: Column, regular: Flags) -> None:
     """Tell which texts are decimals without a `+`, an exponent, or zeros before them."""
-    data, _, begins, ends, forms = column
+    data, begins, ends, forms = column
     for row in range(len(begins)):
         regular[row] = forms[row] <= NULL
         if forms[row] != TEXT:

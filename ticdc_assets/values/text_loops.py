@@ -17,15 +17,14 @@ from ticdc_assets.values.column_loops import (
     MINUS,
     NINE,
     NULL,
-    POINT,
     TEXT,
     ZERO,
     Bytes,
     Column,
     Flags,
     Places,
-    digits_end,
 )
+from ticdc_assets.values.word_loops import number_end
 
 _TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
 NULL_WORD: Final = np.frombuffer(b"null", np.uint8)
@@ -78,7 +77,7 @@ def base64(column: Column, offsets: Places, out: Bytes, regular: Flags) -> None:
     `offsets` has where in `out` each value begins, and the end of the last; three bytes for each
     four of text must fit.
     """
-    data, _, begins, ends, forms = column
+    data, begins, ends, forms = column
     filled = np.int64(0)
     for row in range(len(begins)):
         offsets[row] = filled
@@ -129,32 +128,6 @@ def _string_end(data: Bytes, place: int, end: int) -> int:
         ):
             return -1
     return -1
-
-
-@compiled
-def number_end(data: Bytes, place: int, end: int) -> int:
-    """Return the place behind the JSON number that begins here, -1 if it is none."""
-    if data[place] == MINUS:
-        place += 1
-    start = place
-    place = digits_end(data, place, end)
-    if place == start or (data[start] == ZERO and place - start > 1):
-        return -1
-    if place < end and data[place] == POINT:
-        start = place + 1
-        place = start
-        place = digits_end(data, place, end)
-        if place == start:
-            return -1
-    if place < end and (data[place] | 32) == 101:
-        place += 1
-        if place < end and (data[place] == 43 or data[place] == MINUS):
-            place += 1
-        start = place
-        place = digits_end(data, place, end)
-        if place == start:
-            return -1
-    return place
 
 
 @compiled
@@ -244,7 +217,7 @@ def json_texts(
                 if byte == 34:
                     place = _string_end(data, place, end)
                 elif byte == MINUS or (byte >= ZERO and byte <= NINE):
-                    place = number_end(data, place, end)
+                    place, _ = number_end(data, place, end)
                 else:
                     place = word_end(data, place, end)
             if not good or place < 0:

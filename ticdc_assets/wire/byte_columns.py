@@ -121,11 +121,9 @@ class Writing:
 
     Attributes:
         octets: the bytes.
-        words: for each place the eight bytes from there on.
     """
 
     octets: Octets
-    words: Bits
 
     def texts(self, ends: Ints, present: Flags | None = None) -> "pa.Array[Any]":
         """Return the texts, which have to be UTF-8.
@@ -144,22 +142,21 @@ class Writing:
 
 def writing(size: int) -> Writing:
     """Return room for texts of together `size` bytes."""
-    octets = np.empty(size + PADDING, np.uint8)
-    return Writing(octets, words_of(octets))
+    return Writing(np.frombuffer(pa.allocate_buffer(size + PADDING), np.uint8))
 
 
-class _Words(Protocol):
+class _Octets(Protocol):
     @property
-    def words(self) -> Bits: ...
+    def octets(self) -> Octets: ...
 
 
 def gathered_texts(
-    buffer: _Words, starts: Ints, ends: Ints, present: Flags | None = None
+    buffer: _Octets, starts: Ints, ends: Ints, present: Flags | None = None
 ) -> "pa.Array[Any]":
     """Return the bytes of each range as text, which has to be UTF-8.
 
     Args:
-        buffer: what has the bytes by words.
+        buffer: what has the bytes.
         starts: where each range starts.
         ends: where it ends.
         present: which ranges are there, the others are null, and empty; None if all are.
@@ -168,7 +165,9 @@ def gathered_texts(
 
     ends_written = np.cumsum(ends - starts)
     written = writing(int(ends_written[-1]) if len(starts) else 0)
-    gathered(buffer.words, np.ascontiguousarray(starts), np.ascontiguousarray(ends), written.words)
+    gathered(
+        buffer.octets, np.ascontiguousarray(starts), np.ascontiguousarray(ends), written.octets
+    )
     return written.texts(ends_written, present)
 
 

@@ -18,7 +18,7 @@ is read by the functions of the reference, once for all messages that say the sa
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -94,8 +94,8 @@ def _rows(part: Part, place: Workspace) -> PartRows:
 
     def shape(new: int, old: int, is_partial: bool) -> str | None:
         # A list begins at its table, so it tells that too.
-        table = tables.all[lists.chain(new)[0] - 1]
-        return _shape(table, lists.names(new), lists.names(old), is_partial)
+        own, earlier = lists.list_of(new), lists.list_of(old)
+        return _shape(tables.all[own.root - 1], own.names, earlier.names, is_partial)
 
     shapes = Shapes.of(after, before, cut | (types == _DELETE), good & ~marks, shape)
     good &= marks | (shapes.which >= 0)
@@ -139,7 +139,7 @@ def _only_rows(tape: Tape, checked: Checked, name: str, good: Flags) -> Places:
     return np.where(has_one, inner, NONE).astype(np.int32)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Table:
     """A table as messages describe it; without columns if no table can be described so."""
 
@@ -147,6 +147,15 @@ class _Table:
     table: str
     primary_key: tuple[str, ...] | None
     columns: Columns | None
+
+    @cached_property
+    def ways(self) -> dict[str, int]:
+        """The way of each column, by its name."""
+        types = {} if self.columns is None else self.columns.types
+        return {
+            name: LATIN1_WAY if canal_json.is_binary_type(mysql_type) else NUMBER_WAY
+            for name, mysql_type in types.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,9 +178,12 @@ class _Tables:
         objects = types[types >= 0]
         # Each is a name and a value.
         members = int((tape.nodes["next"][objects] - objects).sum()) // 2
-        room = canal_loops.room_for(len(types), members)
+        room = canal_loops.room_for(
+            len(types),
+            tape.workspace.array("types", 4 * members + 8 * len(types), canal_loops.TYPE),
+        )
         canal_loops.described(
-            tape.texts.words, tape.nodes, parts, types.astype(np.int32), room, which
+            tape.texts.octets, tape.nodes, parts, types.astype(np.int32), room, which
         )
         tables = [
             _table(tape, [*parts[:, message].tolist(), int(types[message])], count)
@@ -189,17 +201,12 @@ class _Tables:
     def ways(self, lists: ImageLists) -> Octets:
         """Return the way of each column of the lists that begin at the tables."""
         found = np.full(len(lists.columns), REFUSED_WAY, np.uint8)
-        described = lists.described
         tables = list(range(-1, lists.roots - 1))
-        for number in range(lists.roots, len(found)):
+        for number, (before, _, name) in enumerate(lists.described[lists.roots :], lists.roots):
             # A column comes behind the one before it.
-            table = tables[described[number][0]]
+            table = tables[before]
             tables.append(table)
-            columns = self.all[table].columns
-            mysql_type = None if columns is None else columns.types.get(lists.name(number))
-            if mysql_type is not None:
-                is_binary = canal_json.is_binary_type(mysql_type)
-                found[number] = LATIN1_WAY if is_binary else NUMBER_WAY
+            found[number] = self.all[table].ways.get(name, REFUSED_WAY)
         return found
 
 

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.word_loops import Words
-from ticdc_assets.wire.json_loops import HALF, ZERO_WORD, Ints, Places, hashed, same_bytes
+from ticdc_assets.values.word_loops import same
+from ticdc_assets.wire.json_loops import HALF, ZERO_WORD, Ints, Octets, Places, hashed
 from ticdc_assets.wire.tape_loops import ESCAPED, NONE, OBJECT, TEXT, Nodes
 
 DESCRIPTION: Final = np.dtype(
@@ -35,7 +35,7 @@ class Descriptions(NamedTuple):
 
     Attributes:
         all: `DESCRIPTION` of each.
-        slots: `TYPE` of their columns, zeros.
+        slots: `TYPE` of their columns.
         numbered: zeros, a power of two and twice as many as messages: numbers of descriptions and
             1, by what is hashed of them.
         used: how many there are.
@@ -47,12 +47,16 @@ class Descriptions(NamedTuple):
     used: Ints
 
 
-def room_for(messages: int, members: int) -> Descriptions:
-    """Return room for the descriptions of so many messages with so many types."""
+def room_for(messages: int, slots: Nodes) -> Descriptions:
+    """Return room for the descriptions of so many messages.
+
+    Args:
+        messages: how many.
+        slots: more than twice as many as types, by powers of two, and eight a message at least.
+    """
     return Descriptions(
         all=np.empty(messages, DESCRIPTION),
-        # More than twice as many as types, by powers of two, and eight at least.
-        slots=np.zeros(4 * members + 8 * messages, TYPE),
+        slots=slots,
         numbered=np.zeros(1 << (2 * messages).bit_length(), np.int32),
         used=np.zeros(1, np.int64),
     )
@@ -60,12 +64,12 @@ def room_for(messages: int, members: int) -> Descriptions:
 
 @compiled
 def described(
-    words: Words, nodes: Nodes, parts: Places, types: Places, found: Descriptions, which: Places
+    octets: Octets, nodes: Nodes, parts: Places, types: Places, found: Descriptions, which: Places
 ) -> None:
     """Find the description of each message.
 
     Args:
-        words: the eight bytes at each place.
+        octets: the bytes.
         nodes: the tape.
         parts: the nodes of what describes a table but its types: a row each, `NONE` for none.
         types: the object of its types.
@@ -79,7 +83,7 @@ def described(
         if types[message] < 0 or nodes[types[message]].kind != OBJECT:
             continue
         # Nearly always it is that of the message before.
-        if last >= 0 and _is(words, nodes, parts, types, found, last, message):
+        if last >= 0 and _is(octets, nodes, parts, types, found, last, message):
             which[message] = last
             continue
         seed = ZERO_WORD
@@ -87,17 +91,17 @@ def described(
             node = parts[part, message]
             seed ^= np.uint64(part)
             if node >= 0:
-                seed = hashed(words, nodes[node].start, nodes[node].end, seed)
+                seed = hashed(octets, nodes[node].start, nodes[node].end, seed)
         place = np.int64(seed >> HALF) & (len(found.numbered) - 1)
         last = NONE
         while found.numbered[place] != 0:
             known = found.numbered[place] - 1
-            if _is(words, nodes, parts, types, found, known, message):
+            if _is(octets, nodes, parts, types, found, known, message):
                 last = known
                 break
             place = (place + 1) & (len(found.numbered) - 1)
         if last < 0:
-            size = _put(words, nodes, types[message], found, used)
+            size = _put(octets, nodes, types[message], found, used)
             if size == 0:
                 continue
             last = found.used[0]
@@ -109,22 +113,22 @@ def described(
 
 
 @inlined
-def _slot_of(words: Words, node: Nodes, mask: int) -> int:
-    return np.int64(hashed(words, node.start, node.end, ZERO_WORD) >> HALF) & mask
+def _slot_of(octets: Octets, node: Nodes, mask: int) -> int:
+    return np.int64(hashed(octets, node.start, node.end, ZERO_WORD) >> HALF) & mask
 
 
 @inlined
-def _same(words: Words, one: Nodes, other: Nodes) -> bool:
+def _same(octets: Octets, one: Nodes, other: Nodes) -> bool:
     size = one.end - one.start
     return (
         size == other.end - other.start
         and one.kind == other.kind
-        and same_bytes(words, one.start, other.start, size)
+        and same(octets, one.start, octets, other.start, size)
     )
 
 
 @compiled
-def _put(words: Words, nodes: Nodes, types: int, found: Descriptions, first: int) -> int:
+def _put(octets: Octets, nodes: Nodes, types: int, found: Descriptions, first: int) -> int:
     """Put types into slots from a place on; return how many slots, 0 if one is no text."""
     behind, count = nodes[types].next, 0
     at = types + 1
@@ -136,9 +140,11 @@ def _put(words: Words, nodes: Nodes, types: int, found: Descriptions, first: int
     mask = 7
     while mask < 2 * count:
         mask = 2 * mask + 1
+    for slot in range(first, first + mask + 1):
+        found.slots[slot].name = found.slots[slot].met = 0
     at = types + 1
     while at < behind:
-        slot = first + _slot_of(words, nodes[at], mask)
+        slot = first + _slot_of(octets, nodes[at], mask)
         while found.slots[slot].name != 0:
             slot = first + ((slot - first + 1) & mask)
         found.slots[slot].name, found.slots[slot].value = at, at + 1
@@ -150,7 +156,7 @@ def _put(words: Words, nodes: Nodes, types: int, found: Descriptions, first: int
 
 @inlined
 def _is(
-    words: Words,
+    octets: Octets,
     nodes: Nodes,
     parts: Places,
     types: Places,
@@ -166,20 +172,20 @@ def _is(
         if one < 0 or other < 0:
             if one != other:
                 return False
-        elif not _same(words, nodes[one], nodes[other]):
+        elif not _same(octets, nodes[one], nodes[other]):
             return False
     at, behind, count = types[message] + 1, nodes[types[message]].next, 0
     while at < behind:
-        slot = description.first + _slot_of(words, nodes[at], description.mask)
+        slot = description.first + _slot_of(octets, nodes[at], description.mask)
         while True:
             entry = found.slots[slot]
             if entry.name == 0:
                 return False
-            if _same(words, nodes[entry.name], nodes[at]):
+            if _same(octets, nodes[entry.name], nodes[at]):
                 break
             slot = description.first + ((slot - description.first + 1) & description.mask)
         # One that was met is there twice.
-        if entry.met == message + 1 or not _same(words, nodes[entry.value], nodes[at + 1]):
+        if entry.met == message + 1 or not _same(octets, nodes[entry.value], nodes[at + 1]):
             return False
         entry.met = message + 1
         count += 1

@@ -14,13 +14,13 @@ import numpy as np
 
 from ticdc_assets.compiled import compiled
 from ticdc_assets.values.text_loops import BASE64
-from ticdc_assets.values.word_loops import Words, stop
+from ticdc_assets.values.vector_loops import put_word
+from ticdc_assets.values.word_loops import copied, stop
 from ticdc_assets.wire.json_loops import (
     BACKSLASH,
     LETTER_U,
     QUOTE,
     Octets,
-    copied,
 )
 
 UNESCAPED: Final = np.zeros(256, np.uint8)
@@ -30,7 +30,6 @@ _SHORT_ESCAPES: Final = np.zeros(256, np.uint8)
 _SHORT_ESCAPES[list(b'"\\\b\f\n\r\t')] = list(b'"\\bfnrt')
 _LONG_ESCAPE: Final = int.from_bytes(rb"\u00", "little")
 _PAD, _PADS = (np.uint64(int.from_bytes(pads, "little")) for pads in (b"=", b"=="))
-_BYTE: Final = np.uint64(0xFF)
 _ONE_BYTE, _TWO_BYTES, _THREE_BYTES = np.uint64(8), np.uint64(16), np.uint64(24)
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 
@@ -88,92 +87,93 @@ def latin1(octets: Octets, at: int, end: int, written: Octets) -> int:
 
 
 @compiled
-def utf8_written(point: int, written: Words, place: int) -> int:
+def utf8_written(point: int, written: Octets, place: int) -> int:
     """Write a code point in UTF-8, and return the place behind it."""
     if point < 0x80:
-        written[place] = np.uint64(point)
+        put_word(written, place, np.uint64(point))
         return place + 1
     last = 0x80 | point & 0x3F
     if point < 0x800:
-        written[place] = np.uint64(0xC0 | point >> 6 | last << 8)
+        put_word(written, place, np.uint64(0xC0 | point >> 6 | last << 8))
         return place + 2
     third = 0x80 | point >> 6 & 0x3F
     if point < 0x10000:
-        written[place] = np.uint64(0xE0 | point >> 12 | third << 8 | last << 16)
+        put_word(written, place, np.uint64(0xE0 | point >> 12 | third << 8 | last << 16))
         return place + 3
     second = 0x80 | point >> 12 & 0x3F
-    written[place] = np.uint64(0xF0 | point >> 18 | second << 8 | third << 16 | last << 24)
+    put_word(written, place, np.uint64(0xF0 | point >> 18 | second << 8 | third << 16 | last << 24))
     return place + 4
 
 
 @compiled
-def character_written(point: int, written: Words, place: int) -> int:
+def character_written(point: int, written: Octets, place: int) -> int:
     """Write a code point in a string of JSON, and return the place behind it."""
     if point >= 0x20 and point != QUOTE and point != BACKSLASH:
         return utf8_written(point, written, place)
     short = np.int64(_SHORT_ESCAPES[point])
     if short:
-        written[place] = np.uint64(BACKSLASH | short << 8)
+        put_word(written, place, np.uint64(BACKSLASH | short << 8))
         return place + 2
     digits = np.int64(_DIGITS[point >> 4]) << 32 | np.int64(_DIGITS[point & 15]) << 40
-    written[place] = np.uint64(_LONG_ESCAPE | digits)
+    put_word(written, place, np.uint64(_LONG_ESCAPE | digits))
     return place + 6
 
 
 @compiled
 def text_written(
-    octets: Octets, words: Words, at: int, end: int, written: Words, place: int, again: bool
+    octets: Octets, at: int, end: int, written: Octets, place: int, again: bool
 ) -> int:
     """Write what the string between two places says, and return the place behind it.
 
     Args:
         octets: the bytes.
-        words: the eight bytes at each place.
         at: where the string's first character stands.
         end: where its closing quote stands.
-        written: the eight bytes at each place where it is written.
-        place: at which place.
+        written: gets it.
+        place: where.
         again: whether as a string of JSON again; else its bytes.
     """
     kept = at
-    at = stop(words, at, end)
+    at = stop(octets, at, end)
     while at < end:
-        place = copied(words, kept, at, written, place)
+        place = copied(octets, kept, at, written, place)
         point, kept = code_point(octets, at)
         if again:
             place = character_written(point, written, place)
         else:
             place = utf8_written(point, written, place)
-        at = stop(words, kept, end)
-    return copied(words, kept, end, written, place)
+        at = stop(octets, kept, end)
+    return copied(octets, kept, end, written, place)
 
 
 @compiled
-def bytes_in_text(words: Words, end: int, written: Words, place: int) -> int:
+def bytes_in_text(octets: Octets, end: int, written: Octets, place: int) -> int:
     """Write the first bytes of an array, UTF-8, in a string of JSON; return the place behind it."""
     kept = np.int64(0)
-    at = stop(words, kept, end)
+    at = stop(octets, kept, end)
     while at < end:
-        place = copied(words, kept, at, written, place)
-        place = character_written(np.int64(words[at] & _BYTE), written, place)
+        place = copied(octets, kept, at, written, place)
+        place = character_written(np.int64(octets[at]), written, place)
         kept = at + 1
-        at = stop(words, kept, end)
-    return copied(words, kept, end, written, place)
+        at = stop(octets, kept, end)
+    return copied(octets, kept, end, written, place)
 
 
 @compiled
-def _four(written: Words, place: int, three: int) -> None:
+def _four(written: Octets, place: int, three: int) -> None:
     """Write three bytes as base64."""
-    written[place] = (
+    put_word(
+        written,
+        place,
         np.uint64(BASE64[three >> 18])
         | np.uint64(BASE64[three >> 12 & 63]) << _ONE_BYTE
         | np.uint64(BASE64[three >> 6 & 63]) << _TWO_BYTES
-        | np.uint64(BASE64[three & 63]) << _THREE_BYTES
+        | np.uint64(BASE64[three & 63]) << _THREE_BYTES,
     )
 
 
 @compiled
-def in_base64(octets: Octets, end: int, written: Words, place: int) -> int:
+def in_base64(octets: Octets, end: int, written: Octets, place: int) -> int:
     """Write the first bytes of an array as base64, and return the place behind it."""
     whole = end - end % 3
     for at in range(0, whole, 3):
@@ -186,7 +186,7 @@ def in_base64(octets: Octets, end: int, written: Words, place: int) -> int:
     if two:
         three |= np.int64(octets[whole + 1]) << 8
     _four(written, place, three)
-    written[place + 3] = _PAD
+    put_word(written, place + 3, _PAD)
     if not two:
-        written[place + 2] = _PADS
+        put_word(written, place + 2, _PADS)
     return place + 4

@@ -49,7 +49,7 @@ class Part:
         """The same as compiled loops take it."""
         from ticdc_assets.wire.json_loops import Texts
 
-        return Texts(self.buffer.octets, self.buffer.words, self.starts, self.ends)
+        return Texts(self.buffer.octets, self.starts, self.ends)
 
 
 PartRows: TypeAlias = "tuple[Ints, Mapping[str, pa.Array[Any]]]"

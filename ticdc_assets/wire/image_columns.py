@@ -226,7 +226,7 @@ def base64_texts(buffer: Buffer, starts: Ints, ends: Ints) -> "pa.Array[Any]":
 
     bounds = np.cumsum((ends - starts + 2) // 3 * 4)
     written = writing(int(bounds[-1]) if len(bounds) else 0)
-    image_loops.base64_texts(buffer.octets, starts, ends, written.words)
+    image_loops.base64_texts(buffer.octets, starts, ends, written.octets)
     return written.texts(bounds).cast(pa.binary())
 
 
@@ -235,7 +235,7 @@ def _has_escapes(buffer: Buffer, starts: Ints, ends: Ints) -> Flags:
     from ticdc_assets.wire import image_loops
 
     found = np.empty(len(starts), np.bool_)
-    image_loops.escapes(buffer.words, starts, ends, found)
+    image_loops.escapes(buffer.octets, starts, ends, found)
     return found
 
 

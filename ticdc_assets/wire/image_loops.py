@@ -5,7 +5,7 @@ in these bytes, or copies. An image that is not regular (a name written with an 
 nobody knows or that stands there twice, white space) is told, and nothing of it is used.
 
 Only bytes of an image tell what is in it; behind it, behind the names and behind what is written
-there are seven bytes more for `values.word_loops`. All arrays but words are contiguous; places are
+there are `vector_loops.PADDING` bytes more. All arrays are contiguous; places are
 int32, forms (`values.column_loops`) uint8, flags bool.
 """
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ticdc_assets.compiled import compiled
 from ticdc_assets.values.column_loops import ESCAPED, NULL, TEXT, ZONED, Column
 from ticdc_assets.values.text_loops import NULL_WORD, stands
-from ticdc_assets.values.word_loops import Words, copied, same, stop
+from ticdc_assets.values.word_loops import copied, same, stop
 from ticdc_assets.wire.character_loops import UNESCAPED, in_base64, utf8_written
 
 Bytes = npt.NDArray[np.uint8]
@@ -38,6 +38,18 @@ _VALUE = np.frombuffer(b'","value":"', np.uint8)
 
 
 @compiled
+def _put(names: Bytes, offsets: Places, slots: Places) -> None:
+    mask = len(slots) - 1
+    for number in range(len(offsets) - 1):
+        found = _SEED
+        for place in range(offsets[number], offsets[number + 1]):
+            found = ((found ^ names[place]) * _PRIME) & _HASH_BITS
+        slot = found & mask
+        while slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        slots[slot] = number
+
+
 def slots_of(names: Bytes, offsets: Places) -> Places:
     """Return a table from hashes of names to their numbers, with free slots (-1) between them.
 
@@ -45,18 +57,8 @@ def slots_of(names: Bytes, offsets: Places) -> Places:
         names: the names one behind the other.
         offsets: where each begins, and the end of the last.
     """
-    size = 8
-    while size < 4 * len(offsets):
-        size *= 2
-    slots = np.full(size, -1, np.int32)
-    for number in range(len(offsets) - 1):
-        found = _SEED
-        for place in range(offsets[number], offsets[number + 1]):
-            found = ((found ^ names[place]) * _PRIME) & _HASH_BITS
-        slot = found & (size - 1)
-        while slots[slot] >= 0:
-            slot = (slot + 1) & (size - 1)
-        slots[slot] = number
+    slots = np.full(1 << (4 * len(offsets) - 1).bit_length(), -1, np.int32)
+    _put(names, offsets, slots)
     return slots
 
 
@@ -74,13 +76,11 @@ class Texts(NamedTuple):
 
     Attributes:
         data: the bytes.
-        words: the eight bytes at each place.
         begins: where each image begins.
         ends: where each ends.
     """
 
     data: Bytes
-    words: Words
     begins: Places
     ends: Places
 
@@ -89,15 +89,14 @@ class Names(NamedTuple):
     """What a table's images may say.
 
     Attributes:
-        words: the eight bytes at each place of the columns' names, as JSON texts, one behind the
-            other.
+        data: the columns' names, as JSON texts, one behind the other.
         offsets: where each name begins, and the end of the last.
         slots: `slots_of` these names.
         zones: names of zones that a timestamp may have, one behind the other.
         zone_offsets: where each begins, and the end of the last.
     """
 
-    words: Words
+    data: Bytes
     offsets: Places
     slots: Places
     zones: Bytes
@@ -123,7 +122,7 @@ class Members(NamedTuple):
 @compiled
 def find_members(images: Texts, table: Names, members: Members) -> None:
     """Find the values of images, and put them into `members`."""
-    data, words, starts, stops = images
+    data, starts, stops = images
     names, name_offsets, slots, zones, zone_offsets = table
     begins, ends, forms, counts = members
     mask = len(slots) - 1
@@ -155,7 +154,7 @@ def find_members(images: Texts, table: Names, members: Members) -> None:
                 if (
                     place < last
                     and data[place] == _QUOTE
-                    and same(words, begin, names, offset, place - begin)
+                    and same(data, begin, names, offset, place - begin)
                 ):
                     column = following
             if column < 0:
@@ -169,7 +168,7 @@ def find_members(images: Texts, table: Names, members: Members) -> None:
                     number = slots[slot]
                     offset = name_offsets[number]
                     size = name_offsets[number + 1] - offset
-                    if size == place - begin and same(words, begin, names, offset, size):
+                    if size == place - begin and same(data, begin, names, offset, size):
                         column = number
                     slot = (slot + 1) & mask
             if last - place < 2 or data[place + 1] != _COLON:
@@ -183,10 +182,10 @@ def find_members(images: Texts, table: Names, members: Members) -> None:
                 place += 1
                 begins[column, row] = place
                 form = TEXT
-                place = stop(words, place, last)
+                place = stop(data, place, last)
                 while place < last and data[place] == _BACKSLASH:
                     form = ESCAPED
-                    place = stop(words, place + 2, last)
+                    place = stop(data, place + 2, last)
                 if place >= last or data[place] != _QUOTE:
                     break
                 ends[column, row] = place
@@ -239,7 +238,7 @@ def _hex(data: Bytes, place: int) -> int:
 
 
 @compiled
-def texts(column: Column, offsets: Places, out: Bytes, written: Words, regular: Flags) -> None:
+def texts(column: Column, offsets: Places, out: Bytes, regular: Flags) -> None:
     """Copy texts, without their escapes.
 
     Args:
@@ -247,10 +246,9 @@ def texts(column: Column, offsets: Places, out: Bytes, written: Words, regular: 
         offsets: where in `out` each text begins, and the end of the last: one more than rows.
         out: the texts one behind the other; as many bytes as all of them have must fit, for an
             escape is never shorter than what it means.
-        written: the eight bytes at each place of `out`.
         regular: which are absent, NULL, or text.
     """
-    data, words, begins, ends, forms = column
+    data, begins, ends, forms = column
     filled = 0
     for row in range(len(begins)):
         offsets[row] = filled
@@ -258,14 +256,14 @@ def texts(column: Column, offsets: Places, out: Bytes, written: Words, regular: 
         regular[row] = form <= ESCAPED
         place, end = begins[row], ends[row]
         if form == TEXT:
-            filled = copied(words, place, end, written, filled)
+            filled = copied(data, place, end, out, filled)
         if form != ESCAPED:
             continue
         start = filled
         while place < end:
             if data[place] != _BACKSLASH:
-                behind = stop(words, place + 1, end)
-                filled = copied(words, place, behind, written, filled)
+                behind = min(stop(data, place + 1, end), end)
+                filled = copied(data, place, behind, out, filled)
                 place = behind
                 continue
             if place + 1 >= end:
@@ -292,7 +290,7 @@ def texts(column: Column, offsets: Places, out: Bytes, written: Words, regular: 
             if code < 0:
                 regular[row] = False
                 break
-            filled = utf8_written(code, written, filled)
+            filled = utf8_written(code, out, filled)
         if not regular[row]:
             filled = start
     offsets[len(begins)] = filled
@@ -300,25 +298,23 @@ def texts(column: Column, offsets: Places, out: Bytes, written: Words, regular: 
 
 @compiled
 def keys(
-    words: Words,
+    data: Bytes,
     begins: npt.NDArray[np.int32],
     ends: npt.NDArray[np.int32],
     rows: Places,
     offsets: Places,
     out: Bytes,
-    written: Words,
 ) -> None:
     """Write texts without escapes as JSON arrays of strings behind a `=`, one a row.
 
     Args:
-        words: the eight bytes at each place.
+        data: the bytes.
         begins: for each column of the key and each row where its text begins.
         ends: where it ends.
         rows: which rows are written, in order.
         offsets: where in `out` each key begins, and the end of the last: one more than `rows`.
         out: the keys one behind the other; their texts, three bytes for each and three for each
             row must fit.
-        written: the eight bytes at each place of `out`.
     """
     filled = 0
     for number in range(len(rows)):
@@ -333,7 +329,7 @@ def keys(
                 filled += 1
             out[filled] = _QUOTE
             filled += 1
-            filled = copied(words, begins[column, row], ends[column, row], written, filled)
+            filled = copied(data, begins[column, row], ends[column, row], out, filled)
             out[filled] = _QUOTE
             filled += 1
         out[filled] = 93
@@ -343,16 +339,16 @@ def keys(
 
 @compiled
 def escapes(
-    words: Words, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], found: Flags
+    data: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], found: Flags
 ) -> None:
     """Say of each text whether JSON escapes one of its characters."""
     for number in range(len(starts)):
-        found[number] = stop(words, starts[number], ends[number]) < ends[number]
+        found[number] = stop(data, starts[number], ends[number]) < ends[number]
 
 
 @compiled
 def base64_texts(
-    data: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], written: Words
+    data: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], written: Bytes
 ) -> None:
     """Write ranges of bytes in base64, one behind the other."""
     place = np.int64(0)

@@ -21,12 +21,8 @@ import pyarrow as pa
 
 from ticdc_assets.values.column_loops import ABSENT, NULL, Column
 from ticdc_assets.values.columns import Flags, Places
-from ticdc_assets.values.word_loops import Words
+from ticdc_assets.values.vector_loops import PADDING
 from ticdc_assets.wire import image_loops as loops
-from ticdc_assets.wire.byte_columns import words_of
-
-_PADDING: Final = bytes(8)
-"""What loops over words may read behind the bytes."""
 
 MOST_BYTES: Final = 1 << 30
 """Bytes of images that are read at once, so that places in them fit int32."""
@@ -68,16 +64,16 @@ class Images:
 
     def column(self, number: int) -> Places:
         """Return the places of a column's values."""
-        data, words, _, _ = self.texts
+        data, _, _ = self.texts
         begins, ends, forms, _ = self.members
-        column = Column(data, words, begins[number], ends[number], forms[number])
+        column = Column(data, begins[number], ends[number], forms[number])
 
         def texts() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], Flags]:
             size = int(np.where(column.forms > NULL, column.ends - column.begins, 0).sum())
             count = len(column.forms)
             offsets, regular = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
-            content, written = _room(size)
-            loops.texts(column, offsets, content, written, regular)
+            content = np.empty(size + PADDING, np.uint8)
+            loops.texts(column, offsets, content, regular)
             return offsets, content, regular
 
         return Places(column=column, texts=texts)
@@ -92,11 +88,10 @@ class Images:
         chosen = np.array(columns, np.int64)
         begins, ends = self.members.begins[chosen], self.members.ends[chosen]
         sizes = (ends - begins).sum(axis=0, dtype=np.int64)[images]
-        content, written = _room(int(sizes.sum()) + 3 * (len(columns) + 1) * len(images))
+        size = int(sizes.sum()) + 3 * (len(columns) + 1) * len(images)
+        content = np.empty(size + PADDING, np.uint8)
         offsets = np.empty(len(images) + 1, np.int32)
-        loops.keys(
-            self.texts.words, begins, ends, images.astype(np.int32), offsets, content, written
-        )
+        loops.keys(self.texts.data, begins, ends, images.astype(np.int32), offsets, content)
         return pa.StringArray.from_buffers(
             len(images), pa.py_buffer(offsets), pa.py_buffer(content)
         )
@@ -115,7 +110,7 @@ class ImageReader:
         # As JSON texts: a name that is written in another way is not found, one with an escape is.
         names_as_bytes, offsets = _joined([quoted(name)[1:-1] for name in names])
         slots = loops.slots_of(names_as_bytes, offsets)
-        self._names = loops.Names(words_of(names_as_bytes), offsets, slots, *_joined(sorted(zones)))
+        self._names = loops.Names(names_as_bytes, offsets, slots, *_joined(sorted(zones)))
 
     def read(self, columns: "Sequence[pa.Array[Any]]") -> Images | None:
         """Return the images of some columns of strings, one column behind the other.
@@ -133,10 +128,8 @@ class ImageReader:
         stops = np.concatenate([part + at for (_, _, part), at in zip(parts, before, strict=False)])
         shape = (self._count, len(starts))
         # What is absent is asked for its size too.
-        data = np.concatenate(
-            [*(content for content, _, _ in parts), np.frombuffer(_PADDING, np.uint8)]
-        )
-        texts = loops.Texts(data, words_of(data), starts, stops)
+        data = np.concatenate([*(content for content, _, _ in parts), np.zeros(PADDING, np.uint8)])
+        texts = loops.Texts(data, starts, stops)
         members = loops.Members(
             begins=np.zeros(shape, np.int32),
             ends=np.zeros(shape, np.int32),
@@ -150,13 +143,7 @@ class ImageReader:
 def _joined(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
     offsets = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
-    return np.frombuffer(bytearray(b"".join([*encoded, _PADDING])), np.uint8), offsets
-
-
-def _room(size: int) -> tuple[npt.NDArray[np.uint8], Words]:
-    """Return room for `size` bytes, and the eight bytes at each place of it."""
-    content = np.empty(size + len(_PADDING), np.uint8)
-    return content, words_of(content)
+    return np.frombuffer(bytearray(b"".join([*encoded, bytes(PADDING)])), np.uint8), offsets
 
 
 def _bytes_of(

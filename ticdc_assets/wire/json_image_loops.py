@@ -19,18 +19,17 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.word_loops import Words
+from ticdc_assets.values.vector_loops import put_word
+from ticdc_assets.values.word_loops import copied, same
 from ticdc_assets.wire.character_loops import text_written
 from ticdc_assets.wire.json_loops import (
     HALF,
+    Flags,
     Ints,
     Octets,
     Places,
-    Sheet,
     Texts,
-    copied,
     hashed,
-    same_bytes,
 )
 from ticdc_assets.wire.json_value_loops import (
     LAST_PLAIN_WAY,
@@ -74,6 +73,7 @@ class Images(NamedTuple):
     """Images and their members.
 
     Attributes:
+        objects: the node of each, `NONE` for none.
         cells: `CELL` of all members, image by image.
         bounds: where the cells of each image begin, and the end of the last.
         lasts: the last column of each image, which tells its list.
@@ -81,11 +81,12 @@ class Images(NamedTuple):
         good: which are images, and all of whose values are of their columns.
     """
 
+    objects: Places
     cells: Nodes
     bounds: Places
     lasts: Places
     plain: Octets
-    good: Octets
+    good: Flags
 
 
 class Columns(NamedTuple):
@@ -104,20 +105,18 @@ class Columns(NamedTuple):
 
 @compiled
 def members_listed(
-    words: Words, nodes: Nodes, objects: Places, firsts: Places, columns: Columns, images: Images
+    octets: Octets, nodes: Nodes, firsts: Places, columns: Columns, images: Images
 ) -> None:
     """Take each member of an object for a column, and find it.
 
     Args:
-        words: the eight bytes at each place.
+        octets: the bytes.
         nodes: the tape.
-        objects: the node of each image, `NONE` for none, which is good and has no cell.
         firsts: behind which column the list of each image begins.
         columns: those that are known; gets the others.
-        images: gets the images.
+        images: gets all but the objects; none is good and has no cell.
     """
-    # Out of their tuples once, as each time takes its time.
-    cells, bounds, lasts, plains, goods = images
+    objects, cells, bounds, lasts, plains, goods = images
     known, slots, used = columns
     count = 0
     for number in range(len(objects)):
@@ -132,7 +131,7 @@ def members_listed(
             odd, size, at = False, 1, top + 1
             while at < behind:
                 name, value = nodes[at], nodes[at + 1]
-                last = column_of(words, name, 0, last, known, slots, used)
+                last = column_of(octets, name, 0, last, known, slots, used)
                 cell = cells[count]
                 cell.name, cell.value, cell.column = at, at + 1, last
                 count += 1
@@ -147,19 +146,19 @@ def members_listed(
 
 @inlined
 def column_of(
-    words: Words, name: Nodes, label: int, last: int, known: Nodes, slots: Places, used: Ints
+    octets: Octets, name: Nodes, label: int, last: int, known: Nodes, slots: Places, used: Ints
 ) -> int:
     """Return the column with a name and a label behind another one, see `Columns`."""
     size = name.end - name.start
     # Nearly always it is the one that came behind the last time.
     found = np.int64(known[last].child)
-    if found == 0 or not _is(words, known[found], last, label, name.start, size):
+    if found == 0 or not _is(octets, known[found], last, label, name.start, size):
         mask = len(slots) - 1
         seed = np.uint64(last) << HALF ^ np.uint64(label)
-        slot = np.int64(hashed(words, name.start, name.end, seed) >> HALF) & mask
+        slot = np.int64(hashed(octets, name.start, name.end, seed) >> HALF) & mask
         found = np.int64(slots[slot])
         while found != 0:
-            if _is(words, known[found], last, label, name.start, size):
+            if _is(octets, known[found], last, label, name.start, size):
                 break
             slot = (slot + 1) & mask
             found = np.int64(slots[slot])
@@ -175,12 +174,12 @@ def column_of(
 
 
 @inlined
-def _is(words: Words, column: Nodes, before: int, label: int, start: int, size: int) -> bool:
+def _is(octets: Octets, column: Nodes, before: int, label: int, start: int, size: int) -> bool:
     return (
         column.before == before
         and column.label == label
         and column.end - column.start == size
-        and same_bytes(words, column.start, start, size)
+        and same(octets, column.start, octets, start, size)
     )
 
 
@@ -189,9 +188,9 @@ def images_written(
     texts: Texts,
     nodes: Nodes,
     images: Images,
-    objects: Places,
     ways: Octets,
-    sheets: tuple[Sheet, Sheet],
+    written: Octets,
+    scratch: Octets,
     ends: Ints,
     unsure: Nodes,
 ) -> int:
@@ -200,56 +199,48 @@ def images_written(
     Args:
         texts: the texts that the tape is of.
         nodes: the tape.
-        objects: the node of each image, `NONE` for none, of which nothing is written.
         images: the images, with their columns; one with a value that is none of its column is no
-            more good, and nothing is written of it.
+            more good. Nothing is written of it, nor of none.
         ways: of each column the way of its values, see `json_value_loops`; with `ALL_PLAIN` if
             a string without escapes is the text in it and in all columns of its list before it.
-        sheets: gets the images, and what is needed beside.
+        written: gets the images.
+        scratch: room for a value.
         ends: gets the end of each.
         unsure: gets `UNSURE` of numbers.
 
     Returns:
         How many numbers are unsure.
     """
-    # Out of their tuples once, as each time takes its time.
-    octets, words, _, _ = texts
-    cells, bounds, lasts, plains, goods = images
-    sheet, scratch_sheet = sheets
-    written = sheet.words
-    scratch, scratch_words = scratch_sheet
+    octets, _, _ = texts
+    objects, cells, bounds, lasts, plains, goods = images
     place, unsure_count = np.int64(0), 0
     for number in range(len(ends)):
         begin, top = place, objects[number]
         if top >= 0 and goods[number] and plains[number] and ways[lasts[number]] & ALL_PLAIN:
-            place = copied(words, nodes[top].start, nodes[top].end, written, place)
+            place = copied(octets, nodes[top].start, nodes[top].end, written, place)
         elif top >= 0 and goods[number]:
             between = _OPEN_WORD
             for at in range(bounds[number], bounds[number + 1]):
                 cell = cells[at]
                 name, value = nodes[cell.name], nodes[cell.value]
-                written[place] = between
+                put_word(written, place, between)
                 between = _COMMA_WORD
                 if name.kind == ESCAPED:
-                    place = text_written(
-                        octets, words, name.start, name.end, written, place + 2, True
-                    )
+                    place = text_written(octets, name.start, name.end, written, place + 2, True)
                 else:
-                    place = copied(words, name.start, name.end, written, place + 2)
-                written[place] = _NAME_END
+                    place = copied(octets, name.start, name.end, written, place + 2)
+                put_word(written, place, _NAME_END)
                 place += 2
                 way, kind = ways[cell.column] & ~ALL_PLAIN, value.kind
                 if kind == TEXT and TEXT_WAY <= way <= LAST_PLAIN_WAY:
-                    place = copied(words, value.start - 1, value.end + 1, written, place)
+                    place = copied(octets, value.start - 1, value.end + 1, written, place)
                 elif kind == NULL and way != REFUSED_WAY:
-                    written[place] = _NULL_WORD
+                    put_word(written, place, _NULL_WORD)
                     place += 4
                 elif kind == OBJECT and way == ZONED_WAY:
-                    place = zoned_written(octets, words, nodes, cell.value, written, place)
+                    place = zoned_written(octets, nodes, cell.value, written, place)
                 else:
-                    place, sure = value_written(
-                        octets, words, value, way, written, scratch, scratch_words, place
-                    )
+                    place, sure = value_written(octets, value, way, written, scratch, place)
                     if not sure:
                         told = unsure[unsure_count]
                         told.image, told.way = number, way
@@ -262,9 +253,9 @@ def images_written(
             else:
                 if between == _OPEN_WORD:
                     # An image without columns.
-                    written[place] = _OPEN_WORD
+                    put_word(written, place, _OPEN_WORD)
                     place += 1
-                written[place] = _CLOSE_WORD
+                put_word(written, place, _CLOSE_WORD)
                 place += 1
         ends[number] = place
     return unsure_count

@@ -2,8 +2,8 @@
 
 In: the bytes of many texts one behind the other, with padding (`byte_columns.Buffer`), and places
 in them. Out: places, and numbers that were read. What all loops are given is said here alone:
-`octets` are bytes and `words` the eight bytes at each place, `at` or `start` is where something
-begins and `end` where it or its text ends; `place` is where something is written.
+`octets` are bytes, `at` or `start` is where something begins and `end` where it or its text ends;
+`written` are bytes that are written to, and `place` is where.
 
 A place is -1 where something else stood than what was expected.
 
@@ -20,16 +20,18 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.word_loops import TOPS, Words, number_at, number_of, stop
+from ticdc_assets.values.vector_loops import among, first_bit, word_at
+from ticdc_assets.values.word_loops import number_at, number_of, stop
 
 Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 Places: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 
 QUOTE, BACKSLASH, OPEN, CLOSE, COLON, COMMA, ZERO, NINE, MINUS, LETTER_U = (
     ord(char) for char in '"\\{}:,09-u'
 )
-OPEN_ARRAY, CLOSE_ARRAY, POINT, PLUS, LETTER_E = (ord(char) for char in "[].+e")
+OPEN_ARRAY, CLOSE_ARRAY, POINT = (ord(char) for char in "[].")
 LONGEST_NUMBER: Final = 18
 """Digits that are read of a number: as many as always fit in 64 bits with a sign."""
 
@@ -43,27 +45,13 @@ class Texts(NamedTuple):
 
     Attributes:
         octets: their bytes, with padding.
-        words: the eight bytes at each place.
         starts: where each begins.
         ends: where it ends.
     """
 
     octets: Octets
-    words: Words
     starts: Ints
     ends: Ints
-
-
-class Sheet(NamedTuple):
-    """What is written to.
-
-    Attributes:
-        octets: its bytes, with padding.
-        words: the eight bytes at each place.
-    """
-
-    octets: Octets
-    words: Words
 
 
 def table_of(chars: bytes) -> Octets:
@@ -96,7 +84,7 @@ def _is_escape(octets: Octets, at: int) -> bool:
 
 
 @compiled
-def escapes_end(octets: Octets, words: Words, at: int, end: int) -> int:
+def escapes_end(octets: Octets, at: int, end: int) -> int:
     """Return the place of the closing quote of a string, from an escape in it on.
 
     A surrogate is followed by its other half.
@@ -128,12 +116,12 @@ def escapes_end(octets: Octets, words: Words, at: int, end: int) -> int:
             at += 2
         else:
             return -1
-        at = stop(words, at, end)
+        at = stop(octets, at, end)
     return -1
 
 
 @compiled
-def natural(words: Words, at: int, end: int) -> int:
+def natural(octets: Octets, at: int, end: int) -> int:
     """Return the number that the digits between two places are.
 
     It is -1 if something else stands there, or more than `LONGEST_NUMBER` digits.
@@ -143,9 +131,9 @@ def natural(words: Words, at: int, end: int) -> int:
         return -1
     # The first digits up to a multiple of eight, then eight at a time.
     first = size & 7
-    number = number_at(words, at, first) if first else np.int64(0)
+    number = number_at(octets, at, first) if first else np.int64(0)
     for place in range(at + first, end, 8):
-        eight = number_of(words[place])
+        eight = number_of(word_at(octets, place))
         if number < 0 or eight < 0:
             return -1
         number = number * 100_000_000 + eight
@@ -153,19 +141,17 @@ def natural(words: Words, at: int, end: int) -> int:
 
 
 @compiled
-def is_utf8(octets: Octets, words: Words, at: int, end: int) -> bool:
+def is_utf8(octets: Octets, at: int, end: int) -> bool:
     """Return whether what stands between two places is UTF-8."""
     while at < end:
-        if (words[at] | words[at + 8] | words[at + 16] | words[at + 24]) & TOPS == 0:
+        others = among(octets, at, 0x80, 0x80)
+        if others == 0:
             at += 32
             continue
-        if words[at] & TOPS == 0:
-            at += 8
-            continue
+        at += first_bit(others)
+        if at >= end:
+            break
         byte = octets[at]
-        if byte < 0x80:
-            at += 1
-            continue
         if byte < 0xC2 or byte > 0xF4:
             return False
         size = 2 + (byte >= 0xE0) + (byte >= 0xF0)
@@ -187,39 +173,13 @@ def is_utf8(octets: Octets, words: Words, at: int, end: int) -> bool:
 
 
 @inlined
-def copied(words: Words, start: int, end: int, written: Words, place: int) -> int:
-    """Copy what stands between two places to another, and return the place behind it.
-
-    Most of it is short: sixteen bytes are copied in any case, so `written` needs room for more.
-    """
-    written[place] = words[start]
-    written[place + 8] = words[start + 8]
-    for step in range(16, end - start, 8):
-        written[place + step] = words[start + step]
-    return place + end - start
-
-
-@inlined
-def same_bytes(words: Words, one: int, other: int, size: int) -> bool:
-    """Return whether the same bytes stand at two places."""
-    step = 0
-    while size - step > 8:
-        if words[one + step] != words[other + step]:
-            return False
-        step += 8
-    # Of the last word up to eight bytes count.
-    differing = words[one + step] ^ words[other + step]
-    return size == step or differing << (BYTE * np.uint64(8 - size + step)) == ZERO_WORD
-
-
-@compiled
-def hashed(words: Words, start: int, end: int, seed: np.uint64) -> np.uint64:
+def hashed(octets: Octets, start: int, end: int, seed: np.uint64) -> np.uint64:
     """Return a number for what stands between two places."""
     size = end - start
     whole = size & -8
     for step in range(0, whole, 8):
-        seed = (seed ^ words[start + step]) * MIX
+        seed = (seed ^ word_at(octets, start + step)) * MIX
         seed ^= seed >> HALF
     counting = (ONE << (BYTE * np.uint64(size & 7))) - ONE
-    seed = (seed ^ (words[start + whole] & counting) ^ np.uint64(size)) * MIX
+    seed = (seed ^ (word_at(octets, start + whole) & counting) ^ np.uint64(size)) * MIX
     return seed ^ (seed >> HALF)

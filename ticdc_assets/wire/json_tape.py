@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +31,13 @@ from ticdc_assets.wire.byte_columns import (
     Flags,
     Ints,
     Octets,
-    Writing,
     buffer_of,
     words_of,
     writing,
 )
 from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
-from ticdc_assets.wire.json_loops import Places, Sheet, Texts
+from ticdc_assets.wire.json_image_loops import Images
+from ticdc_assets.wire.json_loops import Places, Texts
 from ticdc_assets.wire.json_value_loops import LAST_PLAIN_WAY
 from ticdc_assets.wire.tape_loops import NONE, Nodes
 
@@ -162,19 +162,19 @@ class Tape:
         An object whose members cannot be told becomes `NONE` in `objects`.
         """
         found = np.empty((len(rules.fields), len(objects)), np.int32)
-        tape_loops.members(self.texts.words, self.nodes, objects, rules.names, found)
+        tape_loops.members(self.texts.octets, self.nodes, objects, rules.names, found)
         return found
 
     def words(self, at: Places, words: tuple[str, ...]) -> Ints:
         """Return the number of the word that each text is, `NONE` if it is none."""
         found = np.empty(len(at), np.int64)
-        tape_loops.words_of(self.texts.words, self.nodes, at, _names(words), found)
+        tape_loops.words_of(self.texts.octets, self.nodes, at, _names(words), found)
         return found
 
     def naturals(self, at: Places) -> Ints:
         """Return integers, `NONE` for what is no integer from 0 on."""
         found = np.empty(len(at), np.int64)
-        tape_loops.naturals(self.texts.words, self.nodes, at, found)
+        tape_loops.naturals(self.texts.octets, self.nodes, at, found)
         return found
 
     def kinds(self, at: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
@@ -188,7 +188,7 @@ class Tape:
         chosen = at[there]
         sizes = self.nodes["end"][chosen] - self.nodes["start"][chosen]
         written = writing(int(sizes.sum()))
-        tape_loops.strings_written(self.texts, self.nodes, at, written.words, ends)
+        tape_loops.strings_written(self.texts, self.nodes, at, written.octets, ends)
         return written.texts(ends, there)
 
     def filled_strings(self, at: npt.NDArray[np.integer[Any]]) -> "pa.Array[Any]":
@@ -217,7 +217,7 @@ class Tape:
         """
         values, good = np.empty(found.shape, np.int64), np.empty(len(types), np.bool_)
         tape_loops.fields_checked(
-            self.texts.words, self.nodes, found, types, rules.rules, values, good.view(np.uint8)
+            self.texts.octets, self.nodes, found, types, rules.rules, values, good.view(np.uint8)
         )
         return Checked(good=good, values=dict(zip(rules.fields, list(values), strict=True)))
 
@@ -278,41 +278,11 @@ def _names(names: tuple[str, ...]) -> tape_loops.Names:
     """Return names as the loops want them."""
     encoded = [name.encode() for name in names]
     sizes = np.array([len(name) for name in encoded], np.int64)
-    width = 8 * (int(sizes.max()) // 8 + 1)
-    texts = np.zeros((len(names), 2, width), np.uint8)
-    for number, name in enumerate(encoded):
-        texts[number, 0, : len(name)] = list(name)
-        texts[number, 1, : len(name)] = 0xFF
-    buffer = buffer_of(np.ascontiguousarray(texts[:, 0]).reshape(-1))
-    slots = tape_loops.names_slots(buffer.words, np.arange(len(names)) * width, sizes)
-    return tape_loops.Names(texts.view("<u8"), sizes, slots)
-
-
-def _sheet(written: Writing) -> Sheet:
-    return Sheet(written.octets, written.words)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ListedImages:
-    """Images whose columns are known.
-
-    Attributes:
-        objects: the node of each, `NONE` for none.
-        images: their members.
-    """
-
-    objects: Places
-    images: json_image_loops.Images
-
-    @property
-    def lasts(self) -> Places:
-        """The last column of each, which tells its list."""
-        return self.images.lasts
-
-    @property
-    def good(self) -> Flags:
-        """Which are images, and all of whose values are of their columns."""
-        return self.images.good.view(np.bool_)
+    starts = np.cumsum(sizes) - sizes
+    octets = buffer_of(np.frombuffer(b"".join(encoded), np.uint8)).octets
+    slots = np.zeros(tape_loops.SLOTS, np.uint8)
+    tape_loops.names_put(octets, starts, sizes, slots)
+    return tape_loops.Names(octets, starts, sizes, slots)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -328,10 +298,22 @@ class WrittenImages:
     unsure: Nodes
 
 
-Take: TypeAlias = Callable[
-    [Texts, Nodes, Places, json_image_loops.Columns, json_image_loops.Images], None
-]
+Take: TypeAlias = Callable[[Texts, Nodes, json_image_loops.Columns, Images], None]
 """Finds the columns of images, see `open_loops.columns_listed`."""
+
+
+class ColumnList(NamedTuple):
+    """The columns of an image.
+
+    Attributes:
+        root: with which root the list begins.
+        names: their names.
+        labels: what is said of each.
+    """
+
+    root: int
+    names: tuple[str, ...]
+    labels: tuple[int, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -346,9 +328,8 @@ class ImageLists:
     tape: Tape
     roots: int = 1
     _columns: json_image_loops.Columns = field(init=False)
-    _names: dict[int, tuple[str, ...]] = field(init=False)
-    _described: "list[tuple[int, int, int, int, int]]" = field(init=False)
-    _octets: Octets = field(init=False)
+    _described: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
+    _lists: dict[int, ColumnList] = field(default_factory=dict[int, ColumnList])
     _listed: int = 0
 
     def __post_init__(self) -> None:
@@ -361,16 +342,13 @@ class ImageLists:
             np.zeros(1 << (2 * most).bit_length(), np.int32),
             np.full(1, self.roots, np.int64),
         )
-        self._names = {}
-        self._described = []
-        self._octets = self.tape.texts.octets
 
     def listed(
         self,
         objects: npt.NDArray[np.integer[Any]],
         firsts: Places | None = None,
         take: Take | None = None,
-    ) -> ListedImages:
+    ) -> Images:
         """Return images with their lists of columns.
 
         Args:
@@ -378,30 +356,29 @@ class ImageLists:
             firsts: with which of the roots the list of each begins, with the first if None.
             take: finds the columns; each member of an object is one if None.
         """
-        objects = objects.astype(np.int32)
         count = len(objects)
         self._listed += 1
-        images = json_image_loops.Images(
+        images = Images(
+            objects.astype(np.int32),
             self.tape.workspace.array(
                 f"cells {self._listed}", len(self.tape.nodes) // 2 + 1, json_image_loops.CELL
             ),
             np.empty(count + 1, np.int32),
             np.empty(count, np.int32),
             np.empty(count, np.uint8),
-            np.empty(count, np.uint8),
+            np.empty(count, np.bool_),
         )
         if take is None:
             json_image_loops.members_listed(
-                self.tape.texts.words,
+                self.tape.texts.octets,
                 self.tape.nodes,
-                objects,
                 np.zeros(count, np.int32) if firsts is None else firsts,
                 self._columns,
                 images,
             )
         else:
-            take(self.tape.texts, self.tape.nodes, objects, self._columns, images)
-        return ListedImages(objects, images)
+            take(self.tape.texts, self.tape.nodes, self._columns, images)
+        return images
 
     @property
     def columns(self) -> Nodes:
@@ -409,32 +386,30 @@ class ImageLists:
         return self._columns.columns[: self._columns.used[0]]
 
     @property
-    def described(self) -> "list[tuple[int, int, int, int, int]]":
-        """What `columns` has, as tuples."""
-        if len(self._described) != self._columns.used[0]:
-            self._described = self.columns.tolist()
+    def described(self) -> list[tuple[int, int, str]]:
+        """Of each column the one before it, its label, and its name."""
+        known = len(self._described)
+        if known != self._columns.used[0]:
+            octets = self.tape.texts.octets.data
+            for before, start, end, label, _ in self.columns[known:].tolist():
+                raw = bytes(octets[start:end])
+                name = json.loads(b'"%s"' % raw) if b"\\" in raw else raw.decode()
+                self._described.append((before, label, name))
         return self._described
 
-    def chain(self, last: int) -> list[int]:
-        """Return the numbers of the columns of a list, behind that of its root."""
-        described, found = self.described, [last]
-        while last >= self.roots:
-            last = described[last][0]
-            found.append(last)
-        return found[::-1]
-
-    def names(self, last: int) -> tuple[str, ...]:
-        """Return the names of the columns of a list."""
-        names = self._names.get(last)
-        if names is None:
-            names = self._names[last] = tuple(map(self.name, self.chain(last)[1:]))
-        return names
-
-    def name(self, column: int) -> str:
-        """Return the name of a column."""
-        _, start, end, _, _ = self._described[column]
-        raw = self._octets[start:end].tobytes()
-        return json.loads(b'"%s"' % raw) if b"\\" in raw else raw.decode()
+    def list_of(self, last: int) -> ColumnList:
+        """Return a list by the number of its last column."""
+        found = self._lists.get(last)
+        if found is None:
+            described, column = self.described, last
+            names: list[str] = []
+            labels: list[int] = []
+            while column >= self.roots:
+                column, label, name = described[column]
+                names.append(name)
+                labels.append(label)
+            found = self._lists[last] = ColumnList(column, tuple(names[::-1]), tuple(labels[::-1]))
+        return found
 
     def plain(self, ways: Octets) -> Octets:
         """Return ways of columns with `json_image_loops.ALL_PLAIN` where it is so."""
@@ -450,7 +425,7 @@ class ImageLists:
                 is_plain[column] = False
         return found
 
-    def written(self, listed: ListedImages, ways: Octets, growth: int = 1) -> WrittenImages:
+    def written(self, listed: Images, ways: Octets, growth: int = 1) -> WrittenImages:
         """Write images as texts; those that have another value are no more good.
 
         Args:
@@ -460,20 +435,17 @@ class ImageLists:
         """
         size = len(self.tape.texts.octets)
         written = writing(growth * size)
-        scratch_octets = self.tape.workspace.array("scratch", size + PADDING, np.uint8)
         there = listed.objects >= 0
         ends = np.empty(len(there), np.int64)
         # Only numbers are unsure.
-        unsure = self.tape.workspace.array(
-            "unsure", len(listed.images.cells), json_image_loops.UNSURE
-        )
+        unsure = self.tape.workspace.array("unsure", len(listed.cells), json_image_loops.UNSURE)
         count = json_image_loops.images_written(
             self.tape.texts,
             self.tape.nodes,
-            listed.images,
-            listed.objects,
+            listed,
             self.plain(ways),
-            (_sheet(written), Sheet(scratch_octets, words_of(scratch_octets))),
+            written.octets,
+            self.tape.workspace.array("scratch", size + PADDING, np.uint8),
             ends,
             unsure,
         )
@@ -501,8 +473,8 @@ class Shapes:
     @classmethod
     def of(
         cls,
-        after: ListedImages,
-        before: ListedImages,
+        after: Images,
+        before: Images,
         partial: Flags,
         rows: Flags,
         shape: Callable[[int, int, bool], str | None],
@@ -536,8 +508,8 @@ def chosen_of(column: "pa.Array[Any]", chosen: Ints) -> "pa.Array[Any]":
     return column if len(chosen) == len(column) else column.take(pa.array(chosen))
 
 
-def distinct_lists(lists: ImageLists, listed: ListedImages) -> Flags:
+def distinct_lists(lists: ImageLists, listed: Images) -> Flags:
     """Say of each image whether it has each name once at most."""
     lasts, which = numbered(listed.lasts)
-    distinct = [len(set(names)) == len(names) for names in map(lists.names, lasts)]
+    distinct = [len(set(own.names)) == len(own.names) for own in map(lists.list_of, lasts)]
     return np.array(distinct, np.bool_)[which]

@@ -16,7 +16,8 @@ import numpy as np
 
 from ticdc_assets.compiled import compiled, inlined
 from ticdc_assets.values.text_loops import from_base64
-from ticdc_assets.values.word_loops import Words
+from ticdc_assets.values.vector_loops import put_word, word_at
+from ticdc_assets.values.word_loops import copied
 from ticdc_assets.wire.character_loops import (
     bytes_in_text,
     hex_digit,
@@ -36,7 +37,6 @@ from ticdc_assets.wire.json_loops import (
     QUOTE,
     ZERO,
     Octets,
-    copied,
     is_utf8,
     table_of,
 )
@@ -147,7 +147,7 @@ def _digits(octets: Octets, at: int, end: int, digits: int, more: bool) -> tuple
 
 
 @inlined
-def _unquoted(octets: Octets, words: Words, end: int) -> int:
+def _unquoted(octets: Octets, end: int) -> int:
     """Replace text quoted by Go by the bytes that it stands for, and return how many.
 
     It is the first bytes of an array. For text that Go does not write so it is -1, see `go_quote`.
@@ -186,31 +186,30 @@ def _unquoted(octets: Octets, words: Words, end: int) -> int:
             return -1
         else:
             # What is written behind the character is not read yet.
-            kept = words[place]
-            size = utf8_written(point, words, place) - place
-            words[place] |= kept & ~((ONE << (BYTE * np.uint64(size))) - ONE)
+            kept = word_at(octets, place)
+            size = utf8_written(point, octets, place) - place
+            counting = (ONE << (BYTE * np.uint64(size))) - ONE
+            put_word(octets, place, (word_at(octets, place) & counting) | (kept & ~counting))
             place += size
     return place
 
 
 @inlined
-def _string_written(octets: Octets, words: Words, node: Nodes, written: Words, place: int) -> int:
+def _string_written(octets: Octets, node: Nodes, written: Octets, place: int) -> int:
     """Write what a string says, without quotes; return the place behind it."""
     if node.kind == TEXT:
-        return copied(words, node.start, node.end, written, place)
-    return text_written(octets, words, node.start, node.end, written, place, True)
+        return copied(octets, node.start, node.end, written, place)
+    return text_written(octets, node.start, node.end, written, place, True)
 
 
 @inlined
-def zoned_written(
-    octets: Octets, words: Words, nodes: Nodes, value: int, written: Words, place: int
-) -> int:
+def zoned_written(octets: Octets, nodes: Nodes, value: int, written: Octets, place: int) -> int:
     """Write a text in a zone; -1 if an object is none: it has exactly the two members."""
     location, moment = -1, -1
     at, behind = value + 1, nodes[value].next
     while at < behind:
         name, size = nodes[at], nodes[at].end - nodes[at].start
-        word = words[name.start]
+        word = word_at(octets, name.start)
         if size == 8 and word == _LOCATION_NAME and location < 0:
             location = at + 1
         elif size == 5 and word & _FIVE_BYTES == _VALUE_NAME and moment < 0:
@@ -222,35 +221,35 @@ def zoned_written(
         at = nodes[at + 1].next
     if location < 0 or moment < 0:
         return -1
-    written[place], written[place + 8] = _LOCATION
-    place = _string_written(octets, words, nodes[location], written, place + _LOCATION_SIZE)
-    written[place], written[place + 8] = _VALUE
-    place = _string_written(octets, words, nodes[moment], written, place + _VALUE_SIZE)
-    written[place] = _ZONED_END
+    put_word(written, place, _LOCATION[0])
+    put_word(written, place + 8, _LOCATION[1])
+    place = _string_written(octets, nodes[location], written, place + _LOCATION_SIZE)
+    put_word(written, place, _VALUE[0])
+    put_word(written, place + 8, _VALUE[1])
+    place = _string_written(octets, nodes[moment], written, place + _VALUE_SIZE)
+    put_word(written, place, _ZONED_END)
     return place + 2
 
 
 @inlined
 def _from_string(
     octets: Octets,
-    words: Words,
     node: Nodes,
     way: int,
-    written: Words,
+    written: Octets,
     scratch: Octets,
-    scratch_words: Words,
     place: int,
 ) -> int:
     """Write the value of a column that is sent as a string; -1 if it is none of the way."""
     if TEXT_WAY <= way <= LAST_PLAIN_WAY:
-        return _string_written(octets, words, node, written, place)
+        return _string_written(octets, node, written, place)
     if way == LATIN1_WAY:
         size = latin1(octets, node.start, node.end, scratch)
         return in_base64(scratch, size, written, place) if size >= 0 else -1
     if way == QUOTED_WAY:
         start = np.int64(0)
-        size = text_written(octets, words, node.start, node.end, scratch_words, start, False)
-        size = _unquoted(scratch, scratch_words, size)
+        size = text_written(octets, node.start, node.end, scratch, start, False)
+        size = _unquoted(scratch, size)
         return in_base64(scratch, size, written, place) if size >= 0 else -1
     if way not in (TEXT_IN_BASE64_WAY, BYTES_IN_BASE64_WAY) or node.kind != TEXT:
         return -1
@@ -258,15 +257,15 @@ def _from_string(
     if size < 0:
         return -1
     if way == BYTES_IN_BASE64_WAY:
-        return copied(words, node.start, node.end, written, place)
-    if not is_utf8(scratch, scratch_words, np.int64(0), size):
+        return copied(octets, node.start, node.end, written, place)
+    if not is_utf8(scratch, np.int64(0), size):
         return -1
-    return bytes_in_text(scratch_words, size, written, place)
+    return bytes_in_text(scratch, size, written, place)
 
 
 @inlined
 def _from_number(
-    octets: Octets, words: Words, node: Nodes, way: int, written: Words, place: int
+    octets: Octets, node: Nodes, way: int, written: Octets, place: int
 ) -> tuple[int, bool]:
     """Write the value of a column that is sent as a number; whether it is sure, see `_digits`."""
     start, end, sure = node.start, node.end, True
@@ -280,18 +279,16 @@ def _from_number(
         good, sure = _digits(octets, start, end, 6 if is_float else 15, is_float)
     else:
         good = False
-    return (copied(words, start, end, written, place) if good else -1), sure
+    return (copied(octets, start, end, written, place) if good else -1), sure
 
 
 @compiled
 def value_written(
     octets: Octets,
-    words: Words,
     node: Nodes,
     way: int,
-    written: Words,
+    written: Octets,
     scratch: Octets,
-    scratch_words: Words,
     place: int,
 ) -> tuple[int, bool]:
     """Write a value, none of null, as text of JSON.
@@ -301,15 +298,15 @@ def value_written(
         written as it has to be, for sure.
     """
     sure = True
-    written[place] = _QUOTE_WORD
+    put_word(written, place, _QUOTE_WORD)
     place += 1
     if node.kind in (TEXT, ESCAPED):
-        place = _from_string(octets, words, node, way, written, scratch, scratch_words, place)
+        place = _from_string(octets, node, way, written, scratch, place)
     elif node.kind in (INTEGER, NUMBER):
-        place, sure = _from_number(octets, words, node, way, written, place)
+        place, sure = _from_number(octets, node, way, written, place)
     else:
         return -1, True
     if place < 0:
         return -1, True
-    written[place] = _QUOTE_WORD
+    put_word(written, place, _QUOTE_WORD)
     return place + 1, sure

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.word_loops import Words
+from ticdc_assets.values.vector_loops import word_at
 from ticdc_assets.wire.json_image_loops import Columns, Images, column_of
-from ticdc_assets.wire.json_loops import Octets, Places, Texts, natural
+from ticdc_assets.wire.json_loops import Octets, Texts, natural
 from ticdc_assets.wire.tape_loops import ESCAPED, FALSE, INTEGER, NULL, OBJECT, TRUE, Nodes
 
 PART: Final = np.dtype(
@@ -66,7 +66,7 @@ def parts_of_records(keys: Texts, values: Texts, parts: Nodes) -> int:
     for record in range(len(keys.starts)):
         at, end = values.starts[record], values.ends[record]
         key_at, key_end = keys.starts[record], keys.ends[record]
-        if key_end - key_at <= 8 or keys.words[key_at] != _VERSION_WORD:
+        if key_end - key_at <= 8 or word_at(keys.octets, key_at) != _VERSION_WORD:
             continue
         first = count
         key_at += 8
@@ -88,20 +88,17 @@ def parts_of_records(keys: Texts, values: Texts, parts: Nodes) -> int:
 
 
 @compiled
-def columns_listed(
-    texts: Texts, nodes: Nodes, objects: Places, columns: Columns, images: Images
-) -> None:
+def columns_listed(texts: Texts, nodes: Nodes, columns: Columns, images: Images) -> None:
     """Take each member of an object for a column, which is an object too, and find it.
 
     Args:
         texts: the texts that the tape is of.
         nodes: the tape.
-        objects: the node of each image, none if negative.
         columns: those that are known; gets the others.
-        images: gets the images; those that have other members are not good.
+        images: gets all but the objects; those that have other members are not good.
     """
-    octets, words, _, _ = texts
-    cells, bounds, lasts, plains, goods = images
+    octets, _, _ = texts
+    objects, cells, bounds, lasts, plains, goods = images
     known, slots, used = columns
     count = np.int64(0)
     for number in range(len(objects)):
@@ -111,12 +108,12 @@ def columns_listed(
             good = nodes[top].kind == OBJECT
             at, behind = top + 1, nodes[top].next
             while good and at < behind:
-                value, label = _column(octets, words, nodes, at + 1)
+                value, label = _column(octets, nodes, at + 1)
                 good = value >= 0
                 if not good:
                     break
                 cell = cells[count]
-                last = column_of(words, nodes[at], label, last, known, slots, used)
+                last = column_of(octets, nodes[at], label, last, known, slots, used)
                 cell.name, cell.value, cell.column = at, value, last
                 count += 1
                 at = nodes[at + 1].next
@@ -127,7 +124,7 @@ def columns_listed(
 
 
 @inlined
-def _column(octets: Octets, words: Words, nodes: Nodes, column: int) -> tuple[int, int]:
+def _column(octets: Octets, nodes: Nodes, column: int) -> tuple[int, int]:
     """Return the node of the value of a column, -1 if it is none, and its label."""
     if nodes[column].kind != OBJECT:
         return -1, 0
@@ -142,11 +139,11 @@ def _column(octets: Octets, words: Words, nodes: Nodes, column: int) -> tuple[in
             if letter == _VALUE:
                 value = np.int64(at + 1)
             elif letter == _TYPE:
-                code = natural(words, node.start, node.end) if node.kind == INTEGER else -1
+                code = natural(octets, node.start, node.end) if node.kind == INTEGER else -1
             elif letter == _FLAGS:
                 flags = np.int64(0)
                 if node.kind != NULL:
-                    flags = natural(words, node.start, node.end) if node.kind == INTEGER else -1
+                    flags = natural(octets, node.start, node.end) if node.kind == INTEGER else -1
             elif letter == _HANDLE_KEY:
                 if node.kind not in (TRUE, FALSE, NULL):
                     return -1, 0

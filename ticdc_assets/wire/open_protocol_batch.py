@@ -172,8 +172,7 @@ def _shape(lists: ImageLists, after: int, before: int, is_partial: bool) -> str 
     """Return the text of the shape of rows by the last columns of their images; None for none."""
     columns: dict[str, int] = {}
     for last in (after, before):
-        names = lists.names(last)
-        labels = [lists.described[column][3] for column in lists.chain(last)[1:]]
+        _, names, labels = lists.list_of(last)
         image = dict(zip(names, labels, strict=True))
         if len(image) != len(names):
             return None

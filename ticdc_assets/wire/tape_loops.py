@@ -21,7 +21,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.word_loops import Words, first_byte, others_than_digits, stop
+from ticdc_assets.values.vector_loops import word_at
+from ticdc_assets.values.word_loops import copied, number_end, same, stop
 from ticdc_assets.wire.character_loops import text_written
 from ticdc_assets.wire.json_loops import (
     BYTE,
@@ -29,15 +30,12 @@ from ticdc_assets.wire.json_loops import (
     CLOSE_ARRAY,
     COLON,
     COMMA,
-    LETTER_E,
     MINUS,
     MIX,
     NINE,
     ONE,
     OPEN,
     OPEN_ARRAY,
-    PLUS,
-    POINT,
     QUOTE,
     ZERO,
     Ints,
@@ -45,7 +43,6 @@ from ticdc_assets.wire.json_loops import (
     Places,
     Texts,
     blanks_end,
-    copied,
     escapes_end,
     is_utf8,
     natural,
@@ -76,63 +73,28 @@ SLOTS: Final = 128
 
 
 @inlined
-def _digits_end(words: Words, at: int, end: int) -> int:
-    """Return the place behind digits, one at least, or -1."""
-    start = at
-    while at < end:
-        others = others_than_digits(words[at])
-        if others != 0:
-            at += first_byte(others)
-            break
-        at += 8
-    return at if start < at <= end else -1
-
-
-@inlined
-def _number_end(octets: Octets, words: Words, at: int, end: int) -> tuple[int, int]:
-    """Return the place behind a number and its kind, -1 if none begins at a place."""
-    at += octets[at] == MINUS
-    start = at
-    at = _digits_end(words, at, end)
-    if at < 0 or (octets[start] == ZERO and at - start > 1):
-        return -1, NUMBER
-    kind = INTEGER
-    if at < end and octets[at] == POINT:
-        kind = NUMBER
-        at = _digits_end(words, at + 1, end)
-        if at < 0:
-            return -1, NUMBER
-    if at < end and octets[at] | 0x20 == LETTER_E:
-        kind = NUMBER
-        at += 1
-        at += octets[at] == MINUS or octets[at] == PLUS
-        at = _digits_end(words, at, end)
-    return at, kind
-
-
-@inlined
-def _literal_end(words: Words, at: int) -> tuple[int, int]:
+def _literal_end(octets: Octets, at: int) -> tuple[int, int]:
     """Return the place behind true, false or null and its kind, -1 if none begins at a place."""
-    four = words[at] & _FOUR_BYTES
+    four = word_at(octets, at) & _FOUR_BYTES
     if four == _NULL_WORD:
         return at + 4, NULL
     if four == _TRUE_WORD:
         return at + 4, TRUE
-    if words[at] & _FIVE_BYTES == _FALSE_WORD:
+    if word_at(octets, at) & _FIVE_BYTES == _FALSE_WORD:
         return at + 5, FALSE
     return -1, NULL
 
 
 @inlined
-def _string(octets: Octets, words: Words, at: int, end: int, node: Nodes) -> int:
+def _string(octets: Octets, at: int, end: int, node: Nodes) -> int:
     """Put the string whose quote stands at a place on the tape; return the place behind, or -1."""
     start = at + 1
-    closing, kind = stop(words, start, end), TEXT
+    closing, kind = stop(octets, start, end), TEXT
     if closing >= end:
         return -1
     if octets[closing] != QUOTE:
         kind = ESCAPED
-        closing = escapes_end(octets, words, closing, end)
+        closing = escapes_end(octets, closing, end)
         if closing < 0:
             return -1
     node.start, node.end, node.kind = start, closing, kind
@@ -143,58 +105,45 @@ class Names(NamedTuple):
     """Names to be found.
 
     Attributes:
-        words: of each its bytes by words, and the bits of these that count.
+        octets: their bytes, with padding.
+        starts: where each begins.
         sizes: how many bytes it has.
         slots: a table of their numbers and 1, by what `_slot` says of a name.
     """
 
-    words: Words
+    octets: Octets
+    starts: Ints
     sizes: Ints
     slots: Octets
 
 
 @inlined
-def _slot(words: Words, at: int, size: int) -> int:
-    word = words[at]
+def _slot(octets: Octets, at: int, size: int) -> int:
+    word = word_at(octets, at)
     if size < 8:
         word &= (ONE << (BYTE * np.uint64(size))) - ONE
     return np.int64(((word ^ np.uint64(size)) * MIX) >> _SLOT_BITS)
 
 
 @inlined
-def _number_of(words: Words, at: int, size: int, known: Words, sizes: Ints, slots: Octets) -> int:
-    """Return the number of the name at a place, -1 if it is none of `Names`."""
-    slot = _slot(words, at, size)
-    while slots[slot] != 0:
-        number = np.int64(slots[slot]) - 1
-        if sizes[number] == size:
-            place, word = 0, 0
-            while place < size:
-                if (words[at + place] ^ known[number, 0, word]) & known[number, 1, word] != 0:
-                    break
-                place += 8
-                word += 1
-            if place >= size:
-                return number
+def _number_of(octets: Octets, at: int, size: int, names: Names) -> int:
+    """Return the number of the name at a place, -1 if it is none of some."""
+    slot = _slot(octets, at, size)
+    while names.slots[slot] != 0:
+        number = np.int64(names.slots[slot]) - 1
+        if names.sizes[number] == size and same(
+            octets, at, names.octets, names.starts[number], size
+        ):
+            return number
         slot = (slot + 1) & (SLOTS - 1)
     return -1
 
 
 @inlined
 def _members_of(
-    words: Words,
-    nodes: Nodes,
-    top: int,
-    known: Words,
-    sizes: Ints,
-    slots: Octets,
-    found: Places,
-    number: int,
+    octets: Octets, nodes: Nodes, top: int, names: Names, found: Places, number: int
 ) -> bool:
-    """Put the members of an object into a column of `found`; return whether they can be told.
-
-    `known`, `sizes` and `slots` are those of `Names`: getting them out of it takes its time.
-    """
+    """Put the members of an object into a column of `found`; return whether they can be told."""
     for name in range(len(found)):
         found[name, number] = NONE
     if top < 0 or nodes[top].kind != OBJECT:
@@ -207,7 +156,7 @@ def _members_of(
             for name in range(len(found)):
                 found[name, number] = NONE
             return False
-        name = _number_of(words, node.start, node.end - node.start, known, sizes, slots)
+        name = _number_of(octets, node.start, node.end - node.start, names)
         if name >= 0:
             found[name, number] = at + 1 if nodes[at + 1].kind != NULL else NONE
         at = nodes[at + 1].next
@@ -215,23 +164,22 @@ def _members_of(
 
 
 @compiled
-def members(words: Words, nodes: Nodes, objects: Places, names: Names, found: Places) -> None:
+def members(octets: Octets, nodes: Nodes, objects: Places, names: Names, found: Places) -> None:
     """Find the members of objects that have certain names.
 
     Of several of one name the last counts. A null counts as none.
 
     Args:
-        words: the eight bytes at each place.
+        octets: the bytes.
         nodes: the tape.
         objects: the objects' nodes, `NONE` for none; becomes `NONE` where members cannot be told,
             as one has a name with an escape, which may be any.
         names: the names.
         found: gets the node of each name's value in each object, `NONE` for none.
     """
-    known, sizes, slots = names
     for number in range(len(objects)):
         top = objects[number]
-        if not _members_of(words, nodes, top, known, sizes, slots, found, number):
+        if not _members_of(octets, nodes, top, names, found, number):
             objects[number] = NONE
 
 
@@ -247,22 +195,21 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
             be told.
         found: gets these members, see `members`.
     """
-    octets, words, starts, ends = texts
-    known, sizes, slots = names
-    opened = np.empty(MAX_DEPTH, np.int32)
+    octets, starts, ends = texts
     count = 0
     for number in range(len(starts)):
         first, end = count, ends[number]
         roots[number] = NONE
         at = blanks_end(octets, starts[number], end)
-        depth, in_object, good = 0, False, at < end
+        # Until it ends, an array or object has the one around it as its next node.
+        depth, in_object, inner, good = 0, False, np.int64(NONE), at < end
         while good:
             # One value, behind its name if it is a member's.
             good = False
             if in_object:
                 if at >= end or octets[at] != QUOTE:
                     break
-                at = _string(octets, words, at, end, nodes[count])
+                at = _string(octets, at, end, nodes[count])
                 if at < 0:
                     break
                 nodes[count].next = count + 1
@@ -275,7 +222,7 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
                 break
             byte = octets[at]
             if byte == QUOTE:
-                at = _string(octets, words, at, end, nodes[count])
+                at = _string(octets, at, end, nodes[count])
                 nodes[count].next = count + 1
                 count += 1
             elif byte in (OPEN, OPEN_ARRAY):
@@ -284,7 +231,8 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
                 node = nodes[count]
                 node.start = at
                 node.kind = OBJECT if byte == OPEN else ARRAY
-                opened[depth] = count
+                node.next = inner
+                inner = np.int64(count)
                 depth += 1
                 count += 1
                 at = blanks_end(octets, at + 1, end)
@@ -294,14 +242,16 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
                     continue
                 depth -= 1
                 at += 1
+                inner = np.int64(node.next)
                 node.end, node.next = at, count
-                in_object = depth > 0 and nodes[opened[depth - 1]].kind == OBJECT
+                in_object = inner >= 0 and nodes[inner].kind == OBJECT
             else:
                 start = at
                 if byte == MINUS or ZERO <= byte <= NINE:
-                    at, kind = _number_end(octets, words, at, end)
+                    at, is_integer = number_end(octets, at, end)
+                    kind = INTEGER if is_integer else NUMBER
                 else:
-                    at, kind = _literal_end(words, at)
+                    at, kind = _literal_end(octets, at)
                 node = nodes[count]
                 node.start, node.end, node.next, node.kind = start, at, count + 1, kind
                 count += 1
@@ -320,16 +270,17 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
                     good = False
                     break
                 depth -= 1
-                node = nodes[opened[depth]]
+                node = nodes[inner]
+                inner = np.int64(node.next)
                 node.end, node.next = at, count
-                in_object = depth > 0 and nodes[opened[depth - 1]].kind == OBJECT
+                in_object = inner >= 0 and nodes[inner].kind == OBJECT
             if depth == 0:
                 at = blanks_end(octets, at, end)
                 break
         good = good and depth == 0 and at == end
-        good = good and is_utf8(octets, words, starts[number], end)
+        good = good and is_utf8(octets, starts[number], end)
         top = first if good else NONE
-        if _members_of(words, nodes, top, known, sizes, slots, found, number):
+        if _members_of(octets, nodes, top, names, found, number):
             roots[number] = first
         else:
             count = first
@@ -337,39 +288,36 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
 
 
 @compiled
-def names_slots(words: Words, starts: Ints, sizes: Ints) -> Octets:
-    """Return the slots of names that stand at places."""
-    slots = np.zeros(SLOTS, np.uint8)
+def names_put(octets: Octets, starts: Ints, sizes: Ints, slots: Octets) -> None:
+    """Put names that stand at places into slots."""
     for number in range(len(starts)):
-        slot = _slot(words, starts[number], sizes[number])
+        slot = _slot(octets, starts[number], sizes[number])
         while slots[slot] != 0:
             slot = (slot + 1) & (SLOTS - 1)
         slots[slot] = number + 1
-    return slots
 
 
 @compiled
-def words_of(words: Words, nodes: Nodes, at: Places, names: Names, found: Ints) -> None:
+def words_of(octets: Octets, nodes: Nodes, at: Places, names: Names, found: Ints) -> None:
     """Say which of some words a text is: its number, `NONE` for all others."""
-    known, sizes, slots = names
     for number in range(len(at)):
         found[number] = NONE
         if at[number] >= 0:
             node = nodes[at[number]]
             if node.kind == TEXT:
                 size = node.end - node.start
-                found[number] = _number_of(words, node.start, size, known, sizes, slots)
+                found[number] = _number_of(octets, node.start, size, names)
 
 
 @compiled
-def naturals(words: Words, nodes: Nodes, at: Places, found: Ints) -> None:
+def naturals(octets: Octets, nodes: Nodes, at: Places, found: Ints) -> None:
     """Read integers from 0 on, of `LONGEST_NUMBER` digits at most; `NONE` for all others."""
     for number in range(len(at)):
         found[number] = NONE
         if at[number] >= 0:
             node = nodes[at[number]]
             if node.kind == INTEGER:
-                found[number] = natural(words, node.start, node.end)
+                found[number] = natural(octets, node.start, node.end)
 
 
 NOT_LOOKED_AT, FORBIDDEN, OPTIONAL, REQUIRED = range(4)
@@ -384,7 +332,7 @@ and the greatest number, -1 if it is none."""
 
 @compiled
 def fields_checked(
-    words: Words,
+    octets: Octets,
     nodes: Nodes,
     found: Places,
     types: Ints,
@@ -395,7 +343,7 @@ def fields_checked(
     """Look whether objects are as the rules of their types say.
 
     Args:
-        words: the eight bytes at each place.
+        octets: the bytes.
         nodes: the tape.
         found: the node of each field in each object, see `members`.
         types: the type of each object, negative for none.
@@ -420,7 +368,7 @@ def fields_checked(
                 value = np.int64(at)
                 is_good = rule.kinds >> node.kind & 1 != 0
                 if rule.most >= 0:
-                    value = natural(words, node.start, node.end)
+                    value = natural(octets, node.start, node.end)
                     is_good = is_good and 0 <= value <= rule.most
                 elif rule.filled:
                     is_good = is_good and node.end > node.start
@@ -429,15 +377,15 @@ def fields_checked(
 
 
 @compiled
-def strings_written(texts: Texts, nodes: Nodes, at: Places, written: Words, ends: Ints) -> None:
+def strings_written(texts: Texts, nodes: Nodes, at: Places, written: Octets, ends: Ints) -> None:
     """Write what texts say one behind the other; `ends` gets where each ends."""
-    octets, words, _, _ = texts
+    octets, _, _ = texts
     place = np.int64(0)
     for number in range(len(at)):
         if at[number] >= 0:
             node = nodes[at[number]]
             if node.kind == ESCAPED:
-                place = text_written(octets, words, node.start, node.end, written, place, False)
+                place = text_written(octets, node.start, node.end, written, place, False)
             else:
-                place = copied(words, node.start, node.end, written, place)
+                place = copied(octets, node.start, node.end, written, place)
         ends[number] = place

@@ -151,8 +151,9 @@ TEXTS = [
     "\\udfff",
     "\\ud83d\\ude00",
     "\\uD7FF\\uE000",
-    *("x" * count + "\\\\" for count in range(18)),
-    *("x" * count + "\u00e9" for count in range(10)),
+    # As many bytes as are read at once, and more.
+    *("x" * count + "\\\\" for count in range(67)),
+    *("x" * count + "\u00e9" for count in range(67)),
     "\u0080\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff",
     "\x7f",
 ]
@@ -265,7 +266,7 @@ def test_types_in_any_order_are_those_of_one_table() -> None:
 
 
 def test_many_columns_with_long_names_and_numbers_of_other_widths() -> None:
-    names = [f"a_long_name_{number % 7}_of_{number:03}" for number in range(300)]
+    names = [f"a_long_name_{'x' * (number % 71)}_of_{number:03}" for number in range(300)]
     random = Random(7)
     values: list[bytes] = []
     for number in range(40):
