@@ -157,7 +157,7 @@ def rebuild(changefeed: str, *, accept_losses: bool) -> None:
     """
     from ticdc_assets.defs.run import run_landed, run_rebuild, run_sync
     from ticdc_assets.pipeline.sources import see_source
-    from ticdc_assets.services.replacing import keeps_landings
+    from ticdc_assets.services.rebuilding import keeps_landings
 
     settings = load_settings()
     feed, paths = feed_of(settings, changefeed)

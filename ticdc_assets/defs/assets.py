@@ -63,8 +63,8 @@ from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.standing import Applying, Outcome
 from ticdc_assets.pipeline.watermark import read_watermark
 from ticdc_assets.services.maintenance import maintain
+from ticdc_assets.services.rebuilding import rebuild
 from ticdc_assets.services.redecoding import redecode
-from ticdc_assets.services.replacing import rebuild
 from ticdc_assets.tso import cut_of
 from ticdc_assets.wire import WireFormat
 

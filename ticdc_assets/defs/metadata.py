@@ -29,9 +29,9 @@ from ticdc_assets.pipeline.quarantine import QuarantineCounts
 from ticdc_assets.pipeline.schema_tables import Registering
 from ticdc_assets.pipeline.standing import Applying, Outcome
 from ticdc_assets.services.maintenance import Maintaining
+from ticdc_assets.services.rebuilding import Rebuild
 from ticdc_assets.services.redecoding import RedecodedDay
 from ticdc_assets.services.redriving import Redriving
-from ticdc_assets.services.replacing import Rebuild
 from ticdc_assets.services.seeding import SeededRows, Seeding
 from ticdc_assets.tso import lag_seconds, to_datetime
 

@@ -48,8 +48,8 @@ from ticdc_assets.pipeline.schema_tables import Registering
 from ticdc_assets.pipeline.standing import Applying
 from ticdc_assets.ports import HOST, port_is_free
 from ticdc_assets.services.maintenance import Maintaining
+from ticdc_assets.services.rebuilding import Rebuild
 from ticdc_assets.services.redriving import Redriving
-from ticdc_assets.services.replacing import Rebuild
 from ticdc_assets.services.seeding import Seeding
 
 FOLLOW_RUN_SECONDS = 3600.0

@@ -33,10 +33,9 @@ the new change log.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,12 +46,10 @@ from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Changefeed, TableChoice, Writer
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.control import latest_version, read_rows, read_table
-from ticdc_assets.engine.files import open_parquet
 from ticdc_assets.engine.generations import remove_generations
 from ticdc_assets.engine.lock import side_lock
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.queries import asked
-from ticdc_assets.errors import LakeDamagedError, NotFoundError
+from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import SNAPSHOT_DDL
 from ticdc_assets.pipeline.change_files import (
     CHANGE_LOG_SCHEMA,
@@ -71,14 +68,11 @@ from ticdc_assets.pipeline.checksums import compare_new
 from ticdc_assets.pipeline.cuts import Cut, newest_cut, read_cuts
 from ticdc_assets.pipeline.decoding import Clocks, accepted_clocks, landed_up_to, record_decoder
 from ticdc_assets.pipeline.mirrors import apply_changes
-from ticdc_assets.pipeline.positions import landed_batch, read_position
+from ticdc_assets.pipeline.positions import landed_batch
 from ticdc_assets.pipeline.quarantine import (
-    CLOSED_BY,
     FAULT_SCHEMA,
-    Place,
     append_fault_files,
     append_faults,
-    place_of,
     places_in,
 )
 from ticdc_assets.pipeline.schema_tables import read_history, register_new, write_history
@@ -96,31 +90,12 @@ from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.rows.mirror_rows import IMAGES
+from ticdc_assets.services.known_records import KnownRecords, LeftOut, RefusedRecords
 from ticdc_assets.services.removing import Removing
-from ticdc_assets.storage.paths import AnyPath, remove_tree
-from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE, ROW
+from ticdc_assets.storage.paths import remove_tree
+from ticdc_assets.wire.rows import DDL, ERROR, ROW
 
 TableName = tuple[str, str]
-_Value = TypeVar("_Value")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedRecords:
-    """Records that were decoded once and are refused now.
-
-    Attributes:
-        database: database of their row changes; None where they had none.
-        table: table of their row changes.
-        reason: why they are refused.
-        records: how many.
-        examples: some of them, `topic/partition/offset`.
-    """
-
-    database: str | None
-    table: str | None
-    reason: str
-    records: int
-    examples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,11 +198,6 @@ def make(
     return _Making(spark, paths, changefeed, cut, place, table, to_stay=to_stay).make()
 
 
-def _columns_of(path: AnyPath, columns: list[str]) -> pa.Table:
-    with open_parquet(path) as file:
-        return file.read(columns=columns)
-
-
 class _Making:
     """The making of one generation."""
 
@@ -249,7 +219,8 @@ class _Making:
         self._place = place
         self._table = table
         self._to_stay = to_stay
-        self._left_out = _LeftOut()
+        self._known = KnownRecords(paths, cut, may_be_broken=to_stay)
+        self._left_out = LeftOut()
         self._lost_seeds: set[int] = set()
         self._truncation_point = read_raw_truncation_point(paths)
 
@@ -258,7 +229,7 @@ class _Making:
         side, landed = self._place, self._landed()
         names = None if self._table is None else self._names_of(self._paths, self._table)
         while True:
-            self._left_out = self._if_whole(self._what_waits, _LeftOut())
+            self._left_out = self._known.left_out()
             found = self._decode(side, landed, names)
             if self._is_truncated_meanwhile():
                 remove_tree(side.made)
@@ -296,7 +267,7 @@ class _Making:
             if self._truncation_point.cut is not None
             else None,
             refused=(
-                *(self._refused(side, found) if found.errors else ()),
+                *(self._known.refused(side, found) if found.errors else ()),
                 *(self._lost_exports() if self._lost_seeds else ()),
             ),
             decodable=found.left_out,
@@ -305,7 +276,7 @@ class _Making:
 
     def _landed(self) -> int:
         """Return up to which landed batch the cut was made."""
-        landed = self._if_whole(lambda: landed_up_to(self._paths, self._cut.batch), None)
+        landed = self._known.if_whole(lambda: landed_up_to(self._paths, self._cut.batch), None)
         if landed is None and self._to_stay:
             # The change log is broken: what landed since is in it too, and above the cut.
             landed = landed_batch(self._paths)
@@ -316,18 +287,6 @@ class _Making:
                 f"{self._paths.change_log} does not reach back to batch {self._cut.batch}"
             )
         return landed
-
-    def _if_whole(self, read: Callable[[], _Value], otherwise: _Value) -> _Value:
-        """Return what is read of the published generation.
-
-        One that is to be replaced may be broken: then what it would tell is not known.
-        """
-        try:
-            return read()
-        except LakeDamagedError:
-            if not self._to_stay:
-                raise
-            return otherwise
 
     def _is_truncated_meanwhile(self) -> bool:
         """Return whether retention, which no lock keeps away, removed records; look at its base.
@@ -377,7 +336,7 @@ class _Making:
     ) -> DecodedFiles:
         """Write the new change log and its totals; return what became of the records."""
         tell(f"decoding {landed} landed batches again")
-        clocks: Clocks = self._if_whole(lambda: accepted_clocks(self._paths), {})
+        clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self._paths), {})
         found = decode_into_files(
             self._spark,
             Landed(table=self._paths.raw_messages, chosen=Batches(1, landed)),
@@ -396,7 +355,11 @@ class _Making:
             layout=BY_LANDING_DAY,
         )
         if self._to_stay:
-            self._write_quarantine(side, found, landed)
+            if found.faults:
+                append_fault_files(side, found.faults, app_id="decode", version=landed)
+            if rows := self._known.quarantine(self._left_out, landed):
+                known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
+                append_faults(side, [known], app_id="rebuild")
             if self._truncation_point.cut is not None:
                 properties = {PROPERTY: property_text(self._truncation_point)}
                 Removing(
@@ -412,7 +375,7 @@ class _Making:
         """Append the rows of exports that the cut was made from to the side's change log."""
         totals: list[Totals] = []
         landed_seeds = {item.seed for item in read_seeds(self._paths)}
-        numbers = self._if_whole(self._seeds_of_cut, landed_seeds)
+        numbers = self._known.if_whole(self._seeds_of_cut, landed_seeds)
         self._lost_seeds = numbers - landed_seeds
         for number in sorted(numbers & landed_seeds):
             found = decoded_files(
@@ -445,63 +408,9 @@ class _Making:
         )
         return {row["partition"] for row in told if row["ddl_type"] == SNAPSHOT_DDL}
 
-    def _write_quarantine(self, side: LakePaths, found: DecodedFiles, landed: int) -> None:
-        """Take over the quarantine of decoding as the cut had it, and add what is refused now."""
-        if found.faults:
-            append_fault_files(side, found.faults, app_id="decode", version=landed)
-        known: Any = self._if_whole(lambda: read_table(self._paths.quarantine), None)
-        if known is None:
-            return
-        # Rows of exports are decoded with what of them is refused (`_decode_seeds`).
-        topics = {topic for topic, _ in read_position(self._paths).next_offsets}
-        rows: list[dict[str, Any]] = []
-        for row in known.filter(ds.field("stage") == "decode").to_pylist():
-            if row["batch"] <= self._cut.batch and row["topic"] in topics:
-                rows.append(row | {"batch": landed})
-                if self._left_out.has(row):
-                    # Maybe re-driven since the cut: here that is still to come.
-                    rows[-1] |= {"redriven_at": None, CLOSED_BY: None}
-        if rows:
-            append_faults(side, [pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)], app_id="rebuild")
-
-    def _what_waits(self) -> "_LeftOut":
-        """Return what the cut left out: what it had in quarantine.
-
-        Of a record of several rows some may be in quarantine and others in the change log. What is
-        refused again is left out without being counted.
-        """
-        faults = self._faults().filter(ds.field("batch") <= self._cut.batch)
-        if not faults.num_rows:
-            return _LeftOut()
-        log: Any = self._if_whole(lambda: self._log_at(faults, [*PLACE, "batch"]), None)
-        if log is None:
-            still_open = places_in(faults.filter(ds.field("redriven_at").is_null()))
-            return _LeftOut(records=frozenset(place[:-1] for place in still_open), kept=None)
-        there = frozenset(places_in(log.filter(ds.field("batch") <= self._cut.batch)))
-        # One that was re-driven and is nowhere in the change log was truncated there since.
-        closed = set(places_in(faults.filter(ds.field("redriven_at").is_valid())))
-        still_open = places_in(faults.filter(ds.field("redriven_at").is_null()))
-        gone = closed.difference(places_in(log), still_open)
-        waiting = set(places_in(faults)) - there - gone
-        return _LeftOut(
-            records=frozenset(place[:-1] for place in waiting),
-            kept=there,
-        )
-
-    def _refused(self, side: LakePaths, found: DecodedFiles) -> tuple[RefusedRecords, ...]:
-        """Return the records that only the changefeed's own change log has, by table and reason.
-
-        Those that have left it for the quarantine since the cut are told there.
-        """
-        errors = pa.concat_tables(
-            _columns_of(side.quarantine / file.path, [*COORDINATES, "reason"])
-            for file in found.faults
-        )
-        return self._if_whole(lambda: self._refused_among(errors), self._all_refused(errors))
-
     def _lost_exports(self) -> Iterator[RefusedRecords]:
         """Yield the tables whose rows of an export are landed no more."""
-        rows = self._if_whole(lambda: read_statistics(self._paths).exported_rows(), {})
+        rows = self._known.if_whole(lambda: read_statistics(self._paths).exported_rows(), {})
         for (database, table, seed), count in sorted(rows.items()):
             if seed in self._lost_seeds:
                 yield RefusedRecords(
@@ -511,37 +420,6 @@ class _Making:
                     records=count,
                     examples=(f"seed {seed}",),
                 )
-
-    def _all_refused(self, errors: pa.Table) -> tuple[RefusedRecords, ...]:
-        """Return refused records of which nobody knows whether they were decoded before."""
-        reasons: dict[str, list[str]] = {}
-        for row in errors.to_pylist():
-            place = "/".join(str(row[name]) for name in COORDINATES)
-            reasons.setdefault(row["reason"], []).append(place)
-        return tuple(
-            RefusedRecords(
-                database=None,
-                table=None,
-                reason=reason,
-                records=len(places),
-                examples=tuple(places[:3]),
-            )
-            for reason, places in sorted(reasons.items())
-        )
-
-    def _refused_among(self, errors: pa.Table) -> tuple[RefusedRecords, ...]:
-        log = self._log_at(errors, [*COORDINATES, "batch", "database", "table"])
-        log = log.filter(ds.field("batch") <= self._cut.batch)
-        # Of a record that nothing tells of, what was decoded of it is what counts.
-        faults = self._if_whole(
-            self._faults,
-            errors.append_column(_CLOSED_AT, pa.nulls(errors.num_rows, _CLOSED_AT.type)),
-        )
-        waiting = faults.filter(ds.field("redriven_at").is_null())
-        rows = asked(_REFUSED, errors=errors, log=log, waiting=waiting)
-        return tuple(
-            RefusedRecords(**row | {"examples": tuple(row["examples"])}) for row in rows.to_pylist()
-        )
 
     def _unproven(self, side: LakePaths, cut: Cut | None) -> dict[TableName, str]:
         """Return the tables whose rows cannot be told, each with the reason."""
@@ -578,49 +456,12 @@ class _Making:
             if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
         ]
 
-    def _faults(self) -> pa.Table:
-        """Return the faults of decoding, open or not."""
-        # Of a file that delta-rs merged the table's reader compares no texts.
-        found = read_table(self._paths.quarantine, columns=_NO_FAULTS.column_names)
-        if found is None:
-            return _NO_FAULTS
-        return found.filter(ds.field("stage") == "decode")
-
-    def _log_at(self, records: pa.Table, columns: list[str]) -> pa.Table:
-        """Return columns of the change log of rows that may be of some of these records."""
-        found = read_table(
-            self._paths.change_log,
-            ds.field("offset").isin(records["offset"].unique()),
-            columns=columns,
-        )
-        assert found is not None
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class _LeftOut:
-    """Records of which only some rows are in the cut, or none.
-
-    Args:
-        records: their coordinates.
-        kept: places of those of their rows that are in it; None if that is not known: then those
-            that can be decoded.
-    """
-
-    records: frozenset[Place] = frozenset()
-    kept: frozenset[Place] | None = frozenset()
-
-    def has(self, row: Mapping[str, Any]) -> bool:
-        """Return whether the row of a place is left out."""
-        place = place_of(row)
-        return place[:-1] in self.records and (self.kept is None or place not in self.kept)
-
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
     """Chooses the decoded rows that are taken; images only those of the tables `names`."""
 
-    left_out: _LeftOut
+    left_out: LeftOut
     base: TruncationPoint
     names: frozenset[TableName] | None
 
@@ -671,33 +512,6 @@ class _Choice:
             image = pc.if_else(wanted, rows.column(name), pa.scalar(None, field.type))
             rows = rows.set_column(place, field, image)
         return rows
-
-
-_NO_FAULTS = pa.schema(
-    [FAULT_SCHEMA.field(name) for name in ("stage", "batch", "redriven_at", *PLACE)]
-).empty_table()
-
-_CLOSED_AT = FAULT_SCHEMA.field("redriven_at")
-
-_REFUSED = """
-    WITH refused AS (
-        SELECT topic, "partition", "offset", min(reason) AS reason FROM errors GROUP BY ALL
-    ), told AS (
-        SELECT DISTINCT topic, "partition", "offset", "database", "table", true AS is_there FROM log
-    ), quarantined AS (
-        SELECT DISTINCT topic, "partition", "offset", true AS waits FROM waiting
-    )
-    SELECT
-        "database", "table", reason, count(*) AS records,
-        list(topic || '/' || "partition" || '/' || "offset" ORDER BY topic, "partition", "offset")
-            [:3] AS examples
-    FROM refused
-    LEFT JOIN told USING (topic, "partition", "offset")
-    LEFT JOIN quarantined USING (topic, "partition", "offset")
-    WHERE is_there OR waits IS NULL
-    GROUP BY "database", "table", reason
-    ORDER BY coalesce("database", ''), coalesce("table", ''), reason
-"""
 
 
 def _names(mirror: MirrorPlan) -> set[TableName]:

@@ -54,7 +54,8 @@ from ticdc_assets.services.comparing import (
     new_folder,
     row_differences,
 )
-from ticdc_assets.services.making import Made, RefusedRecords, made_apart
+from ticdc_assets.services.known_records import RefusedRecords
+from ticdc_assets.services.making import Made, made_apart
 
 
 class Finding(StrEnum):

@@ -49,7 +49,7 @@ from ticdc_assets.reading.mirrors import (
     read_mirror,
 )
 from ticdc_assets.rows import rows_of_work
-from ticdc_assets.services.replacing import Rebuild, rebuild
+from ticdc_assets.services.rebuilding import Rebuild, rebuild
 from ticdc_assets.simulator.commits import Truth
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire import WireFormat

@@ -39,14 +39,12 @@ from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.truncation_points import is_told_below, read_truncation_point
 from ticdc_assets.services import (
     making,
+    rebuilding,
     redecoding,
     redriving,
     retention,
     rewinding,
     seeding,
-)
-from ticdc_assets.services import (
-    replacing as rebuilding,
 )
 from ticdc_assets.services.redecoding import first_whole_day, redecode
 from ticdc_assets.services.redriving import redrive

@@ -17,8 +17,7 @@ from ticdc_assets.pipeline.cuts import MirrorCut, newest_cut, read_cuts
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.quarantine import count_open, read_quarantine
 from ticdc_assets.pipeline.versions import mirror_in_spark
-from ticdc_assets.services import making
-from ticdc_assets.services import replacing as rebuilding
+from ticdc_assets.services import making, rebuilding
 from ticdc_assets.services.comparing import RowFinding
 from ticdc_assets.services.maintenance import maintain
 from ticdc_assets.services.redriving import redrive
