@@ -28,10 +28,10 @@ from bench.apart import apart
 from bench.commands import configure, installed, places, run_watched
 from bench.goals import Goal
 from bench.measuring import Memory, Sample, leave_out
-from bench.results import Part, Result
+from bench.results import SLOWER, Part, Result
 from bench.traffic import Shape, Traffic, Varied
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.kafka.records import produce
 from ticdc_assets.pipeline.cuts import require_cut
 from ticdc_assets.simulator.columns import column
@@ -177,8 +177,9 @@ def measure_million(folder: Path, *, changes: int) -> Part:
     with OwnBroker(folder / "broker") as broker:
         leave_out(broker.pid)
         # What is compiled and cached once on a machine is no part of it.
-        _synced(folder / "few", broker, min(changes, WARM_UP_CHANGES))
-        made, sample, memory = _synced(folder / "million", broker, changes)
+        _run(folder / "few", broker, min(changes, WARM_UP_CHANGES))
+        found = _run(folder / "million", broker, changes)
+    made, memory = found.made, found.memory
     note = "" if changes == CHANGES else f"{changes:,} changes"
     return Part(
         results=[
@@ -186,12 +187,32 @@ def measure_million(folder: Path, *, changes: int) -> Part:
                 section=SECTION,
                 what=f"`ticdc-assets sync` of {changes:,} changes of a table of 12 columns, "
                 "Canal-JSON",
-                sample=sample,
+                sample=found.sync,
                 count=changes,
                 unit="changes",
                 goal=Goal.MILLION_COLD,
                 note=note,
-            )
+            ),
+            Result(
+                section=SECTION,
+                what="`ticdc-assets verify` of them",
+                sample=found.verify,
+                count=changes,
+                unit="changes",
+                base=found.sync,
+                compared=f"{SLOWER} the sync",
+            ),
+            Result(
+                section=SECTION,
+                what="`ticdc-assets rebuild` of them",
+                sample=found.rebuild,
+                count=changes,
+                unit="changes",
+                base=found.sync,
+                compared=f"{SLOWER} the sync",
+                goal=Goal.REBUILD,
+                note=note,
+            ),
         ],
         facts=[
             f"The cold sync read {made.bytes / 1e6:,.0f} MB of messages from {PARTITIONS} "
@@ -202,18 +223,33 @@ def measure_million(folder: Path, *, changes: int) -> Part:
     )
 
 
-def _synced(folder: Path, broker: OwnBroker, changes: int) -> tuple[Made, Sample, Memory]:
-    """Write a topic, and sync it with the command into an empty lake."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What the commands took, each in a fresh process."""
+
+    made: Made
+    sync: Sample
+    verify: Sample
+    rebuild: Sample
+    memory: Memory
+
+
+def _run(folder: Path, broker: OwnBroker, changes: int) -> _Found:
+    """Write a topic, sync it with the command into an empty lake, verify and rebuild that."""
     folder.mkdir(parents=True)
     made = make(broker, changes, folder.name)
     configure(folder, CHANGEFEED, WireFormat.CANAL_JSON, broker.source(folder.name))
-    sample, memory = apart(run_watched, installed("sync", CHANGEFEED), places(folder)).result()
-    paths = LakePaths(root=folder / "lake", changefeed=CHANGEFEED)
-    found = [mirror.rows for mirror in require_cut(paths).mirrors]
-    if found != [made.rows]:
-        raise ValueError(f"the mirrors have {found} rows and not {made.rows:,}")
+    samples: dict[str, Sample] = {}
+    memories: dict[str, Memory] = {}
+    for command in ("sync", "verify", "rebuild"):
+        run = installed(command, CHANGEFEED)
+        samples[command], memories[command] = apart(run_watched, run, places(folder)).result()
+        cut = require_cut(paths_of(folder / "lake", CHANGEFEED))
+        found = [mirror.rows for mirror in cut.mirrors]
+        if found != [made.rows]:
+            raise ValueError(f"the mirrors have {found} rows and not {made.rows:,}")
     shutil.rmtree(folder)
-    return made, sample, memory
+    return _Found(made=made, **samples, memory=memories["sync"])
 
 
 @click.command()

@@ -471,6 +471,6 @@ GOALS_OF = {
         *(Goal.FIRST_BATCH, Goal.OWN_PROCESS, Goal.READ_AFTER_TRICKLE),
     },
     "sustained": {Goal.SUSTAINED_P50, Goal.SUSTAINED_P99},
-    "million-cold": {Goal.MILLION_COLD},
+    "million-cold": {Goal.MILLION_COLD, Goal.REBUILD},
     "many-tables": {goal for goal in Goal if goal.startswith("many-")},
 }

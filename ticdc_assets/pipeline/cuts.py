@@ -425,8 +425,17 @@ def choice_text(tables: TableChoice) -> str | None:
 
 
 def newest_cut(paths: LakePaths) -> Cut | None:
-    """Return the newest published cut, or None; needs no Spark."""
-    return kept(paths.cuts, "newest cut", lambda: _read_newest(paths))
+    """Return the newest published cut, or None; needs no Spark.
+
+    Raises:
+        BusyError: it is of another generation than `paths`, which was looked up before.
+    """
+    cut = kept(paths.cuts, "newest cut", lambda: _read_newest(paths))
+    if cut is not None and cut.generation != paths.generation:
+        raise BusyError(
+            f"the tables of changefeed {paths.changefeed!r} were rebuilt just now: try again"
+        )
+    return cut
 
 
 def _read_newest(paths: LakePaths) -> Cut | None:
@@ -436,12 +445,7 @@ def _read_newest(paths: LakePaths) -> Cut | None:
     rows = read_rows(paths.cuts, ds.field("number") == number)
     if len(rows) != 1:
         raise damaged(paths.cuts, f"it has {len(rows)} rows of cut {number}, which is its newest")
-    cut = _cut_of(paths, rows[0])
-    if cut.generation != paths.generation:
-        raise BusyError(
-            f"the tables of changefeed {paths.changefeed!r} were rebuilt just now: try again"
-        )
-    return cut
+    return _cut_of(paths, rows[0])
 
 
 def require_cut(paths: LakePaths) -> Cut:
