@@ -36,7 +36,8 @@ _DELTA = "delta"
 
 LIBRARIES = (
     _DELTA,
-    *("confluent_kafka", "deltalake", "duckdb", "msgspec", "numba", "numpy", "orjson", "pandas"),
+    *("confluent_kafka", "deltalake", "duckdb", "llvmlite", "msgspec", "numba", "numpy", "orjson"),
+    "pandas",
     *("pyarrow", "pydantic", "pyroaring", "yaml"),
 )
 """What workers import beside pyspark, which is Spark's own there."""

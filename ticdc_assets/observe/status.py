@@ -25,12 +25,12 @@ from ticdc_assets.pipeline.agreement import Checksums
 from ticdc_assets.pipeline.cuts import Cut, FailedMirror, HeldRows
 from ticdc_assets.pipeline.faults import Faults
 from ticdc_assets.pipeline.positions import PartitionOffsets
-from ticdc_assets.pipeline.truncation_points import KeptTable
 from ticdc_assets.tso import physical_ms, to_datetime
 
 if TYPE_CHECKING:
     # It looks at sources by way of Spark's types.
     from ticdc_assets.pipeline.sources import Gap
+    from ticdc_assets.pipeline.truncation_points import KeptTable
 
 
 # Topics -----------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Status:
     checksums: Checksums
     gaps: "tuple[Gap, ...]" = ()
     accepted_gaps: tuple[AcceptedGap, ...] = ()
-    untruncated: tuple[KeptTable, ...] = ()
+    untruncated: "tuple[KeptTable, ...]" = ()
     ending: Ending | None = None
     verdicts: Mapping[Check, Verdict] = field(default_factory=dict[Check, Verdict])
 

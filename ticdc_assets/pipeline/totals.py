@@ -114,8 +114,9 @@ def joined_totals(parts: Iterable[Totals]) -> list[Totals]:
 
 def merged(one: Totals, other: Totals) -> Totals:
     """Return the totals of a group of which there are two parts; else it is as in `other`."""
+    sums = {name: one[name] + other[name] for name in _SUMS if name in one and name in other}
     return other | {
-        **{name: one[name] + other[name] for name in _SUMS},
+        **sums,
         "min_ts": least(one["min_ts"], other["min_ts"]),
         "max_ts": greatest(one["max_ts"], other["max_ts"]),
         "first_landed_at": min(one["first_landed_at"], other["first_landed_at"]),
@@ -124,8 +125,8 @@ def merged(one: Totals, other: Totals) -> Totals:
     }
 
 
-_SUMS = ("rows", "checksums")
-"""What adds up."""
+_SUMS = ("rows", "checksums", "steps_back")
+"""What adds up; parts of a batch have no steps back yet."""
 
 
 def _ordered(groups: Iterable[Totals]) -> list[Totals]:
