@@ -33,7 +33,7 @@ from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import RowChange
 from ticdc_assets.pipeline import decoding, landing, seed_decoding
-from ticdc_assets.pipeline.cuts import read_cuts
+from ticdc_assets.pipeline.cuts import newest_cut, read_cuts
 from ticdc_assets.pipeline.positions import read_position
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.truncation_points import is_told_below, read_truncation_point
@@ -423,6 +423,8 @@ class Life:
     def rebuild(self) -> None:
         """Make every table again from what landed, or from the base of what was truncated."""
         self.sync()
+        if newest_cut(self.feed.paths) is None:
+            return  # no watermark has come yet
         before = self.feed.rows()
         rebuilt = rebuilding.rebuild(self.feed.spark, self.feed.paths, self.feed.changefeed)
         assert rebuilt.verification is None or rebuilt.verification.equal, rebuilt.lines()
