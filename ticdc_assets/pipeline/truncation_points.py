@@ -218,16 +218,17 @@ class TruncationPoint:
         return self._by_cut[cut.number]
 
 
-def property_text(point: TruncationPoint) -> str:
-    """Return a truncation point as the table property has it."""
+def properties_of(point: TruncationPoint) -> dict[str, str]:
+    """Return the table property that says up to where a table was truncated."""
     batches = {number: cut.batch for number, cut in point.older.items()}
-    return json.dumps(
+    text = json.dumps(
         {
             "base": point.number,
             "batches": sorted({**batches, point.number: point.batch}.items()),
             "kept": [{**asdict(item), "since": item.since.isoformat()} for item in point.kept],
         }
     )
+    return {PROPERTY: text}
 
 
 def _kept_tables(items: Iterable[Mapping[str, Any]]) -> Iterator[KeptTable]:

@@ -162,7 +162,7 @@ class Compared:
 
 
 def new_folder(side: LakePaths) -> AnyPath:
-    """Return a new folder for files of this run, in a side place."""
+    """Return a new folder for files of this run, in a generation apart."""
     folder = side.base / f"compared-{uuid4().hex}"
     folder.mkdir(parents=True)
     return folder

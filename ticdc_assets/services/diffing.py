@@ -3,11 +3,11 @@
 In: the folder of an export, and the mirrors as of its TSO. Out: a `SourceDifference`: for each
 table, whether both have the same rows, and if not, how many differ, with keys and columns.
 
-The rows of the export are seeded (`seeding`) in a separate side place, so the same code types both
+The rows of the export are seeded (`seeding`) in a lake of their own, so the same code types both
 sides, and two values are equal if their mirrors hold the same value. Exports do not contain the
 commit ts of rows, so it is not compared.
 
-Why running it again is safe: no table of the changefeed is written. The side place is removed at
+Why running it again is safe: no table of the changefeed is written. That lake is removed at
 the end, and the next run removes one that a killed run left (`rebuilding`).
 """
 

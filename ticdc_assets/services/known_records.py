@@ -25,6 +25,7 @@ from ticdc_assets.engine.files import open_parquet
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.queries import asked
 from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_files import DecodedFiles
 from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.pipeline.positions import read_position
@@ -52,6 +53,15 @@ class RefusedRecords:
     reason: str
     records: int
     examples: tuple[str, ...] = ()
+
+    @property
+    def clause(self) -> str:
+        """What people are told."""
+        of = "" if self.table is None else f" of {joined_name(self.database or '', self.table)}"
+        return (
+            f"{self.records} records{of} are refused now ({self.reason}), such as "
+            f"{', '.join(self.examples)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +107,13 @@ class KnownRecords:
             return otherwise
 
     def left_out(self) -> LeftOut:
-        """Return what the cut left out: what it had in quarantine."""
-        return self.if_whole(self._left_out, LeftOut())
-
-    def _left_out(self) -> LeftOut:
         """Return what the cut left out: what it had in quarantine.
 
         Of a record of several rows some may be in quarantine and others in the change log. What is
         refused again is left out without being counted.
         """
-        faults = self._faults().filter(ds.field("batch") <= self._cut.batch)
+        faults = self.if_whole(self._faults, _NO_FAULTS)
+        faults = faults.filter(ds.field("batch") <= self._cut.batch)
         if not faults.num_rows:
             return LeftOut()
         log: Any = self.if_whole(lambda: self._log_at(faults, [*PLACE, "batch"]), None)
@@ -155,7 +162,8 @@ class KnownRecords:
             _columns_of(side.quarantine / file.path, [*COORDINATES, "reason"])
             for file in found.faults
         )
-        return self.if_whole(lambda: self._refused_among(errors), self._all_refused(errors))
+        known = self.if_whole(lambda: self._refused_among(errors), None)
+        return self._all_refused(errors) if known is None else known
 
     def _all_refused(self, errors: pa.Table) -> tuple[RefusedRecords, ...]:
         """Return refused records of which nobody knows whether they were decoded before."""

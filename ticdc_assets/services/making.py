@@ -80,10 +80,9 @@ from ticdc_assets.pipeline.seed_decoding import close_former, decoded_files
 from ticdc_assets.pipeline.seeds import APPLICATION, read_seeds
 from ticdc_assets.pipeline.totals import Totals, joined_totals
 from ticdc_assets.pipeline.truncation_points import (
-    PROPERTY,
     TruncationPoint,
     is_told_below,
-    property_text,
+    properties_of,
     read_raw_truncation_point,
 )
 from ticdc_assets.pipeline.validity import Knowledge
@@ -251,6 +250,7 @@ class _Making:
             replace(self._changefeed, tables=self._cut.table_filter),
             until=self._cut.tso,
             only=self._table,
+            # A verify holds no writer's lock: the base cut may go while it folds.
             truncation_point=self._truncation_point,
             complete_ts=self._cut.tso,
         )
@@ -314,7 +314,7 @@ class _Making:
     # What was truncated -------------------------------------------------------------------------
 
     def _take_over(self, side: LakePaths) -> None:
-        """Give the side place what is known of schemas and rows up to the truncation point."""
+        """Give the new generation what is known of schemas and rows up to the truncation point."""
         truncation_point = self._truncation_point
         if truncation_point.cut is None:
             return
@@ -355,16 +355,15 @@ class _Making:
             layout=BY_LANDING_DAY,
         )
         if self._to_stay:
+            if self._truncation_point.cut is not None:
+                properties = properties_of(self._truncation_point)
+                removing = Removing(spark=self._spark, table=side.change_log, properties=properties)
+                removing.remove_files(())
             if found.faults:
                 append_fault_files(side, found.faults, app_id="decode", version=landed)
             if rows := self._known.quarantine(self._left_out, landed):
                 known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
                 append_faults(side, [known], app_id="rebuild")
-            if self._truncation_point.cut is not None:
-                properties = {PROPERTY: property_text(self._truncation_point)}
-                Removing(
-                    spark=self._spark, table=side.change_log, properties=properties
-                ).remove_files(())
         exported = self._decode_seeds(side, landed, names)
         add_to_statistics(self._spark, side, landed, joined_totals([*found.totals, *exported]))
         return found

@@ -160,13 +160,7 @@ def _published(paths: LakePaths, before: Cut, made: Cut) -> Cut:
 
 def _losses(found: Verification, made: Made) -> tuple[str, ...]:
     """Return what the published mirrors have and the new ones lack, a clause each."""
-    losses: list[str] = []
-    for item in made.refused:
-        of = "" if item.table is None else f" of {joined_name(item.database or '', item.table)}"
-        losses.append(
-            f"{item.records} records{of} are refused now ({item.reason}), such as "
-            f"{', '.join(item.examples)}"
-        )
+    losses = [item.clause for item in made.refused]
     losses += (item.sentence for item in (made.cut.failed if made.cut else ()))
     for item in found.mirrors:
         if item.finding in (Finding.NOT_REBUILT, Finding.NOT_PROVEN):

@@ -48,7 +48,6 @@ from ticdc_assets.engine.files import open_parquet
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.errors import LossError, NotFoundError
-from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.pipeline.change_files import (
     CHANGE_LOG_SCHEMA,
@@ -87,6 +86,7 @@ from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.pipeline.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.progress import tell
 from ticdc_assets.services.change_digests import Digest, Key, digests_of, is_exported
+from ticdc_assets.services.known_records import RefusedRecords
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.tso import LOGICAL_BITS
 from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT, WATERMARK
@@ -450,21 +450,28 @@ class _Day:
             & ds.field("offset").isin(sorted({place[-1] for place in reasons})),
             columns=[*COORDINATES, "database", "table"],
         )
-        lost: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        lost: defaultdict[tuple[str | None, str | None, str], set[str]] = defaultdict(set)
         for row in () if rows is None else rows.to_pylist():
             reason = reasons.get((row["topic"], row["partition"], row["offset"]))
             if reason is not None:
-                of = (
-                    ""
-                    if row["table"] is None
-                    else f" of {joined_name(row['database'], row['table'])}"
-                )
                 place = f"{row['topic']}/{row['partition']}/{row['offset']}"
-                lost[of, reason].add(place)
+                database = None if row["table"] is None else row["database"]
+                lost[database, row["table"], reason].add(place)
+        refused = (
+            RefusedRecords(
+                database=database,
+                table=table,
+                reason=reason,
+                records=len(places),
+                examples=tuple(sorted(places)[:3]),
+            )
+            for (database, table, reason), places in lost.items()
+        )
         return tuple(
-            f"{len(places)} records{of} are refused now ({reason}), such as "
-            f"{', '.join(sorted(places)[:3])}"
-            for (of, reason), places in sorted(lost.items())
+            item.clause
+            for item in sorted(
+                refused, key=lambda item: (item.database or "", item.table or "", item.reason)
+            )
         )
 
     # Writing ----------------------------------------------------------------------------------

@@ -62,11 +62,10 @@ from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.seeds import decoded_seed, landed_seed, read_seeds
 from ticdc_assets.pipeline.totals import NO_TOPIC
 from ticdc_assets.pipeline.truncation_points import (
-    PROPERTY,
     KeptTable,
     LackingTable,
     TruncationPoint,
-    property_text,
+    properties_of,
     read_raw_truncation_point,
     read_truncation_point,
 )
@@ -299,8 +298,7 @@ class _Retention:
         if self._dry_run:
             self._count(self._removing(log).going(may_go, gone, _DECIDING))
         else:
-            text = property_text(moved)
-            self._changes = self._removing(log, text).remove(may_go, gone, _DECIDING)
+            self._changes = self._removing(log, moved).remove(may_go, gone, _DECIDING)
         if self._changes:
             self.point = moved
         else:
@@ -351,12 +349,11 @@ class _Retention:
             moved = replace(before, kept=kept, older=older)
         elif not before.kept:
             return
-        if property_text(moved) == property_text(before):
+        if properties_of(moved) == properties_of(before):
             return
         self.point = moved
         if not self._dry_run:
-            text = property_text(moved)
-            self._removing(self._paths.change_log, text).remove_files(())
+            self._removing(self._paths.change_log, moved).remove_files(())
 
     def _count(self, rows: pa.Table) -> None:
         """Count rows that would go, by table."""
@@ -370,9 +367,9 @@ class _Retention:
             tables[name] = tables.get(name, 0) + row["count_all"]
         self._tables = tables
 
-    def _removing(self, table: AnyPath, text: str | None = None) -> Removing:
+    def _removing(self, table: AnyPath, point: TruncationPoint | None = None) -> Removing:
         """Return what removes rows of a table by one commit, which sets its truncation point."""
-        properties = {} if text is None else {PROPERTY: text}
+        properties = {} if point is None else properties_of(point)
         return Removing(spark=self._spark, table=table, properties=properties)
 
     # The raw messages -------------------------------------------------------------------------
@@ -401,7 +398,7 @@ class _Retention:
         self.raw_point = TruncationPoint(batch=landed, cut=base)
         if not self._dry_run:
             names = {file.path for item in gone for file in files[item.day]}
-            self._removing(raw, property_text(self.raw_point)).remove_files(names)
+            self._removing(raw, self.raw_point).remove_files(names)
 
     def remove_exported(self) -> None:
         """Remove the landed rows of exports at or below the base of the raw messages.
