@@ -9,7 +9,7 @@ Both do the same work on the same stand-in changefeed: ten tables, of which each
 The run that follows is measured without Dagster's executor around it, but every event that it would
 report is stored in an instance of its own.
 
-Not measured: Spark Connect. The figures of an earlier trial stand in docs/decisions/0027.
+Not measured: Spark Connect.
 """
 
 import os

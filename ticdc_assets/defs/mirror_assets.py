@@ -8,7 +8,7 @@ partition of `mirrors`.
 
 Loading costs Dagster a millisecond for each asset and another for its check, in every process that
 loads the location. If there are more mirrors than `dagster.table_assets`, the only asset is `cuts`,
-and its description says so: 0075 in docs/decisions.
+and its description says so: 0065 in docs/decisions.
 
 A table created after the location was loaded has no asset until the location is loaded again; the
 tables sensor counts such tables. Loading reads one small table and writes nothing.
