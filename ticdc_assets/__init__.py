@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ticdc_assets.defs.component import ChangefeedComponent
+    from ticdc_assets.orchestration.component import ChangefeedComponent
 
 __all__ = ["ChangefeedComponent"]
 
@@ -12,7 +12,7 @@ def __getattr__(name: str) -> Any:
     # Only a project with components pays for the import of Dagster and PySpark.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ticdc_assets.defs import component
+    from ticdc_assets.orchestration import component
 
     return getattr(component, name)
 
