@@ -191,7 +191,7 @@ type: setup ## Check types
 # ONLY= the names of some parts (python -m bench --help), to measure these again.
 .PHONY: pictures
 pictures: setup ## Make the pictures of the documents again: the UI and the report (chromium)
-	TICDC_SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/pytest -q ticdc_assets_tests/defs/test_ui.py
+	TICDC_SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/pytest -q ticdc_assets_tests/orchestration/test_ui.py
 
 .PHONY: bench
 bench: setup versitygw ## Run the benchmarks and print their tables (65 to 85 minutes)

@@ -31,9 +31,9 @@ from pyspark.sql import SparkSession
 from bench.measuring import measure
 from bench.pipeline import Feed, Shop, alternating
 from bench.results import SLOWER, Part, Result, Shares
-from ticdc_assets.defs.source_watcher import SourceWatcher
-from ticdc_assets.defs.steps import ChangefeedSteps
-from ticdc_assets.defs.syncing import Syncing
+from ticdc_assets.orchestration.source_watcher import SourceWatcher
+from ticdc_assets.orchestration.steps import ChangefeedSteps
+from ticdc_assets.orchestration.syncing import Syncing
 from ticdc_assets.pipeline import decoding, mirrors, schema_tables, validity
 
 FRESHNESS = "Freshness"

@@ -38,10 +38,10 @@ from ticdc_assets.config import (
     Settings,
     load_settings,
 )
-from ticdc_assets.defs.partitions import CHANGEFEED_TAG
-from ticdc_assets.defs.run import HOME_VARIABLE, ui_command
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import get_spark
+from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG
+from ticdc_assets.orchestration.run import HOME_VARIABLE, ui_command
 from ticdc_assets.pipeline.cuts import Cut, newest_cut, read_cuts
 from ticdc_assets.pipeline.positions import known_partitions
 from ticdc_assets.pipeline.watermark import read_watermark

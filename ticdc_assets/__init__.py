@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ticdc_assets.defs.component import ChangefeedComponent
+    from ticdc_assets.orchestration.component import ChangefeedComponent
     from ticdc_assets.engine.session import get_spark
     from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["ChangefeedComponent", "__version__", "get_spark", "locate_mirror", "read_mirror"]
 
 _MODULES = {
-    "ChangefeedComponent": "ticdc_assets.defs.component",
+    "ChangefeedComponent": "ticdc_assets.orchestration.component",
     "get_spark": "ticdc_assets.engine.session",
     "locate_mirror": "ticdc_assets.reading.mirrors",
     "read_mirror": "ticdc_assets.reading.mirrors",

@@ -35,7 +35,6 @@ from ticdc_assets.config import (
     KafkaSource,
     Settings,
 )
-from ticdc_assets.defs.run import run_seed, run_sync
 from ticdc_assets.demo_live import go_on_live
 from ticdc_assets.demo_place import CHANGEFEED, DIRECTORY, find_door, use_demo
 from ticdc_assets.engine.compute import computing, watched
@@ -46,6 +45,7 @@ from ticdc_assets.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.jars import SPARK_JARS, resolve
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.wording import duration
+from ticdc_assets.orchestration.run import run_seed, run_sync
 from ticdc_assets.pipeline.cuts import Cut, require_cut
 from ticdc_assets.reading.mirrors import (
     iterate_rows,

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ticdc_assets.config import Settings
-from ticdc_assets.defs.following import Ending
-from ticdc_assets.defs.run import run_follow, signals_interrupt, ui_server
 from ticdc_assets.demo_place import CHANGEFEED, Door
 from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import BusyError, StatementError
+from ticdc_assets.orchestration.following import Ending
+from ticdc_assets.orchestration.run import run_follow, signals_interrupt, ui_server
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.ports import HOST, free_port, port_is_free
 from ticdc_assets.reading.mirrors import iterate_rows, published_table

@@ -21,12 +21,12 @@ import pytest
 import yaml
 
 from ticdc_assets.config import KafkaSource, parse_changefeeds
-from ticdc_assets.defs.run import ui_command
 from ticdc_assets.observe.openmetrics import FIGURES
 from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.orchestration.run import ui_command
 from ticdc_assets.ports import free_port
 from ticdc_assets_tests.commands import PROGRAM, Commands
-from ticdc_assets_tests.defs.small_shop import SmallShop
+from ticdc_assets_tests.orchestration.small_shop import SmallShop
 from ticdc_assets_tests.test_docs import anchors
 from ticdc_assets_tests.test_operate import lines, understood
 from ticdc_assets_tests.test_readme import blocks_of
@@ -130,7 +130,7 @@ def test_the_compose_file_starts_what_there_is(deploy: Path) -> None:
     composed = loaded(folder / "compose.yaml")
     ours = [item for item in composed["services"].values() if item["image"] == "ticdc-assets"]
     assert {our_command(item["command"]) for item in ours} == ALL
-    # Killed runs of a lake with a lease are known by it; see `defs.workers`.
+    # Killed runs of a lake with a lease are known by it; see `orchestration.workers`.
     assert len({item["hostname"] for item in ours}) == len(ours)
     for service in composed["services"].values():
         for volume in service.get("volumes", ()):

@@ -167,7 +167,7 @@ def columns_of(root: Path, table: str) -> dict[str, str]:
 def code_columns() -> dict[str, dict[str, str]]:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from ticdc_assets.defs.table_schemas import QUARANTINE
+    from ticdc_assets.orchestration.table_schemas import QUARANTINE
     from ticdc_assets.pipeline import (
         accepted_gaps,
         change_files,

@@ -23,12 +23,12 @@ from click.testing import CliRunner
 from ticdc_assets.cli import main
 from ticdc_assets.config import OptionValue, parse_changefeeds
 from ticdc_assets.config.spark import read_spark
-from ticdc_assets.defs.changefeeds import definitions_of
-from ticdc_assets.defs.steps import steps_of
 from ticdc_assets.demo import use_demo
 from ticdc_assets.observe.alerting import understands
+from ticdc_assets.orchestration.changefeeds import definitions_of
+from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets_tests.conftest import OF_THE_USER, own_settings
-from ticdc_assets_tests.defs.small_shop import CHANGEFEEDS, SmallShop
+from ticdc_assets_tests.orchestration.small_shop import CHANGEFEEDS, SmallShop
 from ticdc_assets_tests.test_docs import anchors
 from ticdc_assets_tests.test_readme import Block, blocks_of
 

@@ -27,7 +27,7 @@ from deltalake import DeltaTable
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.cli import main
 from ticdc_assets.config import CaptureSource, KafkaSource, parse_changefeeds
-from ticdc_assets.defs.component import read_attributes
+from ticdc_assets.orchestration.component import read_attributes
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.export import export_upstream

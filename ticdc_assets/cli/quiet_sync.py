@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from ticdc_assets.config import Changefeed, Settings
-from ticdc_assets.defs.home import home_path
-from ticdc_assets.defs.source_watcher import SourceWatcher
 from ticdc_assets.engine.control import commit_metadata, keeping
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import BusyError, LakeDamagedError, TicdcError
 from ticdc_assets.observe.status import Status
+from ticdc_assets.orchestration.home import home_path
+from ticdc_assets.orchestration.source_watcher import SourceWatcher
 from ticdc_assets.storage.paths import write_at_once
 
 

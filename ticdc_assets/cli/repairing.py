@@ -119,7 +119,7 @@ def backfill(
         raise click.UsageError("--from and --to need each other")
     if bool(tables) == bool(days or first):
         raise click.UsageError("give either days (--day, or --from and --to) or tables (--table)")
-    from ticdc_assets.defs.backfills import backfill_days, backfill_tables, days_between
+    from ticdc_assets.orchestration.backfills import backfill_days, backfill_tables, days_between
 
     settings = load_settings()
     if tables:
@@ -155,7 +155,7 @@ def rebuild(changefeed: str, *, accept_losses: bool) -> None:
     with the published ones, and what differs is printed. Readers have the old mirrors until the new
     ones are published, all at once; older cuts stay readable until maintenance removes them.
     """
-    from ticdc_assets.defs.run import run_landed, run_rebuild, run_sync
+    from ticdc_assets.orchestration.run import run_landed, run_rebuild, run_sync
     from ticdc_assets.pipeline.sources import see_source
     from ticdc_assets.services.rebuilding import keeps_landings
 
@@ -205,7 +205,7 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
             f"{retaining.records} records of raw_messages and {retaining.cuts} cuts"
         )
     else:
-        from ticdc_assets.defs.run import run_maintenance
+        from ticdc_assets.orchestration.run import run_maintenance
 
         done = run_maintenance(settings, changefeed).maintaining
     for line in done.lines():

@@ -114,8 +114,8 @@ def seed(
     FOLDER is a folder, or a URI that Arrow's file systems reach. The CSV options are Dumpling's:
     give the same values as to Dumpling.
     """
-    from ticdc_assets.defs.partitions import table_named
-    from ticdc_assets.defs.run import run_seed
+    from ticdc_assets.orchestration.partitions import table_named
+    from ticdc_assets.orchestration.run import run_seed
 
     for name in tables:
         table_named(name)  # a wrong one is an error before there is a run
@@ -190,8 +190,8 @@ def diff(
     not change the changefeed's tables, and syncs may run meanwhile. The exit code is 1 if anything
     differs. The options are those of `seed`.
     """
-    from ticdc_assets.defs.partitions import table_named
     from ticdc_assets.engine.session import LazySession
+    from ticdc_assets.orchestration.partitions import table_named
     from ticdc_assets.pipeline.cuts import require_cut
     from ticdc_assets.services.diffing import diff as compared
 

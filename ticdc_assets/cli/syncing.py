@@ -89,7 +89,7 @@ def sync(
 def _follow(settings: Settings, name: str, seconds: float | None) -> None:
     _, paths = feed_of(settings, name)
     end_progress_lines()
-    from ticdc_assets.defs.run import run_follow
+    from ticdc_assets.orchestration.run import run_follow
     from ticdc_assets.pipeline.cuts import newest_cut
 
     run_follow(
@@ -130,7 +130,7 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
                 click.echo(line)
             end_with(account_failures(name, quiet.status.cut))
             return
-    from ticdc_assets.defs.run import run_sync
+    from ticdc_assets.orchestration.run import run_sync
 
     pass_over_all()  # what imports made
     report = run_sync(settings, name, until=until, max_records=max_records)
@@ -249,7 +249,7 @@ def redrive(changefeed: str) -> None:
     if not waiting.decode and not waiting.apply:
         click.echo(f"{changefeed}: nothing is quarantined")
         return
-    from ticdc_assets.defs.run import run_redrive
+    from ticdc_assets.orchestration.run import run_redrive
 
     report = run_redrive(settings, changefeed)
     redriving = report.redriving

@@ -18,8 +18,8 @@ from ticdc_assets.pipeline.faults import Faults
 from ticdc_assets.pipeline.positions import PartitionOffsets, known_partitions
 from ticdc_assets.pipeline.sources import see_source
 from ticdc_assets.services.uniqueness import count_keys
-from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop
 from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 from ticdc_assets_tests.statuses import NOW, NOW_MS, at, cut, held, mirror
 
 # Times --------------------------------------------------------------------------------------------

@@ -14,14 +14,14 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.changelog import lineage_plans
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import TableChoice
-from ticdc_assets.defs.status_metadata import check_verdict
-from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.engine.control import latest_version
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import Bootstrap, RowChange
 from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.orchestration.status_metadata import check_verdict
+from ticdc_assets.orchestration.verdicts import CheckVerdict
 from ticdc_assets.pipeline import mirror_making, mirrors
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.history_writing import HistoryWriter

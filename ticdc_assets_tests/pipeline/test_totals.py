@@ -13,8 +13,8 @@ from ticdc_assets.pipeline.change_statistics import read_groups, read_statistics
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.totals import GROUP_KEY
-from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop
 from ticdc_assets_tests.lake.feeds import LandingClock
+from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 
 pytestmark = pytest.mark.spark
 

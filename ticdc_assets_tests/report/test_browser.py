@@ -11,7 +11,7 @@ from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.report.page import page as page_text
 from ticdc_assets.storage.paths import write_at_once
-from ticdc_assets_tests.defs.browser import Page, find_chromium, open_browser
+from ticdc_assets_tests.orchestration.browser import Page, find_chromium, open_browser
 from ticdc_assets_tests.report.small_lake import NOW, cut_of, mirror_of, small_lake
 
 pytestmark = pytest.mark.ui
