@@ -9,8 +9,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ticdc_assets.orchestration.component import ChangefeedComponent
     from ticdc_assets.engine.session import get_spark
+    from ticdc_assets.orchestration.component import ChangefeedComponent
     from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
 
     __version__: str
