@@ -189,10 +189,10 @@ def measure_freshness(
         ),
         Result(
             section=FRESHNESS,
-            what="looks at a capture that stands still",
+            what="checks of a capture that does not change",
             sample=look,
             count=1_000,
-            unit="looks",
+            unit="checks",
         ),
     ]
     return Part(results=results, facts=facts, shares=[shares])

@@ -90,10 +90,10 @@ def measure_landed(
     parts = [
         grown(
             found,
-            plot="Behind landed messages",
+            plot="After landed messages",
             x="landed messages",
             limit=CONSTANT,
-            what=lambda size, name=name: f"{what[name]} behind {size:,} landed messages",
+            what=lambda size, name=name: f"{what[name]} after {size:,} landed messages",
             name=name,
         )
         for name, found in samples.items()
