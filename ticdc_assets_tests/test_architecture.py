@@ -43,7 +43,7 @@ def test_modules_that_are_named_are_there(root: Path, page: str) -> None:
 
 
 def test_the_sizes_it_tells_are_those_of_the_code(page: str) -> None:
-    from ticdc_assets.engine.executing import INLINE_ROWS
+    from ticdc_assets.spark.executing import INLINE_ROWS
 
     assert f"up to {INLINE_ROWS:,} rows" in page
 

@@ -52,18 +52,18 @@ def test_layers_hold(root: Path) -> None:
 
 PLANTED = {
     # module: what it must not import, the contract that says so
-    "tso.py": ("ticdc_assets.errors, ticdc_assets.events", "layers"),
+    "tso.py": ("ticdc_assets.base.errors, ticdc_assets.model.events", "layers"),
     "wire/record.py": ("ticdc_assets.registry", "layers"),
-    "values/__init__.py": ("pyspark.sql", "pure"),
+    "model/values/__init__.py": ("pyspark.sql", "pure"),
     "kafka.py": ("dagster", "pure"),
     "capture.py": ("ticdc_assets.engine", "pure"),
     "engine/__init__.py": ("dagster", "lake"),
-    "engine/paths.py": ("ticdc_assets.services", "layers"),
+    "storage/lake_paths.py": ("ticdc_assets.services", "layers"),
     "observe/wording.py": ("pyspark.sql", "spark"),
     "wire/__init__.py": ("yaml", "wire"),
-    "simulator/__init__.py": ("ticdc_assets.engine", "simulator"),
-    "report/texts.py": ("pyspark.sql, ticdc_assets.reading", "report"),
-    "added.py": ("ticdc_assets.errors", "layers"),
+    "demo/simulator/__init__.py": ("ticdc_assets.engine", "simulator"),
+    "observe/report/texts.py": ("pyspark.sql, ticdc_assets.reading", "report"),
+    "added.py": ("ticdc_assets.base.errors", "layers"),
 }
 
 
@@ -83,18 +83,18 @@ def test_planted_violations_are_found(root: Path, tmp_path: Path) -> None:
         expected = identifier in {planted for _, planted in PLANTED.values()}
         assert broken is expected, (identifier, done.stdout)
     for seen in (
-        "ticdc_assets.tso -> ticdc_assets.events",
+        "ticdc_assets.model.tso -> ticdc_assets.model.events",
         "ticdc_assets.wire.record -> ticdc_assets.registry",
-        "ticdc_assets.values -> pyspark",
-        "ticdc_assets.kafka -> dagster",
-        "ticdc_assets.capture -> ticdc_assets.engine",
+        "ticdc_assets.model.values -> pyspark",
+        "ticdc_assets.source.kafka -> dagster",
+        "ticdc_assets.source.capture -> ticdc_assets.engine",
         "ticdc_assets.engine -> dagster",
-        "ticdc_assets.engine.paths -> ticdc_assets.services",
+        "ticdc_assets.storage.lake_paths -> ticdc_assets.services",
         "ticdc_assets.observe.wording -> pyspark",
         "ticdc_assets.wire -> yaml",
-        "ticdc_assets.simulator -> ticdc_assets.engine",
-        "ticdc_assets.report.texts -> pyspark",
-        "ticdc_assets.report.texts -> ticdc_assets.reading",
+        "ticdc_assets.demo.simulator -> ticdc_assets.engine",
+        "ticdc_assets.observe.report.texts -> pyspark",
+        "ticdc_assets.observe.report.texts -> ticdc_assets.reading",
         "ticdc_assets.added",
     ):
         assert seen in done.stdout, done.stdout
@@ -152,10 +152,10 @@ def test_pure_modules_bring_neither_spark_nor_dagster(root: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "refused"),
     [
-        ("ticdc_assets/pipeline/mirrors.py", True),
+        ("ticdc_assets/mirrors/applying.py", True),
         ("ticdc_assets_tests/lake/test_edges.py", True),
         ("bench/large.py", True),
-        ("ticdc_assets/engine/session.py", False),
+        ("ticdc_assets/spark/session.py", False),
     ],
 )
 def test_expressions_come_from_a_session(line: str, module: str, refused: bool, root: Path) -> None:
@@ -175,7 +175,7 @@ def test_expressions_come_from_a_session(line: str, module: str, refused: bool, 
 
 
 def test_one_module_looks_at_sparks_jvm(root: Path) -> None:
-    """A Connect session has none; what a DataFrame does not say is asked of `engine.driver`."""
+    """A Connect session has none; what a DataFrame does not say is asked of `spark.driver`."""
     inside = re.compile(r"\b_jvm\b|\b_jsc\b|\b_jdf\b|\b_jsparkSession\b|\bsparkContext\b|\.rdd\b")
     found = {
         path.name
