@@ -269,9 +269,9 @@ def test_caveats_are_explained(root: Path) -> None:
         (root / "ticdc_assets" / "changelog" / f"{name}.py").read_text(encoding="utf-8")
         for name in modules
     )
-    mirrors = (root / "ticdc_assets" / "pipeline" / "mirrors.py").read_text(encoding="utf-8")
+    mirrors = (root / "ticdc_assets" / "mirrors" / "applying.py").read_text(encoding="utf-8")
     damage = root / "ticdc_assets" / "changelog" / "encoder_damage.py"
-    gaps = (root / "ticdc_assets" / "pipeline" / "accepted_gaps.py").read_text(encoding="utf-8")
+    gaps = (root / "ticdc_assets" / "log" / "accepted_gaps.py").read_text(encoding="utf-8")
     reasons = [
         *re.findall(r'reason = f"([^"{]+)', damage.read_text(encoding="utf-8")),
         *re.findall(r'_REASON = "([^"]+)"', plan),

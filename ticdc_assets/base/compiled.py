@@ -27,7 +27,7 @@ them, when they need them.
 import fcntl
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -187,7 +187,7 @@ class KeptPlace:
 
 
 @contextmanager
-def _setting(name: str, value: str) -> Iterator[None]:
+def _setting(name: str, value: str) -> Generator[None]:
     before = getattr(config, name)
     setattr(config, name, value)
     try:

@@ -8,6 +8,9 @@ Dagster's processes, may have objects of pandas, and are left alone.
 pyarrow looks again where it is to make an object of pandas, and Spark imports pandas by itself.
 """
 
+# pyarrow has no type information.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder

@@ -1,10 +1,11 @@
 """Making a generation: the tables of a cut once more, only from what landed.
 
-In: a published cut, `raw_messages` and rows of exports. Out: a generation apart (`storage.lake_paths`):
-its change log is decoded again from the records of the cut, its schemas are registered again, and
-one cut at the same TSO is made there, by the code that made the published one. `verify` compares
-the two and drops the new one; `rebuild` compares them and publishes it. The other tables of the
-changefeed are not read, except to find the records that were left out of the cut (see below).
+In: a published cut, `raw_messages` and rows of exports. Out: a generation apart
+(`storage.lake_paths`): its change log is decoded again from the records of the cut, its schemas are
+registered again, and one cut at the same TSO is made there, by the code that made the published
+one. `verify` compares the two and drops the new one; `rebuild` compares them and publishes it. The
+other tables of the changefeed are not read, except to find the records that were left out of the
+cut (see below).
 
 The records are those landed up to the batch of the cut; later records are in no cut. A record that
 was in quarantine at the cut is left out here too, even if it can be decoded now; it is counted,

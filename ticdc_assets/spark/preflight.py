@@ -4,10 +4,10 @@ In: the environment. Out: `Check` values, never an exception for something that 
 `doctor` puts them together with those of lake and sources. Nothing is changed but probe files,
 which are removed, so running the checks again is always safe.
 
-`python -m ticdc_assets.spark.preflight` runs the checks that need nothing installed. `make setup` calls
-it with the machine's own Python before there is an environment, so at module level this file
-imports nothing but the standard library and modules that do the same; the later checks import
-what they check, inside.
+`python -m ticdc_assets.spark.preflight` runs the checks that need nothing installed. `make setup`
+calls it with the machine's own Python before there is an environment, so at module level this file
+imports nothing but the standard library and modules that do the same; the later checks import what
+they check, inside.
 """
 
 import importlib.metadata

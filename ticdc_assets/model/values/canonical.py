@@ -2,7 +2,7 @@
 
 In: `PhysicalValue`s of one column, as the Simple protocol in JSON sends them; a BIT or SET may also
 be the negative number that Simple Avro makes of its top bit. Out: canonical text
-(defined in `ticdc_assets.model.values`), None for NULL, or `ImageError` with the column's name as its
+(defined in `model.values`), None for NULL, or `ImageError` with the column's name as its
 position.
 A converter is compiled once per column; it keeps no state, so it may be called again and from
 any worker.
