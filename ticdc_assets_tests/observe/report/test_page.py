@@ -116,7 +116,7 @@ def test_no_template_takes_a_text_for_markup(root: Path) -> None:
     made = environment()
     assert made.autoescape is True
     for name in made.list_templates():
-        source = (root / "ticdc_assets" / "report" / "templates" / name).read_text("utf-8")
+        source = (root / "ticdc_assets" / "observe" / "report" / "templates" / name).read_text("utf-8")
         assert not re.search(r"\|\s*safe|autoescape|Markup", source), name
 
 
@@ -414,7 +414,7 @@ def test_plots_can_be_read_in_both_schemes(palette: Palette) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_of_the_page_can_be_read_in_both_schemes(scheme: str, root: Path) -> None:
-    style = (root / "ticdc_assets" / "report" / "page.css").read_text(encoding="utf-8")
+    style = (root / "ticdc_assets" / "observe" / "report" / "page.css").read_text(encoding="utf-8")
     light, dark = style.split("@media (prefers-color-scheme: dark)")
     given = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", light if scheme == "light" else dark))
     for ground in ("ground", "surface"):
