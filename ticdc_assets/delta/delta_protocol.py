@@ -45,7 +45,7 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 
 
 class FeatureError(ValueError):
-    """A table has a feature that this package does not write; the text is the clause that says so."""
+    """A table has a feature that this package does not write; the text is a clause that says so."""
 
 
 # Deletion vectors: "Deletion Vectors", "Deletion Vector Format" ----------------------------------

@@ -259,7 +259,7 @@ class HeldLease:
             self._good_until = began + _good_for(self._state)
 
     def _put(self, state: LeaseState) -> bool:
-        """Put an entry after this holder's last one; return False if it is lost or not the newest."""
+        """Put an entry after this holder's last one; return False if it is lost or not the last."""
         is_put = False
         for _ in range(_TRIES):
             is_put = is_put or self._log.put(state, self._entry)

@@ -155,8 +155,7 @@ def _locked(path: Path, holder: str, kind: int) -> Iterator[None]:
 
 @contextmanager
 def seen_at_work(paths: LakePaths, writer: Writer) -> Iterator[str]:
-    """Share a lock with all that work on the changefeed; yield its file for
-    `nobody_at_work`.
+    """Share a lock with all workers on the changefeed; yield its file (`nobody_at_work`).
 
     It is held between syncs too. A process that sees the file can check whether its holders have
     ended, even in another container or after a restart of the machine. "" where file locks do not
