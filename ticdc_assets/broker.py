@@ -70,16 +70,20 @@ class LocalBroker:
 
     Args:
         directory: where its settings, log and topics are kept; made if missing.
-        progress: told what is happening, a line each.
+        port: where it listens if that port is free; None for the port of the last start in this
+            folder.
+        progress: called with a line of text for each step of the start.
 
     Attributes:
-        port: where it listens once it was started: at the port of the last start in this folder if
-            that is free, else at any free one.
+        port: where it listens after the start: the wanted port if that is free, else another one.
     """
 
-    def __init__(self, directory: Path, *, progress: Progress | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, port: int | None = None, progress: Progress | None = None
+    ) -> None:
         self.directory = directory.absolute()
         self.port = 0
+        self._wanted_port = port
         self._progress = progress
         self._controller_port = 0
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -183,8 +187,8 @@ class LocalBroker:
     # --- starting ---
 
     def _choose_ports(self) -> None:
-        last = self._last_port()
-        self.port = last if last and port_is_free(last) else free_port()
+        wanted = self._wanted_port or self._last_port()
+        self.port = wanted if wanted and port_is_free(wanted) else free_port()
         self._controller_port = free_port(other_than=self.port)
 
     def _last_port(self) -> int:

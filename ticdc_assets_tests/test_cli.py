@@ -45,9 +45,10 @@ from ticdc_assets_tests.simulator.odd_changefeed import OddChangefeed, OddFeedOp
 from ticdc_assets_tests.statuses import cut, held, publish_with_tables
 
 COMMANDS = {
-    "accept-gap", "alerts", "backfill", "decode", "demo", "diff", "doctor", "dump", "maintain",
-    "metrics", "path", "play", "quarantine", "rebuild", "record", "redrive", "report", "rewind",
-    "seed", "show", "sql", "status", "sync", "tables", "ui", "upstream", "verify",
+    "accept-gap", "alerts", "backfill", "broker", "decode", "demo", "diff", "doctor", "dump",
+    "maintain", "metrics", "path", "play", "quarantine", "rebuild", "record", "redrive", "report",
+    "rewind", "sample", "seed", "show", "sql", "status", "sync", "tables", "ui", "upstream",
+    "verify",
 }  # fmt: skip
 
 
