@@ -45,7 +45,7 @@ _LOG = "broker.log"
 _TOPICS = "topics"
 
 # Runs the JVM as a child. Standard input is a pipe from the owner: it closes when the owner ends,
-# in whatever way, and then the JVM is told to end too. A signal to the group reaches both; the
+# in whatever way, and then the JVM ends too. A signal to the group reaches both; the
 # shell waits for the JVM so that its own end means that the JVM is gone.
 _SUPERVISOR = """
 exec 3<&0
@@ -121,7 +121,7 @@ class LocalBroker:
         """
         if self.running:
             return self
-        tell = self._progress or _ignore
+        say = self._progress or _ignore
         java = java_path()
         jars = resolve(BROKER_JARS, progress=self._progress)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -140,16 +140,16 @@ class LocalBroker:
             *("-cp", class_path),
         ]
         if not (self.directory / _TOPICS / "meta.properties").exists():
-            tell("formatting the broker's folder")
+            say("formatting the broker's folder")
             self._format(command)
-        tell(f"starting Kafka {BROKER_JARS.coordinates[0].rpartition(':')[2]} on port {self.port}")
+        say(f"starting Kafka {BROKER_JARS.coordinates[0].rpartition(':')[2]} on port {self.port}")
         self._launch([*command, "kafka.Kafka", _SETTINGS])
         try:
             self._wait_until_it_answers()
         except BaseException:
             self.stop()
             raise
-        tell(f"Kafka answers on {self.bootstrap_servers}")
+        say(f"Kafka answers on {self.bootstrap_servers}")
         return self
 
     def stop(self) -> None:
@@ -308,4 +308,4 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _ignore(_: str) -> None:
-    """Tell nobody."""
+    """Say nothing."""

@@ -3,7 +3,7 @@
 In: a folder. Out: in it the configuration of a changefeed `mine`, an export of the table
 `shop.orders` at the TSO where the changefeed begins, the messages of the changes after it as a
 capture, and an export after these changes. The stand-in upstream makes them now, so the times in
-the rows are of today and the mirrors do not begin months behind.
+the rows are of today and the mirrors have no lag of months.
 
 An existing file is never replaced, so running it again changes nothing.
 """

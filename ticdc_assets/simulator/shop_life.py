@@ -14,7 +14,13 @@ from ticdc_assets.simulator.alterations import (
     SetDefault,
 )
 from ticdc_assets.simulator.columns import column, quoted, text_literal
-from ticdc_assets.simulator.shop_tables import CUSTOMERS, INVENTORY, ORDERS, REVIEWS
+from ticdc_assets.simulator.shop_tables import (
+    CUSTOMERS,
+    INVENTORY,
+    ODD_VALUES,
+    ORDERS,
+    REVIEWS,
+)
 from ticdc_assets.simulator.shop_writer import ShopWriter
 
 
@@ -26,12 +32,14 @@ def live(shop: ShopWriter) -> Iterator[None]:
         turn += 1
         phone, contact = f"phone_{turn}", f"Contact {turn}"
         priority, seen, spare = f"priority_{turn}", f"seen_{turn}", f"spare_{turn}"
-        scratch = f"scratch_{turn}"
+        scratch, odd = f"scratch_{turn}", f"odd_{turn}"
         promotions, offers = ("shop", f"promotions_{turn}"), (scratch, "offers")
         left, right = ("crm", f"left_{turn}"), ("crm", f"right_{turn}")
         aside = ("crm", f"aside_{turn}")
 
-        added = AddColumn(column=column(phone, "varchar(20)", default="+49 ü"), after="name")
+        added = AddColumn(
+            column=column(phone, "varchar(20)", default="+49 30 5550100"), after="name"
+        )
         upstream.alter_table(CUSTOMERS, added)
         yield
         shop.open_side_table(
@@ -126,6 +134,16 @@ def live(shop: ShopWriter) -> Iterator[None]:
         upstream.alter_table(INVENTORY, ModifyColumn(name="qty", column=quantity))
         yield
         upstream.alter_table(CUSTOMERS, DropColumn(name=contact))
+        yield
+        # The same of odd values: a default beyond ASCII, and rows with extremes rewritten.
+        added = AddColumn(column=column(odd, "int", default=str(-(2**31))), first=True)
+        upstream.alter_table(
+            ODD_VALUES, added, AddColumn(column=column(f"{odd}_text", "varchar(20)", default="ü"))
+        )
+        yield
+        upstream.alter_table(ODD_VALUES, ModifyColumn(name=odd, column=column(odd, "varchar(40)")))
+        yield
+        upstream.alter_table(ODD_VALUES, DropColumn(name=odd), DropColumn(name=f"{odd}_text"))
         yield
         for name in (left, right, aside):
             upstream.drop_table(name)

@@ -285,7 +285,7 @@ def test_a_later_changefeed_sends_only_what_is_later() -> None:
 
 def test_late_bootstraps_come_after_some_rows() -> None:
     options = of(Dialect.TIFLOW, bootstrap_delay_rows=5)
-    records = list(StandInChangefeed(shop(1, steps_per_ddl=0), "shop", options=options).records())
+    records = list(StandInChangefeed(shop(2, steps_per_ddl=0), "shop", options=options).records())
     rows: Counter[int | None] = Counter()
     for _, event in SIMPLE.events(records):
         if isinstance(event, RowChange):
