@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.measuring import Memory, MemoryWatch, Sample
 from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, KafkaSource
-from ticdc_assets.defs.home import HOME_VARIABLE
+from ticdc_assets.orchestration.home import HOME_VARIABLE
 from ticdc_assets.wire import WireFormat
 
 _PR_SET_CHILD_SUBREAPER = 36

@@ -8,8 +8,8 @@ look_seldom()
 import dagster as dg  # noqa: E402
 
 from ticdc_assets.config import load_settings  # noqa: E402
-from ticdc_assets.defs.changefeeds import all_definitions  # noqa: E402
 from ticdc_assets.engine.control import keeping  # noqa: E402
+from ticdc_assets.orchestration.changefeeds import all_definitions  # noqa: E402
 
 
 @dg.definitions

@@ -17,7 +17,7 @@ ROOMS = {"engine", "rows", "pipeline", "observe", "reading", "services"}
 HEAVY = {
     "cli",
     "definitions",
-    "defs",
+    "orchestration",
     "demo",
     "demo_live",
     "doctor",

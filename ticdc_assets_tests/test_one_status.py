@@ -23,15 +23,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from ticdc_assets.capture import CaptureRecord, CaptureWriter
 from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import load_settings
-from ticdc_assets.defs.checks import judge_cheaply
-from ticdc_assets.defs.cursors import read_cursor
-from ticdc_assets.defs.sensors import SensorCursor, tick
-from ticdc_assets.defs.steps import steps_of
 from ticdc_assets.engine.control import write_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.lag import LagPart
 from ticdc_assets.observe.verdicts import Check
 from ticdc_assets.observe.wording import duration, iso
+from ticdc_assets.orchestration.checks import judge_cheaply
+from ticdc_assets.orchestration.cursors import read_cursor
+from ticdc_assets.orchestration.sensors import SensorCursor, tick
+from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, append_accepted
 from ticdc_assets.pipeline.cuts import FAILED, ChangeAccount, Cut, FailedMirror, HeldRows
 from ticdc_assets.pipeline.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA

@@ -130,7 +130,7 @@ def upstream(statement: str, directory: Path) -> None:
 @reported_errors
 def ui(port: int, demo_directory: Path | None) -> None:
     """Run the Dagster UI on 127.0.0.1, with its daemon, until Ctrl-C."""
-    from ticdc_assets.defs.run import serve_ui
+    from ticdc_assets.orchestration.run import serve_ui
 
     if demo_directory is None:
         serve_ui(load_settings(), port)

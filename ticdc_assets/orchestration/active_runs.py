@@ -1,0 +1,144 @@
+"""The queued and running runs of a changefeed, whichever program started them.
+
+The sensor requests no sync while there is one, and a follow run ends for one. A run whose process
+was killed is marked as ended here, because Dagster does so only for runs that have not begun.
+"""
+
+from datetime import UTC, datetime
+
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+
+from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG, REPORT, FeedNames, JobKind
+from ticdc_assets.orchestration.workers import is_gone, worker_of
+
+QUEUED_STATUSES = (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.QUEUED)
+
+ACTIVE_STATUSES = (
+    *QUEUED_STATUSES,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+)
+
+STATUS_WORDS = {
+    DagsterRunStatus.NOT_STARTED: "queued",
+    DagsterRunStatus.QUEUED: "queued",
+    DagsterRunStatus.STARTING: "starting",
+    DagsterRunStatus.STARTED: "at work",
+    DagsterRunStatus.CANCELING: "being cancelled",
+}
+
+_LONG_QUEUED_SECONDS = 60.0
+
+_SILENT_SECONDS = 900.0
+"""How long a run may be silent before its first step. One that waits for a pool says so every
+300 s (`CONCURRENCY_CLAIM_MESSAGE_INTERVAL` of Dagster)."""
+
+_READING_JOBS: tuple[JobKind, ...] = ("verify", "diff", "report")
+
+
+def active_runs(instance: DagsterInstance, names: FeedNames) -> list[DagsterRun]:
+    """Return the runs of the changefeed that are queued or at work, whoever started them."""
+    runs = instance.get_runs(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
+    return [run for run in runs if _belongs(run, names)]
+
+
+def run_to_let_in(instance: DagsterInstance, names: FeedNames, own_id: str, now: datetime) -> str:
+    """Return the run, in words, that the run `own_id` of the changefeed is to end for; "" if none.
+
+    That is any other run of the changefeed. It is also a run of another one which waits in the
+    queue for long while no more may run at a time, if `own_id` is the one that began first:
+    changefeeds that are followed must not keep all others out.
+    """
+    records = instance.get_run_records(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
+    others = [item for item in records if item.dagster_run.run_id != own_id]
+    for record in others:
+        run = record.dagster_run
+        if _belongs(run, names) and not _is_gone(run):
+            return f"{run.job_name} {run.run_id} is {STATUS_WORDS[run.status]}"
+    limit = instance.get_concurrency_config().run_queue_config
+    at_work = [item for item in records if item.dagster_run.status not in QUEUED_STATUSES]
+    if limit is None or not 0 <= limit.max_concurrent_runs <= len(at_work):
+        return ""
+    follows = [item for item in at_work if FOLLOW_TAG in item.dagster_run.tags]
+    oldest = min(follows, key=lambda item: (item.create_timestamp, item.storage_id), default=None)
+    if oldest is None or oldest.dagster_run.run_id != own_id:
+        return ""
+    for record in others:
+        run, waits = record.dagster_run, now - record.create_timestamp.astimezone(UTC)
+        if run.status in QUEUED_STATUSES and waits.total_seconds() > _LONG_QUEUED_SECONDS:
+            return (
+                f"{run.job_name} {run.run_id} has been queued for {waits.total_seconds():.0f} s; "
+                f"the limit is {len(at_work)} runs at a time"
+            )
+    return ""
+
+
+FOLLOW_TAG = "ticdc/follow"
+"""Tag of the runs that follow their source."""
+
+
+def follows_beside(instance: DagsterInstance, names: FeedNames, own_id: str = "") -> bool:
+    """Return whether another run of the changefeed follows its source now."""
+    return any(
+        run.run_id != own_id and FOLLOW_TAG in run.tags and not _is_gone(run)
+        for run in active_runs(instance, names)
+    )
+
+
+def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> list[str]:
+    """Mark runs as failed whose process has ended without saying so; return their ids.
+
+    Nobody else does it for a run that was killed at work; it would look active for ever.
+    """
+    ended: list[str] = []
+    for run in active_runs(instance, names):
+        worker = worker_of(run)
+        if worker is not None and is_gone(worker):
+            why = f"the process that worked on the run ({worker.name}) is gone"
+        elif _died_early(instance, names, run, now):
+            why = f"the run began no step within {_SILENT_SECONDS:.0f} s: its process is gone"
+        else:
+            continue
+        # It may have ended well between the two looks.
+        fresh = instance.get_run_by_id(run.run_id)
+        if fresh is not None and fresh.status in ACTIVE_STATUSES:
+            instance.report_run_failed(fresh, why)
+            ended.append(run.run_id)
+    return ended
+
+
+def _is_gone(run: DagsterRun) -> bool:
+    worker = worker_of(run)
+    return worker is not None and is_gone(worker)
+
+
+def _died_early(
+    instance: DagsterInstance, names: FeedNames, run: DagsterRun, now: datetime
+) -> bool:
+    """Return whether a run's process was killed before the first step named it.
+
+    Each step of our jobs does that at once. A job of somebody else may begin with a long step.
+    """
+    if run.status is not DagsterRunStatus.STARTED or run.job_name not in names.jobs:
+        return False
+    if worker_of(run) is not None:
+        return False
+    newest = instance.event_log_storage.get_logs_for_run(run.run_id, limit=1, ascending=False)
+    return any(now.timestamp() - entry.timestamp > _SILENT_SECONDS for entry in newest)
+
+
+def _belongs(run: DagsterRun, names: FeedNames) -> bool:
+    """Return whether a run writes to the changefeed's tables."""
+    if run.job_name in map(names.job, _READING_JOBS):
+        return False
+    return (
+        run.tags.get(CHANGEFEED_TAG) == names.changefeed
+        or run.job_name in names.jobs
+        # Runs that the UI starts go by an implicit job and carry none of our tags.
+        or any(
+            # The report only reads.
+            key.path[0] == names.changefeed and key != names.asset(REPORT)
+            for key in run.asset_selection or ()
+        )
+    )

@@ -1,0 +1,245 @@
+"""The sensor that alerts people about problems: checks that do not pass, and runs that failed.
+
+In: the latest evaluation of each check of the changefeed, and its newest runs, from Dagster. Out:
+one message to each target of the changefeed's `alerts` with the changes since its last message, and
+a reason in numbers. It requests no run and reads no table.
+
+The cursor records the problems that each target knows. If a target does not accept a message, the
+others still get theirs, and the next tick tries again. Losing the cursor sends all problems once
+more.
+
+Checks of single tables (`table_lag`) are left out: `replication_lag` and `mirrors_complete` cover
+all tables in one sentence.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import dagster as dg
+from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
+
+from ticdc_assets.errors import TicdcError
+from ticdc_assets.observe.alerting import Problem, deliver, news
+from ticdc_assets.observe.verdicts import Check, Level
+from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
+from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.status_metadata import OPEN, SEEN_UNTIL
+from ticdc_assets.orchestration.steps import ChangefeedSteps
+from ticdc_assets.orchestration.tables_sensor import WEBSERVER
+
+INTERVAL_SECONDS = 30
+
+_RUNS_LOOKED_AT = 50
+_RUNS_OF_A_JOB = 10
+_EVALUATIONS_LOOKED_AT = 20
+_WILL_RETRY = "dagster/will_retry"
+_LEVELS = {dg.AssetCheckSeverity.WARN: Level.WARN, dg.AssetCheckSeverity.ERROR: Level.FAIL}
+
+
+def alerts_sensors(
+    steps: ChangefeedSteps, checks: Iterable[dg.AssetChecksDefinition]
+) -> list[dg.SensorDefinition]:
+    """Return the sensor of one changefeed that tells of its problems; none if nobody is told."""
+    names, alerts = steps.names, steps.changefeed.alerts
+    if not alerts.to:
+        return []
+    keys = sorted({key for check in checks for key in check.check_keys})
+    targets = ", ".join(str(target) for target in alerts.to)
+
+    @dg.sensor(
+        name=names.alerts_sensor,
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            f"Alerts {targets} when checks of {names.changefeed} {alerts.level}, when runs fail, "
+            "and when they recover. It requests no run."
+        ),
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        found = list(problems(context.instance, names, keys))
+        told = read_cursor(context.cursor, dict[str, dict[str, str]])
+        counts = f"{len(found)} problems"
+        for target in alerts.to:
+            least = Level[alerts.level.upper()]
+            before = told.get(target.shown, {})
+            message, after = news(names.changefeed, found, before, least)
+            try:
+                if message is not None:
+                    deliver(message, target)
+            except TicdcError as error:
+                context.log.error("%s", error)  # noqa: TRY400  # the sentence says it all
+                counts += f"; {error}; it is tried again"
+                continue
+            told[target.shown] = after
+            counts += f"; {target}: {0 if message is None else message.changes} changes told"
+        return dg.SensorResult(skip_reason=counts, cursor=cursor_text(told))
+
+    return [sensor]
+
+
+def problems(
+    instance: DagsterInstance, names: FeedNames, keys: Sequence[dg.AssetCheckKey]
+) -> Iterator[Problem]:
+    """Yield what does not go well with a changefeed, as Dagster's records have it.
+
+    Args:
+        instance: where they are kept.
+        names: those of the changefeed.
+        keys: its checks.
+    """
+    server = os.environ.get(WEBSERVER, "").rstrip("/")
+    known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
+    for key in keys:
+        record = known.get(key)
+        if record is not None and not isinstance(record.evaluation, dg.AssetCheckEvaluation):
+            # The newest is of a run that has not come to it; the one before it holds.
+            record = _last_evaluated(instance, key)
+        evaluation = None if record is None else record.evaluation
+        if record is None or not isinstance(evaluation, dg.AssetCheckEvaluation):
+            continue
+        grown = _growth(evaluation) if key.name == Check.QUARANTINE_GROWTH else None
+        if not evaluation.passed or grown is not None:
+            path = "/".join(key.asset_key.path)
+            sentence = evaluation.description or ""
+            yield Problem(
+                name=key.name,
+                level=Level.WARN if evaluation.passed else _LEVELS[evaluation.severity],
+                sentence=sentence if grown is None or not evaluation.passed else grown.sentence,
+                link=server and f"{server}/assets/{path}?view=checks&checkDetail={key.name}",
+                event="" if grown is None else grown.seen_until,
+            )
+    for run in _newest_runs(instance, names):
+        if run.status is DagsterRunStatus.FAILURE:
+            yield Problem(
+                name=f"run of {_work_of(run)}",
+                level=Level.FAIL,
+                sentence=_why(instance, run),
+                link=server and f"{server}/runs/{run.run_id}",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Growth:
+    """The newest growth of the quarantine, as an evaluation of `quarantine_growth` knows it.
+
+    Attributes:
+        seen_until: the moment of its last record, in ISO 8601.
+        sentence: what is said of it after a later evaluation.
+    """
+
+    seen_until: str
+    sentence: str
+
+
+def _growth(evaluation: dg.AssetCheckEvaluation) -> _Growth | None:
+    """Return the newest growth, None if there was none or nothing of it is left.
+
+    The evaluation that found it says that it grew, but a later one may be there before anybody
+    looks: a run that follows evaluates after each sync, and Dagster keeps one evaluation of a run.
+    """
+    values = {name: item.value for name, item in evaluation.metadata.items()}
+    seen_until, left = str(values.get(SEEN_UNTIL) or ""), values.get(OPEN)
+    if not seen_until or not left:
+        return None
+    at = datetime.fromisoformat(seen_until)
+    return _Growth(
+        seen_until=seen_until,
+        sentence=(
+            f"Records came to quarantine, the last at {at:%Y-%m-%d %H:%M:%S} UTC; {left} are open "
+            "in total."
+        ),
+    )
+
+
+def _last_evaluated(
+    instance: DagsterInstance, key: dg.AssetCheckKey
+) -> AssetCheckExecutionRecord | None:
+    records = instance.event_log_storage.get_asset_check_execution_history(
+        key, limit=_EVALUATIONS_LOOKED_AT
+    )
+    evaluated = (it for it in records if isinstance(it.evaluation, dg.AssetCheckEvaluation))
+    return next(evaluated, None)
+
+
+def _newest_runs(instance: DagsterInstance, names: FeedNames) -> Iterator[DagsterRun]:
+    """Yield the newest run of each job that came to an end, and that is not tried again.
+
+    Runs of chosen assets are all of one job: the newest of each choice counts, unless a later run
+    made all of it with success.
+    """
+    newest: dict[str, DagsterRun] = {}
+    # First those of all jobs, which may be a user's own. A job that runs seldom is then asked for
+    # by its name: its last run is behind many of the others.
+    for job in (None, *names.jobs):
+        if job in newest:
+            continue
+        for run in _ended(instance, names, job, _RUNS_LOOKED_AT if job is None else _RUNS_OF_A_JOB):
+            newest.setdefault(run.job_name, run)
+    newest.pop(IMPLICIT_ASSET_JOB_NAME, None)
+    yield from newest.values()
+    later: list[DagsterRun] = []
+    for run in _ended(instance, names, IMPLICIT_ASSET_JOB_NAME, _RUNS_LOOKED_AT):
+        if not any(_makes_up_for(one, run) for one in later):
+            yield run
+        later.append(run)
+
+
+def _ended(
+    instance: DagsterInstance, names: FeedNames, job: str | None, limit: int
+) -> Iterator[DagsterRun]:
+    """Yield the last runs of a job, or of all, that came to an end and are not tried again."""
+    ended = RunsFilter(
+        job_name=job,
+        tags=names.tags,
+        statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE],
+    )
+    for run in instance.get_runs(filters=ended, limit=limit):
+        if run.tags.get(_WILL_RETRY) != "true":
+            yield run
+
+
+def _makes_up_for(later: DagsterRun, run: DagsterRun) -> bool:
+    """Return whether a later run of chosen assets says all that an earlier one said."""
+    after, before = _chosen(later), _chosen(run)
+    if later.status is DagsterRunStatus.SUCCESS:
+        return not after or (bool(before) and before <= after)
+    return after == before
+
+
+def _chosen(run: DagsterRun) -> frozenset[str]:
+    """Return the assets and checks that a run was asked for; none if it was asked for all."""
+    assets = {key.to_user_string() for key in run.asset_selection or ()}
+    checks = {
+        f"{key.asset_key.to_user_string()}:{key.name}" for key in run.asset_check_selection or ()
+    }
+    return frozenset(assets | checks)
+
+
+def _work_of(run: DagsterRun) -> str:
+    """Return what a run did: its job, or the assets that were chosen."""
+    chosen = _chosen(run) if run.job_name == IMPLICIT_ASSET_JOB_NAME else frozenset[str]()
+    return ", ".join(sorted(chosen)) or run.job_name
+
+
+def _why(instance: DagsterInstance, run: DagsterRun) -> str:
+    """Return why a run failed: the error of the step that failed, or what ended the run."""
+    kinds = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
+    entries = instance.all_logs(run.run_id, of_type=kinds)
+    for entry in entries:
+        event = entry.dagster_event
+        if event is not None and event.event_type is DagsterEventType.STEP_FAILURE:
+            error = event.step_failure_data.error
+            while error is not None and error.cause is not None:
+                error = error.cause
+            if error is not None:
+                return f"{event.step_key}: {_first_line(error.message)}"
+    texts = [entry.dagster_event.message for entry in entries if entry.dagster_event is not None]
+    return next((text for text in texts if text), "it failed, and its log says no reason")
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]

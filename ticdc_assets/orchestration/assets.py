@@ -1,0 +1,520 @@
+"""The assets of one changefeed, in processing order.
+
+    kafka_topic -> raw_messages -> decode_messages, quarantine -> change_log
+    seed_tables -> snapshot -> change_log
+    change_log -> schema_registry -> apply_changes -> mirrors
+
+A step reads the data that is new since its own last commit, so running it again is safe and the
+next run continues an interrupted one. The bodies only call the pipeline and report the results.
+
+`change_log` has one partition per landing day and `mirrors` one per table. A run cannot mix the
+two, and a sync has no partition. So `decode_messages` and `apply_changes`, which have no
+partitions, do a sync's work and report each changed day or table on these two assets.
+Materialising partitions of `change_log` decodes those days again and corrects differences;
+materialising partitions of `mirrors` folds those tables again from the change log, at their cut.
+"""
+
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import date, timedelta
+from typing import TypedDict
+
+import dagster as dg
+from pydantic import Field
+
+from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
+from ticdc_assets.engine.compute import watched
+from ticdc_assets.errors import ConfigError, NotFoundError, TicdcError
+from ticdc_assets.names import joined_name
+from ticdc_assets.orchestration.exports import seed_tables_asset, snapshot_asset
+from ticdc_assets.orchestration.lineage import (
+    COLUMN_LINEAGE,
+    change_log_lineage,
+    quarantine_lineage,
+    schema_registry_lineage,
+)
+from ticdc_assets.orchestration.metadata import (
+    maintaining_metadata,
+    mirror_metadata,
+    ran_metadata,
+    rebuild_metadata,
+    redecoding_metadata,
+    utc_now,
+)
+from ticdc_assets.orchestration.partitions import (
+    DAY_FORMAT,
+    FeedNames,
+    landing_days,
+    partition_of,
+    table_of,
+)
+from ticdc_assets.orchestration.resources import LakeSpark
+from ticdc_assets.orchestration.steps import ChangefeedSteps
+from ticdc_assets.orchestration.syncing import LOGGED, Event, PartitionReporter, Syncing
+from ticdc_assets.orchestration.table_schemas import (
+    change_log_columns,
+    quarantine_columns,
+    raw_messages_columns,
+    schema_registry_columns,
+)
+from ticdc_assets.pipeline.change_statistics import read_statistics
+from ticdc_assets.pipeline.cuts import Cut, require_cut
+from ticdc_assets.pipeline.mirrors import apply_changes
+from ticdc_assets.pipeline.standing import Applying, Outcome
+from ticdc_assets.pipeline.watermark import read_watermark
+from ticdc_assets.services.maintenance import maintain
+from ticdc_assets.services.rebuilding import rebuild
+from ticdc_assets.services.redecoding import redecode
+from ticdc_assets.tso import cut_of
+from ticdc_assets.wire import WireFormat
+
+
+class LandConfig(dg.Config):
+    """Limits for landing."""
+
+    max_records: int | None = Field(
+        default=None, description="Land at most this many records; by default all that wait."
+    )
+
+
+class DecodeConfig(dg.Config):
+    """Options for decoding."""
+
+    redrive: bool = Field(
+        default=False, description="Also try the records in quarantine again (after a fix)."
+    )
+
+
+class ApplyConfig(dg.Config):
+    """Options for applying."""
+
+    until: str | None = Field(
+        default=None,
+        description="Highest TSO or time (ISO 8601) of the cut; by default the global watermark.",
+    )
+    refold_quarantined: bool = Field(
+        default=False,
+        description="Fold every table again that has row changes in quarantine (after a fix).",
+    )
+
+    def cut(self, *, es_only: bool) -> int | None:
+        """Return the cut that `until` names.
+
+        Args:
+            es_only: whether the changes have no commit ts, so that only a time has a meaning.
+
+        Raises:
+            ConfigError: it is neither a TSO nor a time, or a TSO where there are none.
+        """
+        try:
+            return None if self.until is None else cut_of(self.until, es_only=es_only)
+        except ConfigError as error:
+            raise ConfigError(f"until: {error}") from error
+
+
+def changefeed_assets(steps: ChangefeedSteps) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+    """Return the assets of one changefeed."""
+    with warnings.catch_warnings():
+        # `backfill_policy` is called beta in every release; without it a backfill of 50 tables
+        # would be 50 runs.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        assets = [make(steps) for make in _MAKERS]
+        if steps.changefeed.history or steps.changefeed.soft_delete:
+            assets.append(_history(steps))
+        owners = list(steps.changefeed.owners)
+        return list(dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), assets))
+
+
+def _kafka_topic(steps: ChangefeedSteps) -> dg.AssetSpec:
+    match steps.changefeed.source:
+        case KafkaSource() as source:
+            kind, what = "kafka", f"Kafka topic {source.topics_shown}"
+        case CaptureSource():
+            kind, what = "file", "A capture: a file of Kafka records"
+    return dg.AssetSpec(
+        key=steps.names.asset("kafka_topic"),
+        description=(
+            f"{what}, written by TiCDC in the format {steps.changefeed.wire_format}. It is "
+            "external: the sensor observes its offsets and the number of waiting records."
+        ),
+        group_name=steps.changefeed.name,
+        kinds={kind},
+    )
+
+
+def _raw_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=steps.names.asset("raw_messages"),
+        deps=[steps.names.asset("kafka_topic")],
+        description=(
+            "Every record of the topic, verbatim and exactly once: one row per record, with its "
+            "coordinates. Only the newest commit stores the position. If records expired before "
+            "they were landed, the run fails and names topic, partition and offsets."
+        ),
+        metadata={"dagster/column_schema": raw_messages_columns()},
+        **_common(steps.names),
+    )
+    def raw_messages(
+        context: dg.AssetExecutionContext, config: LandConfig, spark: LakeSpark
+    ) -> dg.MaterializeResult:
+        with steps.writing(context):
+            syncing = Syncing(steps, spark.spark_session, context.instance)
+            return syncing.land(max_records=config.max_records).report.result()
+
+    return raw_messages
+
+
+def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    names = steps.names
+
+    @dg.multi_asset(
+        name=names.op("decode_messages"),
+        pool=names.pool,
+        specs=[
+            dg.AssetSpec(
+                key=names.asset("decode_messages"),
+                deps=[names.asset("raw_messages")],
+                description=(
+                    "Decodes the records landed since its last run into change_log; records that "
+                    "are not messages go to quarantine. Each landing day that it appends to is "
+                    "reported on `change_log`."
+                ),
+                group_name=names.changefeed,
+                kinds=_KINDS,
+            ),
+            dg.AssetSpec(
+                key=names.asset("quarantine"),
+                deps=[names.asset("raw_messages")],
+                description=(
+                    "Records that could not be decoded, and row changes that do not fit their "
+                    "schema: coordinates, reason, position, expected and got. The record itself "
+                    f"stays in raw_messages. After a fix, run the job [{names.job('redrive')}]"
+                    f"(/guess/{names.job('redrive')})."
+                ),
+                metadata={
+                    "dagster/column_schema": quarantine_columns(),
+                    COLUMN_LINEAGE: quarantine_lineage(names),
+                },
+                group_name=names.changefeed,
+                kinds=_KINDS,
+            ),
+        ],
+    )
+    def decode_messages(
+        context: dg.AssetExecutionContext, config: DecodeConfig, spark: LakeSpark
+    ) -> Iterator[dg.MaterializeResult]:
+        with steps.writing(context):
+            syncing = Syncing(steps, spark.spark_session, context.instance)
+            step = syncing.decode(redrive_quarantined=config.redrive)
+        _log(context, step.events)
+        for report in step.reports:
+            yield report.result()
+
+    return decode_messages
+
+
+def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=steps.names.asset("change_log"),
+        deps=[
+            steps.names.asset("decode_messages"),
+            # Days are no tables: without a mapping, a day would ask for a table of its name.
+            dg.AssetDep(steps.names.asset("snapshot"), partition_mapping=dg.AllPartitionMapping()),
+        ],
+        partitions_def=landing_days(steps.paths, utc_now().date()),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        description=(
+            "One row per change, with images as sent; DDL, bootstraps and watermarks are rows too "
+            "(column `kind`). It needs no schema, so changes never wait for one here. Mirrors and "
+            "the schema registry are made from it, and can be made again. One partition per "
+            "landing day (UTC), appended to by `decode_messages`. Materialise a partition to "
+            "decode that day's records again: differences are corrected, and the next sync folds "
+            "the affected tables."
+        ),
+        metadata={
+            "dagster/column_schema": change_log_columns(),
+            COLUMN_LINEAGE: change_log_lineage(steps.names),
+        },
+        **_common(steps.names),
+    )
+    def change_log(
+        context: dg.AssetExecutionContext, config: RedecodeConfig, spark: LakeSpark
+    ) -> dg.MaterializeResult:
+        days = [date.fromisoformat(key) for key in context.partition_keys]
+        with steps.writing(context), watched() as ran:
+            redecoding = steps.note(
+                redecode(
+                    steps.lake.using(spark.spark_session),
+                    days,
+                    accept_losses=config.accept_losses,
+                )
+            )
+        reporter = PartitionReporter(steps, context.instance)
+        _log(context, reporter.days(redecoding.decoding.days, but=frozenset(days)))
+        for item in redecoding.days:
+            say = context.log.warning if item.losses else context.log.info
+            say("%s", item.sentence())
+            context.add_asset_metadata(
+                redecoding_metadata(item, steps.paths),
+                partition_key=f"{item.day:{DAY_FORMAT}}",
+            )
+        return dg.MaterializeResult(data_version=LOGGED, metadata=ran_metadata(ran))
+
+    return change_log
+
+
+def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=steps.names.asset("schema_registry"),
+        # A sync leaves change_log out, so the order of its steps needs the step that it has.
+        deps=[steps.names.asset("decode_messages"), steps.names.asset("change_log")],
+        description=(
+            "Every schema version of every table, with its validity and its source. The DDL "
+            "history and schema conflicts are in separate tables. Rows whose schema version is "
+            "not here are held."
+        ),
+        metadata={
+            "dagster/column_schema": schema_registry_columns(),
+            COLUMN_LINEAGE: schema_registry_lineage(steps.names),
+        },
+        **_common(steps.names),
+    )
+    def schema_registry(
+        context: dg.AssetExecutionContext, spark: LakeSpark
+    ) -> dg.MaterializeResult:
+        with steps.writing(context):
+            syncing = Syncing(steps, spark.spark_session, context.instance)
+            return syncing.register().report.result()
+
+    return schema_registry
+
+
+def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=steps.names.asset("apply_changes"),
+        deps=[steps.names.asset("change_log"), steps.names.asset("schema_registry")],
+        description=(
+            "Brings every mirror to one cut: all row changes at or below the global watermark, "
+            "with DDL in order, published for all tables at once. `outcome` and `reason` say how "
+            "it ended, even if nothing could be applied. Each changed table is reported on "
+            "`mirrors` and on its own asset."
+        ),
+        freshness_policy=_freshness(steps.changefeed),
+        **_common(steps.names),
+    )
+    def apply_changes_asset(
+        context: dg.AssetExecutionContext, config: ApplyConfig, spark: LakeSpark
+    ) -> dg.MaterializeResult:
+        with steps.writing(context):
+            step = Syncing(steps, spark.spark_session, context.instance).apply(
+                until=None
+                if config.until is None
+                else config.cut(es_only=read_statistics(steps.paths).es_only),
+                refold_quarantined=config.refold_quarantined,
+            )
+        _log(context, step.events)
+        context.log.info("%s", step.said)
+        return step.report.result()
+
+    return apply_changes_asset
+
+
+def _mirrors(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=steps.names.asset("mirrors"),
+        deps=[steps.names.asset("apply_changes")],
+        partitions_def=steps.names.tables,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        description=(
+            "Copies of the upstream tables: one Delta table and one partition per table, all at "
+            "the TSO of the newest cut. `apply_changes` keeps them up to date. Materialise a "
+            "partition to fold that table again from the whole change log."
+        ),
+        **_common(steps.names),
+    )
+    def mirrors(context: dg.AssetExecutionContext, spark: LakeSpark) -> dg.MaterializeResult:
+        with steps.writing(context):
+            tables = frozenset(table_of(key) for key in context.partition_keys)
+            cut = require_cut(steps.paths)
+            _require_tables(cut, tables)
+            applying = steps.note(
+                apply_changes(
+                    steps.lake.using(spark.spark_session),
+                    until=cut.tso,
+                    refold=tables,
+                )
+            )
+            made = _require_published(applying)
+        _log(context, PartitionReporter(steps, context.instance).mirrors(applying, but=tables))
+        _require_made(made, tables)
+        for mirror in (item for item in made.mirrors if (item.database, item.table) in tables):
+            context.add_asset_metadata(
+                mirror_metadata(mirror, made, steps.paths, utc_now()),
+                partition_key=partition_of(mirror.database, mirror.table),
+            )
+        return dg.MaterializeResult()
+
+    return mirrors
+
+
+def _maintenance(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=steps.names.asset("maintenance"),
+        deps=[steps.names.asset("apply_changes")],
+        description=(
+            "Removes data older than `retention`, compacts small files (OPTIMIZE) and removes "
+            "files that no kept cut needs (VACUUM). No row of a mirror changes, now or as of a "
+            "kept cut."
+        ),
+        **_common(steps.names),
+    )
+    def maintenance(context: dg.AssetExecutionContext, spark: LakeSpark) -> dg.MaterializeResult:
+        with steps.writing(context), watched() as ran:
+            done = steps.note(maintain(steps.lake.using(spark.spark_session)))
+        for line in done.lines():
+            context.log.info("%s", line)
+        return dg.MaterializeResult(metadata=maintaining_metadata(done) | ran_metadata(ran))
+
+    return maintenance
+
+
+class RedecodeConfig(dg.Config):
+    """What decoding days again is allowed."""
+
+    accept_losses: bool = Field(
+        default=False,
+        description="Let rows go whose record is refused now; the run that refused says which.",
+    )
+
+
+class RebuildConfig(dg.Config):
+    """What a rebuild is allowed."""
+
+    accept_losses: bool = Field(
+        default=False,
+        description="Publish the rebuilt tables although they lack something that the published "
+        "ones have; the run that refused says what.",
+    )
+
+
+def _rebuild(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=steps.names.asset("rebuild"),
+        deps=[steps.names.asset("raw_messages")],
+        description=(
+            "Makes everything again that is made from what landed, compares the mirrors with the "
+            "published ones, and publishes them by one cut. Readers have the old ones until then."
+        ),
+        **_common(steps.names),
+    )
+    def rebuilt(
+        context: dg.AssetExecutionContext, config: RebuildConfig, spark: LakeSpark
+    ) -> dg.MaterializeResult:
+        with steps.writing(context), watched() as ran:
+            lake = steps.lake.using(spark.spark_session)
+            done = steps.note(rebuild(lake, accept_losses=config.accept_losses))
+            if done.cut is not None:
+                applying = Applying(
+                    outcome=Outcome.PUBLISHED,
+                    reason="rebuilt",
+                    cut=done.cut,
+                    watermark=read_watermark(steps.paths),
+                )
+                _log(context, PartitionReporter(steps, context.instance).mirrors(applying))
+        for line in done.lines():
+            context.log.info("%s", line)
+        return dg.MaterializeResult(metadata=rebuild_metadata(done) | ran_metadata(ran))
+
+    return rebuilt
+
+
+def _history(steps: ChangefeedSteps) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        key=steps.names.asset("history"),
+        deps=[steps.names.asset("apply_changes")],
+        partitions_def=steps.names.tables,
+        description=(
+            "Every version of every row of the configured tables, with the cuts at which it begins "
+            "and ends. `apply_changes` updates it together with the mirror, at the same cut, and "
+            "reports it here. Materialise the table's partition of `mirrors` to fold both again."
+        ),
+        group_name=steps.changefeed.name,
+        kinds=_KINDS,
+    )
+
+
+_MAKERS: tuple[Callable[[ChangefeedSteps], dg.AssetsDefinition | dg.AssetSpec], ...] = (
+    _kafka_topic,
+    _raw_messages,
+    _decode_messages,
+    seed_tables_asset,
+    snapshot_asset,
+    _change_log,
+    _schema_registry,
+    _apply_changes,
+    _mirrors,
+    _maintenance,
+    _rebuild,
+)
+
+
+class _Common(TypedDict):
+    group_name: str
+    kinds: set[str]
+    pool: str
+
+
+_KINDS = {"spark", "deltalake"}
+
+_SHORTEST_WINDOW_SECONDS = 60
+"""Dagster's own limit for a freshness policy."""
+
+
+def _freshness(changefeed: Changefeed) -> dg.FreshnessPolicy | None:
+    """Return how often changes are applied: watermarks arrive even if no row changes.
+
+    None if watermarks may be missing: for an ended source, and for Canal-JSON, which TiCDC sends
+    without watermarks by default. A mirror has no policy: a table may not change for a year.
+    """
+    warn, fail = changefeed.lag_warn_seconds, changefeed.lag_error_seconds
+    watermarks = changefeed.wire_format != WireFormat.CANAL_JSON and not changefeed.has_ended
+    if not watermarks or not _SHORTEST_WINDOW_SECONDS <= warn < fail:
+        return None
+    return dg.FreshnessPolicy.time_window(
+        fail_window=timedelta(seconds=fail), warn_window=timedelta(seconds=warn)
+    )
+
+
+def _common(names: FeedNames) -> _Common:
+    return {"group_name": names.changefeed, "kinds": _KINDS, "pool": names.pool}
+
+
+def _require_tables(cut: Cut, tables: Iterable[tuple[str, str]]) -> None:
+    missing = [
+        joined_name(database, table)
+        for database, table in sorted(tables)
+        if cut.mirror(database, table) is None
+    ]
+    if missing:
+        raise NotFoundError(
+            f"no mirror of {', '.join(missing)} in the newest cut ({cut.moment}): the table was "
+            "dropped or renamed, or its schema has not arrived yet"
+        )
+
+
+def _require_published(applying: Applying) -> Cut:
+    if applying.cut is None or applying.outcome in (Outcome.WAITING, Outcome.AHEAD):
+        raise TicdcError(f"the mirrors were not folded: {applying.reason}")
+    return applying.cut
+
+
+def _require_made(cut: Cut, tables: Collection[tuple[str, str]]) -> None:
+    """Fail a run whose tables could not be made; the others of the cut are published."""
+    failed = [item for item in cut.failed if (item.database, item.table) in tables]
+    if failed:
+        raise TicdcError("; ".join(item.sentence for item in failed))
+
+
+def _log(context: dg.AssetExecutionContext, events: Iterable[Event]) -> None:
+    for event in events:
+        context.log_event(event)

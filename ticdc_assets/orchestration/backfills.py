@@ -1,0 +1,187 @@
+"""Backfills from a program: chosen days of `change_log`, chosen tables of `mirrors`.
+
+In: days, or tables by name. Out: the result of each run. The runs materialise the same assets as a
+backfill in the UI, and are recorded in the same instance; one run takes a range of adjacent
+partitions, like Dagster's own single-run backfills.
+
+Why running it again is safe: a correct day is left as it is, and a table is folded to its current
+state. A run waits some time for the writer's lock, so a backfill fits between syncs.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from dagster import DagsterInstance
+
+from ticdc_assets.config import Settings
+from ticdc_assets.errors import ConfigError, NotFoundError
+from ticdc_assets.names import joined_name
+from ticdc_assets.observe.wording import listed
+from ticdc_assets.orchestration.changefeeds import definitions_of
+from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of, ranges_of
+from ticdc_assets.orchestration.run import execute, open_instance
+from ticdc_assets.orchestration.steps import LOCK_PATIENCE_SECONDS, steps_of
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut
+from ticdc_assets.pipeline.landing import landed_days
+from ticdc_assets.pipeline.standing import Applying
+from ticdc_assets.services.redecoding import RedecodedDay, Redecoding
+
+_RANGE_START = "dagster/asset_partition_range_start"
+_RANGE_END = "dagster/asset_partition_range_end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablesReport:
+    """What a backfill of tables did.
+
+    Attributes:
+        mirrors: each table as its run left it.
+        cut: the newest cut afterwards.
+    """
+
+    mirrors: tuple[MirrorCut, ...]
+    cut: Cut
+
+
+def days_between(first: date, last: date) -> list[date]:
+    """Return the days from `first` to `last`, both included.
+
+    Raises:
+        ConfigError: the last one is before the first.
+    """
+    if last < first:
+        raise ConfigError(f"the days end on {last}, before they begin on {first}")
+    return [first + timedelta(days=number) for number in range((last - first).days + 1)]
+
+
+def backfill_days(
+    settings: Settings,
+    changefeed: str,
+    days: Collection[date],
+    *,
+    accept_losses: bool = False,
+    instance: DagsterInstance | None = None,
+) -> tuple[RedecodedDay, ...]:
+    """Decode landing days again, as runs of the changefeed's job; return each day, in order.
+
+    Args:
+        settings: the settings.
+        changefeed: name of the changefeed.
+        days: landing days (UTC).
+        accept_losses: whether rows may go whose record is refused now.
+        instance: where the runs are recorded; that of `dagster_home(settings)` if None.
+
+    Raises:
+        NotFoundError: nothing landed on any of the days, or one is no longer whole.
+        BusyError: another process wrote to the changefeed's tables for too long.
+        TicdcError: a step failed; it is the error of that step.
+    """
+    steps = steps_of(settings, settings.changefeed(changefeed))
+    landed = landed_days(steps.paths)
+    if not landed or not set(landed) & set(days):
+        known = f"records landed from {landed[0]} to {landed[-1]}" if landed else "nothing landed"
+        raise NotFoundError(f"nothing landed on {listed(map(str, sorted(days)))}: {known}")
+    wanted = sorted(day for day in set(days) if landed[0] <= day <= utc_now().date())
+    keys = [f"{day:{DAY_FORMAT}}" for day in days_between(wanted[0], wanted[-1])]
+    job = definitions_of([steps], has_mirrors=False).resolve_job_def(steps.names.job("redecode"))
+    done: list[RedecodedDay] = []
+    with nullcontext(instance) if instance else open_instance(settings) as where:
+        for tags in _range_tags([f"{day:{DAY_FORMAT}}" for day in wanted], keys):
+            steps.results.clear()
+            execute(
+                steps,
+                job,
+                where,
+                config={steps.names.op("change_log"): {"accept_losses": accept_losses}},
+                tags=tags,
+                patience=LOCK_PATIENCE_SECONDS,
+            )
+            done += next(item for item in steps.results if isinstance(item, Redecoding)).days
+    return tuple(done)
+
+
+def backfill_tables(
+    settings: Settings,
+    changefeed: str,
+    tables: Sequence[str],
+    *,
+    instance: DagsterInstance | None = None,
+) -> TablesReport:
+    """Fold tables again from the change log, at the newest cut, as runs of the asset `mirrors`.
+
+    Args:
+        settings: the settings.
+        changefeed: name of the changefeed.
+        tables: names as `named_mirror` takes them.
+        instance: where the runs are recorded; that of `dagster_home(settings)` if None.
+
+    Raises:
+        NotFoundError: nothing is published yet, or there is no such table.
+        ConfigError: a name may mean several tables.
+        BusyError: another process wrote to the changefeed's tables for too long.
+        TicdcError: a step failed; it is the error of that step.
+    """
+    steps = steps_of(settings, settings.changefeed(changefeed))
+    cut = require_cut(steps.paths)
+    names = {(item.database, item.table) for item in (named_mirror(cut, text) for text in tables)}
+    wanted = [partition_of(*name) for name in names]
+    definition = steps.names.tables
+    assert definition.name is not None
+    job = definitions_of([steps], has_mirrors=False).resolve_implicit_global_asset_job_def()
+    made: list[MirrorCut] = []
+    with nullcontext(instance) if instance else open_instance(settings) as where:
+        # An instance that never saw a sync does not know the tables yet.
+        where.add_dynamic_partitions(definition.name, sorted(wanted))
+        for tags in _range_tags(wanted, where.get_dynamic_partitions(definition.name)):
+            steps.results.clear()
+            result = execute(
+                steps,
+                job,
+                where,
+                tags=tags,
+                patience=LOCK_PATIENCE_SECONDS,
+                selection=[steps.names.asset("mirrors")],
+            )
+            applying = next(item for item in steps.results if isinstance(item, Applying))
+            cut = applying.cut or cut
+            of_run = {event.partition for event in result.get_asset_materialization_events()} & set(
+                wanted
+            )
+            made += (
+                item for item in cut.mirrors if partition_of(item.database, item.table) in of_run
+            )
+    return TablesReport(mirrors=tuple(made), cut=cut)
+
+
+def named_mirror(cut: Cut, text: str) -> MirrorCut:
+    """Return the mirror that `text` names: `database.table`, or the name of its partition.
+
+    Raises:
+        NotFoundError: the cut has no such mirror.
+        ConfigError: it may mean several, since names have dots or percent signs in them.
+    """
+    exact = [item for item in cut.mirrors if partition_of(item.database, item.table) == text]
+    named = [
+        item
+        for item in cut.mirrors
+        if text in (joined_name(item.database, item.table), f"{item.database}.{item.table}")
+    ]
+    found = {(item.database, item.table): item for item in [*exact, *named]}
+    if len(found) == 1:
+        (mirror,) = found.values()
+        return mirror
+    if found:
+        keys = listed(sorted(partition_of(*name) for name in found))
+        raise ConfigError(f"{text!r} may mean several tables; name one of the partitions {keys}")
+    known = listed(sorted(partition_of(item.database, item.table) for item in cut.mirrors))
+    raise NotFoundError(
+        f"no mirror {text!r} in the newest cut ({cut.moment}); there are: {known or 'none'}"
+    )
+
+
+def _range_tags(wanted: Collection[str], keys: Sequence[str]) -> Iterable[dict[str, str]]:
+    for first, last in ranges_of(wanted, keys):
+        yield {_RANGE_START: first, _RANGE_END: last}

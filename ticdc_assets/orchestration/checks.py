@@ -1,0 +1,278 @@
+"""Checks of one changefeed: wiring only.
+
+Their results are `Status.verdicts`, or come from `content_verdicts` if files or mirrors are read.
+
+The cheap checks read only small control tables, without Spark, so they cost milliseconds and can
+run alone. Every sync runs them, and the sensor evaluates them between syncs, because lag and the
+age of held rows grow while no sync runs. `keys_unique` reads all mirrors, and
+`mirror_equals_rebuild` decodes every landed record: no sync runs them; they have their own job and
+schedule.
+
+Replication lag is now minus the physical time of the newest cut's TSO. It is not the time since the
+last materialisation: a mirror just written from an old watermark is still behind. `observe.lag`
+says how it is split.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import dagster as dg
+
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.control import keeping
+from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.observe.status import Status
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.observe.wording import duration
+from ticdc_assets.orchestration.content_verdicts import judge_damage, judge_keys, judge_rebuild
+from ticdc_assets.orchestration.exports import export_checks
+from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.resources import LakeSpark
+from ticdc_assets.orchestration.status_metadata import SEEN_UNTIL, check_verdict, quarantine_verdict
+from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
+from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
+from ticdc_assets.pipeline.cuts import newest_cut
+from ticdc_assets.pipeline.damage import require_in_step
+from ticdc_assets.services.uniqueness import count_keys
+from ticdc_assets.services.verifying import verify
+
+LAKE_READABLE = "lake_readable"
+KEYS_UNIQUE = "keys_unique"
+MIRROR_EQUALS_REBUILD = "mirror_equals_rebuild"
+
+_ASSETS: Mapping[Check, str] = {
+    Check.REPLICATION_LAG: "apply_changes",
+    Check.WATERMARK_PROGRESS: "apply_changes",
+    Check.HELD_ROWS: "apply_changes",
+    Check.MIRRORS_COMPLETE: "apply_changes",
+    Check.CHANGES_ACCOUNTED: "apply_changes",
+    Check.ROW_CHECKSUMS: "apply_changes",
+    Check.SCHEMA_CONFLICTS: "schema_registry",
+}
+"""Checks that need only a status, and their assets."""
+
+
+def status_verdicts(
+    names: FeedNames, changefeed: Changefeed, status: Status
+) -> dict[dg.AssetCheckKey, CheckVerdict]:
+    """Return the verdicts of the checks that need only a status."""
+    return {
+        dg.AssetCheckKey(names.asset(asset), check.value): check_verdict(check, changefeed, status)
+        for check, asset in _ASSETS.items()
+    }
+
+
+def readable_key(names: FeedNames) -> dg.AssetCheckKey:
+    """Return the key of the check that fails if a table cannot be read."""
+    return dg.AssetCheckKey(names.asset("apply_changes"), LAKE_READABLE)
+
+
+def judge_cheaply(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance, now: datetime
+) -> dict[dg.AssetCheckKey, CheckVerdict]:
+    """Return the verdicts of the checks that need no Spark, from one look at the tables."""
+    lake, changefeed = steps.lake, steps.changefeed
+    readable = readable_key(steps.names)
+    try:
+        require_in_step(lake.paths)
+        status = read_status(lake, now)
+    except LakeDamagedError as error:
+        # The others would say the same, if they could say anything.
+        return {readable: judge_damage(error)}
+    quarantine = dg.AssetCheckKey(steps.names.asset("quarantine"), Check.QUARANTINE_GROWTH.value)
+    verdicts = status_verdicts(steps.names, changefeed, status)
+    verdicts[readable] = judge_damage(None)
+    verdicts[quarantine] = quarantine_verdict(
+        changefeed.name, status.faults, _seen_until(instance, quarantine)
+    )
+    return verdicts
+
+
+def changefeed_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
+    """Return the checks of one changefeed."""
+    return [_cheap_checks(steps), *_spark_checks(steps), *export_checks(steps)]
+
+
+def _cheap_checks(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
+    """Return the checks that need no Spark, as one op: a sync reads the status once for all."""
+    names, changefeed = steps.names, steps.changefeed
+    applied = names.asset("apply_changes")
+    descriptions = _descriptions(changefeed)
+
+    def spec(asset: str, name: str, description: str) -> dg.AssetCheckSpec:
+        return dg.AssetCheckSpec(
+            name=name,
+            asset=names.asset(asset),
+            # Conflicts are told together with the cut that was made in spite of them, and an apply
+            # may quarantine rows too.
+            additional_deps=[] if asset == "apply_changes" else [applied],
+            description=f"{description} {runbook(name)}",
+        )
+
+    specs = [
+        spec(
+            "apply_changes",
+            LAKE_READABLE,
+            "Fails when a table that steers the pipeline is damaged, and says how to repair it. "
+            "The other checks fail with the same sentence meanwhile. Mirrors are not looked "
+            "through: who reads one notices its damage; `ticdc-assets doctor` looks through all.",
+        ),
+        *(spec(asset, check.value, descriptions[check]) for check, asset in _ASSETS.items()),
+        spec(
+            "quarantine",
+            Check.QUARANTINE_GROWTH.value,
+            "Warns when quarantine has records that are new since the last evaluation. List them "
+            f"with ticdc-assets quarantine {names.changefeed}, fix the cause, and run "
+            f"{names.job('redrive')}.",
+        ),
+    ]
+
+    @dg.multi_asset_check(specs=specs, name=names.op("checks"), can_subset=True)
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        with keeping(context.run.run_id):
+            verdicts = judge_cheaply(steps, context.instance, utc_now())
+        broken = verdicts[readable_key(names)]
+        for item in specs:
+            if item.key in context.selected_asset_check_keys:
+                yield verdicts.get(item.key, broken).result(item.key)
+
+    return checks
+
+
+def _descriptions(changefeed: Changefeed) -> dict[Check, str]:
+    """Return the meaning, limits and advice of each check that needs only a status."""
+    limits = changefeed.checks
+    quiet = "never"
+    if limits.quiet_warn_seconds is not None:
+        quiet = f"from {duration(limits.quiet_warn_seconds)}"
+    return {
+        Check.REPLICATION_LAG: (
+            "How far the mirrors are behind now: now minus the physical time of the newest cut's "
+            "TSO, as the sum of three parts (source to Kafka, Kafka to raw_messages, "
+            "raw_messages to mirrors), and the table that is furthest behind. Warns from "
+            f"{duration(changefeed.lag_warn_seconds)}, fails from "
+            f"{duration(changefeed.lag_error_seconds)} (lag_warn_seconds and lag_error_seconds of "
+            "the changefeed). Look at the largest part first."
+        ),
+        Check.WATERMARK_PROGRESS: (
+            "Whether the watermark moves with the rows. Rows that land far beyond a watermark that "
+            "does not move are not applied: warns from "
+            f"{duration(limits.stuck_warn_seconds)} of upstream time, fails from "
+            f"{duration(limits.stuck_error_seconds)} (checks.stuck_warn_seconds and "
+            "checks.stuck_error_seconds). A watermark that moves while no row and no DDL arrives "
+            f"warns {quiet} (checks.quiet_warn_seconds). Check the named partition and TiCDC's "
+            "changefeed."
+        ),
+        Check.HELD_ROWS: (
+            "How long row changes have waited for the schema they cite. Warns from "
+            f"{duration(limits.held_warn_seconds)}, fails from "
+            f"{duration(limits.held_error_seconds)} (checks.held_warn_seconds and "
+            "checks.held_error_seconds). Their tables lack these changes meanwhile. Make sure that "
+            "TiCDC sends bootstraps."
+        ),
+        Check.SCHEMA_CONFLICTS: (
+            "Warns while two messages describe one schema version of a table differently. The "
+            "registered schema is used; compare both with the upstream table."
+        ),
+        Check.MIRRORS_COMPLETE: (
+            "Fails when a mirror could not be made at the newest cut: it keeps its older rows, and "
+            "each sync tries again. Warns when a mirror lacks row changes (held or quarantined), "
+            "or has a caveat. Held changes wait for bootstraps, quarantined changes for a fix and "
+            "a redrive."
+        ),
+        Check.CHANGES_ACCOUNTED: (
+            "Fails when a row change that is new in the newest cut was neither applied nor held, "
+            "quarantined, excluded or superseded, and names its coordinates. The metadata of "
+            "apply_changes has the account of each table."
+        ),
+        Check.ROW_CHECKSUMS: (
+            "Fails when a row change does not match its checksum (TiCDC's integrity check, Simple "
+            "protocol); passes if no checksums are sent. Compare such rows with the source."
+        ),
+    }
+
+
+def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
+    """Return the checks that read mirrors or records, which no sync runs."""
+    names = steps.names
+    keys = dg.AssetCheckSpec(
+        name=KEYS_UNIQUE,
+        asset=names.asset("mirrors"),
+        description=(
+            "Fails when a mirror of the newest cut has the same key more than once, and names up "
+            f"to 5 such keys of each table. It reads the keys of all mirrors. Run it with "
+            f"{names.job('verify')}; it is not part of a sync and writes nothing. "
+            f"{runbook(KEYS_UNIQUE)}"
+        ),
+    )
+
+    # That a result may be left out is what `can_subset` is for here, and below.
+    @dg.multi_asset_check(specs=[keys], name=names.op(f"mirrors_{KEYS_UNIQUE}"), can_subset=True)
+    def keys_unique(
+        context: dg.AssetCheckExecutionContext, spark: LakeSpark
+    ) -> Iterator[dg.AssetCheckResult]:
+        if _is_left_out(context, names):
+            return
+        found = None
+        lake = steps.lake.using(spark.spark_session)
+        with reported_failures(lake.paths):
+            cut = newest_cut(lake.paths)
+            if cut is not None:
+                found = count_keys(lake, cut)
+        yield judge_keys(found).result(keys.key)
+
+    rebuild = dg.AssetCheckSpec(
+        name=MIRROR_EQUALS_REBUILD,
+        asset=names.asset("mirrors"),
+        description=(
+            "Rebuilds every mirror of the newest cut from the landed records, in a separate "
+            "folder, and compares. Fails with the keys and columns that differ. Run it with "
+            f"{names.job('verify')}; it is not part of a sync, removes its files at the end, and "
+            "syncs continue meanwhile. "
+            f"{runbook(MIRROR_EQUALS_REBUILD)}"
+        ),
+    )
+
+    @dg.multi_asset_check(
+        specs=[rebuild], name=names.op(f"mirrors_{MIRROR_EQUALS_REBUILD}"), can_subset=True
+    )
+    def mirror_equals_rebuild(
+        context: dg.AssetCheckExecutionContext, spark: LakeSpark
+    ) -> Iterator[dg.AssetCheckResult]:
+        if _is_left_out(context, names):
+            return
+        found = None
+        lake = steps.lake.using(spark.spark_session)
+        with reported_failures(lake.paths):
+            if newest_cut(lake.paths) is not None:
+                found = verify(lake)
+        yield judge_rebuild(found).result(rebuild.key)
+
+    return [keys_unique, mirror_equals_rebuild]
+
+
+def _is_left_out(context: dg.AssetCheckExecutionContext, names: FeedNames) -> bool:
+    """Return whether a run materialises assets: Dagster then selects their checks too.
+
+    Otherwise each run of a backfill would read all mirrors, or decode every landed record, and keep
+    syncs waiting.
+    """
+    if not context.run.asset_selection:
+        return False
+    context.log.info("not run with a materialisation; run the job %s", names.job("verify"))
+    return True
+
+
+def _seen_until(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> datetime | None:
+    """Return the quarantine time up to which an earlier evaluation has looked."""
+    # The newest record may belong to this run: planned, without an evaluation.
+    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=20):
+        evaluation = record.evaluation
+        metadata: Mapping[str, Any] = getattr(evaluation, "metadata", None) or {}
+        if SEEN_UNTIL in metadata:
+            text = metadata[SEEN_UNTIL].value
+            return datetime.fromisoformat(text) if text else None
+    return None

@@ -1,0 +1,136 @@
+"""A changefeed as a Dagster component: an entry of a `defs.yaml` in a user's project.
+
+In: the attributes of the component, which are the keys of an entry of `changefeeds.yaml`, and
+`lake`. Out: the definitions of that changefeed, the same as from the changefeeds file. The schema
+of the attributes comes from the settings' models, so each key is described once.
+
+The attributes are read by the same code as the file, so each mistake is reported with its key, and
+loading again is safe.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import dagster as dg
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from ticdc_assets.config import Changefeed, Settings, lake_path, parse_changefeeds
+from ticdc_assets.config.reading import Keys, Reads
+from ticdc_assets.config.sources import SourceKeys
+from ticdc_assets.errors import ConfigError
+from ticdc_assets.orchestration.changefeeds import definitions_of
+from ticdc_assets.orchestration.steps import steps_of
+
+_Value = str | int | float | bool | list[Any] | dict[str, Any] | None
+
+
+def _attributes(kind: Any, name: str, **more: Any) -> type[BaseModel]:
+    """Return a model of the keys that a model of the settings reads, with what each means."""
+    hints = get_type_hints(kind, include_extras=True)
+    described = kind.__pydantic_fields__
+    keys: dict[str, Any] = {}
+    for field in fields(kind):
+        hint, said = hints[field.name], described[field.name]
+        marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        key = next((mark.key for mark in marks if isinstance(mark, Reads) and mark.key), field.name)
+        inner = _section(hint, marks) if field.name != "source" else SourceKeys
+        told: Any = _attributes(inner, f"{name}_{key}") if inner is not None else _Value
+        default = ... if said.is_required() else None
+        hinted = told if said.is_required() else told | None
+        keys[key] = (hinted, Field(default, description=said.description))
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **keys, **more)
+
+
+def _section(hint: Any, marks: tuple[Any, ...]) -> Any:
+    """Return the model of a key that is a mapping of keys; None of another."""
+    if not any(isinstance(mark, Keys) for mark in marks):
+        return None
+    kind = get_args(hint)[0]
+    return next((part for part in (kind, *get_args(kind)) if is_dataclass(part)), None)
+
+
+_LAKE = (
+    str | None,
+    Field(None, description="folder of all tables; by default that of TICDC_LAKE"),
+)
+_MODEL = _attributes(Changefeed, "ChangefeedAttributes", lake=_LAKE)
+
+
+class ChangefeedComponent(dg.Component):
+    """One TiCDC changefeed: its assets, checks, jobs, schedules and sensors.
+
+    Args:
+        settings: the changefeed and the lake.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel]:
+        """Return the model of the attributes."""
+        return _MODEL
+
+    @classmethod
+    def load(
+        cls, attributes: BaseModel | None, context: dg.ComponentLoadContext
+    ) -> "ChangefeedComponent":
+        """Read the attributes; a capture's path is relative to the component's folder.
+
+        Raises:
+            ConfigError: an attribute is wrong; the text has every mistake found.
+        """
+        given = {} if attributes is None else attributes.model_dump(exclude_unset=True)
+        return cls(read_attributes(given, context.path))
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Return the definitions of the changefeed."""
+        settings = self._settings
+        return definitions_of([steps_of(settings, item) for item in settings.changefeeds])
+
+
+def read_attributes(given: Mapping[str, Any], folder: Path) -> Settings:
+    """Return the settings that attributes are.
+
+    Args:
+        given: the attributes.
+        folder: the component's folder.
+
+    Raises:
+        ConfigError: an attribute is wrong.
+    """
+    entry = {key: value for key, value in given.items() if key != "lake"}
+    lake = given.get("lake")
+    document = yaml.safe_dump({"changefeeds": [_texts(entry)]})
+    path = folder / "defs.yaml"
+    try:
+        changefeeds = parse_changefeeds(document, path=path, env=os.environ)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("changefeeds[0]", "attributes")) from None
+    if lake is not None and "://" in lake:
+        raise ConfigError(
+            f"{path}: lake: expected a folder; a lake in a store is named by TICDC_LAKE, and "
+            "reached as the changefeeds file says"
+        )
+    root = lake_path() if lake is None else (folder / lake).absolute()
+    return Settings(changefeeds=changefeeds, lake=root, path=path)
+
+
+def _texts(value: Any) -> Any:
+    """Return values with texts for scalars, as the reader of the changefeeds file gives them."""
+    match value:
+        case dict():
+            return {str(key): _texts(item) for key, item in value.items() if item is not None}
+        case list() | tuple():
+            return [_texts(item) for item in value]
+        case bool():
+            return str(value).lower()
+        case date():
+            return value.isoformat()
+        case _:
+            return str(value)

@@ -1,0 +1,236 @@
+"""Verdicts that need files or mirrors: damage, keys, the rebuild.
+
+In: values. Out: verdicts. Nothing is read or stored here. These verdicts change only after writes.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import dagster as dg
+
+from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.names import joined_name
+from ticdc_assets.observe.wording import LISTED, listed
+from ticdc_assets.orchestration.metadata import Metadata, tso_metadata
+from ticdc_assets.orchestration.table_schemas import table_of
+from ticdc_assets.orchestration.verdicts import CheckVerdict
+from ticdc_assets.services.diffing import SourceDifference
+from ticdc_assets.services.seeding import SeedBalance
+from ticdc_assets.services.uniqueness import KeyCounts, RepeatedKeys
+from ticdc_assets.services.verifying import Verification, VerifiedMirror
+
+# Damage -----------------------------------------------------------------------------------------
+
+
+def judge_damage(error: LakeDamagedError | None) -> CheckVerdict:
+    """Judge by the damage that was met, if any, whether the steering tables can be read."""
+    if error is None:
+        return CheckVerdict(passed=True, description="The steering tables can be read.")
+    return CheckVerdict(passed=False, severity=dg.AssetCheckSeverity.ERROR, description=f"{error}.")
+
+
+# Keys -------------------------------------------------------------------------------------------
+
+
+def judge_keys(found: KeyCounts | None) -> CheckVerdict:
+    """Judge whether every key is once in every mirror (None: there is no cut yet)."""
+    if found is None:
+        return CheckVerdict(passed=True, description="No cut was published yet; there is no key.")
+    metadata: Metadata = {
+        "cut": dg.MetadataValue.int(found.cut),
+        **tso_metadata("applied_ts", found.tso),
+        "mirrors": dg.MetadataValue.int(found.mirrors),
+        "mirrors_without_key": dg.MetadataValue.int(found.without_key),
+        "rows": dg.MetadataValue.int(found.rows),
+        "repeated_keys": dg.MetadataValue.int(sum(item.keys for item in found.repeated)),
+    }
+    if not found.repeated:
+        without = (
+            f"; {found.without_key} without a key cannot be checked" if found.without_key else ""
+        )
+        return CheckVerdict(
+            passed=True,
+            description=(
+                f"Every mirror has each key once: {found.rows} rows of {found.mirrors} "
+                f"mirrors{without}."
+            ),
+            metadata=metadata,
+        )
+    metadata["keys"] = table_of(
+        "database string, table string, key string, rows int",
+        [
+            (item.database, item.table, _key_of(example.key), example.rows)
+            for item in found.repeated[:LISTED]
+            for example in item.examples
+        ],
+    )
+    return CheckVerdict(
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=(
+            f"Repeated keys: {listed(map(_repeated_text, found.repeated), '; ')}. "
+            "Materialise these partitions of mirrors to fold them again from the change log, and "
+            "check whether another program writes to their Delta tables."
+        ),
+        metadata=metadata,
+    )
+
+
+def _repeated_text(item: RepeatedKeys) -> str:
+    keys = ", ".join(f"({_key_of(example.key)}) {example.rows} times" for example in item.examples)
+    more = f" and {item.keys - len(item.examples)} more" if item.keys > len(item.examples) else ""
+    return f"{joined_name(item.database, item.table)}: {keys}{more}"
+
+
+def _key_of(key: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in key.items())
+
+
+# The rebuild ------------------------------------------------------------------------------------
+
+
+def judge_rebuild(found: Verification | None) -> CheckVerdict:
+    """Judge whether the mirrors are what the landed records make (None: there is no cut yet).
+
+    Keys and names of columns are told, the values of other columns are not: what Dagster records
+    stays, and `ticdc-assets verify` shows them.
+    """
+    if found is None:
+        return CheckVerdict(
+            passed=True, description="No cut was published yet; nothing to rebuild."
+        )
+    metadata: Metadata = {
+        "cut": dg.MetadataValue.int(found.cut),
+        **tso_metadata("applied_ts", found.tso),
+        "proof_from": dg.MetadataValue.text(
+            "the first record" if found.proof_from is None else str(found.proof_from)
+        ),
+        "mirrors": dg.MetadataValue.int(len(found.mirrors)),
+        "different": dg.MetadataValue.int(sum(not item.is_sound for item in found.mirrors)),
+        "records": dg.MetadataValue.int(found.records),
+        "seconds": dg.MetadataValue.float(found.seconds),
+    }
+    notes = found.notes()
+    if notes:
+        metadata["notes"] = dg.MetadataValue.text("\n".join(notes))
+    if found.equal:
+        return CheckVerdict(passed=True, description=f"{found.summary}.", metadata=metadata)
+    unsound = [item for item in found.mirrors if not item.is_sound]
+    metadata["tables"] = table_of(
+        "database string, table string, found string, content_hash string, rebuilt_hash string",
+        [
+            (
+                item.database,
+                item.table,
+                "; ".join(item.findings()),
+                "" if item.mirror is None else item.mirror.content_hash,
+                "" if item.rebuilt is None else item.rebuilt.content_hash,
+            )
+            for item in unsound
+        ],
+    )
+    rows = [record for item in unsound for record in _row_records(item)]
+    if rows:
+        names = ("database", "table", "row", "key", "columns")
+        metadata["rows"] = table_of(
+            ", ".join(f"{name} string" for name in names),
+            [tuple(row[name] for name in names) for row in rows],
+        )
+    told = [*found.differences, *map(_told, unsound)]
+    return CheckVerdict(
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=(
+            f"{found.summary}: {listed(told, '; ')}. `ticdc-assets verify {found.changefeed}` "
+            "shows the values; materialise the mirrors that differ to fold them again from the "
+            "change log."
+        ),
+        metadata=metadata,
+    )
+
+
+def _told(mirror: VerifiedMirror) -> str:
+    """Return how a mirror differs, and its first row that differs."""
+    text = f"{joined_name(mirror.database, mirror.table)}: {'; '.join(mirror.findings())}"
+    for record in _row_records(mirror)[:1]:
+        columns = f" in {record['columns']}" if record["columns"] else ""
+        text += f" (first {record['row']}: {record['key']}{columns})"
+    return text
+
+
+def _row_records(mirror: VerifiedMirror) -> list[dict[str, str]]:
+    return [
+        {
+            "database": mirror.database,
+            "table": mirror.table,
+            "row": str(row.finding),
+            "key": _key_of(row.key),
+            "columns": ", ".join(item.name for item in row.columns),
+        }
+        for row in mirror.examples
+    ]
+
+
+# Exports ----------------------------------------------------------------------------------------
+
+
+def judge_seeds(found: Sequence[SeedBalance]) -> CheckVerdict:
+    """Judge whether all landed rows of exports were seeded or are in quarantine."""
+    if not found:
+        return CheckVerdict(passed=True, description="No table was seeded from an export.")
+    lost = [item for item in found if item.lost or (item.quarantined and not item.rows)]
+    quarantined = [item for item in found if item.quarantined]
+    metadata: Metadata = {
+        "tables": dg.MetadataValue.int(len(found)),
+        "landed_rows": dg.MetadataValue.int(sum(item.landed for item in found)),
+        "seeded_rows": dg.MetadataValue.int(sum(item.rows for item in found)),
+        "quarantined": dg.MetadataValue.int(sum(item.quarantined for item in found)),
+    }
+    if not lost and not quarantined:
+        rows = sum(item.rows for item in found)
+        return CheckVerdict(
+            passed=True,
+            description=f"All {rows} rows that were landed of {len(found)} tables are seeded.",
+            metadata=metadata,
+        )
+    texts = [
+        f"{joined_name(item.database, item.table)}: {item.sentence}"
+        for item in (*lost, *quarantined)
+    ]
+    return CheckVerdict(
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR if lost else dg.AssetCheckSeverity.WARN,
+        description=f"{listed(dict.fromkeys(texts), '; ')}.",
+        metadata=metadata,
+    )
+
+
+def judge_source(found: SourceDifference) -> CheckVerdict:
+    """Judge whether the mirrors equal an export of the upstream."""
+    differing = [item for item in found.tables if not item.equal]
+    metadata: Metadata = {
+        **tso_metadata("export_ts", found.tso),
+        "tables": dg.MetadataValue.int(len(found.tables)),
+        "differing_tables": dg.MetadataValue.int(len(differing)),
+    }
+    if differing:
+        metadata["rows"] = table_of(
+            "database string, table string, row string, key string, columns string",
+            [
+                (
+                    item.database,
+                    item.table,
+                    str(row.finding),
+                    _key_of(row.key),
+                    ", ".join(column.name for column in row.columns),
+                )
+                for item in differing[:LISTED]
+                for row in item.examples
+            ],
+        )
+    texts = (f"{joined_name(item.database, item.table)}: {item.sentence}" for item in differing)
+    return CheckVerdict(
+        passed=not differing,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=f"{found.summary}. {listed(texts, '; ')}".rstrip(),
+        metadata=metadata,
+    )

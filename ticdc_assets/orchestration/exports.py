@@ -1,0 +1,270 @@
+"""Exports of the upstream in Dagster: seeding tables from an export, comparing mirrors with one.
+
+    seed_tables -> snapshot -> change_log
+
+`seed_tables` has no partition: one run seeds all tables of an export, reports each on `snapshot`,
+which has one partition per table, and applies the later changes. No other asset waits for it, since
+most syncs follow no seed. The check `snapshot_complete` says whether each landed row was seeded or
+is in quarantine; `mirror_equals_source` compares the mirrors with an export, like `ticdc-assets
+diff`. If the configuration names a folder of exports, a schedule compares each new one.
+"""
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import dagster as dg
+import pyarrow.fs as fs
+from pydantic import Field
+
+from ticdc_assets.errors import TicdcError
+from ticdc_assets.exports.dialect import dialect_of
+from ticdc_assets.exports.folder import export_tso, opened_folder
+from ticdc_assets.isolation import first_sentence
+from ticdc_assets.orchestration.content_verdicts import judge_seeds, judge_source
+from ticdc_assets.orchestration.partitions import seeded_tables, table_named
+from ticdc_assets.orchestration.resources import LakeSpark
+from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
+from ticdc_assets.orchestration.syncing import Step, Syncing
+from ticdc_assets.orchestration.table_schemas import snapshot_rows_columns
+from ticdc_assets.orchestration.verdicts import runbook
+from ticdc_assets.pipeline.cuts import newest_cut
+from ticdc_assets.progress import listened
+from ticdc_assets.services.diffing import diff
+from ticdc_assets.services.seeding import seed_balance
+
+SNAPSHOT_COMPLETE = "snapshot_complete"
+MIRROR_EQUALS_SOURCE = "mirror_equals_source"
+
+_LOOK_CRON = "*/15 * * * *"
+
+
+class ExportConfig(dg.Config):
+    """An export, and the form of its files."""
+
+    folder: str = Field(default="", description="The folder of the export, or its URI.")
+    tables: list[str] = Field(
+        default=[], description="`database.table` of each wanted table; by default all."
+    )
+    tso: int | None = Field(
+        default=None, description="The export's TSO, if its `metadata` does not contain it."
+    )
+    timezone: str | None = Field(
+        default=None,
+        description="Time zone of the session that exported it; by default the changefeed's.",
+    )
+    csv: dict[str, str] = Field(
+        default={},
+        description="Dumpling's options for CSV files, without `--`: "
+        "csv-separator, csv-delimiter, csv-null-value, csv-line-terminator, no-header, "
+        "escape-backslash, csv-output-dialect.",
+    )
+
+    def meant(self) -> dict[str, Any]:
+        """Return it as the arguments of `seed` and `diff`."""
+        return {
+            "tables": [table_named(name) for name in self.tables],
+            "tso": self.tso,
+            "dialect": dialect_of(self.csv),
+            "timezone": self.timezone,
+        }
+
+
+# Assets -----------------------------------------------------------------------------------------
+
+
+def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    """Return the asset that seeds tables from an export."""
+
+    @dg.asset(
+        key=steps.names.asset("seed_tables"),
+        description=(
+            "Lands the rows of an export by Dumpling, verbatim, and decodes them into change_log; "
+            "text that is not a row goes to quarantine with file and line. From the TSO of the "
+            "export on, its tables have these rows, and later changes are applied on top of them. "
+            "Each table is reported on `snapshot`. Run it with the job "
+            f"{steps.names.job('seed')}, and name the export in the run's configuration."
+        ),
+        metadata={"dagster/column_schema": snapshot_rows_columns()},
+        group_name=steps.names.changefeed,
+        kinds={"spark", "deltalake"},
+        pool=steps.names.pool,
+        output_required=False,
+    )
+    def seed_tables(
+        context: dg.AssetExecutionContext, config: ExportConfig, spark: LakeSpark
+    ) -> Iterator[dg.MaterializeResult]:
+        if not config.folder:
+            if context.run.job_name == steps.names.job("seed"):
+                raise TicdcError("no export is named: give its `folder` in the run's configuration")
+            context.log.info("nothing is seeded: no export is named")
+            return
+        with steps.writing(context), listened(context.log.info):
+            syncing = Syncing(steps, spark.spark_session, context.instance)
+            seeded = syncing.seed(
+                config.folder,
+                **config.meant(),
+            )
+            _log(context, seeded)
+            for follow in (syncing.register, syncing.apply):
+                step = follow()
+                _log(context, step)
+                for report in step.reports:
+                    context.log_event(report.event())
+        yield seeded.report.result()
+
+    return seed_tables
+
+
+def _log(context: dg.AssetExecutionContext, step: Step) -> None:
+    for event in step.events:
+        context.log_event(event)
+    context.log.info("%s", step.said)
+
+
+def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
+    """Return the asset that tells of each table what it began with."""
+    return dg.AssetSpec(
+        key=steps.names.asset("snapshot"),
+        deps=[steps.names.asset("seed_tables")],
+        partitions_def=seeded_tables(steps.names),
+        description=(
+            "The first rows of seeded tables, from exports: one partition per table, reported by "
+            "`seed_tables` with TSO, rows and quarantined rows."
+        ),
+        group_name=steps.names.changefeed,
+        kinds={"spark", "deltalake"},
+    )
+
+
+# Checks -----------------------------------------------------------------------------------------
+
+
+def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
+    """Return the checks about exports."""
+    names, paths = steps.names, steps.paths
+
+    @dg.asset_check(
+        asset=names.asset("seed_tables"),
+        name=SNAPSHOT_COMPLETE,
+        description=(
+            "Fails when landed rows of an export are neither in the change log nor in quarantine, "
+            f"and warns about rows in quarantine. {runbook(SNAPSHOT_COMPLETE)}"
+        ),
+    )
+    def snapshot_complete() -> dg.AssetCheckResult:
+        return judge_seeds(seed_balance(paths)).result()
+
+    source = dg.AssetCheckSpec(
+        name=MIRROR_EQUALS_SOURCE,
+        asset=names.asset("mirrors"),
+        description=(
+            "Compares the mirrors, as of the TSO of an export of the upstream, with the export. "
+            f"Fails with the keys and columns that differ. Run it with {names.job('diff')}, and "
+            "name the export in the run's configuration; it changes no table. "
+            f"{runbook(MIRROR_EQUALS_SOURCE)}"
+        ),
+    )
+
+    @dg.multi_asset_check(
+        specs=[source], name=names.op(f"mirrors_{MIRROR_EQUALS_SOURCE}"), can_subset=True
+    )
+    def mirror_equals_source(
+        context: dg.AssetCheckExecutionContext, config: ExportConfig, spark: LakeSpark
+    ) -> Iterator[dg.AssetCheckResult]:
+        if not config.folder:
+            context.log.info("no export is named; run the job %s with one", names.job("diff"))
+            return
+        with reported_failures(paths), listened(context.log.info):
+            found = diff(
+                steps.lake.using(spark.spark_session),
+                config.folder,
+                **config.meant(),
+            )
+        yield judge_source(found).result(source.key)
+
+    return [snapshot_complete, mirror_equals_source]
+
+
+# Schedule ---------------------------------------------------------------------------------------
+
+
+def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
+    """Return the schedule that looks for new exports, if the configuration names a folder."""
+    names, folder = steps.names, steps.changefeed.exports
+    if folder is None:
+        return []
+
+    @dg.schedule(
+        name=names.schedule("diff"),
+        job_name=names.job("diff"),
+        cron_schedule=_LOOK_CRON,
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=(
+            "Looks for finished exports in the folder of the setting `exports`, and compares the "
+            "mirrors once with the newest export at or below the newest cut."
+        ),
+    )
+    def new_exports(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        cut = newest_cut(steps.paths)
+        if cut is None:
+            return dg.SkipReason("no cut was published yet")
+        with reported_failures(steps.paths):
+            found, unread = finished_exports(folder)
+        for place, reason in unread.items():
+            context.log.warning("the folder %s cannot be read and is left out: %s", place, reason)
+        ready = [(tso, place) for tso, place in found if tso <= cut.tso]
+        if not ready:
+            left_out = f"; {len(unread)} folders cannot be read" if unread else ""
+            return dg.SkipReason(
+                f"{len(found)} finished exports in the folder, none at or below the newest cut"
+                f"{left_out}"
+            )
+        tso, place = max(ready)
+        # A run key is asked for once.
+        return dg.RunRequest(
+            run_key=f"{place}@{tso}",
+            run_config={
+                "ops": {names.op(f"mirrors_{MIRROR_EQUALS_SOURCE}"): {"config": {"folder": place}}}
+            },
+        )
+
+    return [new_exports]
+
+
+def finished_exports(folder: str) -> tuple[list[tuple[int, str]], dict[str, str]]:
+    """Return the finished exports in the folders of a folder: the TSO and the folder of each.
+
+    Also return which of the folders cannot be read, and why: those of other users, for example.
+
+    Raises:
+        OSError: the folder itself cannot be read.
+    """
+    filesystem, root = opened_folder(folder)
+    places = [
+        item.path
+        for item in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        if item.type is fs.FileType.Directory
+    ]
+    found: list[tuple[int, str]] = []
+    unread: dict[str, str] = {}
+    for place in places:
+        inner = _inner(folder, PurePosixPath(place).name)
+        try:
+            tso = export_tso(filesystem, place)
+        except OSError as error:
+            unread[inner] = first_sentence(error)
+            continue
+        if tso is not None:
+            found.append((tso, inner))
+    return found, unread
+
+
+def _inner(folder: str, name: str) -> str:
+    """Return the folder of this name in a folder, or in a URI, which may have a query."""
+    if "://" not in folder:
+        return f"{folder.rstrip('/')}/{name}"
+    parts = urlsplit(folder)
+    return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(name)}").geturl()

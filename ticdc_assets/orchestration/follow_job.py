@@ -1,0 +1,284 @@
+"""The follow run: one process, one warm Spark session, sync after sync.
+
+In: a changefeed. Out: the same tables and the same reports in Dagster as from runs of the sync job,
+without starting a process and a session each time. `following` decides when to sync, wait and end;
+`syncing` does a sync. This module connects both to Dagster.
+
+A sync that had changes is reported like a run of the sync job, if the last report was at least 30 s
+ago; else it is told together with the syncs that follow it, 30 s after that report or when the run
+ends. So a report may be of many syncs: `summing` adds them up, and the log has a line for each.
+Syncs that had only watermarks are reported once a minute, and the log only counts them, in its last
+line. The checks that read small tables are evaluated after each sync, and reported at most once a
+minute unless a verdict changes.
+
+The writer lock is held during each sync, not between syncs. After a signal (cancelling the run,
+Ctrl-C) the current sync finishes; a second signal stops it. Killing the run is safe at any time, as
+for a sync: the next sync finishes its work.
+"""
+
+import threading
+import time
+from collections.abc import Hashable, Iterator
+from types import FrameType
+from typing import TypeAlias
+
+import dagster as dg
+from dagster import DagsterInstance, DagsterRunStatus
+from pydantic import Field
+from pyspark.sql import SparkSession
+
+from ticdc_assets.engine.control import keeping
+from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
+from ticdc_assets.orchestration.checks import judge_cheaply
+from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData, Pace
+from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.resources import LakeSpark
+from ticdc_assets.orchestration.signals import signals_handled
+from ticdc_assets.orchestration.source_watcher import SourceWatcher
+from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
+from ticdc_assets.orchestration.summing import Untold
+from ticdc_assets.orchestration.syncing import Event, Step, Syncing
+from ticdc_assets.orchestration.workers import name_worker
+
+REPORT_SECONDS = 60.0
+"""How long syncs that brought watermarks only, and checks that say the same, go unreported."""
+
+CHANGES_SECONDS = 30.0
+"""From one report to the next while syncs bring changes.
+
+Dagster's automations look that often, so none of them would see a report earlier.
+"""
+
+_Told: TypeAlias = Event | dg.AssetCheckEvaluation
+
+
+class FollowConfig(dg.Config):
+    """How long to follow."""
+
+    seconds: float | None = Field(
+        default=None,
+        ge=0,
+        description="How long it keeps syncing; by default the changefeed's follow_seconds.",
+    )
+    rest_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Pause between two looks at the source; by default 1 s, and up to 10 s after "
+        "syncs that had only watermarks.",
+    )
+
+
+def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
+    """Return the job whose run follows the source of a changefeed."""
+    names, default = steps.names, steps.changefeed.follow_seconds
+
+    @dg.op(
+        name=names.op("follow"),
+        pool=names.pool,
+        out=dg.Out(dg.Nothing),
+        description=(
+            "Syncs, waits until the source has more records, syncs again. It ends after a sync "
+            f"when its time is over (follow_seconds, {default:g} s, or `seconds` of its run "
+            "configuration) or when another run of the changefeed waits."
+        ),
+    )
+    def follow(
+        context: dg.OpExecutionContext, config: FollowConfig, spark: LakeSpark
+    ) -> Iterator[_Told | dg.Output[None]]:
+        name_worker(context, steps.paths, steps.changefeed.writer)
+        seconds = default if config.seconds is None else config.seconds
+        with reported_failures(steps.paths):
+            surroundings = Surroundings(steps, spark.spark_session, context)
+            rest = config.rest_seconds
+            pace = None if rest is None else Pace(look=rest, longest_rest=rest)
+            following = Following(surroundings, seconds, pace)
+            steps.note(following.followed)
+            yield from surroundings.follow(following)
+        _end_cancelled(context, following.followed)
+        yield dg.Output(None)
+
+    @dg.job(
+        name=names.job("follow"),
+        description=(
+            f"Keeps the mirrors of {names.changefeed} as fresh as possible: one run that syncs "
+            "repeatedly in one process. The sensor requests it; other runs of the changefeed wait "
+            "for at most one of its syncs."
+        ),
+        tags=names.tags | {FOLLOW_TAG: "true"},
+        executor_def=dg.in_process_executor,
+    )
+    def job() -> None:
+        follow()
+
+    return job
+
+
+def _end_cancelled(context: dg.OpExecutionContext, followed: Followed) -> None:
+    """End the run as cancelled if it is being cancelled, not as done."""
+    if followed.ending is not Ending.STOPPED:
+        return
+    run = context.instance.get_run_by_id(context.run_id)
+    if run is not None and run.status is DagsterRunStatus.CANCELING:
+        raise dg.DagsterExecutionInterruptedError(followed.summary)
+
+
+class Surroundings:
+    """The context of one run that follows, and what is to be reported of it.
+
+    Args:
+        steps: the changefeed.
+        spark: the session.
+        context: of the op that follows.
+    """
+
+    def __init__(
+        self, steps: ChangefeedSteps, spark: SparkSession, context: dg.OpExecutionContext
+    ) -> None:
+        self._steps = steps
+        self._context = context
+        self._syncing = Syncing(steps, spark, self._instance)
+        self._news = SourceWatcher(steps.lake)
+        self._stop = threading.Event()
+        self._told: list[_Told] = []
+        self._untold = Untold()
+        self._untold_changes = False
+        self._reported_at = float("-inf")
+        self._levels: dict[dg.AssetCheckKey, str] = {}
+        self._judged_at = float("-inf")
+        self._number = 0
+
+    @property
+    def _instance(self) -> DagsterInstance:
+        return self._context.instance
+
+    def follow(self, following: Following) -> Iterator[_Told]:
+        """Follow, and yield what is to be reported, as soon as it is due.
+
+        What a failure or a second signal interrupts is the last sync; the ones before it are told.
+        """
+        loop = following.run()
+        while True:
+            try:
+                # Dagster and Spark each have a handler of their own, which would interrupt a sync;
+                # they are put back whenever this generator hands over.
+                with signals_handled(self._stop_on_signal):
+                    goes_on = next(loop, None)
+            except (Exception, KeyboardInterrupt):
+                self._report()
+                yield from self._drained()
+                raise
+            if goes_on is None:
+                break
+            self._report_if_due()
+            yield from self._drained()
+        self._report()
+        yield from self._drained()
+
+    def _drained(self) -> list[_Told]:
+        told, self._told = self._told, []
+        return told
+
+    def _stop_on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """Take a signal as the wish to stop; a second one is not waited with."""
+        if self._stop.is_set():
+            raise KeyboardInterrupt
+        self._stop.set()
+
+    # For the loop ---------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Return seconds of a clock that never goes back."""
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; return early when asked to stop."""
+        self._stop.wait(seconds)
+
+    def is_stopped(self) -> bool:
+        """Return whether somebody asked to stop."""
+        return self._stop.is_set()
+
+    def other_run(self) -> str:
+        """Return another run that wants to write, in words; "" if there is none."""
+        return run_to_let_in(self._instance, self._steps.names, self._context.run_id, utc_now())
+
+    def look(self) -> Hashable:
+        """Return how far the source is; equal as long as it has nothing more."""
+        return self._news.look()
+
+    def say(self, text: str) -> None:
+        """Write a line to the log of the run."""
+        self._context.log.info("%s", text)
+        self._steps.say(text)
+
+    def sync(self) -> NewData:
+        """Sync once, and keep its reports."""
+        began = self.now()
+        self._number += 1
+        steps, run = self._steps, self._context.run_id
+        with (
+            keeping(f"{run} {self._number}"),
+            steps.lake.writing(run=run),
+        ):
+            done = (
+                self._syncing.land(),
+                self._syncing.decode(),
+                self._syncing.register(),
+                self._syncing.apply(),
+            )
+        # Results are for those who run a job once; a run that goes on would pile them up.
+        del self._steps.results[1:]
+        new_data = _together(done)
+        if new_data is not NewData.NOTHING:
+            said = "; ".join(step.said for step in (*done[:2], done[-1]))
+            self.say(f"sync {self._number}, {self.now() - began:.1f} s: {said}")
+        self._keep(done, new_data)
+        return new_data
+
+    # Reports --------------------------------------------------------------------------------------
+
+    def _keep(self, done: tuple[Step, ...], new_data: NewData) -> None:
+        """Keep the reports of a sync until they are due."""
+        # What a step says of other assets is never left out: nobody would say it again.
+        self._untold.add(event for step in done for event in step.events)
+        self._untold.add(
+            report.event()
+            for step in done
+            if step.new_data is not NewData.NOTHING
+            for report in step.reports
+        )
+        self._untold_changes |= new_data is NewData.CHANGES
+        self._report_if_due()
+        self._judge()
+
+    def _report_if_due(self) -> None:
+        """Report what was put off, if its time has come."""
+        patience = CHANGES_SECONDS if self._untold_changes else REPORT_SECONDS
+        if self.now() - self._reported_at >= patience:
+            self._report()
+
+    def _report(self) -> None:
+        """Report what was put off."""
+        if self._untold:
+            self._told += self._untold.take()
+            self._untold_changes = False
+            self._reported_at = self.now()
+
+    def _judge(self) -> None:
+        """Evaluate the checks that read small tables; report those that are due."""
+        due = self.now() - self._judged_at >= REPORT_SECONDS
+        with keeping(f"{self._context.run_id} {self._number}"):
+            verdicts = judge_cheaply(self._steps, self._instance, utc_now())
+        for key, verdict in verdicts.items():
+            if due or verdict.level != self._levels.get(key):
+                self._told.append(verdict.evaluation(key))
+                self._levels[key] = verdict.level
+        if due:
+            self._judged_at = self.now()
+
+
+def _together(done: tuple[Step, ...]) -> NewData:
+    """Return the kind of new data of a whole sync: the highest of its steps."""
+    found = {step.new_data for step in done}
+    most = (NewData.CHANGES, NewData.WATERMARKS, NewData.NOTHING)
+    return next(item for item in most if item in found)

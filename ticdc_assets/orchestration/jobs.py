@@ -1,0 +1,227 @@
+"""Jobs of one changefeed, made of its assets and checks, so their runs are in the assets' history.
+
+`<changefeed>_sync` lands, decodes, registers and applies once. `<changefeed>_redrive` does the same
+without landing, and first tries quarantined records and rows again. `<changefeed>_seed` starts
+tables with the rows of an export, `<changefeed>_diff` compares the mirrors with one (`exports`).
+`<changefeed>_maintenance` applies retention, compacts and vacuums, once a day.
+`<changefeed>_redecode` decodes landing days again and corrects differences. `<changefeed>_verify`
+runs the checks that no sync runs: it counts keys, rebuilds the mirrors and compares.
+`<changefeed>_rebuild` does so too, and puts the rebuilt tables in place of the published ones.
+`<changefeed>_report` writes the status page. `follow_job` has the job that follows.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from ticdc_assets.config import OFF
+from ticdc_assets.orchestration.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD
+from ticdc_assets.orchestration.exports import MIRROR_EQUALS_SOURCE
+from ticdc_assets.orchestration.partitions import DAY_FORMAT, REPORT, JobKind
+from ticdc_assets.orchestration.steps import ChangefeedSteps
+from ticdc_assets.pipeline.landing import landed_days
+from ticdc_assets.services.redecoding import first_whole_day
+
+if TYPE_CHECKING:
+    # What `define_asset_job` returns; Dagster does not export its name.
+    from dagster._core.definitions.unresolved_asset_job_definition import (
+        UnresolvedAssetJobDefinition,
+    )
+
+MAINTENANCE_CRON = "30 1 * * *"
+"""The default time of maintenance: when the day before is complete."""
+
+VERIFY_CRON = "0 3 * * 0"
+"""The default time of verifying the mirrors."""
+
+REDECODE_CRON = "0 2 * * *"
+"""The default time of decoding days again: after maintenance, before verify."""
+
+_REDRIVEN = ("decode_messages", "quarantine", "schema_registry", "apply_changes")
+_SYNCED = ("raw_messages", *_REDRIVEN)
+
+
+def changefeed_jobs(steps: ChangefeedSteps) -> "list[UnresolvedAssetJobDefinition]":
+    """Return the jobs of one changefeed, without the one that follows."""
+    names, feed = steps.names, steps.changefeed.name
+
+    def job(
+        kind: JobKind,
+        selection: dg.AssetSelection,
+        description: str,
+        config: Mapping[str, Any] | None = None,
+    ) -> "UnresolvedAssetJobDefinition":
+        return dg.define_asset_job(
+            name=names.job(kind),
+            selection=selection,
+            description=description,
+            config=config,
+            tags=names.tags,
+        )
+
+    def assets(*wanted: str) -> dg.AssetSelection:
+        return dg.AssetSelection.assets(*map(names.asset, wanted))
+
+    def checks_of_mirrors(*wanted: str) -> dg.AssetSelection:
+        keys = [dg.AssetCheckKey(names.asset("mirrors"), name) for name in wanted]
+        return dg.AssetSelection.checks(*keys)
+
+    return [
+        job(
+            "sync",
+            assets(*_SYNCED),
+            f"Lands the records of {feed}'s source, decodes them, and cuts every mirror at the "
+            "global watermark. Running it twice changes nothing.",
+        ),
+        job(
+            "redrive",
+            assets(*_REDRIVEN),
+            "After a fix: tries the records and row changes in quarantine again. Those that fit "
+            "now take their place by commit ts; the others stay in quarantine.",
+            {
+                "ops": {
+                    names.op("decode_messages"): {"config": {"redrive": True}},
+                    names.op("apply_changes"): {"config": {"refold_quarantined": True}},
+                }
+            },
+        ),
+        job(
+            "seed",
+            assets("seed_tables"),
+            f"Seeds tables of {feed} from an export by Dumpling: the mirrors get its rows at its "
+            "TSO, and later changes are applied on top of them. Give the export's folder and the "
+            "tables in the run's configuration.",
+        ),
+        job(
+            "diff",
+            checks_of_mirrors(MIRROR_EQUALS_SOURCE),
+            f"Compares the mirrors of {feed} with an export of the upstream, as of its TSO. It "
+            "changes no table, and syncs continue meanwhile.",
+        ),
+        # Its partitions are the landing days.
+        job(
+            "redecode",
+            assets("change_log"),
+            f"Decodes the records of {feed} that landed on the chosen days again and compares. "
+            "Equal rows are not written; differences are corrected, and the next sync folds the "
+            "affected tables.",
+        ),
+        job(
+            "verify",
+            checks_of_mirrors(KEYS_UNIQUE, MIRROR_EQUALS_REBUILD),
+            f"Rebuilds the mirrors of {feed} from the landed records in a separate folder and "
+            "compares them with the newest cut. It changes no table, and syncs continue meanwhile.",
+        ),
+        job(
+            "rebuild",
+            assets("rebuild"),
+            f"Makes all tables of {feed} again from what landed, compares the mirrors with the "
+            "published ones, and publishes them by one cut. Syncs wait; readers have the old "
+            "mirrors until then.",
+        ),
+        job(
+            "maintenance",
+            assets("maintenance"),
+            f"Removes old data of {feed}, and compacts small files. Syncs wait for it; no row of "
+            "a mirror or of a kept cut changes.",
+        ),
+        job(
+            "report",
+            assets(REPORT),
+            f"Writes the status page of {feed}. It only reads tables, without Spark, and runs in "
+            "parallel with syncs.",
+        ),
+    ]
+
+
+# Schedules --------------------------------------------------------------------------------------
+
+
+def _times(said: str | None, default: str, *, runs_by_default: bool = False) -> dict[str, Any]:
+    """Return when a schedule is due, and whether it runs.
+
+    Args:
+        said: the setting: a time, `OFF`, or None.
+        default: the time without one; a schedule that does not run can be started by hand.
+        runs_by_default: whether it runs without a setting.
+    """
+    cron = None if said == OFF else said
+    runs = cron is not None or (said is None and runs_by_default)
+    return {
+        "cron_schedule": cron or default,
+        "execution_timezone": "UTC",
+        "default_status": dg.DefaultScheduleStatus.RUNNING
+        if runs
+        else dg.DefaultScheduleStatus.STOPPED,
+    }
+
+
+def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
+    """Return the daily schedule that decodes the day before again.
+
+    Without a time in the configuration it is stopped until it is started by hand: it is a proof,
+    and costs a day's decoding.
+    """
+    names = steps.names
+
+    @dg.schedule(
+        name=names.schedule("redecode"),
+        job_name=names.job("redecode"),
+        **_times(steps.changefeed.schedules.redecode, REDECODE_CRON),
+        description=(
+            "Decodes the records landed the day before (UTC) again and compares. It skips, with a "
+            "reason, if nothing landed or records of that day were removed."
+        ),
+    )
+    def yesterday_again(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        # A schedule made of the partitions would ask for today, which is a partition already.
+        day = context.scheduled_execution_time.astimezone(UTC).date() - timedelta(days=1)
+        if day not in landed_days(steps.paths):
+            return dg.SkipReason(f"nothing landed on {day}")
+        first = first_whole_day(steps.paths)
+        if day < first:
+            return dg.SkipReason(
+                f"retention removed records or rows of {day}; the first complete day is {first}"
+            )
+        key = f"{day:{DAY_FORMAT}}"
+        return dg.RunRequest(run_key=key, partition_key=key, tags=names.tags)
+
+    return yesterday_again
+
+
+def maintenance_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
+    """Return the daily schedule of the maintenance job.
+
+    It runs by default: nothing else removes files, and reading slows down as they pile up.
+    """
+    said = steps.changefeed.schedules.maintenance
+    return dg.ScheduleDefinition(
+        name=steps.names.schedule("maintenance"),
+        job_name=steps.names.job("maintenance"),
+        **_times(said, MAINTENANCE_CRON, runs_by_default=True),
+        description="Daily at 1:30 UTC, when the day before is complete."
+        if said in (None, OFF)
+        else "When schedules.maintenance of the changefeed says.",
+    )
+
+
+def verify_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
+    """Return the weekly schedule of the verify job.
+
+    Without a time in the configuration it is stopped until it is started by hand: it decodes every
+    landed record, in parallel with syncs on the same machine, so the operator chooses the time.
+    """
+    said = steps.changefeed.schedules.verify
+    return dg.ScheduleDefinition(
+        name=steps.names.schedule("verify"),
+        job_name=steps.names.job("verify"),
+        **_times(said, VERIFY_CRON),
+        description=(
+            "Sundays at 3:00 UTC. It decodes every landed record, so it is stopped by default: "
+            "start it if the machine has the capacity."
+            if said in (None, OFF)
+            else "At the time of the setting schedules.verify. It decodes every landed record."
+        ),
+    )

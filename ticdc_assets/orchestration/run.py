@@ -1,0 +1,489 @@
+"""Run a changefeed's jobs from a program, in this process; the UI shows the same runs.
+
+In: settings and the name of a changefeed. Out: the results of the lake's steps. The run is recorded
+in the Dagster instance of DAGSTER_HOME (`<lake>/_dagster` by default), with its events,
+materialisations and checks, as if the UI had started it.
+
+Each function raises `BusyError` if another process writes to the changefeed's tables, and else the
+`TicdcError` of the step that failed; the run records the failed step. Any other exception is a bug
+and is raised unchanged.
+"""
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import dagster as dg
+import yaml
+from dagster import DagsterInstance
+
+import ticdc_assets
+from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, Settings
+from ticdc_assets.engine.lock import seen_at_work
+from ticdc_assets.errors import PrerequisiteError, TicdcError
+from ticdc_assets.orchestration.active_runs import end_orphans
+from ticdc_assets.orchestration.changefeeds import definitions_of
+from ticdc_assets.orchestration.event_log import opened_instance
+from ticdc_assets.orchestration.following import Ending, Followed
+from ticdc_assets.orchestration.home import HOME_VARIABLE, home_path
+from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.partitions import JobKind
+from ticdc_assets.orchestration.signals import signals_handled
+from ticdc_assets.orchestration.steps import ChangefeedSteps, patient_lock, steps_of
+from ticdc_assets.orchestration.workers import WORKER_TAG, worker_tag
+from ticdc_assets.pipeline.decoding import Decoding
+from ticdc_assets.pipeline.landing import Landing
+from ticdc_assets.pipeline.schema_tables import Registering
+from ticdc_assets.pipeline.standing import Applying
+from ticdc_assets.ports import HOST, port_is_free
+from ticdc_assets.services.maintenance import Maintaining
+from ticdc_assets.services.rebuilding import Rebuild
+from ticdc_assets.services.redriving import Redriving
+from ticdc_assets.services.seeding import Seeding
+
+FOLLOW_RUN_SECONDS = 3600.0
+"""The longest that one run follows."""
+
+INSTANCE_FILE = "dagster.yaml"
+LOCATION_NAME = "ticdc_assets"
+
+_LOG = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What one run of a job did. A result is there if the job has its step.
+
+    Attributes:
+        run_id: id of the Dagster run.
+        checks: the checks, in the order of their evaluation.
+        results: what the lake's functions returned, in the order of the steps.
+    """
+
+    run_id: str
+    checks: tuple[dg.AssetCheckEvaluation, ...]
+    results: tuple[object, ...]
+
+    @property
+    def landing(self) -> Landing:
+        """The landing."""
+        return self._last(Landing)
+
+    @property
+    def decoding(self) -> Decoding:
+        """The decoding."""
+        return self._last(Decoding)
+
+    @property
+    def registering(self) -> Registering:
+        """What was registered."""
+        return self._last(Registering)
+
+    @property
+    def applying(self) -> Applying:
+        """What was applied."""
+        return self._last(Applying)
+
+    @property
+    def redriving(self) -> Redriving:
+        """What was tried again."""
+        return self._last(Redriving)
+
+    @property
+    def seeding(self) -> Seeding:
+        """What was seeded."""
+        return self._last(Seeding)
+
+    @property
+    def followed(self) -> Followed:
+        """The numbers of a run that followed its source, and why it ended."""
+        return self._last(Followed)
+
+    @property
+    def maintaining(self) -> Maintaining:
+        """What was removed and compacted."""
+        return self._last(Maintaining)
+
+    @property
+    def rebuild(self) -> Rebuild:
+        """What was rebuilt."""
+        return self._last(Rebuild)
+
+    def _last(self, kind: type[_Result]) -> _Result:
+        return next(result for result in reversed(self.results) if isinstance(result, kind))
+
+
+def run_sync(
+    settings: Settings,
+    changefeed: str,
+    *,
+    until: int | str | None = None,
+    max_records: int | None = None,
+    instance: DagsterInstance | None = None,
+) -> RunReport:
+    """Run the sync job of a changefeed once.
+
+    Args:
+        settings: the settings.
+        changefeed: name of the changefeed.
+        until: TSO, or time in ISO 8601, not to apply beyond.
+        max_records: land at most this many records.
+        instance: where the run is recorded; that of `dagster_home(settings)` if None.
+    """
+    config = {
+        "raw_messages": {"max_records": max_records},
+        "apply_changes": {"until": None if until is None else str(until)},
+    }
+    return _run("sync", settings, changefeed, config, instance)
+
+
+def run_follow(
+    settings: Settings,
+    changefeed: str,
+    *,
+    seconds: float | None = None,
+    rest_seconds: float | None = None,
+    say: Callable[[str], None] | None = None,
+    instance: DagsterInstance | None = None,
+) -> RunReport:
+    """Follow the source of a changefeed; a signal ends it after the sync that is under way.
+
+    It is one run after the other, each of an hour at most: Dagster keeps all events of a run in the
+    memory of its process until the run ends.
+
+    Args:
+        settings: the settings.
+        changefeed: name of the changefeed.
+        seconds: how long it goes on, which may be for ever; as configured if None.
+        rest_seconds: how long it rests between two looks at the source, also after syncs that
+            brought watermarks only; as the job does if None.
+        say: told what it does, while it does it.
+        instance: where the runs are recorded; that of `dagster_home(settings)` if None.
+
+    Returns:
+        The report of the last run.
+    """
+    if seconds is None:
+        seconds = settings.changefeed(changefeed).follow_seconds
+    ends = time.monotonic() + seconds
+    while True:
+        left = min(max(0.0, ends - time.monotonic()), FOLLOW_RUN_SECONDS)
+        config = {"follow": {"seconds": left, "rest_seconds": rest_seconds}}
+        try:
+            report = _run("follow", settings, changefeed, config, instance, say=say)
+        except dg.DagsterExecutionInterruptedError:
+            # A second signal, or one before Spark was there: it is recorded as cancelled.
+            raise KeyboardInterrupt from None
+        if report.followed.ending is not Ending.TIME or time.monotonic() >= ends:
+            return report
+
+
+def run_seed(
+    settings: Settings,
+    changefeed: str,
+    config: Mapping[str, Any],
+    *,
+    instance: DagsterInstance | None = None,
+) -> RunReport:
+    """Run the seed job of a changefeed once, with the configuration of `seed_tables`."""
+    return _run("seed", settings, changefeed, {"seed_tables": config}, instance)
+
+
+def run_redrive(
+    settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
+) -> RunReport:
+    """Run the re-drive job of a changefeed once."""
+    config = {
+        "decode_messages": {"redrive": True},
+        "apply_changes": {"refold_quarantined": True},
+    }
+    return _run("redrive", settings, changefeed, config, instance)
+
+
+def run_landed(
+    settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
+) -> RunReport:
+    """Run the steps of a sync once that do not need the source: all but landing."""
+    config = {
+        "decode_messages": {"redrive": False},
+        "apply_changes": {"refold_quarantined": False},
+    }
+    return _run("redrive", settings, changefeed, config, instance)
+
+
+def run_rebuild(
+    settings: Settings,
+    changefeed: str,
+    *,
+    accept_losses: bool = False,
+    instance: DagsterInstance | None = None,
+) -> RunReport:
+    """Run the rebuild job of a changefeed once; `accept_losses` is as for `rebuilding.rebuild`."""
+    return _run(
+        "rebuild", settings, changefeed, {"rebuild": {"accept_losses": accept_losses}}, instance
+    )
+
+
+def run_maintenance(
+    settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
+) -> RunReport:
+    """Run the maintenance job of a changefeed once."""
+    return _run("maintenance", settings, changefeed, {}, instance)
+
+
+def _run(
+    kind: JobKind,
+    settings: Settings,
+    changefeed: str,
+    config: Mapping[str, Mapping[str, Any]],
+    instance: DagsterInstance | None,
+    *,
+    say: Callable[[str], None] | None = None,
+) -> RunReport:
+    """Run a job of a changefeed once; `config` is by the names of assets."""
+    steps = steps_of(settings, settings.changefeed(changefeed))
+    if say is not None:
+        steps = replace(steps, say=say)
+    names = steps.names
+    job = definitions_of([steps], has_mirrors=False).resolve_job_def(names.job(kind))
+    with nullcontext(instance) if instance else open_instance(settings) as where:
+        ops = {names.op(name): values for name, values in config.items()}
+        result = execute(steps, job, where, config=ops)
+    return RunReport(
+        run_id=result.run_id,
+        checks=tuple(result.get_asset_check_evaluations()),
+        results=tuple(steps.results),
+    )
+
+
+def execute(
+    steps: ChangefeedSteps,
+    job: dg.JobDefinition,
+    instance: DagsterInstance,
+    *,
+    config: Mapping[str, Mapping[str, Any]] | None = None,
+    tags: Mapping[str, str] | None = None,
+    selection: Sequence[dg.AssetKey] | None = None,
+    patience: float = 0,
+) -> dg.ExecuteInProcessResult:
+    """Execute a job of a changefeed in this process.
+
+    Args:
+        steps: the changefeed.
+        job: the job.
+        instance: where the run is recorded.
+        config: configuration of its ops, by their names.
+        tags: tags of the run, beside those of the changefeed.
+        selection: the assets to materialise; those of the job if None.
+        patience: for how many seconds to wait for another writer.
+
+    Raises:
+        BusyError: another process writes to the changefeed's tables.
+        TicdcError: a step failed; it is the error of that step.
+    """
+    end_orphans(instance, steps.names, utc_now())
+    # A run that cannot get the lock would be recorded as failed; say so before there is one.
+    with patient_lock(steps, instance, seconds=patience, waiting=_LOG.warning):
+        pass
+    run_id = str(uuid4())
+    try:
+        with seen_at_work(steps.paths, steps.changefeed.writer) as lock:
+            return job.execute_in_process(
+                run_config={
+                    "ops": {
+                        name: {"config": dict(values)} for name, values in (config or {}).items()
+                    },
+                    # Dagster's log lines are in the run; on the console they would bury the
+                    # caller's own.
+                    "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+                },
+                instance=instance,
+                run_id=run_id,
+                # The run has its worker from the beginning: it may be killed before any step.
+                tags=steps.names.tags | dict(tags or {}) | {WORKER_TAG: worker_tag(run_id, lock)},
+                asset_selection=selection,
+            )
+    except dg.Failure as failure:
+        if isinstance(failure.__cause__, TicdcError):
+            raise failure.__cause__ from None
+        raise
+
+
+# The instance -----------------------------------------------------------------------------------
+
+
+def dagster_home(settings: Settings) -> Path:
+    """Return the folder of the Dagster instance; it is made, with its settings, if missing."""
+    home = home_path(settings)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        # Exclusive: settings that are there are somebody's, even if they are empty.
+        with (
+            suppress(FileExistsError),
+            (home / INSTANCE_FILE).open("x", encoding="utf-8") as file,
+        ):
+            file.write(instance_settings())
+    except OSError as error:
+        raise PrerequisiteError(
+            f"the folder of the Dagster instance, {home}, cannot be written to "
+            f"({error.strerror}); set {HOME_VARIABLE} to another folder"
+        ) from error
+    return home
+
+
+def instance_settings() -> str:
+    """Return the text of the dagster.yaml that comes with the package."""
+    return files("ticdc_assets.orchestration").joinpath(INSTANCE_FILE).read_text(encoding="utf-8")
+
+
+@contextmanager
+def open_instance(settings: Settings) -> Iterator[DagsterInstance]:
+    """Open the Dagster instance of `dagster_home(settings)`."""
+    home = str(dagster_home(settings))
+    before = os.environ.get(HOME_VARIABLE)
+    # What a run's processes read (compute logs, for one) goes by the variable.
+    os.environ[HOME_VARIABLE] = home
+    try:
+        with opened_instance(home) as instance:
+            yield instance
+    finally:
+        if before is None:
+            os.environ.pop(HOME_VARIABLE, None)
+
+
+# The UI -----------------------------------------------------------------------------------------
+
+
+def serve_ui(settings: Settings, port: int) -> int:
+    """Serve the Dagster UI, with its daemon, on 127.0.0.1 until it is stopped; return its status.
+
+    Raises:
+        PrerequisiteError: something listens on `port` already.
+    """
+    with signals_interrupt(), ui_server(settings, port) as server:
+        try:
+            return server.wait()
+        except KeyboardInterrupt:
+            return 0
+
+
+@contextmanager
+def ui_server(settings: Settings, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the server of the Dagster UI on 127.0.0.1, and end it with all that it started.
+
+    It is to be used in the main thread: the server ends with the thread that started it.
+
+    Raises:
+        PrerequisiteError: something listens on `port` already.
+    """
+    if not port_is_free(port):
+        raise PrerequisiteError(
+            f"port {port} of {HOST} is in use, maybe by another UI; choose another port with --port"
+        )
+    command, env = ui_command(settings, port)
+    with subprocess.Popen(
+        command, env=env, start_new_session=True, preexec_fn=_end_with_parent
+    ) as server:
+        try:
+            yield server
+        finally:
+            # The server is in a session of its own and hears of the end from here only.
+            server.terminate()
+            _end_group(server)
+
+
+_GRACE_SECONDS = 15
+
+
+def _end_group(server: subprocess.Popen[bytes]) -> None:
+    """End a server and what it started: code servers, the daemon, runs.
+
+    The server ends its children when it is asked to, but for a code server that is busy and the
+    run that keeps it so. A run may be killed anywhere.
+    """
+    try:
+        server.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+    for number, seconds in ((signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, 1)):
+        try:
+            os.killpg(server.pid, number)
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                os.killpg(server.pid, 0)
+                time.sleep(0.1)
+        except (ProcessLookupError, PermissionError):
+            return  # no process of the group is left (macOS says the second of dead ones)
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    """Let Linux end this process when the one that started it dies of whatever, a SIGKILL too."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def signals_interrupt() -> AbstractContextManager[None]:
+    """Take SIGTERM like an interrupt from the keyboard, so that nothing outlives this process.
+
+    Both must not be ignored when a server is started: it would inherit that (a shell starts
+    background programs so) and could not be stopped but by force.
+    """
+    return signals_handled(signal.default_int_handler)
+
+
+def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]]:
+    """Return the command that serves the UI, and the environment it needs."""
+    home = dagster_home(settings)
+    workspace = home / "workspace.yaml"
+    # By module, so that it works wherever the package is installed; with a fixed name, because
+    # links, sensors and their cursors go by it.
+    workspace.write_text(
+        yaml.safe_dump(
+            {
+                "load_from": [
+                    {
+                        "python_module": {
+                            "module_name": "ticdc_assets.definitions",
+                            # Not the current folder: a file there that is called like some
+                            # module would be imported in its place.
+                            "working_directory": str(Path(ticdc_assets.__file__).parent.parent),
+                            "location_name": LOCATION_NAME,
+                            "executable_path": sys.executable,
+                        }
+                    }
+                ]
+            },
+            sort_keys=False,
+        ),
+        encoding="utf-8",
+    )
+    command = [
+        *(sys.executable, "-m", "ticdc_assets.orchestration.dagster_dev", "dev"),
+        *("-w", str(workspace)),
+        *("--host", HOST),
+        *("--port", str(port)),
+        *("--log-level", "warning"),
+    ]
+    env = dict(os.environ) | {
+        HOME_VARIABLE: str(home),
+        CHANGEFEEDS_VARIABLE: str(settings.path),
+        LAKE_VARIABLE: str(settings.lake),
+    }
+    return command, env

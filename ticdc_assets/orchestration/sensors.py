@@ -1,0 +1,403 @@
+"""The sensor of one changefeed: it reports the progress in numbers and requests runs.
+
+In: the offsets of the source, and the small tables with the lake's progress; no Spark. Out: at most
+one run of the follow job (of the sync job if `follow_seconds` is 0), or a reason why not. The state
+is in the lake; the cursor only prevents repeated reports (a source that is down, offsets already
+observed, verdicts already reported), so losing it does no harm.
+
+It requests a run when records wait, a partition is new, a landed batch is not decoded, a decoded
+batch is not applied, or the watermark is beyond the newest cut. It requests none while a run of the
+changefeed is queued or running, and after failed runs it waits longer and longer. The run key is
+made of the progress and of the last run, so one state requests one run, and a failed run can be
+requested again.
+
+It runs by default: nothing else starts a sync, and mirrors that silently stop are worse than a
+sensor that runs unasked. Every tick asks the source once, hence 20 s.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
+
+from ticdc_assets.config import CaptureSource
+from ticdc_assets.errors import LakeDamagedError, TicdcError
+from ticdc_assets.kafka.administration import OffsetRange
+from ticdc_assets.observe.status import Status
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.orchestration.active_runs import STATUS_WORDS, active_runs, end_orphans
+from ticdc_assets.orchestration.checks import readable_key, status_verdicts
+from ticdc_assets.orchestration.content_verdicts import judge_damage
+from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
+from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH, offsets_metadata, utc_now
+from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.steps import ChangefeedSteps
+from ticdc_assets.orchestration.verdicts import CheckVerdict, shown_level
+from ticdc_assets.pipeline.cuts import Cut
+from ticdc_assets.pipeline.positions import PartitionOffsets, known_partitions
+from ticdc_assets.pipeline.sources import SourceState, capture_ranges, see_source
+from ticdc_assets.tso import lag_seconds, to_datetime
+
+INTERVAL_SECONDS = 20
+OBSERVATION_SECONDS = 60
+FIRST_PAUSE_SECONDS = 60
+LONGEST_PAUSE_SECONDS = 1800
+REPEAT_SECONDS = 900
+"""Seconds after which a bad verdict is reported again, with current numbers."""
+
+_RUNS_LOOKED_AT = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensorCursor:
+    """The state that the sensor keeps from tick to tick.
+
+    Attributes:
+        failures: ticks in a row at which the source was not available.
+        failing_since: when that began, ISO 8601; "" if it is available.
+        observed: digest of the offsets observed last.
+        observed_at: when that was, in epoch seconds.
+        levels: level of each cheap check as it was seen last (`Verdict.level`), by its name.
+    """
+
+    failures: int = 0
+    failing_since: str = ""
+    observed: str = ""
+    observed_at: int = 0
+    levels: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensorState:
+    """The progress of a changefeed, and what else is a reason for a sync.
+
+    Attributes:
+        status: the progress, with the source's partitions as they are now.
+        known: partitions that a landing has seen.
+        applied_batch: batch of the change log that the last apply looked at.
+    """
+
+    status: Status
+    known: frozenset[tuple[str, int]]
+    applied_batch: int
+
+    def reasons(self) -> list[str]:
+        """Return the reasons for a sync; [] if there is nothing to do."""
+        status = self.status
+        reasons: list[str] = []
+        if status.backlog:
+            reasons.append(f"{status.backlog} records wait")
+        new = [item for item in status.partitions if (item.topic, item.partition) not in self.known]
+        if new:
+            reasons.append(f"{len(new)} partitions are new ({', '.join(map(_place, new))})")
+        if status.landed_batch > status.decoded_batch:
+            reasons.append(f"{status.landed_batch - status.decoded_batch} landed batches wait")
+        if status.log_batch > self.applied_batch:
+            reasons.append(f"batch {status.log_batch} of the change log was not applied yet")
+        watermark = status.watermark.watermark_ts
+        if watermark is not None and watermark > (status.cut.tso if status.cut else 0):
+            reasons.append("the watermark is beyond the newest cut")
+        return reasons
+
+    def numbers(self, now: datetime) -> str:
+        """Return the progress in one sentence."""
+        status = self.status
+        there = sum(item.end - item.earliest for item in status.partitions)
+        landed = there - status.backlog
+        applied = "nothing is applied yet"
+        if status.cut is not None:
+            ago = lag_seconds(status.cut.tso, now)
+            applied = f"applied {_moment(status.cut.tso)}, {ago:.0f} s ago"
+        return (
+            f"landed {landed} of {there} records in {len(status.partitions)} partitions, "
+            f"{status.backlog} wait; {self._watermark_text()}; {applied}"
+        )
+
+    def digest(self) -> str:
+        """Return a short text that changes with the progress."""
+        status = self.status
+        return _digest(
+            [
+                [[item.topic, item.partition, item.end] for item in status.partitions],
+                [status.landed_batch, status.decoded_batch, status.log_batch, self.applied_batch],
+                [status.watermark.watermark_ts, status.cut.number if status.cut else 0],
+            ]
+        )
+
+    def offsets_digest(self) -> str:
+        """Return a short text that changes with the source's or the landed offsets."""
+        return _digest([list(asdict(item).values()) for item in self.status.partitions])
+
+    def _watermark_text(self) -> str:
+        watermark = self.status.watermark
+        if watermark.watermark_ts is not None:
+            return f"watermark {_moment(watermark.watermark_ts)}"
+        if not watermark.waiting:
+            return "no watermark yet"
+        return "no watermark yet from " + ", ".join(
+            f"{topic}/{partition}" for topic, partition in watermark.waiting
+        )
+
+
+def changefeed_sensor(steps: ChangefeedSteps) -> dg.SensorDefinition:
+    """Return the sensor of one changefeed."""
+    names = steps.names
+
+    @dg.sensor(
+        name=names.sensor,
+        job_name=asked_job(steps),
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            f"Compares the records in the source of {names.changefeed} with those landed, decoded "
+            "and applied, and requests a run when there is work. Every tick without a run says "
+            "why, in numbers. It also reports the source's offsets on kafka_topic, and the verdict "
+            "of every check that needs no Spark when it changes, because lag and the age of held "
+            "rows grow while no sync runs."
+        ),
+    )
+    def sync_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return tick(context, steps, utc_now())
+
+    return sync_sensor
+
+
+def tick(
+    context: dg.SensorEvaluationContext, steps: ChangefeedSteps, now: datetime
+) -> dg.SensorResult:
+    """Evaluate the sensor once."""
+    instance, names = context.instance, steps.names
+    cursor = read_cursor(context.cursor, SensorCursor)
+    end_orphans(instance, names, now)
+    try:
+        return _ticked(context, steps, cursor, now)
+    except LakeDamagedError as error:
+        # Runs would fail too.
+        verdicts = {readable_key(names): judge_damage(error)}
+        events, cursor = _news(instance, cursor, verdicts, now)
+        return dg.SensorResult(
+            skip_reason=str(error), cursor=cursor_text(cursor), asset_events=events
+        )
+
+
+def _ticked(
+    context: dg.SensorEvaluationContext, steps: ChangefeedSteps, cursor: SensorCursor, now: datetime
+) -> dg.SensorResult:
+    """Evaluate the sensor of a changefeed whose tables can be read."""
+    instance, names = context.instance, steps.names
+    source, failure = None, None
+    try:
+        source = _see(steps)
+    except LakeDamagedError:
+        raise
+    except TicdcError as error:
+        failure = error
+    # Lag grows while the source is down, so it is still reported.
+    status = read_status(
+        steps.lake,
+        now,
+        source=None if source is None else source.present,
+        gaps=() if source is None else source.gaps,
+    )
+    events, cursor = changed_verdicts(instance, steps, cursor, status)
+    if failure is not None:
+        cursor = replace(
+            cursor,
+            failures=cursor.failures + 1,
+            failing_since=cursor.failing_since or now.isoformat(timespec="seconds"),
+        )
+        return dg.SensorResult(
+            skip_reason=(
+                f"the source is not available (tick {cursor.failures} in a row, since "
+                f"{cursor.failing_since}): {failure}"
+            ),
+            cursor=cursor_text(cursor),
+            asset_events=events,
+        )
+    state = sensor_state(instance, steps, status)
+    cursor = replace(cursor, failures=0, failing_since="")
+    observed = state.offsets_digest()
+    if observed != cursor.observed and now.timestamp() - cursor.observed_at >= OBSERVATION_SECONDS:
+        events.append(_observation(names, status))
+        cursor = replace(cursor, observed=observed, observed_at=int(now.timestamp()))
+    request = ask(instance, names, state, now)
+    if isinstance(request, str):
+        return dg.SensorResult(skip_reason=request, cursor=cursor_text(cursor), asset_events=events)
+    context.log.info("requesting a run: %s; %s", "; ".join(state.reasons()), state.numbers(now))
+    return dg.SensorResult(run_requests=[request], cursor=cursor_text(cursor), asset_events=events)
+
+
+def changed_verdicts(
+    instance: DagsterInstance,
+    steps: ChangefeedSteps,
+    cursor: SensorCursor,
+    status: Status,
+) -> tuple[list[Any], SensorCursor]:
+    """Return the evaluations of cheap checks whose verdict changed, and the cursor after them.
+
+    The known verdict is the newest evaluation in Dagster, from any source, or that of the last tick
+    while a run is about to evaluate the check. A first verdict that passes is not reported.
+    """
+    verdicts = status_verdicts(steps.names, steps.changefeed, status)
+    if status.cut is None:
+        verdicts = {
+            key: item for key, item in verdicts.items() if key.name != Check.REPLICATION_LAG
+        }
+    verdicts[readable_key(steps.names)] = judge_damage(None)
+    return _news(instance, cursor, verdicts, status.at)
+
+
+def _news(
+    instance: DagsterInstance,
+    cursor: SensorCursor,
+    verdicts: Mapping[dg.AssetCheckKey, CheckVerdict],
+    now: datetime,
+) -> tuple[list[Any], SensorCursor]:
+    """Return the evaluations of changed verdicts, and the cursor after them."""
+    shown = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(verdicts))
+    events: list[Any] = []
+    levels: dict[str, str] = {}
+    for key, verdict in verdicts.items():
+        record = shown.get(key)
+        known, since = shown_level(record), 0.0
+        if record is None or known is None:
+            known = cursor.levels.get(key.name, "")
+        else:
+            since = record.create_timestamp
+        levels[key.name] = verdict.level
+        stale = 0 < since <= now.timestamp() - REPEAT_SECONDS and not verdict.passed
+        if stale or verdict.level != (known or "passed"):
+            events.append(verdict.evaluation(key))
+    return events, replace(cursor, levels=levels)
+
+
+def sensor_state(instance: DagsterInstance, steps: ChangefeedSteps, status: Status) -> SensorState:
+    """Return the progress, from a status that includes the source's offsets."""
+    known = known_partitions(steps.paths)
+    return SensorState(
+        status=status,
+        known=frozenset((item.topic, item.partition) for item in known),
+        applied_batch=applied_batch(instance, steps, status.cut),
+    )
+
+
+def asked_job(steps: ChangefeedSteps) -> str:
+    """Return the job that the sensor requests: the follow job, or a single sync."""
+    follows = steps.changefeed.follow_seconds > 0
+    return steps.names.job("follow") if follows else steps.names.job("sync")
+
+
+def ask(
+    instance: DagsterInstance, names: FeedNames, state: SensorState, now: datetime
+) -> dg.RunRequest | str:
+    """Return the run to request, or why there is none."""
+    reasons = state.reasons()
+    if state.status.gaps:
+        # A run would fail with the same words; a person must decide.
+        first, *others = state.status.gaps
+        more = f" ({len(others)} more)" if others else ""
+        return f"landing is stopped by a {first.error}{more}"
+    active = active_runs(instance, names)
+    if active:
+        run = active[0]
+        return f"run {run.run_id} is {STATUS_WORDS[run.status]}; {state.numbers(now)}"
+    if not reasons:
+        return f"nothing to do: {state.numbers(now)}"
+    # A failed sync that a person started counts like one that the sensor requested.
+    last = sorted(
+        (
+            record
+            for job in (names.job("sync"), names.job("follow"))
+            for record in instance.get_run_records(
+                filters=RunsFilter(job_name=job), limit=_RUNS_LOOKED_AT
+            )
+        ),
+        key=lambda record: record.create_timestamp,
+        reverse=True,
+    )
+    failures = 0
+    for record in last:
+        if record.dagster_run.status is not DagsterRunStatus.FAILURE:
+            break
+        failures += 1
+    if failures:
+        ended = datetime.fromtimestamp(last[0].end_time or 0, UTC)
+        pause = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
+        again = ended + timedelta(seconds=pause)
+        if now < again:
+            return (
+                f"run {last[0].dagster_run.run_id} failed ({failures} in a row); the next try is "
+                f"at {again.isoformat(timespec='seconds')}; {state.numbers(now)}"
+            )
+    last_run = last[0].dagster_run.run_id[:8] if last else "none"
+    return dg.RunRequest(run_key=f"{state.digest()} after {last_run}", tags=names.tags)
+
+
+def applied_batch(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> int:
+    """Return the batch that the last apply looked at; for a rewound cut, the cut's batch."""
+    if cut is not None and cut.rewind is not None:
+        return cut.batch
+    looked_at = _looked_at(instance, steps.names.asset("apply_changes"))
+    return max(cut.batch if cut else 0, looked_at)
+
+
+def _looked_at(instance: DagsterInstance, key: dg.AssetKey) -> int:
+    event = instance.get_latest_materialization_event(key)
+    if event is None or event.asset_materialization is None:
+        return 0
+    value = event.asset_materialization.metadata.get(LOOKED_AT_BATCH)
+    return value.value if isinstance(value, dg.IntMetadataValue) and value.value else 0
+
+
+_CAPTURES: dict[Path, tuple[tuple[int, int], dict[tuple[str, int], OffsetRange]]] = {}
+"""Offsets of captures by size and modification time: an unchanged capture is read once."""
+
+
+def _see(steps: ChangefeedSteps) -> SourceState:
+    lake, source = steps.lake, steps.changefeed.source
+    if not isinstance(source, CaptureSource):
+        return see_source(lake)
+    path = source.path
+    try:
+        stat = path.stat()
+    except OSError:
+        return see_source(lake)  # its error explains the problem
+    stamp = (stat.st_size, stat.st_mtime_ns)
+    kept = _CAPTURES.get(path)
+    if kept is None or kept[0] != stamp:
+        kept = _CAPTURES[path] = (stamp, capture_ranges(source))
+    return see_source(lake, captured=kept[1])
+
+
+def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:
+    return dg.AssetObservation(
+        asset_key=names.asset("kafka_topic"),
+        description=f"{status.backlog} records wait to be landed",
+        metadata={
+            "backlog": dg.MetadataValue.int(status.backlog),
+            "records": dg.MetadataValue.int(
+                sum(item.end - item.earliest for item in status.partitions)
+            ),
+            "partitions": dg.MetadataValue.int(len(status.partitions)),
+            "offsets": offsets_metadata(status.partitions),
+        },
+    )
+
+
+def _place(item: PartitionOffsets) -> str:
+    return f"{item.topic}/{item.partition}"
+
+
+def _moment(tso: int) -> str:
+    return f"{tso} ({to_datetime(tso):%Y-%m-%d %H:%M:%S} UTC)"
+
+
+def _digest(value: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]

@@ -1,0 +1,81 @@
+"""Cheap looks at a source for new records: no Spark, no lake.
+
+In: a changefeed. Out: from each look a value that stays the same until the source has more records.
+A look at Kafka asks for the ends of the partitions over one open connection; every half minute, and
+after a failure, the topics are listed again, so that new topics are found. A look at a capture is
+one stat of its file.
+
+Not handled: the content of the new records. Watermarks count like any other record.
+"""
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+
+from ticdc_assets.config import CaptureSource, KafkaSource
+from ticdc_assets.engine.lake import Lake
+from ticdc_assets.errors import SourceUnavailableError
+from ticdc_assets.kafka.administration import Administration
+from ticdc_assets.pipeline.positions import read_position
+from ticdc_assets.pipeline.sources import see_source
+
+LISTING_SECONDS = 30.0
+"""How long the list of topics and partitions is taken as it was."""
+
+
+class SourceWatcher:
+    """Looks at one source; use it for as long as a run follows.
+
+    Args:
+        lake: the changefeed whose source it is, with its tables.
+        clock: seconds of a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lake = lake
+        self._clock = clock
+        self._administration: Administration | None = None
+        self._places: list[tuple[str, int]] = []
+        self._bases: Mapping[tuple[str, int], int] = {}
+        self._listed_at = float("-inf")
+
+    def look(self) -> Hashable:
+        """Return how far the source is.
+
+        Raises:
+            SourceUnavailableError: it cannot be looked at now.
+        """
+        match self._lake.changefeed.source:
+            case CaptureSource() as source:
+                try:
+                    stat = source.path.stat()
+                except OSError:
+                    return self._list()  # which says what is wrong
+                return (stat.st_size, stat.st_mtime_ns)
+            case KafkaSource() as source:
+                return self._look_at(source)
+
+    def _look_at(self, source: KafkaSource) -> Hashable:
+        if not self._places or self._clock() - self._listed_at >= LISTING_SECONDS:
+            return self._list()
+        if self._administration is None:
+            self._administration = Administration(source)
+        try:
+            ends = self._administration.ends(self._places)
+        except SourceUnavailableError:
+            # A topic may be gone while the others are there.
+            return self._list()
+        bases = self._bases
+        return tuple(sorted((place, end + bases.get(place, 0)) for place, end in ends.items()))
+
+    def _list(self) -> Hashable:
+        self._places = []
+        partitions = see_source(self._lake).present
+        self._bases = read_position(self._lake.paths).bases
+        self._places = [(item.topic, item.partition) for item in partitions]
+        self._listed_at = self._clock()
+        return tuple(((item.topic, item.partition), item.end) for item in partitions)

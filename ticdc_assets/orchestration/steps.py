@@ -1,0 +1,168 @@
+"""The frame of every step of a changefeed: the lock, the errors, the results.
+
+A step holds the changefeed's writer lock while it writes, and waits for it, because a command line
+may hold it outside of any pool. A follow run takes the lock for each sync and ends when it sees
+another run; so while one is running, even steps without a waiting time wait. An error that this
+package raises on purpose fails the step with its one sentence, without wrappers;
+`orchestration.run` raises it unchanged to its caller. A caller that runs the job in its own process
+finds the lake's results in `ChangefeedSteps.results`; Dagster itself sees only metadata.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from ticdc_assets.config import Changefeed, Settings
+from ticdc_assets.engine.control import keeping
+from ticdc_assets.engine.lake import Lake
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.errors import BusyError, TicdcError
+from ticdc_assets.orchestration.active_runs import follows_beside
+from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG, FeedNames
+from ticdc_assets.orchestration.workers import name_worker
+from ticdc_assets.pipeline.damage import damage_told
+from ticdc_assets.storage.paths import AnyPath
+
+PATIENCE_SECONDS = 300.0
+"""How long the lock of a run that follows is waited for: that is one sync of it at most."""
+
+_LOOK_SECONDS = 0.2
+
+LOCK_PATIENCE_SECONDS = 600
+"""How long a run waits for a command line that writes to the changefeed's tables."""
+
+_Result = TypeVar("_Result")
+
+
+def _say_nothing(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangefeedSteps:
+    """One changefeed as its assets see it.
+
+    Attributes:
+        changefeed: its configuration.
+        root: the folder or URI of all changefeeds' tables.
+        results: what the lake's functions returned, in the order of the steps run.
+        say: told what a run that follows does, while it does it.
+    """
+
+    changefeed: Changefeed
+    root: AnyPath
+    results: list[object] = field(default_factory=list[object])
+    say: Callable[[str], None] = _say_nothing
+
+    @property
+    def paths(self) -> LakePaths:
+        """Its tables, as the newest cut names them now."""
+        return self.lake.paths
+
+    @property
+    def lake(self) -> Lake:
+        """Its lake, as the newest cut names it now."""
+        return Lake.open(self.root, self.changefeed)
+
+    @property
+    def names(self) -> FeedNames:
+        """The names of its assets and jobs."""
+        return FeedNames(changefeed=self.changefeed.name)
+
+    @contextmanager
+    def writing(self, context: dg.AssetExecutionContext) -> Iterator[None]:
+        """Hold the writer lock; turn an error of ours into a failure of the step.
+
+        Runs of one instance wait for each other in the changefeed's pool. The lock may be held by
+        what no pool knows, a command line; it is waited for some time, and the log says so.
+        """
+        name_worker(context, self.paths, self.changefeed.writer)
+        if CHANGEFEED_TAG not in context.run.tags:
+            # The UI and its backfills start runs by an implicit job, which has no tags of ours.
+            context.instance.add_run_tags(context.run.run_id, self.names.tags)
+
+        def waiting(reason: str) -> None:
+            context.log.info("waiting up to %d s: %s", LOCK_PATIENCE_SECONDS, reason)
+
+        with (
+            keeping(context.run.run_id),
+            reported_failures(self.paths),
+            patient_lock(
+                self,
+                context.instance,
+                own_id=context.run.run_id,
+                seconds=LOCK_PATIENCE_SECONDS,
+                waiting=waiting,
+            ),
+        ):
+            yield
+
+    def note(self, result: _Result) -> _Result:
+        """Keep a result for `orchestration.run`, and return it."""
+        self.results.append(result)
+        return result
+
+
+def steps_of(settings: Settings, changefeed: Changefeed) -> ChangefeedSteps:
+    """Return the steps of a changefeed."""
+    return ChangefeedSteps(changefeed=changefeed, root=settings.lake)
+
+
+@contextmanager
+def reported_failures(paths: LakePaths) -> Iterator[None]:
+    """Turn our errors, and those that a broken table causes, into a failure of the step."""
+    try:
+        with damage_told(paths):
+            yield
+    except TicdcError as error:
+        raise dg.Failure(
+            description=str(error),
+            metadata={"error": type(error).__name__, "retriable": error.retriable},
+            allow_retries=error.retriable,
+        ) from error
+
+
+@contextmanager
+def patient_lock(
+    steps: ChangefeedSteps,
+    instance: DagsterInstance,
+    *,
+    own_id: str = "",
+    seconds: float = 0.0,
+    waiting: Callable[[str], None] = _say_nothing,
+) -> Iterator[None]:
+    """Hold the writer lock, waiting for it as long as there is hope.
+
+    Args:
+        steps: the changefeed.
+        instance: the instance that knows of runs that follow.
+        own_id: id of the run that waits.
+        seconds: how long to wait for any program; a run that follows is waited for in any case,
+            till the end of its sync.
+        waiting: called once with who holds the lock, if there is a wait.
+
+    Raises:
+        BusyError: another program held it for `seconds`, or a sync for `PATIENCE_SECONDS`.
+    """
+    began, said = time.monotonic(), False
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(steps.lake.writing(run=own_id))
+                break
+            except BusyError as error:
+                waited = time.monotonic() - began
+                if waited >= seconds and (
+                    waited > PATIENCE_SECONDS or not follows_beside(instance, steps.names, own_id)
+                ):
+                    raise
+                if not said:
+                    waiting(str(error))
+                    said = True
+                time.sleep(_LOOK_SECONDS)
+        yield

@@ -1,0 +1,247 @@
+"""The sensor about tables: new and dropped tables, their lag, and changed schemas.
+
+In: the newest cut and the schema registry, from their small tables; no Spark. Out: the dynamic
+partitions of `mirrors` as in the newest cut, one observation on `mirrors` for each schema that
+changed since the last report, the check `table_lag` of each mirror whose level differs from the one
+in Dagster, and otherwise a reason in numbers.
+
+A code location shows the mirrors of the cut at which it was loaded. If tables were created or
+dropped since, the sensor says so. If `TICDC_WEBSERVER_URL` names the web server, it asks the server
+to reload the location, once for each set of tables, so a location that does not load is not
+reloaded forever.
+
+A sync also makes partitions for the tables it reports. This sensor makes those that no sync
+reported: for a lake synced from another instance, or by a killed run. The cursor keeps the TSO up
+to which schemas were reported, and their number, so that late schema versions at or below it are
+counted. Losing the cursor reports some schemas again and loses nothing.
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import dagster as dg
+
+from ticdc_assets.errors import LakeDamagedError, TicdcError
+from ticdc_assets.observe.overview import (
+    SchemaFigures,
+    SchemaNews,
+    VersionFigures,
+    schema_news,
+)
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
+from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.mirror_assets import MirrorAssets, assets_of, lag_verdicts
+from ticdc_assets.orchestration.partitions import partition_of
+from ticdc_assets.orchestration.schema_metadata import said_changes
+from ticdc_assets.orchestration.steps import ChangefeedSteps
+from ticdc_assets.orchestration.verdicts import shown_level
+from ticdc_assets.pipeline.cuts import Cut, newest_cut
+from ticdc_assets.tso import to_datetime
+
+INTERVAL_SECONDS = 60
+
+WEBSERVER = "TICDC_WEBSERVER_URL"
+"""Variable of the environment with the URL of the web server that loads the location again."""
+
+_EVALUATIONS = 500
+"""Evaluations of `table_lag` that one tick reports at most."""
+
+_SCHEMAS_TOLD = 500
+"""Changed schemas that one tick reads and tells of; the next one goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablesCursor:
+    """The state of the sensor.
+
+    Attributes:
+        told_ts: schemas that hold from at or below it were told; 0 before the first tick.
+        versions: schema versions there were.
+        asked: digest of the tables for which the location was asked to load again last.
+    """
+
+    told_ts: int = 0
+    versions: int = 0
+    asked: str = ""
+
+
+def tables_sensor(shown: MirrorAssets) -> dg.SensorDefinition:
+    """Return the sensor of one changefeed that tells of its tables."""
+    steps = shown.steps
+
+    @dg.sensor(
+        name=steps.names.tables_sensor,
+        asset_selection=dg.AssetSelection.assets(steps.names.asset("mirrors")),
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            "Adds a partition of mirrors for each table of the newest cut, removes those of "
+            "dropped tables, reports schema changes on mirrors, and reports on each mirror's asset "
+            "whether it is late. It requests no run."
+        ),
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        try:
+            return tick(context, shown, utc_now())
+        except LakeDamagedError as error:
+            return dg.SensorResult(skip_reason=str(error), cursor=context.cursor)
+
+    return sensor
+
+
+def tick(
+    context: dg.SensorEvaluationContext, shown: MirrorAssets, now: datetime
+) -> dg.SensorResult:
+    """Evaluate the sensor once."""
+    steps = shown.steps
+    cursor = read_cursor(context.cursor, TablesCursor)
+    cut = newest_cut(steps.paths)
+    name = steps.names.tables.name
+    assert name is not None
+    wanted = {partition_of(item.database, item.table) for item in cut.mirrors} if cut else set()
+    there = set(context.instance.get_dynamic_partitions(name))
+    # Without a cut nothing is known of tables, least of all that they are gone.
+    gone = sorted(there - wanted) if cut else []
+    new = sorted(wanted - there)
+    requests: list[Any] = []
+    if new:
+        requests.append(steps.names.tables.build_add_request(new))
+    if gone:
+        requests.append(steps.names.tables.build_delete_request(gone))
+    # The first tick of an instance has no news: all of it is older than the instance.
+    news = schema_news(steps.paths, cursor.told_ts or None, most=_SCHEMAS_TOLD)
+    told = _changed(news)
+    # Versions that later ticks tell are no news yet.
+    versions = news.total - news.later
+    late = max(0, versions - cursor.versions - len(told)) if cursor.told_ts else 0
+    newest = told[-1][1].valid_from if told else news.newest_ts
+    reload, asked = _reload(context, shown, cut, cursor.asked)
+    after = TablesCursor(told_ts=max(cursor.told_ts, newest), versions=versions, asked=asked)
+    lags, late_tables = _lag_events(context.instance, shown, now)
+    drifts = [item for item in told if not item[1].is_first]
+    said = (
+        f"{len(wanted)} tables in the newest cut, {len(new)} new, {len(gone)} gone; {news.total} "
+        f"schema versions, {len(told)} new, {len(drifts)} of them of known tables, "
+        f"{late} late; {late_tables} of {len(shown.mirrors)} mirrors late{reload}"
+    )
+    if told or new or gone:
+        context.log.info("%s", said)
+    return dg.SensorResult(
+        # A result without runs is a skipped tick, whatever else it brings.
+        skip_reason=said,
+        cursor=cursor_text(after),
+        dynamic_partitions_requests=requests,
+        asset_events=[
+            _observation(steps, table, version)
+            for table, version in drifts
+            if partition_of(table.database, table.table) in wanted
+        ]
+        + lags,
+    )
+
+
+def _lag_events(
+    instance: dg.DagsterInstance, shown: MirrorAssets, now: datetime
+) -> tuple[list[Any], int]:
+    """Return the evaluations of `table_lag` that Dagster does not show yet, and how many are late.
+
+    A cut that is late makes all mirrors late at once, so each tick tells of some.
+    """
+    if not shown.mirrors:
+        return [], 0
+    steps = shown.steps
+    status = read_status(steps.lake, now)
+    verdicts = lag_verdicts(steps.names, steps.changefeed, status, shown.tables)
+    known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(verdicts))
+    events = [
+        verdict.evaluation(key)
+        for key, verdict in verdicts.items()
+        if verdict.level != shown_level(known.get(key))
+    ]
+    late = sum(not verdict.passed for verdict in verdicts.values())
+    return events[:_EVALUATIONS], late
+
+
+def _reload(
+    context: dg.SensorEvaluationContext, shown: MirrorAssets, cut: Cut | None, asked: str
+) -> tuple[str, str]:
+    """Return what to say of tables that are no assets yet, or no more, and the cursor's digest.
+
+    The location is asked to load again where the web server is known.
+    """
+    mirrors = assets_of(cut, shown.steps.changefeed)
+    tables = frozenset((item.database, item.table) for item in mirrors)
+    differing = tables ^ shown.tables
+    if cut is None or not differing:
+        return "", ""
+    said = f"; {len(differing)} tables were created or dropped: reload the code location"
+    server, origin = os.environ.get(WEBSERVER), context.code_location_origin
+    digest = hashlib.sha256(json.dumps(sorted(tables)).encode()).hexdigest()[:16]
+    if not server or origin is None or digest == asked:
+        return said, asked
+    try:
+        reload_location(server, origin.location_name)
+    except TicdcError as error:
+        context.log.warning("%s=%s cannot be asked to reload: %s", WEBSERVER, server, error)
+        return f"{said} ({WEBSERVER} cannot be asked: {error})", asked
+    return f"{said} ({server} was asked to)", digest
+
+
+def reload_location(server: str, name: str) -> None:
+    """Ask a Dagster web server to load a code location again.
+
+    Args:
+        server: its URL, such as `http://127.0.0.1:3000`.
+        name: the code location's name.
+
+    Raises:
+        TicdcError: it is away, or refused to.
+    """
+    from dagster_graphql import (
+        DagsterGraphQLClient,
+        DagsterGraphQLClientError,
+        ReloadRepositoryLocationStatus,
+    )
+
+    try:
+        url = urlsplit(server)
+        client = DagsterGraphQLClient(
+            url.hostname or server, port_number=url.port, use_https=url.scheme == "https"
+        )
+        answer = client.reload_repository_location(name)
+    except (DagsterGraphQLClientError, ValueError) as error:
+        raise TicdcError(f"no answer: {error}") from error
+    if answer.status is not ReloadRepositoryLocationStatus.SUCCESS:
+        raise TicdcError(f"{answer.failure_type}: {answer.message}")
+
+
+def _changed(news: SchemaNews) -> list[tuple[SchemaFigures, VersionFigures]]:
+    """Return the versions that this tick tells, oldest first."""
+    return sorted(
+        ((table, version) for table in news.tables for version in table.versions),
+        key=lambda item: item[1].valid_from,
+    )
+
+
+def _observation(
+    steps: ChangefeedSteps, table: SchemaFigures, version: VersionFigures
+) -> dg.AssetObservation:
+    changes = said_changes(version.changes)
+    return dg.AssetObservation(
+        asset_key=steps.names.asset("mirrors"),
+        partition=partition_of(table.database, table.table),
+        description=f"schema changed: {changes}",
+        metadata={
+            "schema_changes": dg.MetadataValue.text(changes),
+            "schema_version": dg.MetadataValue.text(str(version.version)),
+            "schema_valid_from": dg.MetadataValue.timestamp(to_datetime(version.valid_from)),
+            "columns": dg.MetadataValue.int(version.columns),
+            "source": dg.MetadataValue.text(version.source),
+        },
+    )

@@ -1,0 +1,80 @@
+"""The result of a check, as Dagster takes it; nothing is read here."""
+
+from dataclasses import dataclass, field
+
+import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
+
+from ticdc_assets.observe.verdicts import Level, Verdict
+from ticdc_assets.orchestration.metadata import Metadata
+
+_SEVERITIES = {Level.WARN: dg.AssetCheckSeverity.WARN, Level.FAIL: dg.AssetCheckSeverity.ERROR}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckVerdict:
+    """The result of a check.
+
+    Attributes:
+        passed: whether all is well.
+        severity: how bad it is if not.
+        description: the finding, and the action to take if one is needed.
+        metadata: the numbers.
+    """
+
+    passed: bool
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN
+    description: str
+    metadata: Metadata = field(default_factory=dict[str, dg.MetadataValue])
+
+    @classmethod
+    def of(cls, said: Verdict, metadata: Metadata) -> "CheckVerdict":
+        """Return a verdict of the lake with its numbers."""
+        return cls(
+            passed=said.level is Level.OK,
+            severity=_SEVERITIES.get(said.level, dg.AssetCheckSeverity.WARN),
+            description=said.sentence,
+            metadata=metadata,
+        )
+
+    @property
+    def level(self) -> str:
+        """`passed`, or the severity in lower case."""
+        return _level(self)
+
+    def result(self, key: dg.AssetCheckKey | None = None) -> dg.AssetCheckResult:
+        """Return the result for Dagster; a function that could be of several checks needs `key`."""
+        return dg.AssetCheckResult(
+            asset_key=None if key is None else key.asset_key,
+            check_name=None if key is None else key.name,
+            passed=self.passed,
+            severity=self.severity,
+            description=self.description,
+            metadata=self.metadata,
+        )
+
+    def evaluation(self, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation:
+        """Return the event that a sensor reports."""
+        return dg.AssetCheckEvaluation(
+            asset_key=key.asset_key,
+            check_name=key.name,
+            passed=self.passed,
+            severity=self.severity,
+            description=self.description,
+            metadata=self.metadata,
+        )
+
+
+def shown_level(record: AssetCheckExecutionRecord | None) -> str | None:
+    """Return the level that Dagster shows of a check; None before it is evaluated."""
+    evaluation = None if record is None else record.evaluation
+    return _level(evaluation) if isinstance(evaluation, dg.AssetCheckEvaluation) else None
+
+
+def _level(result: CheckVerdict | dg.AssetCheckEvaluation) -> str:
+    return "passed" if result.passed else result.severity.value.lower()
+
+
+def runbook(check: str) -> str:
+    """Return where the documents say more about a check."""
+    return f"See docs/troubleshooting.md#{check}."

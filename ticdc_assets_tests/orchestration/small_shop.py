@@ -1,0 +1,100 @@
+"""A small changefeed over a capture of its own, with two tables, one of them with awkward names."""
+
+from pathlib import Path
+
+from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.config import CaptureSource, Changefeed, Settings
+from ticdc_assets.engine.lake import Lake
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.simulator.builders import write_capture
+
+ORDERS = ("shop", "orders")
+ODD = ("a.b", "50% of c/d")
+ODD_PARTITION = "a%2Eb.50%25%20of%20c%2Fd"
+
+CHANGEFEEDS = """\
+changefeeds:
+  - name: shop
+    format: simple-json
+    timezone: UTC
+    source:
+      capture: messages.jsonl
+    ended: false
+"""
+
+
+class SmallShop:
+    """An upstream, its changefeed, and the settings that read them; all in `folder`.
+
+    TSOs are those of the wall clock, and the capture grows, so a mirror's lag is what it would be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.capture = folder / "messages.jsonl"
+        config = folder / "changefeeds.yaml"
+        config.write_text(CHANGEFEEDS, encoding="utf-8")
+        self.changefeed = Changefeed(
+            name="shop",
+            wire_format="simple-json",
+            timezone="UTC",
+            source=CaptureSource(path=self.capture),
+            ended=False,
+        )
+        self.settings = Settings(changefeeds=(self.changefeed,), lake=folder / "lake", path=config)
+        self.names = FeedNames(changefeed="shop")
+        self.upstream = Upstream(clock=TsoClock(now_ms=wall_clock_ms))
+        self._feed = StandInChangefeed(self.upstream, "shop", partitions=2)
+        self._next_id = 1
+
+    @property
+    def paths(self) -> LakePaths:
+        """Its tables, as the newest cut names them."""
+        return self.lake.paths
+
+    @property
+    def lake(self) -> Lake:
+        """Its lake, as the newest cut names it."""
+        return Lake.open(self.settings.lake, self.changefeed)
+
+    def create_tables(self) -> None:
+        """Create both tables, empty."""
+        for database, table in (ORDERS, ODD):
+            self.upstream.create_database(database)
+            self.upstream.create_table(
+                (database, table),
+                (
+                    column("id", "int", nullable=False),
+                    column("price", "decimal(10,2)"),
+                    column("placed", "datetime(3)"),
+                ),
+                primary_key=("id",),
+            )
+
+    def insert(self, table: tuple[str, str], rows: int) -> None:
+        """Insert rows, in one transaction."""
+        with self.upstream.transaction() as transaction:
+            for _ in range(rows):
+                transaction.insert(
+                    table,
+                    {
+                        "id": str(self._next_id),
+                        "price": "9.90",
+                        "placed": "2026-01-01 12:00:00.000",
+                    },
+                )
+                self._next_id += 1
+
+    def send(self) -> int:
+        """Append everything committed to the capture, a watermark last; return how many records."""
+        return write_capture(self.capture, self._feed.tick())
+
+    def send_damage(self) -> CaptureRecord:
+        """Append a record that is no message."""
+        record = self._feed.inject(0, key=None, value=b'{"version":1,"type":"INSE')
+        write_capture(self.capture, [record])
+        return record

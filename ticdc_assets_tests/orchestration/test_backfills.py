@@ -1,0 +1,257 @@
+"""Backfills by name: which partitions are meant, which days a schedule asks for, who waits."""
+
+import threading
+import time
+from datetime import UTC, date, datetime
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+
+from ticdc_assets.cli import main
+from ticdc_assets.config import Writer
+from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.engine.paths import FIRST_GENERATION
+from ticdc_assets.errors import BusyError, ConfigError, NotFoundError
+from ticdc_assets.orchestration.backfills import (
+    backfill_days,
+    backfill_tables,
+    days_between,
+    named_mirror,
+)
+from ticdc_assets.orchestration.changefeeds import all_definitions
+from ticdc_assets.orchestration.jobs import redecode_schedule
+from ticdc_assets.orchestration.partitions import ranges_of
+from ticdc_assets.orchestration.run import open_instance, run_sync
+from ticdc_assets.orchestration.steps import patient_lock, steps_of
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut
+from ticdc_assets.pipeline.standing import Outcome
+from ticdc_assets_tests.orchestration.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop
+from ticdc_assets_tests.orchestration.test_end_to_end import asked, materializations
+
+
+def mirror(database: str, table: str) -> MirrorCut:
+    return MirrorCut(
+        generation=FIRST_GENERATION,
+        mirror_id="1",
+        database=database,
+        table=table,
+        table_id=1,
+        version=0,
+        rows=0,
+        hidden=[],
+        schema="{}",
+        floor_ts=0,
+        digest="",
+        held=0,
+        quarantined=0,
+        caveats=[],
+        mode="fold",
+        changes=0,
+        unknown_deletes=0,
+    )
+
+
+def cut_of(*names: tuple[str, str]) -> Cut:
+    return Cut(
+        generation=FIRST_GENERATION,
+        number=1,
+        tso=1,
+        published_at=datetime.now(UTC),
+        batch=1,
+        mirrors=tuple(mirror(*name) for name in names),
+        held=(),
+        quarantined=0,
+        replays=0,
+        late=0,
+        steps_back=0,
+        ignored={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ranges"),
+    [
+        ([], []),
+        (["b"], [("b", "b")]),
+        (["c", "b", "b"], [("b", "c")]),
+        (["a", "d", "c"], [("a", "a"), ("c", "d")]),
+    ],
+)
+def test_a_run_takes_neighbours(wanted: list[str], ranges: list[tuple[str, str]]) -> None:
+    assert ranges_of(wanted, ["a", "b", "c", "d"]) == ranges
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("shop.orders", ("shop", "orders")),
+        ("a%2Eb.c", ("a.b", "c")),
+        ("a.b.c", ("a.b", "c")),
+        ("d.100%", ("d", "100%")),
+    ],
+)
+def test_a_table_is_named_plain_or_as_its_partition(text: str, name: tuple[str, str]) -> None:
+    found = named_mirror(cut_of(("shop", "orders"), ("a.b", "c"), ("d", "100%")), text)
+    assert (found.database, found.table) == name
+
+
+def test_a_name_in_doubt_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"name one of the partitions a%2Eb\.c, a\.b%2Ec"):
+        named_mirror(cut_of(("a.b", "c"), ("a", "b.c")), "a.b.c")
+    with pytest.raises(ConfigError, match="several"):
+        named_mirror(cut_of(("a", "%2E"), ("a", ".")), "a.%2E")
+    with pytest.raises(NotFoundError, match=r"no mirror 'a\.x'.*there are: a\.b"):
+        named_mirror(cut_of(("a", "b")), "a.x")
+
+
+def test_days_come_in_order() -> None:
+    assert days_between(date(2026, 2, 27), date(2026, 3, 1)) == [
+        date(2026, 2, 27),
+        date(2026, 2, 28),
+        date(2026, 3, 1),
+    ]
+    with pytest.raises(ConfigError, match="before they begin"):
+        days_between(date(2026, 3, 1), date(2026, 2, 27))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--day", "2026-11-20", "--table", "shop.orders"],
+        ["--from", "2026-11-20"],
+        ["--from", "2026-11-20", "--to", "2026-11-21", "--table", "shop.orders"],
+        ["--day", "yesterday"],
+    ],
+)
+def test_words_that_do_not_go_together_are_wrong_usage(words: list[str]) -> None:
+    assert CliRunner().invoke(main, ["backfill", "shop", *words]).exit_code == 2
+
+
+def test_a_day_on_which_nothing_landed_is_told(
+    shop: SmallShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TICDC_CHANGEFEEDS", str(shop.settings.path))
+    monkeypatch.setenv("TICDC_LAKE", str(shop.settings.lake))
+    done = CliRunner().invoke(main, ["backfill", "shop", "--day", "2026-11-20"])
+    assert done.exit_code == 1
+    assert "nothing landed on 2026-11-20" in done.output
+
+
+@pytest.mark.dagster
+def test_a_writer_waits_for_another_and_says_so_once(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    steps = steps_of(shop.settings, shop.changefeed)
+    said: list[str] = []
+    held, released = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with writer_lock(shop.paths, Writer()):
+            held.set()
+            released.wait(5)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(5)
+    began = time.monotonic()
+    with (
+        pytest.raises(BusyError, match="another sync"),
+        patient_lock(steps, instance, seconds=0.2, waiting=said.append),
+    ):
+        pass
+    assert time.monotonic() - began >= 0.2
+    assert len(said) == 1
+    released.set()
+    with patient_lock(steps, instance, seconds=5, waiting=said.append):
+        pass
+    holder.join()
+
+
+def landed(shop: SmallShop, *days: date) -> None:
+    """Make `raw_messages` have records of these days."""
+    write_deltalake(
+        str(shop.paths.raw_messages),
+        pa.table({"landed_day": pa.array(days, pa.date32()), "offset": list(range(len(days)))}),
+        partition_by=["landed_day"],
+    )
+
+
+def test_the_schedule_asks_for_the_day_before(shop: SmallShop) -> None:
+    landed(shop, date(2026, 11, 18), date(2026, 11, 20))
+    steps = steps_of(shop.settings, shop.changefeed)
+    repository = all_definitions(shop.settings).get_repository_def()
+    schedule = redecode_schedule(steps)
+
+    def evaluated(day: int) -> dg.RunRequest | dg.SkipReason:
+        context = dg.build_schedule_context(
+            scheduled_execution_time=datetime(2026, 11, day, 2, tzinfo=UTC),
+            repository_def=repository,
+        )
+        found = schedule(context)
+        assert isinstance(found, dg.RunRequest | dg.SkipReason)
+        return found
+
+    request = evaluated(21)
+    assert isinstance(request, dg.RunRequest)
+    assert (request.run_key, request.partition_key) == ("2026-11-20", "2026-11-20")
+    assert request.tags["ticdc/changefeed"] == "shop"
+    skipped = evaluated(20)
+    assert isinstance(skipped, dg.SkipReason)
+    assert skipped.skip_message == "nothing landed on 2026-11-19"
+
+
+def test_partitions_begin_with_the_first_landing_day(shop: SmallShop) -> None:
+    landed(shop, date(2026, 11, 18), date(2026, 11, 20))
+    graph = all_definitions(shop.settings).resolve_asset_graph()
+    partitions = graph.get(dg.AssetKey(["shop", "change_log"])).partitions_def
+    assert isinstance(partitions, dg.DailyPartitionsDefinition)
+    assert partitions.get_first_partition_key() == "2026-11-18"
+
+
+@pytest.mark.spark
+def test_backfills_are_runs_of_the_same_assets(
+    shop: SmallShop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    shop.create_tables()
+    shop.insert(ORDERS, 5)
+    shop.insert(ODD, 2)
+    shop.send()
+    log = dg.AssetKey(["shop", "change_log"])
+    with open_instance(shop.settings) as instance:
+        run_sync(shop.settings, "shop", instance=instance)
+        today = datetime.now(UTC).date()
+        (reported,) = materializations(instance, log)
+        assert reported.partition == str(today)
+        assert reported.metadata["appended"].value > 7
+
+        done = backfill_days(shop.settings, "shop", [today], instance=instance)
+        assert [item.equal for item in done] == [True]
+        (run,) = instance.get_runs(limit=1)
+        assert run.job_name == "shop_redecode"
+        again = materializations(instance, log)[-1]
+        assert "nothing differs" in again.metadata["result"].value
+        assert not asked(shop, instance).run_requests
+
+        from delta.tables import DeltaTable
+
+        DeltaTable.forPath(spark, str(shop.paths.change_log)).delete("kind = 'row'")
+        (day,) = backfill_days(shop.settings, "shop", [today], instance=instance)
+        assert day.rows - day.before == 7
+        assert asked(shop, instance).run_requests, "what was put right asks for a sync by itself"
+        applying = run_sync(shop.settings, "shop", instance=instance).applying
+        assert applying.outcome is Outcome.PUBLISHED
+        assert not asked(shop, instance).run_requests
+
+        folded = backfill_tables(
+            shop.settings, "shop", ["shop.orders", ODD_PARTITION], instance=instance
+        )
+        assert {(item.table, item.mode, item.rows) for item in folded.mirrors} == {
+            ("orders", "fold", 5),
+            (ODD[1], "fold", 2),
+        }

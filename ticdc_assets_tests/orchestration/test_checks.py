@@ -1,0 +1,449 @@
+"""The checks, judged on values; that Dagster records them is tested end to end."""
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from ticdc_assets.config import CaptureSource, Changefeed, CheckLimits
+from ticdc_assets.observe.judging import judge
+from ticdc_assets.observe.status import ChangeTimes, Status, TopicStatus
+from ticdc_assets.observe.table_status import table_statuses
+from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.orchestration.changefeeds import all_definitions
+from ticdc_assets.orchestration.content_verdicts import judge_keys, judge_source
+from ticdc_assets.orchestration.status_metadata import check_verdict, quarantine_verdict
+from ticdc_assets.orchestration.verdicts import CheckVerdict
+from ticdc_assets.pipeline.cuts import Cut
+from ticdc_assets.pipeline.faults import Faults
+from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema, schema_to_json
+from ticdc_assets.services.comparing import RowCounts, RowDifference, RowFinding
+from ticdc_assets.services.diffing import DiffedTable, SourceDifference
+from ticdc_assets.services.uniqueness import KeyCounts, RepeatedKey, RepeatedKeys
+from ticdc_assets_tests.orchestration.small_shop import SmallShop
+from ticdc_assets_tests.statuses import NOW, NOW_MS, at, cut, held, mirror, status
+
+FEED = Changefeed(
+    name="shop",
+    wire_format="simple-json",
+    timezone="UTC",
+    source=CaptureSource(path=Path("/nowhere")),
+    lag_warn_seconds=60,
+    lag_error_seconds=600,
+)
+
+
+def said(check: Check, feed: Changefeed, seen: Status) -> CheckVerdict:
+    """Return what a check says of a status by the limits of a changefeed."""
+    return check_verdict(check, feed, replace(seen, verdicts=judge(feed, seen)))
+
+
+def judge_lag(feed: Changefeed, seen: Status) -> CheckVerdict:
+    return said(Check.REPLICATION_LAG, feed, seen)
+
+
+def judge_watermark(feed: Changefeed, seen: Status) -> CheckVerdict:
+    return said(Check.WATERMARK_PROGRESS, feed, seen)
+
+
+def judge_held(feed: Changefeed, seen: Status) -> CheckVerdict:
+    return said(Check.HELD_ROWS, feed, seen)
+
+
+def judge_conflicts(conflicts: list[dict[str, Any]]) -> CheckVerdict:
+    return said(Check.SCHEMA_CONFLICTS, FEED, status(conflicts=tuple(conflicts)))
+
+
+def judge_mirrors(made: Cut | None) -> CheckVerdict:
+    seen = status(cut_ago=None if made is None else 0)
+    seen = replace(seen, cut=made, tables=table_statuses(made, [], NOW_MS))
+    return said(Check.MIRRORS_COMPLETE, FEED, seen)
+
+
+# Lag --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "level"),
+    [
+        (-6, "warn"),  # the upstream's clock is ahead by more than clocks are
+        (-5, "passed"),
+        (0, "passed"),
+        (59.999, "passed"),
+        (60, "warn"),
+        (599.999, "warn"),
+        (600, "error"),
+        (1e6, "error"),
+    ],
+)
+def test_lag_by_the_limits(seconds_ago: float, level: str) -> None:
+    verdict = judge_lag(FEED, status(seconds_ago, seconds_ago))
+    assert verdict.level == level
+    assert verdict.metadata["lag_seconds"].value == pytest.approx(max(0, seconds_ago), abs=0.001)
+
+
+def test_a_small_lead_of_the_clock_is_no_negative_lag() -> None:
+    assert judge_lag(FEED, status(-3, -3)).description == (
+        "The mirrors are 0.0 s behind now: source to Kafka 0.0 s, Kafka to raw_messages 0.0 s, "
+        "raw_messages to mirrors 0.0 s."
+    )
+
+
+def test_a_clock_that_is_ahead_is_named() -> None:
+    description = judge_lag(FEED, status(-90, -90)).description
+    assert description.startswith("The newest cut is 90.0 s in the future")
+    assert "NTP" in description
+
+
+def test_no_cut_warns_and_says_which_partition_is_missing() -> None:
+    verdict = judge_lag(FEED, status(None, None, waiting=(("shop", 2), ("shop", 3))))
+    assert verdict.level == "warn"
+    assert "no watermark has arrived from shop/2, shop/3" in verdict.description
+    assert "nothing has landed" in judge_lag(FEED, status(None, None)).description
+
+
+def test_the_lag_says_where_most_of_it_is_and_what_to_do() -> None:
+    ours = judge_lag(FEED, status(700, 10)).description
+    assert "11.7 min behind now (limit 10.0 min): source to Kafka 10.0 s, Kafka" in ours
+    assert "Most of it has landed and is not applied yet. Check the runs of shop_sync" in ours
+    undecoded = judge_lag(FEED, status(700, 10, landed_batch=5)).description
+    assert "not applied yet, 2 landed batches are not decoded" in undecoded
+    kafka = judge_lag(FEED, status(700, 690, waiting_since=650)).description
+    assert (
+        "source to Kafka 40.0 s, Kafka to raw_messages 10.8 min, raw_messages to mirrors" in kafka
+    )
+    assert "records wait to be landed. Check whether the sensor shop_sync_sensor" in kafka
+    theirs = judge_lag(FEED, status(700, 700)).description
+    assert "before Kafka: the newest landed watermark (from shop/1) is old itself" in theirs
+    silent = judge_lag(FEED, status(700, None, waiting=(("shop", 4),))).description
+    assert "no watermark has arrived from shop/4" in silent
+
+
+def test_the_parts_are_in_the_metadata() -> None:
+    metadata = judge_lag(FEED, status(100, 70, waiting_since=50)).metadata
+    parts = {
+        name: metadata[f"{name}_seconds"].value
+        for name in ("source_to_kafka", "kafka_to_raw", "raw_to_mirror")
+    }
+    assert parts == {"source_to_kafka": 20.0, "kafka_to_raw": 50.0, "raw_to_mirror": 30.0}
+    assert metadata["lag_seconds"].value == 100.0
+
+
+def test_the_worst_table_is_named_where_it_is_worse_than_the_cut() -> None:
+    behind = status(10, 10, cut_changes={"held": (held(300),)})
+    verdict = judge_lag(FEED, behind)
+    assert verdict.passed
+    assert (
+        "The worst table, crm.visits, is complete only up to 10.0 min ago (4 held, no mirror yet)."
+        in (verdict.description)
+    )
+    assert verdict.metadata["worst_table"].value == "crm.visits"
+    assert verdict.metadata["worst_table_lag_seconds"].value == 600.0
+    assert "worst" not in judge_lag(FEED, status(10, 10)).description
+
+
+# The watermark ----------------------------------------------------------------------------------
+
+
+def times(newest_ago: float | None, first_watermark_ago: float | None = 1e5) -> ChangeTimes:
+    newest = None if newest_ago is None else at(newest_ago)
+    first = None if first_watermark_ago is None else at(first_watermark_ago)
+    return ChangeTimes(oldest=newest, newest=newest, first_watermark=first)
+
+
+@pytest.mark.parametrize(
+    ("beyond", "level"),
+    [(-10, "passed"), (0, "passed"), (299.999, "passed"), (300, "warn"), (900, "error")],
+)
+def test_a_watermark_that_rows_run_away_from(beyond: float, level: str) -> None:
+    verdict = judge_watermark(FEED, status(1000, 1000, times=times(1000 - beyond)))
+    assert verdict.level == level
+    assert verdict.metadata["rows_beyond_seconds"].value == max(0.0, beyond)
+    assert ("The slowest partition is shop/1." in verdict.description) is (level != "passed")
+
+
+def test_the_limits_are_those_of_the_changefeed() -> None:
+    feed = replace(FEED, checks=CheckLimits(stuck_warn_seconds=5, stuck_error_seconds=6))
+    assert judge_watermark(feed, status(10, 10, times=times(6))).level == "passed"
+    assert judge_watermark(feed, status(10, 10, times=times(5))).level == "warn"
+    assert judge_watermark(feed, status(10, 10, times=times(4))).level == "error"
+
+
+def test_a_watermark_that_never_came_is_measured_from_the_first_change() -> None:
+    waiting = (("shop", 0), ("shop", 3))
+    seen = status(
+        None,
+        None,
+        waiting=waiting,
+        times=ChangeTimes(oldest=at(2000), newest=at(1000), first_watermark=None),
+    )
+    verdict = judge_watermark(FEED, seen)
+    assert verdict.level == "error"
+    assert "No watermark has arrived from shop (partitions 0, 3)." in verdict.description
+    young = replace(seen, times=ChangeTimes(oldest=at(9), newest=at(1), first_watermark=None))
+    assert judge_watermark(FEED, young).level == "passed"
+    assert "no watermark has arrived from shop/0" in judge_watermark(FEED, young).description
+
+
+def test_a_watermark_that_moves_while_nothing_comes() -> None:
+    limit = FEED.checks.quiet_warn_seconds
+    assert limit is not None
+    started = status(10, 10, times=times(1e6, 100))
+    assert judge_watermark(FEED, started).passed, "nobody knows of the time before"
+    quiet = status(10, 10, times=times(10 + limit, 1e6))
+    verdict = judge_watermark(FEED, quiet)
+    assert verdict.level == "warn"
+    assert "no row and no DDL arrived for 24.0 h" in verdict.description
+    assert judge_watermark(FEED, replace(quiet, times=times(9 + limit, 1e6))).passed
+    never = status(10, 10, times=times(None, 10 + limit))
+    assert judge_watermark(FEED, never).level == "warn"
+    endless = replace(FEED, checks=CheckLimits(quiet_warn_seconds=None))
+    assert judge_watermark(endless, quiet).passed
+
+
+def test_a_source_without_watermarks_and_an_empty_one_pass() -> None:
+    assert judge_watermark(FEED, status(1e6, None, es_only=True)).passed
+    empty = ChangeTimes(oldest=None, newest=None, first_watermark=None)
+    assert judge_watermark(FEED, status(None, None, times=empty)).passed
+
+
+def test_many_topics_are_shown_slowest_first() -> None:
+    topics = tuple(
+        TopicStatus(
+            topic=f"t{number}",
+            state="live",
+            partitions=1,
+            backlog=0,
+            watermark_ts=at(number),
+            waiting=(),
+        )
+        for number in range(30)
+    )
+    shown: Any = judge_watermark(FEED, status(0, 0, topics=topics)).metadata["topics"]
+    assert [record.data["topic"] for record in shown.records][:2] == ["t29", "t28"]
+    assert len(shown.records) == 20
+
+
+# Held rows --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "level"),
+    [(0, "passed"), (599, "passed"), (600, "warn"), (3599, "warn"), (3600, "error")],
+)
+def test_held_rows_by_their_age(seconds: float, level: str) -> None:
+    rows = (held(1, "new"), held(seconds))
+    verdict = judge_held(FEED, status(10, 10, cut_changes={"held": rows}))
+    assert verdict.level == level
+    assert verdict.metadata["held"].value == 8
+    waits = "wait for a table of this name, or schema version 7, for "
+    assert f"crm.visits (4 rows {waits}" in verdict.description
+    assert ("send-bootstrap-interval-in-sec" in verdict.description) is (level != "passed")
+
+
+def test_nothing_held_passes() -> None:
+    assert judge_held(FEED, status(None, None)).passed
+    assert (
+        judge_held(FEED, status(5, 5)).description
+        == "No row waits for its schema or for its table."
+    )
+
+
+# Schemas ----------------------------------------------------------------------------------------
+
+
+def claim(*columns: ColumnSchema) -> str:
+    key = IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=("id",))
+    schema = TableSchema(
+        database="shop", table="orders", table_id=1, version=7, columns=columns, indexes=(key,)
+    )
+    return json.dumps(schema_to_json(schema))
+
+
+def conflict(claimed: str | None, **changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "database": "shop",
+        "table": "orders",
+        "schema_version": 7,
+        "registered_source": "DDL tableSchema",
+        "registered": claim(ID, PRICE),
+        "claimed_source": "BOOTSTRAP",
+        "claimed": claimed,
+        "topic": "shop",
+        "partition": 1,
+        "offset": 9,
+        "index": 0,
+    }
+    return values | changes
+
+
+ID = ColumnSchema(name="id", mysql_type="bigint", nullable=False)
+PRICE = ColumnSchema(name="price", mysql_type="int", nullable=False)
+
+
+def test_conflicts_tell_both_claims() -> None:
+    assert judge_conflicts([]).passed
+    wide = replace(PRICE, mysql_type="decimal", length=10, decimal=2)
+    verdict = judge_conflicts([conflict(claim(ID, wide))])
+    assert verdict.level == "warn"
+    assert (
+        "shop.orders at version 7: DDL tableSchema says price int not null, BOOTSTRAP says price "
+        "decimal(10,2) not null"
+    ) in verdict.description
+    assert verdict.metadata["conflicts"].value == 1
+    missing = judge_conflicts([conflict(claim(ID))]).description
+    assert "BOOTSTRAP says no price" in missing
+    assert "BOOTSTRAP says no schema" in judge_conflicts([conflict(None)]).description
+    many = judge_conflicts([conflict(claim(ID), offset=n) for n in range(23)])
+    assert "and 3 more" in many.description
+
+
+# Keys -------------------------------------------------------------------------------------------
+
+
+def test_keys_that_are_there_twice_are_named() -> None:
+    counts = KeyCounts(cut=3, tso=at(0), mirrors=2, without_key=1, rows=7, repeated=())
+    assert judge_keys(None).passed
+    assert judge_keys(counts).description == (
+        "Every mirror has each key once: 7 rows of 2 mirrors; 1 without a key cannot be checked."
+    )
+    repeated = RepeatedKeys(
+        database="shop",
+        table="orders",
+        keys=6,
+        examples=(
+            RepeatedKey(key={"id": "1", "region": None}, rows=2),
+            RepeatedKey(key={"id": "2", "region": "n"}, rows=3),
+        ),
+    )
+    verdict = judge_keys(replace(counts, repeated=(repeated,)))
+    assert verdict.level == "error"
+    assert (
+        "shop.orders: (id=1, region=NULL) 2 times, (id=2, region=n) 3 times and 4 more."
+    ) in verdict.description
+    assert verdict.metadata["repeated_keys"].value == 6
+
+
+# Quarantine -------------------------------------------------------------------------------------
+
+
+def fault(seconds_ago: float, reason: str = "invalid_json") -> Faults:
+    return Faults(stage="decode", reason=reason, since=NOW - timedelta(seconds=seconds_ago))
+
+
+def test_an_empty_quarantine_passes() -> None:
+    verdict = quarantine_verdict("shop", [], None)
+    assert verdict.passed
+    assert verdict.description == "Nothing new in quarantine, and nothing is open."
+
+
+def test_what_was_never_looked_at_is_new() -> None:
+    verdict = quarantine_verdict("shop", [fault(5), fault(4), fault(4, "wrong_type")], None)
+    assert verdict.level == "warn"
+    assert verdict.description.startswith(
+        "3 new in quarantine (invalid_json 2, wrong_type 1); 3 are open in total."
+    )
+
+
+def test_what_was_seen_is_open_and_not_new() -> None:
+    rows = [fault(5), fault(4)]
+    seen = datetime.fromisoformat(
+        quarantine_verdict("shop", rows, None).metadata["seen_until"].value
+    )
+    verdict = quarantine_verdict("shop", rows, seen)
+    assert verdict.passed
+    assert verdict.description == "Nothing new in quarantine; 2 older ones are still open."
+    more = quarantine_verdict("shop", [*rows, fault(3)], seen)
+    assert (more.passed, more.metadata["new"].value, more.metadata["open"].value) == (False, 1, 3)
+
+
+def test_what_comes_while_as_much_is_redriven_is_new_all_the_same() -> None:
+    verdict = quarantine_verdict("shop", [fault(1)], NOW - timedelta(seconds=2))
+    assert not verdict.passed
+
+
+def test_an_emptied_quarantine_keeps_what_it_has_seen() -> None:
+    seen = NOW - timedelta(seconds=2)
+    assert quarantine_verdict("shop", [], seen).metadata["seen_until"].value == seen.isoformat()
+
+
+# Completeness -----------------------------------------------------------------------------------
+
+
+def test_complete_mirrors_pass() -> None:
+    assert judge_mirrors(cut()).passed
+    assert judge_mirrors(None).passed
+
+
+def test_every_shortcoming_is_named() -> None:
+    verdict = judge_mirrors(
+        cut(
+            mirrors=(
+                mirror("a", held=2, quarantined=1),
+                mirror("b", caveats=["no_key"]),
+                mirror("c"),
+            ),
+            held=(held(50),),
+            quarantined=9,
+        ),
+    )
+    assert verdict.level == "warn"
+    assert (
+        "shop.a (2 held, 1 quarantined), crm.visits (4 held, no mirror yet), no_key (shop.b), "
+        "9 records that could not be decoded"
+    ) in verdict.description
+
+
+def test_many_shortcomings_are_counted() -> None:
+    mirrors = tuple(mirror(f"t{number:02d}", held=1) for number in range(25))
+    assert "shop.t19 (1 held) and 5 more" in judge_mirrors(cut(mirrors=mirrors)).description
+
+
+# In Dagster -------------------------------------------------------------------------------------
+
+
+def test_checks_run_alone_on_an_empty_lake_and_start_no_spark(
+    shop: SmallShop, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a check asked for Spark")
+
+    monkeypatch.setattr("ticdc_assets.engine.session.get_spark", refuse)
+    definitions = all_definitions(shop.settings)
+    job = dg.define_asset_job("checks", selection=dg.AssetSelection.all_asset_checks()).resolve(
+        asset_graph=definitions.resolve_asset_graph()
+    )
+    result = job.execute_in_process(instance=instance)
+    assert {item.check_name: item.passed for item in result.get_asset_check_evaluations()} == {
+        "replication_lag": False,
+        "watermark_progress": True,
+        "held_rows": True,
+        "schema_conflicts": True,
+        "quarantine_growth": True,
+        "mirrors_complete": True,
+        "changes_accounted": True,
+        "lake_readable": True,
+        "row_checksums": True,
+        "keys_unique": True,
+        "mirror_equals_rebuild": True,
+        "snapshot_complete": True,
+    }
+
+
+def test_a_row_without_a_value_in_its_key_is_told_with_null() -> None:
+    found = RowDifference(finding=RowFinding.MISSING, key={"id": None, "name": "None"})
+    table = DiffedTable(
+        database="shop",
+        table="t",
+        rows=0,
+        exported=1,
+        counts=RowCounts(missing=1),
+        examples=(found,),
+    )
+    verdict = judge_source(SourceDifference(changefeed="shop", tso=1, tables=(table,), excluded=0))
+    rows: Any = verdict.metadata["rows"]
+    assert [row.data["key"] for row in rows.records] == ["id=NULL, name=None"]

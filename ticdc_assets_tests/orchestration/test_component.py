@@ -1,0 +1,160 @@
+"""A changefeed as a component in a project of the user's, by the commands that users have."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+
+from ticdc_assets.config import parse_changefeeds
+from ticdc_assets.errors import ConfigError
+from ticdc_assets.orchestration.component import ChangefeedComponent, read_attributes
+from ticdc_assets_tests.orchestration.small_shop import CHANGEFEEDS, SmallShop
+
+PROJECT = """\
+[project]
+name = "shop_lake"
+version = "0.1"
+
+[tool.dg]
+directory_type = "project"
+
+[tool.dg.project]
+root_module = "shop_lake"
+"""
+
+DEFINITIONS = """\
+from pathlib import Path
+
+import dagster as dg
+
+
+@dg.definitions
+def defs():
+    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
+"""
+
+
+def component(name: str, **more: Any) -> str:
+    attributes = {
+        "name": name,
+        "format": "simple-json",
+        "timezone": "UTC",
+        "source": {"capture": "messages.jsonl"},
+        "ended": False,
+        "lake": "lake",
+        **more,
+    }
+    return yaml.safe_dump(
+        {"type": "ticdc_assets.ChangefeedComponent", "attributes": attributes}, sort_keys=False
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project as `create-dagster` makes one, with two changefeeds."""
+    package = tmp_path / "shop_lake"
+    for name in ("shop", "crm"):
+        (package / "defs" / name).mkdir(parents=True)
+        (package / "defs" / name / "defs.yaml").write_text(component(name, lag_warn_seconds=120))
+    (package / "__init__.py").touch()
+    (package / "defs" / "__init__.py").touch()
+    (package / "definitions.py").write_text(DEFINITIONS)
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    return tmp_path
+
+
+def run_dg(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    env = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
+    return subprocess.run(
+        [str(Path(sys.executable).parent / "dg"), *words],
+        cwd=folder,
+        env=env | {"PYTHONPATH": str(folder), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def listed_assets(folder: Path) -> set[str]:
+    done = run_dg(folder, "list", "defs", "--json")
+    assert done.returncode == 0, done.stderr
+    return {asset["asset_key"] for asset in json.loads(done.stdout)["assets"]}
+
+
+@pytest.mark.dagster
+def test_our_own_definitions_pass_dg(root: Path) -> None:
+    done = run_dg(root, "check", "defs")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (feed, *_) = parse_changefeeds(
+        (root / "changefeeds.yaml").read_bytes(), path=root / "changefeeds.yaml", env={}
+    )
+    assert {f"{feed.name}/raw_messages", f"{feed.name}/mirrors"} <= listed_assets(root)
+
+
+@pytest.mark.dagster
+def test_components_of_a_project_are_checked_and_listed(project: Path) -> None:
+    done = run_dg(project, "check", "defs")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = listed_assets(project)
+    assert {"shop/raw_messages", "shop/mirrors", "crm/raw_messages", "crm/mirrors"} <= found
+    shown = run_dg(project, "list", "components")
+    assert "ticdc_assets.ChangefeedComponent" in shown.stdout
+
+
+@pytest.mark.dagster
+def test_mistakes_are_told_with_their_key(project: Path) -> None:
+    file = project / "shop_lake" / "defs" / "crm" / "defs.yaml"
+    file.write_text(component("crm", lag_wern_seconds=1))
+    done = run_dg(project, "check", "defs")
+    assert done.returncode != 0
+    assert "lag_wern_seconds" in done.stdout + done.stderr
+    with pytest.raises(ConfigError) as raised:
+        read_attributes(
+            {"name": "crm", "format": "simple", "timezone": "UTC", "source": {"capture": "a"}},
+            project,
+        )
+    assert "attributes.format" in str(raised.value)
+
+
+def test_attributes_are_read_as_the_changefeeds_file(tmp_path: Path) -> None:
+    path = tmp_path / "changefeeds.yaml"
+    (entry,) = yaml.safe_load(CHANGEFEEDS)["changefeeds"]
+    entry |= {
+        "lag_warn_seconds": 60,
+        "retention": {"raw_messages": "30 days", "cuts": "7 days"},
+        "tables": {"include": ["shop.*"]},
+        "checks": {"quiet_warn_seconds": "never"},
+        "schedules": {"maintenance": "off"},
+        "owners": ["team:data"],
+        "start_ts": 466391837665329152,
+    }
+    expected = parse_changefeeds(yaml.safe_dump({"changefeeds": [entry]}), path=path, env={})
+    given = ChangefeedComponent.get_model_cls().model_validate(entry)
+    assert read_attributes(given.model_dump(exclude_unset=True), tmp_path).changefeeds == expected
+
+
+@pytest.mark.spark
+def test_a_component_syncs(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TICDC_LAKE", str(tmp_path / "lake"))
+    shop = SmallShop(tmp_path)
+    shop.create_tables()
+    shop.insert(("shop", "orders"), 3)
+    shop.send()
+    (entry,) = yaml.safe_load(CHANGEFEEDS)["changefeeds"]
+    settings = read_attributes(entry, tmp_path)
+    context = dg.ComponentTree.for_test().load_context
+    definitions = ChangefeedComponent(settings).build_defs(context)
+    done = definitions.resolve_job_def("shop_sync").execute_in_process(instance=instance)
+    assert done.success
+    (event,) = instance.fetch_materializations(shop.names.mirror("shop", "orders"), limit=5).records
+    assert event.asset_materialization is not None
+    assert event.asset_materialization.metadata["rows"].value == 3

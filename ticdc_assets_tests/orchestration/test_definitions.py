@@ -1,0 +1,326 @@
+"""The definitions as Dagster sees them, written out."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from ticdc_assets.config import CaptureSource, Changefeed, Settings, TableChoice
+from ticdc_assets.errors import ConfigError
+from ticdc_assets.orchestration import table_schemas
+from ticdc_assets.orchestration.assets import ApplyConfig
+from ticdc_assets.orchestration.changefeeds import all_definitions
+from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.run import dagster_home
+from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA
+from ticdc_assets.tso import MAX_TSO, es_cut, from_physical_ms
+from ticdc_assets_tests.orchestration.small_shop import SmallShop
+
+
+@pytest.fixture
+def definitions(tmp_path: Path) -> dg.Definitions:
+    feeds = tuple(
+        Changefeed(
+            name=name,
+            wire_format="simple-json",
+            timezone="UTC",
+            source=CaptureSource(path=tmp_path / f"{name}.jsonl"),
+        )
+        for name in ("shop", "crm")
+    )
+    return all_definitions(
+        Settings(changefeeds=feeds, lake=tmp_path / "lake", path=tmp_path / "changefeeds.yaml")
+    )
+
+
+PARENTS = {
+    "kafka_topic": set(),
+    "raw_messages": {"kafka_topic"},
+    "decode_messages": {"raw_messages"},
+    "quarantine": {"raw_messages"},
+    "seed_tables": set(),
+    "snapshot": {"seed_tables"},
+    "change_log": {"decode_messages", "snapshot"},
+    "schema_registry": {"decode_messages", "change_log"},
+    "apply_changes": {"change_log", "schema_registry"},
+    "mirrors": {"apply_changes"},
+    "rebuild": {"raw_messages"},
+    "maintenance": {"apply_changes"},
+    "report": {"apply_changes", "schema_registry", "quarantine"},
+}
+
+
+def test_each_changefeed_has_its_assets_with_these_parents(definitions: dg.Definitions) -> None:
+    graph = definitions.resolve_asset_graph()
+    assert {
+        tuple(key.path): {tuple(parent.path) for parent in graph.get(key).parent_keys}
+        for key in graph.get_all_asset_keys()
+    } == {
+        (feed, name): {(feed, parent) for parent in parents}
+        for feed in ("shop", "crm")
+        for name, parents in PARENTS.items()
+    }
+
+
+def test_a_history_is_an_asset_where_one_is_kept(tmp_path: Path) -> None:
+    feed = Changefeed(
+        name="shop",
+        wire_format="simple-json",
+        timezone="UTC",
+        source=CaptureSource(path=tmp_path / "shop.jsonl"),
+        soft_delete=TableChoice(("shop.orders",)),
+    )
+    settings = Settings(changefeeds=(feed,), lake=tmp_path / "lake", path=tmp_path / "feeds.yaml")
+    node = all_definitions(settings).resolve_asset_graph().get(dg.AssetKey(["shop", "history"]))
+    assert node.parent_keys == {dg.AssetKey(["shop", "apply_changes"])}
+    assert node.partitions_def == dg.DynamicPartitionsDefinition(name="ticdc_shop_tables")
+    assert node.group_name == "shop"
+    assert not node.is_executable
+
+
+def test_groups_kinds_pools_and_partitions(definitions: dg.Definitions) -> None:
+    graph = definitions.resolve_asset_graph()
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        feed, name = key.path
+        assert node.group_name == feed
+        assert node.description
+        if name == "kafka_topic":
+            assert node.is_external
+            assert node.kinds == {"file"}
+            continue
+        if name == "report":
+            assert node.kinds == {"plotly"}
+            assert node.pools == set()
+            continue
+        assert node.kinds == {"spark", "deltalake"}
+        partitions = node.partitions_def
+        if name == "snapshot":
+            assert node.is_external
+            assert isinstance(partitions, dg.DynamicPartitionsDefinition)
+            assert partitions.name == f"ticdc_{feed}_seeded_tables"
+            continue
+        assert graph.get(key).pools == {f"ticdc_{feed}"}
+        if name == "change_log":
+            assert isinstance(partitions, dg.DailyPartitionsDefinition)
+            assert partitions.get_last_partition_key() == f"{utc_now():%Y-%m-%d}"
+            assert node.backfill_policy == dg.BackfillPolicy.single_run()
+            continue
+        if name == "mirrors":
+            assert isinstance(partitions, dg.DynamicPartitionsDefinition)
+            assert partitions.name == f"ticdc_{feed}_tables"
+            assert node.backfill_policy == dg.BackfillPolicy.single_run()
+        else:
+            assert partitions is None
+
+
+def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
+    repository = definitions.get_repository_def()
+    assert (
+        {name for name in repository.job_names if not name.startswith("__")}
+        == {
+            "shop_follow",
+            "shop_sync",
+            "shop_redrive",
+            "shop_seed",
+            "shop_diff",
+            "shop_redecode",
+            "shop_verify",
+            "shop_rebuild",
+            "shop_maintenance",
+            "shop_report",
+            "crm_follow",
+            "crm_sync",
+            "crm_redrive",
+            "crm_seed",
+            "crm_diff",
+            "crm_redecode",
+            "crm_verify",
+            "crm_rebuild",
+            "crm_maintenance",
+            "crm_report",
+        }
+        == {job for name in ("shop", "crm") for job in FeedNames(changefeed=name).jobs}
+    )
+    assert {
+        schedule.name: (schedule.job_name, schedule.cron_schedule, schedule.default_status)
+        for schedule in repository.schedule_defs
+    } == {
+        f"{feed}_verify_schedule": (
+            f"{feed}_verify",
+            "0 3 * * 0",
+            dg.DefaultScheduleStatus.STOPPED,
+        )
+        for feed in ("shop", "crm")
+    } | {
+        f"{feed}_redecode_schedule": (
+            f"{feed}_redecode",
+            "0 2 * * *",
+            dg.DefaultScheduleStatus.STOPPED,
+        )
+        for feed in ("shop", "crm")
+    } | {
+        f"{feed}_maintenance_schedule": (
+            f"{feed}_maintenance",
+            "30 1 * * *",
+            dg.DefaultScheduleStatus.RUNNING,
+        )
+        for feed in ("shop", "crm")
+    } | {
+        f"{feed}_report_schedule": (
+            f"{feed}_report",
+            "*/15 * * * *",
+            dg.DefaultScheduleStatus.RUNNING,
+        )
+        for feed in ("shop", "crm")
+    }
+    assert {
+        sensor.name: ([target.job_name for target in sensor.targets], sensor.default_status)
+        for sensor in repository.sensor_defs
+    } == {
+        "shop_sync_sensor": (["shop_follow"], dg.DefaultSensorStatus.RUNNING),
+        "crm_sync_sensor": (["crm_follow"], dg.DefaultSensorStatus.RUNNING),
+        "shop_tables_sensor": ([], dg.DefaultSensorStatus.RUNNING),
+        "crm_tables_sensor": ([], dg.DefaultSensorStatus.RUNNING),
+    }
+    checks = definitions.resolve_asset_graph().asset_check_keys
+    assert {(*check.asset_key.path, check.name) for check in checks} == {
+        (feed, asset, name)
+        for feed in ("shop", "crm")
+        for asset, name in (
+            ("apply_changes", "lake_readable"),
+            ("apply_changes", "replication_lag"),
+            ("apply_changes", "watermark_progress"),
+            ("apply_changes", "held_rows"),
+            ("apply_changes", "mirrors_complete"),
+            ("apply_changes", "changes_accounted"),
+            ("apply_changes", "row_checksums"),
+            ("quarantine", "quarantine_growth"),
+            ("schema_registry", "schema_conflicts"),
+            ("mirrors", "keys_unique"),
+            ("mirrors", "mirror_equals_rebuild"),
+            ("mirrors", "mirror_equals_source"),
+            ("seed_tables", "snapshot_complete"),
+        )
+    }
+
+
+def test_a_sync_runs_the_steps_in_order_and_its_checks(definitions: dg.Definitions) -> None:
+    job = definitions.resolve_job_def("shop_sync")
+    assert [node.name for node in job.graph.nodes_in_topological_order] == [
+        "shop__raw_messages",
+        "shop__decode_messages",
+        "shop__schema_registry",
+        "shop__apply_changes",
+        "shop__checks",
+    ]
+    evaluated = {key.name for key in job.asset_layer.asset_graph.asset_check_keys}
+    assert evaluated == {
+        *("changes_accounted", "held_rows", "lake_readable", "mirrors_complete"),
+        *("quarantine_growth", "replication_lag", "row_checksums", "schema_conflicts"),
+        "watermark_progress",
+    }
+    assert job.executor_def is dg.in_process_executor
+    assert job.tags["ticdc/changefeed"] == "shop"
+
+
+def test_keys_and_the_rebuild_have_a_job_of_their_own(definitions: dg.Definitions) -> None:
+    job = definitions.resolve_job_def("shop_verify")
+    assert {node.name for node in job.graph.nodes} == {
+        "shop__mirrors_keys_unique",
+        "shop__mirrors_mirror_equals_rebuild",
+    }
+    assert job.executor_def is dg.in_process_executor
+    assert job.tags["ticdc/changefeed"] == "shop"
+    redrive = {node.name for node in definitions.resolve_job_def("shop_redrive").graph.nodes}
+    assert not redrive & {"shop__mirrors_keys_unique", "shop__mirrors_mirror_equals_rebuild"}
+    assert "shop__checks" in redrive
+
+
+def test_each_check_says_what_to_do_and_where_more_is_told(definitions: dg.Definitions) -> None:
+    graph = definitions.resolve_asset_graph()
+    for key in graph.asset_check_keys:
+        description = graph.get(key).description or ""
+        assert description.endswith(f"See docs/troubleshooting.md#{key.name}."), key
+        assert len(description) > 150, key
+
+
+def test_runs_of_the_ui_are_one_process_too(definitions: dg.Definitions) -> None:
+    job = definitions.resolve_implicit_global_asset_job_def()
+    assert job.executor_def is dg.in_process_executor
+
+
+def test_the_columns_of_every_table_are_described() -> None:
+    described = {
+        "raw_messages": table_schemas.raw_messages_columns(),
+        "change_log": table_schemas.change_log_columns(),
+        "quarantine": table_schemas.quarantine_columns(),
+        "schema_registry": table_schemas.schema_registry_columns(),
+    }
+    for name, schema in described.items():
+        for column in schema.columns:
+            assert column.description, f"{name}.{column.name}"
+            assert column.type, f"{name}.{column.name}"
+    names = [column.name for column in described["quarantine"].columns]
+    assert names == FAULT_SCHEMA.names
+    for name, texts in (
+        ("raw_messages", table_schemas.RAW_MESSAGES),
+        ("change_log", table_schemas.CHANGE_LOG),
+        ("schema_registry", table_schemas.SCHEMA_REGISTRY),
+    ):
+        columns = [column.name for column in described[name].columns]
+        assert sorted(columns) == sorted(texts), f"{name} describes columns it does not have"
+
+
+@pytest.mark.parametrize("until", ["", "x", "-1", "1.5", "٣", str(MAX_TSO + 1)])
+def test_an_until_that_is_no_tso_is_refused_by_name(until: str) -> None:
+    with pytest.raises(ConfigError, match="until: expected a TSO"):
+        ApplyConfig(until=until).cut(es_only=False)
+
+
+def test_an_until_is_exact_beyond_the_integers_of_a_browser() -> None:
+    assert ApplyConfig(until="470616190122196993").cut(es_only=False) == 470616190122196993
+    assert ApplyConfig().cut(es_only=False) is None
+
+
+def test_a_time_means_all_of_its_millisecond() -> None:
+    config = ApplyConfig(until="2026-11-21T10:00:00.123Z")
+    assert config.cut(es_only=False) == from_physical_ms(1795255200123 + 1) - 1
+    assert config.cut(es_only=True) == es_cut(1795255200123)
+
+
+def test_a_tso_is_refused_where_there_are_none() -> None:
+    with pytest.raises(ConfigError, match="until: this changefeed has no commit ts"):
+        ApplyConfig(until="470616190122196993").cut(es_only=True)
+
+
+def test_definitions_load_without_a_source_or_a_lake(shop: SmallShop) -> None:
+    dg.Definitions.validate_loadable(all_definitions(shop.settings))
+    assert not shop.paths.base.exists()
+
+
+@pytest.mark.dagster
+def test_dagster_itself_finds_the_definitions_valid(shop: SmallShop, root: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"],
+        cwd=root,
+        env=kept
+        | {
+            "TICDC_CHANGEFEEDS": str(shop.settings.path),
+            "TICDC_LAKE": str(shop.settings.lake),
+            "DAGSTER_HOME": str(dagster_home(shop.settings)),
+        },
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "Validation successful for code location ticdc_assets." in said
+    assert "UserWarning" not in said

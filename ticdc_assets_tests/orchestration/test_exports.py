@@ -1,0 +1,165 @@
+"""Exports in Dagster: the jobs that seed and compare, their checks, and the schedule."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.errors import TicdcError
+from ticdc_assets.orchestration.changefeeds import all_definitions
+from ticdc_assets.orchestration.exports import finished_exports
+from ticdc_assets.orchestration.run import run_seed, run_sync
+from ticdc_assets.pipeline.cuts import require_cut
+from ticdc_assets.simulator.export import export_upstream
+from ticdc_assets_tests.orchestration.small_shop import ODD_PARTITION, ORDERS, SmallShop
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def exported(shop: SmallShop, tmp_path: Path) -> Path:
+    """A folder with an export, between changes that the changefeed sends all of."""
+    shop.create_tables()
+    shop.insert(ORDERS, 5)
+    shop.send()
+    folder = tmp_path / "exports" / "first"
+    folder.parent.mkdir()
+    export_upstream(shop.upstream, folder)
+    shop.insert(ORDERS, 2)
+    shop.send()
+    return folder
+
+
+def job(shop: SmallShop, name: str) -> dg.JobDefinition:
+    return all_definitions(shop.settings).resolve_job_def(name)
+
+
+def partitions(instance: dg.DagsterInstance, key: dg.AssetKey) -> set[str]:
+    return set(instance.get_materialized_partitions(key))
+
+
+def test_a_seed_reports_its_tables_and_what_was_applied(
+    spark: SparkSession, shop: SmallShop, exported: Path, instance: dg.DagsterInstance
+) -> None:
+    run_sync(shop.settings, "shop", instance=instance)
+    path = exported / "shop.orders.000000000.csv"
+    path.write_bytes(path.read_bytes() + b"no row\r\n")
+    report = run_seed(shop.settings, "shop", {"folder": str(exported)}, instance=instance)
+    assert report.seeding.rows == 5
+    names = shop.names
+    assert partitions(instance, names.asset("snapshot")) == {"shop.orders", ODD_PARTITION}
+    assert partitions(instance, names.asset("mirrors")) == {"shop.orders", ODD_PARTITION}
+    for name in ("seed_tables", "schema_registry", "apply_changes"):
+        event = instance.get_latest_materialization_event(names.asset(name))
+        assert event is not None, name
+        assert event.run_id == report.run_id, name
+    (check,) = (
+        item.asset_check_evaluation
+        for item in instance.all_logs(
+            report.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION
+        )
+        if item.asset_check_evaluation
+    )
+    assert check.check_name == "snapshot_complete"
+    assert not check.passed
+    assert check.severity is dg.AssetCheckSeverity.WARN
+    assert {item.table: item.rows for item in require_cut(shop.paths).mirrors}["orders"] == 7
+
+
+def test_without_a_folder_the_job_fails_and_all_assets_go_on(
+    spark: SparkSession, shop: SmallShop, exported: Path, instance: dg.DagsterInstance
+) -> None:
+    with pytest.raises(TicdcError, match="no export is named"):
+        run_seed(shop.settings, "shop", {}, instance=instance)
+    # As "Materialize all" of the UI does.
+    every = all_definitions(shop.settings).resolve_implicit_global_asset_job_def()
+    key = shop.names.asset("seed_tables")
+    result = every.execute_in_process(instance=instance, asset_selection=[key])
+    assert result.success
+    assert result.asset_materializations_for_node(shop.names.op("seed_tables")) == []
+    assert not shop.paths.snapshot_rows.exists()
+
+
+def evaluations(
+    shop: SmallShop, instance: dg.DagsterInstance, folder: Path
+) -> Iterator[dg.AssetCheckEvaluation]:
+    op = shop.names.op("mirrors_mirror_equals_source")
+    result = job(shop, shop.names.job("diff")).execute_in_process(
+        run_config={"ops": {op: {"config": {"folder": str(folder)}}}},
+        instance=instance,
+        raise_on_error=False,
+    )
+    assert result.success
+    yield from result.get_asset_check_evaluations()
+
+
+def test_a_comparison_with_an_export_is_a_check_of_the_mirrors(
+    spark: SparkSession, shop: SmallShop, exported: Path, instance: dg.DagsterInstance
+) -> None:
+    run_sync(shop.settings, "shop", instance=instance)
+    (equal,) = evaluations(shop, instance, exported)
+    assert equal.passed, equal.description
+    path = exported / "shop.orders.000000000.csv"
+    path.write_bytes(path.read_bytes().replace(b"9.90", b"9.91", 1))
+    (other,) = evaluations(shop, instance, exported)
+    assert not other.passed
+    assert "1 of 2 mirrors differ" in (other.description or "")
+    assert require_cut(shop.paths).number == 1, "a comparison publishes nothing"
+
+
+def test_the_schedule_compares_each_finished_export_once(
+    spark: SparkSession, shop: SmallShop, exported: Path, instance: dg.DagsterInstance
+) -> None:
+    (changefeed,) = shop.settings.changefeeds
+    exports = replace(changefeed, exports=str(exported.parent))
+    shop.settings = replace(shop.settings, changefeeds=(exports,))
+    definitions = all_definitions(shop.settings)
+    schedule = definitions.resolve_schedule_def(shop.names.schedule("diff"))
+
+    def looked() -> Any:
+        with dg.build_schedule_context(instance=instance) as context:
+            found = schedule.evaluate_tick(context)
+        return found.skip_message or [item.run_key for item in found.run_requests or ()]
+
+    assert looked() == "no cut was published yet"
+    run_sync(shop.settings, "shop", instance=instance)
+    (first,) = looked()
+    assert looked() == [first], "the same key, so Dagster launches it once"
+    later = exported.parent / "second"
+    export_upstream(shop.upstream, later)
+    assert looked() == [first], "its TSO lies above the newest cut"
+    shutil.move(later / "metadata", later / "metadata.partial")
+    shop.insert(ORDERS, 1)
+    shop.send()
+    run_sync(shop.settings, "shop", instance=instance)
+    assert looked() == [first], "it is not finished"
+    shutil.move(later / "metadata.partial", later / "metadata")
+    (second,) = looked()
+    assert second != first
+    unreadable = exported.parent / "unreadable" / "metadata"
+    unreadable.mkdir(parents=True)
+    assert looked() == [second], "a folder that cannot be read is left out"
+    shutil.rmtree(exported)
+    shutil.rmtree(later)
+    assert looked() == (
+        "0 finished exports in the folder, none at or below the newest cut; "
+        "1 folders cannot be read"
+    )
+    shutil.rmtree(exported.parent)
+    assert "none at or below" in looked()
+
+
+def test_exports_below_a_uri_with_a_query_are_found(tmp_path: Path) -> None:
+    folder = tmp_path / "all" / "2026 1%"
+    folder.mkdir(parents=True)
+    (folder / "metadata").write_text(
+        "Started dump at: 2024-01-01\nPos: 446266324640595968\nFinished dump at: 2024-01-01\n"
+    )
+    (tso, place), *more = finished_exports(f"{folder.parent.as_uri()}?a=b:1&c=d")[0]
+    assert (tso, more) == (446266324640595968, [])
+    assert place == f"{folder.as_uri()}?a=b:1&c=d"

@@ -1,0 +1,539 @@
+"""Real runs that follow a capture which grows: what they do, report, and end for."""
+
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from os import getpid, kill
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import dagster as dg
+import pytest
+from dagster import DagsterRunStatus
+from pyspark.sql import SparkSession
+
+from ticdc_assets.config import Writer
+from ticdc_assets.engine.control import read_table
+from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.errors import BusyError, LandingGapError
+from ticdc_assets.orchestration import follow_job, sensors
+from ticdc_assets.orchestration import run as run_module
+from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
+from ticdc_assets.orchestration.changefeeds import all_definitions
+from ticdc_assets.orchestration.follow_job import Surroundings
+from ticdc_assets.orchestration.following import Ending, Following, NewData
+from ticdc_assets.orchestration.metadata import rate_metadata, utc_now
+from ticdc_assets.orchestration.run import open_instance, run_follow
+from ticdc_assets.orchestration.steps import patient_lock, steps_of
+from ticdc_assets.orchestration.summing import Untold
+from ticdc_assets.orchestration.syncing import Report, Step, Syncing
+from ticdc_assets.pipeline.cuts import newest_cut, read_cuts
+from ticdc_assets_tests.orchestration.small_shop import ORDERS, SmallShop
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+# Whom a run lets in -----------------------------------------------------------------------------
+
+
+@pytest.mark.dagster
+def test_a_run_that_follows_lets_in_every_other_run_of_its_changefeed(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    definitions = all_definitions(shop.settings)
+
+    def run(job: str, status: DagsterRunStatus, **tags: str) -> str:
+        made = instance.create_run_for_job(
+            definitions.resolve_job_def(job), status=status, tags=tags
+        )
+        return made.run_id
+
+    own = run("shop_follow", DagsterRunStatus.STARTED, **{FOLLOW_TAG: "true"})
+    assert run_to_let_in(instance, shop.names, own, NOW) == ""
+    ended = run("shop_sync", DagsterRunStatus.SUCCESS)
+    assert run_to_let_in(instance, shop.names, own, NOW) == ""
+    queued = run("shop_maintenance", DagsterRunStatus.NOT_STARTED)
+    found = run_to_let_in(instance, shop.names, own, NOW)
+    assert found == f"shop_maintenance {queued} is queued"
+    assert ended not in found
+    others = replace(shop.names, changefeed="crm")
+    assert run_to_let_in(instance, others, "none", NOW) == "", "runs of others are not its own"
+
+
+@pytest.mark.dagster
+def test_changefeeds_that_are_followed_do_not_keep_others_out_for_ever(
+    shop: SmallShop, tmp_path: Path
+) -> None:
+    job = all_definitions(shop.settings).resolve_job_def("shop_follow")
+    overrides = {"concurrency": {"runs": {"max_concurrent_runs": 2}}}
+    with dg.DagsterInstance.local_temp(str(tmp_path), overrides=overrides) as instance:
+
+        def run(feed: str, status: DagsterRunStatus) -> str:
+            tags = {FOLLOW_TAG: "true", "ticdc/changefeed": feed}
+            return instance.create_run_for_job(job, status=status, tags=tags).run_id
+
+        first = run("crm", DagsterRunStatus.STARTED)
+        second = run("erp", DagsterRunStatus.STARTED)
+        waiting = run("hr", DagsterRunStatus.NOT_STARTED)
+        names = {feed: replace(shop.names, changefeed=feed) for feed in ("crm", "erp")}
+        now = utc_now()
+        later = now + timedelta(seconds=90)
+        assert run_to_let_in(instance, names["crm"], first, now) == ""
+        assert waiting in run_to_let_in(instance, names["crm"], first, later)
+        assert run_to_let_in(instance, names["erp"], second, later) == "", "one of them is enough"
+
+
+# The lock ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.dagster
+def test_a_step_waits_for_a_run_that_follows_and_for_nobody_else(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    steps = steps_of(shop.settings, shop.changefeed)
+    with writer_lock(shop.paths, Writer()), pytest.raises(BusyError), patient_lock(steps, instance):
+        pass
+    job = all_definitions(shop.settings).resolve_job_def("shop_follow")
+    instance.create_run_for_job(
+        job, status=DagsterRunStatus.STARTED, tags=shop.names.tags | {FOLLOW_TAG: "true"}
+    )
+    held, entered = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with writer_lock(shop.paths, Writer()):
+            held.set()
+            entered.wait(0.5)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    with patient_lock(steps, instance):
+        assert not holder.is_alive() or not entered.is_set()
+    holder.join()
+
+
+# What is reported -------------------------------------------------------------------------------
+
+NOTHING, WATERMARKS, CHANGES = NewData.NOTHING, NewData.WATERMARKS, NewData.CHANGES
+Brought: TypeAlias = tuple[NewData, NewData, NewData, NewData]
+"""What the four steps of a sync bring."""
+
+IDLE: Brought = (NOTHING, NOTHING, NOTHING, NOTHING)
+CHANGED: Brought = (WATERMARKS, CHANGES, NOTHING, CHANGES)
+QUIET: Brought = (WATERMARKS, WATERMARKS, NOTHING, WATERMARKS)
+
+
+class Steps:
+    """The steps of syncs that tell what a test has them tell: a kind of new data for each."""
+
+    def __init__(self) -> None:
+        self.new_data: Brought = IDLE
+
+    def step(self, number: int, name: str) -> Step:
+        beside = dg.AssetObservation(
+            asset_key=["shop", "quarantine"],
+            metadata={"quarantined": 1, "open_apply_before": 0, "open_apply": 1},
+        )
+        told = dg.AssetObservation(asset_key=["shop", "mirrors"], metadata={"tables": 101})
+        report = Report(
+            asset=dg.AssetKey(["shop", name]),
+            metadata={"records": dg.MetadataValue.int(10), "backlog": dg.MetadataValue.int(7)},
+            data_version=dg.DataVersion("v"),
+        )
+        events = (beside, told) if name == "apply_changes" and self.new_data != IDLE else ()
+        return Step(said=name, new_data=self.new_data[number], reports=(report,), events=events)
+
+    def land(self) -> Step:
+        return self.step(0, "raw_messages")
+
+    def decode(self) -> Step:
+        return self.step(1, "decode_messages")
+
+    def register(self) -> Step:
+        return self.step(2, "schema_registry")
+
+    def apply(self) -> Step:
+        return self.step(3, "apply_changes")
+
+
+def told(
+    shop: SmallShop,
+    instance: dg.DagsterInstance,
+    syncs: Mapping[int, Brought | Exception],
+    seconds: int,
+) -> dict[float, list[tuple[str, dict[str, Any]]]]:
+    """Return what a run tells, by its time in seconds: assets and their numbers, in their order.
+
+    Args:
+        shop: the changefeed.
+        instance: the instance.
+        syncs: what a sync at a time brings; at other times the loop only waits.
+        seconds: when the run ends.
+    """
+    shop.send()
+    context = dg.build_op_context(instance=instance)
+    surroundings = Surroundings(steps_of(shop.settings, shop.changefeed), cast(Any, None), context)
+    steps = Steps()
+    surroundings._syncing = cast(Syncing, steps)
+    time = 0
+    surroundings.now = lambda: time
+    found: dict[float, list[tuple[str, dict[str, Any]]]] = {}
+
+    class Loop:
+        def run(self) -> Iterator[NewData]:
+            nonlocal time
+            while time < seconds:
+                brought = syncs.get(time, IDLE)
+                if isinstance(brought, Exception):
+                    raise brought
+                steps.new_data = brought
+                yield surroundings.sync() if time in syncs else NOTHING
+                time += 1
+
+    # The loop alone: when it syncs is told by the tests of `following`.
+    try:
+        for event in surroundings.follow(cast(Following, Loop())):
+            if not isinstance(event, dg.AssetCheckEvaluation):
+                numbers = {name: item.value for name, item in event.metadata.items()}
+                found.setdefault(time, []).append((event.asset_key.path[-1], numbers))
+    except LookupError:
+        found.setdefault(math.inf, [])
+    return found
+
+
+def named(told: dict[float, list[tuple[str, dict[str, Any]]]]) -> dict[float, list[str]]:
+    """Return the assets that are told of, by the time."""
+    return {time: [name for name, _ in events] for time, events in told.items()}
+
+
+BESIDE = ["quarantine", "mirrors"]
+
+
+@pytest.mark.dagster
+def test_changes_are_told_at_once_and_then_each_half_minute(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    every = dict.fromkeys(range(45), CHANGED)
+    found = told(shop, instance, every, 70)
+    steps = ["raw_messages", "decode_messages", "apply_changes"]
+    # What happened in a sync (`mirrors`) is told of each one.
+    assert named(found) == {
+        0: [*BESIDE, *steps],
+        30: [*BESIDE, *steps, *["mirrors"] * 29],
+        60: [*BESIDE, *steps, *["mirrors"] * 13],
+    }
+    raw = [numbers for events in found.values() for name, numbers in events if "raw" in name]
+    assert [numbers["records"] for numbers in raw] == [10, 300, 140], "of 45 syncs"
+    assert {numbers["backlog"] for numbers in raw} == {7}, "it is how things stand"
+
+
+@pytest.mark.dagster
+def test_a_change_after_a_rest_is_told_at_once(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    assert list(told(shop, instance, {0: CHANGED, 31: CHANGED, 40: IDLE}, 50)) == [0, 31]
+
+
+@pytest.mark.dagster
+def test_watermarks_are_told_each_minute_with_changes_or_at_the_end(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    syncs = {
+        0: QUIET,
+        1: (WATERMARKS, NOTHING, NOTHING, NOTHING),
+        2: (NOTHING, WATERMARKS, NOTHING, NOTHING),
+        70: QUIET,
+        # Nothing is new for three steps, and the fourth makes a damaged mirror again.
+        99: (NOTHING, NOTHING, NOTHING, CHANGES),
+        101: (WATERMARKS, NOTHING, NOTHING, NOTHING),
+    }
+    found = named(told(shop, instance, syncs, 110))
+    steps = ["raw_messages", "decode_messages", "apply_changes"]
+    assert found == {
+        0: [*BESIDE, *steps],
+        60: [*BESIDE, "raw_messages", "mirrors", "decode_messages"],
+        99: [*BESIDE, *steps, "mirrors"],
+        110: [*BESIDE, "raw_messages"],
+    }
+
+
+@pytest.mark.dagster
+def test_a_run_that_fails_tells_what_it_did_before(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    gap = LookupError("records are gone")
+    found = told(shop, instance, {0: CHANGED, 1: CHANGED, 2: CHANGED, 3: gap}, 9)
+    (records,) = [numbers["records"] for name, numbers in found[3] if name == "raw_messages"]
+    assert records == 20
+    assert math.inf in found, "and then it fails"
+
+
+# Reports of several syncs as one ----------------------------------------------------------------
+
+
+def one_of(*events: dg.AssetMaterialization | dg.AssetObservation) -> tuple[Any, dict[str, Any]]:
+    """Return the one event that tells several, and its values."""
+    untold = Untold()
+    for event in events:
+        untold.add([event])
+    (event,) = untold.take()
+    assert not untold
+    return event, {name: item.value for name, item in event.metadata.items()}
+
+
+def test_what_a_step_did_is_added_and_how_things_stand_is_the_newest() -> None:
+    def decoded(version: str, **numbers: float) -> dg.AssetMaterialization:
+        tags = {"dagster/data_version": version}
+        return dg.AssetMaterialization(["shop", "decode_messages"], metadata=numbers, tags=tags)
+
+    event, values = one_of(
+        decoded("a", changes=3, changes_ddl=1, changes_row=2, batch=4, batches=1, quarantined=1),
+        decoded("b", changes=5, changes_row=5, batch=6, batches=2, quarantined=0),
+    )
+    assert values == {
+        "changes": 8,
+        "changes_ddl": 1,
+        "changes_row": 7,
+        "batch": 6,
+        "batches": 3,
+        "quarantined": 1,
+    }
+    assert event.tags == {"dagster/data_version": "b"}
+
+
+def test_a_rate_is_that_of_the_whole_time() -> None:
+    def landed(records: int, seconds: float) -> dg.AssetMaterialization:
+        metadata = {"records": dg.MetadataValue.int(records)} | rate_metadata(records, seconds)
+        return dg.AssetMaterialization(["shop", "raw_messages"], metadata=metadata)
+
+    _, values = one_of(landed(10, 1.0), landed(0, 0.5), landed(90, 0.5))
+    assert values == {"records": 100, "seconds": 2.0, "per_second": 50.0}
+    _, values = one_of(landed(10, 1.0), landed(0, 1.0))
+    assert values == {"records": 10, "seconds": 2.0, "per_second": 5.0}
+    _, values = one_of(landed(0, 1.0), landed(0, 1.0))
+    assert values == {"records": 0, "seconds": 2.0}
+
+
+def test_a_cut_is_counted_once() -> None:
+    def applied(cut: int, replays: int, **more: str) -> dg.AssetMaterialization:
+        return dg.AssetMaterialization(
+            ["shop", "apply_changes"], metadata={"cut": cut, "replays": replays, **more}
+        )
+
+    renamed = applied(1, 2, rescued_data_renamed_in="shop.a, shop.b", slowest_partition="t/0")
+    _, values = one_of(renamed, applied(1, 2), applied(2, 1), applied(2, 1))
+    # A slowest partition that there is no more is not told; that columns were renamed is.
+    assert values == {"cut": 2, "replays": 3, "rescued_data_renamed_in": "shop.a, shop.b"}
+
+
+def test_descriptions_say_what_the_numbers_say() -> None:
+    def quarantined(added: int, before: int, now: int) -> dg.AssetObservation:
+        numbers = {"quarantined": added, "open_apply_before": before, "open_apply": now}
+        return dg.AssetObservation(["shop", "quarantine"], metadata=numbers, description="?")
+
+    event, _ = one_of(quarantined(2, 1, 3), quarantined(0, 3, 2), quarantined(4, 2, 6))
+    assert event.description == "apply_changes: 1 open row changes before, 6 now"
+
+    def mirror(mode: str, changes: int, rows: int) -> dg.AssetMaterialization:
+        values = {"mode": mode, "changes": changes, "rows": rows}
+        return dg.AssetMaterialization(["shop", "mirrors"], metadata=values, partition="s.t")
+
+    event, _ = one_of(mirror("fold", 3, 3), mirror("change", 2, 5), mirror("change", 1, 4))
+    assert event.description == "fold, change: 6 keys changed, 4 rows"
+    assert event.partition == "s.t"
+
+
+def test_assets_and_partitions_are_told_apart() -> None:
+    untold = Untold()
+
+    def days(*partitions: str) -> list[dg.AssetMaterialization]:
+        appended = {"appended": 1}
+        key = ["shop", "change_log"]
+        return [dg.AssetMaterialization(key, metadata=appended, partition=it) for it in partitions]
+
+    untold.add([*days("d1", "d2"), dg.AssetMaterialization(["shop", "mirrors", "shop", "orders"])])
+    untold.add([*days("d2"), dg.AssetObservation(["shop", "mirrors"])])
+    untold.add([dg.AssetObservation(["shop", "mirrors"])])
+    found = [(event.asset_key.path[1:], event.partition) for event in untold.take()]
+    assert found == [
+        (["change_log"], "d1"),
+        (["change_log"], "d2"),
+        (["mirrors", "shop", "orders"], None),
+        (["mirrors"], None),
+        (["mirrors"], None),
+    ]
+
+
+# Whole runs -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def growing(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> SmallShop:
+    """One changefeed whose capture grows; the session it uses is the tests' own."""
+    shop = SmallShop(tmp_path_factory.mktemp("shop"))
+    shop.create_tables()
+    shop.insert(ORDERS, 3)
+    shop.send()
+    return shop
+
+
+@pytest.fixture(scope="module")
+def home(growing: SmallShop) -> Iterator[dg.DagsterInstance]:
+    """The instance that a user of that lake has; the tests of this module go on from each other."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("DAGSTER_HOME", raising=False)
+        with open_instance(growing.settings) as instance:
+            yield instance
+
+
+def materializations(instance: dg.DagsterInstance, name: str) -> list[dict[str, Any]]:
+    """Return the numbers of the materialisations of an asset, oldest first."""
+    records = instance.fetch_materializations(dg.AssetKey(["shop", name]), limit=100).records
+    found = [record.asset_materialization for record in reversed(records)]
+    return [{k: v.value for k, v in item.metadata.items()} for item in found if item is not None]
+
+
+def after_sync(number: int, do: Callable[[], object], said: list[str]) -> Callable[[str], None]:
+    """Return what listens to a run, and does something when it has synced for the nth time."""
+
+    def say(text: str) -> None:
+        said.append(text)
+        if text.startswith(f"sync {number},"):
+            do()
+
+    return say
+
+
+@pytest.mark.spark
+def test_one_run_syncs_what_arrives_and_ends_for_a_run_that_waits(
+    growing: SmallShop, home: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The second sync and the third are told together, however slow they are.
+    monkeypatch.setattr(follow_job, "CHANGES_SECONDS", 3600.0)
+    said: list[str] = []
+    definitions = all_definitions(growing.settings)
+    waiting: list[str] = []
+
+    def go_on() -> None:
+        growing.insert(ORDERS, 2)
+        growing.send()
+
+    def queue() -> None:
+        run = home.create_run_for_job(
+            definitions.resolve_job_def("shop_maintenance"),
+            status=DagsterRunStatus.NOT_STARTED,
+            tags=growing.names.tags,
+        )
+        waiting.append(run.run_id)
+
+    listeners = after_sync(1, go_on, said), after_sync(2, go_on, []), after_sync(3, queue, [])
+
+    def say(text: str) -> None:
+        for listener in listeners:
+            listener(text)
+
+    report = run_follow(growing.settings, "shop", seconds=300, say=say, instance=home)
+
+    assert (report.followed.changed, report.followed.ending) == (3, Ending.OTHER)
+    assert report.followed.other == f"shop_maintenance {waiting[0]} is queued"
+    assert said[-1] == report.followed.summary
+    run = home.get_run_by_id(report.run_id)
+    assert run is not None
+    assert (run.status, run.job_name) == (DagsterRunStatus.SUCCESS, "shop_follow")
+    assert (run.tags["ticdc/changefeed"], run.tags[FOLLOW_TAG]) == ("shop", "true")
+    # The first sync is reported like a run of its own, on every asset; so are the others as one.
+    cuts = read_cuts(growing.paths)
+    assert len(cuts) == 3
+    applied = materializations(home, "apply_changes")
+    assert [(row["rows"], row["cut"]) for row in applied] == [
+        (3, cuts[0].number),
+        (7, cuts[2].number),
+    ]
+    assert [(row["replays"], row["late"]) for row in applied] == [(0, 0), (0, 0)]
+    table = read_table(growing.paths.raw_messages, columns=["batch"])
+    assert table is not None
+    landed = table["batch"].to_pylist()
+    at_first = landed.count(1)
+    raw = materializations(home, "raw_messages")
+    assert [row["records"] for row in raw] == [at_first, len(landed) - at_first]
+    decoded = materializations(home, "decode_messages")
+    assert [row["changes_row"] for row in decoded] == [3, 4]
+    assert [row["quarantined"] for row in decoded] == [0, 0]
+    assert [row["quarantined"] for row in materializations(home, "quarantine")] == [0, 0]
+    appended = [row["appended"] for row in materializations(home, "change_log")]
+    assert appended == [row["changes"] for row in decoded]
+    assert len(materializations(home, "schema_registry")) == 1, "the others brought no schema"
+    assert [row["cut"] for row in materializations(home, "cuts")] == [row["cut"] for row in applied]
+    mirrors = materializations(home, "mirrors")
+    orders = [row for row in mirrors if row["table"] == "orders"]
+    assert [(row["rows"], row["changes"]) for row in orders] == [(3, 3), (7, 4)]
+    assert len(mirrors) - len(orders) == 1, "it did not change"
+    lag = dg.AssetCheckKey(growing.names.asset("apply_changes"), "replication_lag")
+    (latest,) = home.event_log_storage.get_latest_asset_check_execution_by_key([lag]).values()
+    assert latest.run_id == report.run_id
+    home.report_run_canceled(home.get_run_by_id(waiting[0]))  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_a_run_ends_at_its_time_and_the_sensor_asks_for_the_next_one(
+    growing: SmallShop, home: dg.DagsterInstance
+) -> None:
+    report = run_follow(growing.settings, "shop", seconds=2, instance=home)
+    assert report.followed.ending is Ending.TIME
+    assert report.followed.syncs == report.followed.empty == 1
+    before = len(materializations(home, "apply_changes"))
+    assert before == 2, "nothing new is not reported"
+
+    growing.send()  # a watermark
+
+    with dg.build_sensor_context(instance=home) as context:
+        result = sensors.tick(context, steps_of(growing.settings, growing.changefeed), utc_now())
+    assert isinstance(result.run_requests, list)
+    assert len(result.run_requests) == 1
+    said: list[str] = []
+    stop = after_sync(1, lambda: kill(getpid(), signal.SIGINT), said)
+    report = run_follow(growing.settings, "shop", seconds=300, say=stop, instance=home)
+    assert report.followed.ending is Ending.STOPPED
+    assert report.followed.quiet == 1
+    assert len(materializations(home, "apply_changes")) == before + 1
+    assert len(materializations(home, "mirrors")) == 3, "no mirror changed"
+    run = home.get_run_by_id(report.run_id)
+    assert run is not None
+    assert run.status is DagsterRunStatus.SUCCESS
+
+
+@pytest.mark.spark
+def test_one_run_follows_the_other_until_the_time_is_over(
+    growing: SmallShop, home: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "FOLLOW_RUN_SECONDS", 0.1)
+    before = len(home.get_runs())
+    report = run_follow(growing.settings, "shop", seconds=1.5, instance=home)
+    assert report.followed.ending is Ending.TIME
+    assert len(home.get_runs()) - before > 1
+    assert home.get_runs(limit=1)[0].run_id == report.run_id
+    said: list[str] = []
+    stop = after_sync(1, lambda: kill(getpid(), signal.SIGINT), said)
+    growing.send()
+    report = run_follow(growing.settings, "shop", seconds=math.inf, say=stop, instance=home)
+    assert report.followed.ending is Ending.STOPPED
+
+
+@pytest.mark.spark
+def test_an_error_ends_the_run_with_its_sentence(
+    growing: SmallShop, home: dg.DagsterInstance
+) -> None:
+    whole = growing.capture.read_bytes()
+    growing.capture.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    try:
+        with pytest.raises(LandingGapError, match="nothing was skipped"):
+            run_follow(growing.settings, "shop", seconds=300, instance=home)
+    finally:
+        growing.capture.write_bytes(whole)
+    (run,) = home.get_runs(limit=1)
+    assert run.status is DagsterRunStatus.FAILURE
+    cut = newest_cut(growing.paths)
+    assert cut is not None

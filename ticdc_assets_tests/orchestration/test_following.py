@@ -1,0 +1,213 @@
+"""The loop of a run that follows, with a clock and a source of the test's own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from ticdc_assets.errors import (
+    BusyError,
+    LandingGapError,
+    SourceRefusedError,
+    SourceUnavailableError,
+)
+from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData, Pace
+
+
+@dataclass
+class Script:
+    """A world in which only the loop moves time.
+
+    `source` says what a look returns at a time; `brings` what a sync brings.
+    """
+
+    source: Callable[[float], object] = lambda _: "the same"
+    brings: Callable[[float], NewData] = lambda _: NewData.CHANGES
+    others: Callable[[float], str] = lambda _: ""
+    stop_at: float = float("inf")
+    sync_seconds: float = 2.0
+    time: float = 0.0
+    syncs: list[float] = field(default_factory=list)
+    looks: list[float] = field(default_factory=list)
+    asks: list[float] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def now(self) -> float:
+        return self.time
+
+    def wait(self, seconds: float) -> None:
+        assert seconds > 0, "a loop that does not wait burns a core"
+        self.time = min(self.time + seconds, max(self.time, self.stop_at))
+
+    def is_stopped(self) -> bool:
+        return self.time >= self.stop_at
+
+    def other_run(self) -> str:
+        self.asks.append(self.time)
+        return self.others(self.time)
+
+    def look(self) -> object:
+        self.looks.append(self.time)
+        return self.source(self.time)
+
+    def sync(self) -> NewData:
+        self.syncs.append(self.time)
+        brought = self.brings(self.time)
+        self.time += self.sync_seconds
+        return brought
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def followed(script: Script, seconds: float, pace: Pace | None = None) -> Followed:
+    following = Following(script, seconds, pace)
+    for done in following.run():
+        assert done is following.followed
+    return following.followed
+
+
+def test_it_syncs_once_and_then_only_for_news() -> None:
+    script = Script(source=lambda now: now >= 5)
+
+    done = followed(script, 20)
+
+    assert script.syncs == [0, 5.5]
+    assert (done.changed, done.syncs, done.ending) == (2, 2, Ending.TIME)
+    assert script.time == 20
+    # A second from look to look, and half a second behind a sync that took longer.
+    assert script.looks == [0, 2.5, 3.5, 4.5, 5.5, *range(8, 20)]
+    assert script.said == [
+        "2 syncs: 2 brought changes, 0 watermarks only, 0 nothing; ended because its time is over"
+    ]
+
+
+def test_a_sync_that_is_under_way_when_the_time_is_over_is_finished() -> None:
+    script = Script(source=lambda now: now, sync_seconds=7)
+
+    assert followed(script, 10).changed == 2
+    assert script.time == 14.5
+
+
+def test_without_time_it_syncs_once() -> None:
+    script = Script()
+
+    assert followed(script, 0).changed == 1
+    assert script.time == 2
+
+
+def test_syncs_of_watermarks_alone_come_further_and_further_apart() -> None:
+    script = Script(
+        source=lambda now: now,
+        brings=lambda now: NewData.CHANGES if 60 <= now < 70 else NewData.WATERMARKS,
+        sync_seconds=1,
+    )
+
+    followed(script, 90)
+
+    gaps = [after - before for before, after in zip(script.syncs, script.syncs[1:], strict=False)]
+    assert gaps[:6] == [2.5, 3.5, 5.5, 9.5, 11.5, 11.5]
+    busy = [gap for at, gap in zip(script.syncs, gaps, strict=False) if 60 <= at < 69]
+    assert busy
+    assert set(busy) == {1.5}
+    assert all(looked in script.syncs for looked in script.looks), "a rest needs no look"
+
+
+@pytest.mark.parametrize("error", [SourceUnavailableError("away"), BusyError("held")])
+def test_what_is_away_is_waited_for_with_growing_pauses(error: Exception) -> None:
+    def source(now: float) -> object:
+        if 10 <= now < 200:
+            raise error
+        return now >= 10
+
+    script = Script(source=source)
+
+    done = followed(script, 400)
+
+    pauses = [text.split(" ")[1] for text in script.said if text.startswith("waits")]
+    assert pauses[:6] == ["1", "2", "4", "8", "16", "32"]
+    assert set(pauses[6:]) == {"60"}
+    assert script.said[-2] == "goes on"
+    assert (done.changed, done.failures) == (2, len(pauses))
+    assert "times for the source or the lock" in done.summary
+
+
+def test_a_source_that_never_comes_back_does_not_keep_the_run_for_ever() -> None:
+    def source(now: float) -> object:
+        raise SourceUnavailableError("away")
+
+    script = Script(source=source)
+
+    done = followed(script, 100)
+
+    assert (done.syncs, done.ending) == (0, Ending.TIME)
+    assert script.time == 100
+
+
+def test_other_errors_end_it() -> None:
+    def brings(now: float) -> NewData:
+        raise LandingGapError("t", 0, 5, 9, "expired")
+
+    with pytest.raises(LandingGapError):
+        followed(Script(brings=brings), 100)
+
+    def refuses(now: float) -> object:
+        raise SourceRefusedError("wrong password")
+
+    with pytest.raises(SourceRefusedError):
+        followed(Script(source=refuses), 100)
+
+
+def test_another_run_is_let_in_after_the_sync() -> None:
+    script = Script(
+        source=lambda now: now,
+        others=lambda now: "run 7 is queued" if now >= 4 else "",
+        sync_seconds=10,
+    )
+
+    done = followed(script, 600)
+
+    assert script.syncs == [0]
+    assert script.time == 10
+    assert (done.ending, done.other) == (Ending.OTHER, "run 7 is queued")
+    assert done.summary.endswith("another run wants to write (run 7 is queued)")
+
+
+def test_another_run_is_let_in_within_seconds_while_nothing_happens() -> None:
+    script = Script(others=lambda now: "run 7 is queued" if now >= 31 else "")
+
+    assert followed(script, 600).ending is Ending.OTHER
+    assert script.time < 35
+    assert len(script.asks) < 16, "runs are looked for every few seconds only"
+
+
+def test_another_run_is_let_in_while_the_source_is_away() -> None:
+    def source(now: float) -> object:
+        raise SourceUnavailableError("away")
+
+    script = Script(source=source, others=lambda now: "run 7 is queued" if now >= 50 else "")
+
+    assert followed(script, 600).ending is Ending.OTHER
+    assert script.time < 54
+
+
+def test_nothing_is_synced_when_another_run_waits_already() -> None:
+    script = Script(others=lambda _: "run 7 is queued")
+
+    assert followed(script, 600).syncs == 0
+
+
+def test_it_stops_when_it_is_told_to() -> None:
+    script = Script(stop_at=30.5)
+
+    done = followed(script, 600)
+
+    assert (script.time, done.ending, done.changed) == (30.5, Ending.STOPPED, 1)
+
+
+def test_a_sync_that_finds_nothing_is_counted() -> None:
+    script = Script(brings=lambda _: NewData.NOTHING)
+
+    assert followed(script, 5).summary.startswith(
+        "1 syncs: 0 brought changes, 0 watermarks only, 1 nothing"
+    )

@@ -1,0 +1,273 @@
+"""More tables than are shown and told one by one, and how often a sync reads what it needs."""
+
+import dataclasses
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType
+
+from ticdc_assets.config import InDagster, Settings
+from ticdc_assets.observe import status_reading
+from ticdc_assets.orchestration import checks
+from ticdc_assets.orchestration.changefeeds import definitions_of
+from ticdc_assets.orchestration.mirror_assets import MirrorAssets
+from ticdc_assets.orchestration.run import RunReport, run_sync
+from ticdc_assets.orchestration.steps import steps_of
+from ticdc_assets.orchestration.tables_sensor import tick
+from ticdc_assets.pipeline import (
+    change_reading,
+    change_statistics,
+    cuts,
+    schema_tables,
+)
+from ticdc_assets.pipeline.cuts import require_cut
+from ticdc_assets.simulator.columns import column
+from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.orchestration.small_shop import ORDERS, SmallShop
+from ticdc_assets_tests.report.small_lake import NOW
+
+pytestmark = pytest.mark.dagster
+
+TABLES = [("shop", f"t{number}") for number in range(6)]
+
+
+class Changing:
+    """A shop of six tables, of which some rows are inserted and synced."""
+
+    def __init__(self, shop: SmallShop, instance: dg.DagsterInstance, limits: InDagster) -> None:
+        feed = dataclasses.replace(shop.changefeed, dagster=limits)
+        self.settings: Settings = dataclasses.replace(shop.settings, changefeeds=(feed,))
+        self.shop = shop
+        self.instance = instance
+        shop.upstream.create_database("shop")
+        for table in TABLES:
+            shop.upstream.create_table(
+                table,
+                (
+                    column("id", "int", nullable=False),
+                    column("price", "decimal(10,2)"),
+                    column("placed", "datetime(3)"),
+                ),
+                primary_key=("id",),
+            )
+
+    def sync(self, *tables: tuple[str, str]) -> RunReport:
+        for table in tables:
+            self.shop.insert(table, 3)
+        self.shop.send()
+        return run_sync(self.settings, "shop", instance=self.instance)
+
+    def told(self, report: RunReport) -> Counter[str]:
+        """Return how many events a run has of each asset, but for those of its own steps."""
+        kinds = {DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_OBSERVATION}
+        events = [
+            entry.dagster_event
+            for entry in self.instance.all_logs(report.run_id, of_type=kinds)
+            if entry.dagster_event is not None
+        ]
+        keys = [event.asset_key for event in events if event.asset_key is not None]
+        return Counter("/".join(key.path[1:]) for key in keys)
+
+    def summary(self) -> Any:
+        """Return the newest observation of `mirrors`."""
+        key = self.shop.names.asset("mirrors")
+        (record, *_) = self.instance.fetch_observations(key, limit=1).records
+        return record.asset_observation
+
+
+@pytest.fixture
+def few(shop: SmallShop, instance: dg.DagsterInstance) -> Changing:
+    """One of which two tables may be told of each by itself, and four be assets."""
+    return Changing(shop, instance, InDagster(table_events=2, table_assets=4))
+
+
+def test_what_a_sync_tells_follows_what_changed(few: Changing) -> None:
+    first = few.sync(*TABLES)
+    told = few.told(first)
+    assert told["mirrors"] == 1, "one event for all"
+    assert told["cuts"] == 1
+    assert not [name for name in told if name.startswith("mirrors/")]
+    summary = few.summary()
+    assert summary.metadata["tables"].value == len(TABLES)
+    assert summary.metadata["rows"].value == 3 * len(TABLES)
+    assert summary.metadata["names"].value == ", ".join(".".join(table) for table in TABLES)
+    assert summary.metadata["names_not_listed"].value == 0
+    assert summary.partition is None
+
+    second = few.sync(TABLES[1], TABLES[4])
+    told = few.told(second)
+    assert told["mirrors"] == 2, "each of those that changed"
+    known = few.instance.get_materialized_partitions(few.shop.names.asset("mirrors"))
+    assert known == {"shop.t1", "shop.t4"}
+
+    third = few.sync()
+    assert third.applying.cut is not None
+    assert few.told(third)["mirrors"] == 0, "not what there is and did not change"
+
+    few.sync(*TABLES[:3])
+    assert few.summary().metadata["tables"].value == 3
+    # All are partitions whether they were told of or not.
+    name = few.shop.names.tables.name
+    assert name is not None
+    assert len(few.instance.get_dynamic_partitions(name)) == len(TABLES)
+
+
+def test_up_to_the_limits_each_table_is_told(shop: SmallShop, instance: dg.DagsterInstance) -> None:
+    many = Changing(shop, instance, InDagster(table_events=6, table_assets=6))
+    told = many.told(many.sync(*TABLES))
+    assert told["mirrors"] == len(TABLES)
+    assert len([name for name in told if name.startswith("mirrors/")]) == len(TABLES)
+
+
+def test_a_run_lists_what_says_something(few: Changing) -> None:
+    few.sync(*TABLES)
+    report = few.sync(TABLES[3])
+    key = few.shop.names.asset("apply_changes")
+    event = few.instance.get_latest_materialization_event(key)
+    assert event is not None
+    assert event.asset_materialization is not None
+    metadata: Any = event.asset_materialization.metadata
+    (line,) = metadata["mirrors"].records
+    assert line.data["table"] == "t3"
+    assert metadata["mirrors_not_listed"].value == len(TABLES) - 1
+    assert metadata["rows"].value == 3 * len(TABLES) + 3
+    assert all(check.passed for check in report.checks)
+
+
+def test_many_mirrors_are_no_assets_and_that_is_said(
+    few: Changing, instance: dg.DagsterInstance
+) -> None:
+    few.sync(*TABLES)
+    steps = steps_of(few.settings, few.settings.changefeed("shop"))
+    shown = MirrorAssets.of(steps)
+    assert (shown.mirrors, shown.left_out) == ((), len(TABLES))
+    graph = definitions_of([steps]).resolve_asset_graph()
+    cuts_asset = graph.get(few.shop.names.asset("cuts"))
+    assert "6 mirrors are no assets of their own, being more than 4" in (
+        cuts_asset.description or ""
+    )
+    assert cuts_asset.metadata["mirrors_without_assets"] == len(TABLES)
+    assert not [key for key in graph.get_all_asset_keys() if len(key.path) == 4]
+    with dg.build_sensor_context(instance=instance) as context:
+        reason = tick(context, shown, NOW).skip_reason
+    assert reason is not None
+    assert "reload" not in (reason.skip_message or "")
+
+
+READS: tuple[tuple[Any, str], ...] = (
+    (checks, "read_status"),
+    (change_statistics, "_read_statistics"),
+    (cuts, "_read_newest"),
+    (schema_tables, "read_history"),
+    (schema_tables, "complete"),
+    (status_reading, "judge"),
+)
+
+
+def test_a_sync_reads_each_small_table_once_a_version(
+    few: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few.sync(*TABLES)
+    counts: Counter[str] = Counter()
+
+    def counted(module: Any, name: str) -> None:
+        read: Callable[..., Any] = getattr(module, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            counts[name] += 1
+            return read(*arguments, **named)
+
+        monkeypatch.setattr(module, name, call)
+
+    for module, name in READS:
+        counted(module, name)
+    few.sync(TABLES[2])
+    assert counts["read_status"] == counts["judge"] == 1, "one status for all checks"
+    assert counts["_read_statistics"] == 1
+    assert counts["_read_newest"] == 2, "the last cut and the new one"
+    assert counts["read_history"] == counts["complete"] == 1
+
+
+def test_changes_read_at_once_are_those_read_one_by_one(
+    shop: SmallShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.create_tables()
+    shop.upstream.create_database("crm")
+    for number in range(4):
+        name = ("crm" if number % 2 else "shop", f"t{number}")
+        shop.upstream.create_table(
+            name, (column("id", "int", nullable=False),), primary_key=("id",)
+        )
+        with shop.upstream.transaction() as transaction:
+            for row in range(number):
+                transaction.insert(name, {"id": str(row)})
+    shop.insert(ORDERS, 5)
+    shop.send()
+    gathered: list[int] = []
+    whole = change_reading.ChangeReader._gathered_of
+
+    def noted(*arguments: Any) -> Any:
+        found = whole(*arguments)
+        gathered.append(0 if found is None else len(found.by_name))
+        return found
+
+    monkeypatch.setattr(change_reading.ChangeReader, "_gathered_of", noted)
+    commands = Commands(shop.settings.path.parent)
+    dumps: list[str] = []
+    for most in (change_reading.GATHERED_ROWS, -1):
+        monkeypatch.setattr(change_reading, "GATHERED_ROWS", most)
+        shutil.rmtree(shop.settings.lake, ignore_errors=True)
+        gathered.clear()
+        commands.done("sync", "shop")
+        assert max(gathered) == (6 if most > 0 else 0)
+        dumps.append(commands.done("dump", "shop"))
+    assert dumps[0] == dumps[1]
+    assert len(dumps[0].splitlines()) == 5 + 1 + 2 + 3
+
+
+def test_a_sync_that_finds_nothing_makes_no_run(tmp_path: Path) -> None:
+    shop = SmallShop(tmp_path)
+    shop.create_tables()
+    shop.insert(ORDERS, 5)
+    shop.send()
+    commands = Commands(tmp_path)
+    commands.done("sync", "shop")
+    kept = tmp_path / "dagster_home" / "ticdc_assets" / "shop.json"
+    assert kept.exists()
+
+    def runs() -> int:
+        with dg.DagsterInstance.from_config(str(tmp_path / "dagster_home")) as instance:
+            return instance.get_runs_count()
+
+    assert runs() == 1
+    number = require_cut(shop.paths).number
+    said = commands.done("sync", "shop")
+    assert "landed 0 records, 0 wait in the source" in said
+    assert "decoded nothing; quarantined 0 records" in said
+    assert "and nothing new was landed" in said
+    assert (runs(), require_cut(shop.paths).number) == (1, number)
+
+    # What was sent meanwhile, what is not known of an instance, and what was asked for is done.
+    shop.insert(ORDERS, 1)
+    shop.send()
+    assert "1 row" in commands.done("sync", "shop")
+    assert runs() == 2
+    kept.unlink()
+    commands.done("sync", "shop")
+    assert runs() == 3
+    commands.done("sync", "shop", "--max-records", "10")
+    assert runs() == 4
+    commands.done("sync", "shop")
+    assert runs() == 4
+    orders = require_cut(shop.paths).mirror(*ORDERS)
+    assert orders is not None
+    for file in orders.path(shop.paths).glob("*.parquet"):
+        file.unlink()
+    # A mirror that is not read is not looked at: whoever reads it finds that it is damaged.
+    assert "unchanged" in commands.done("sync", "shop")
+    assert runs() == 4

@@ -1,0 +1,212 @@
+"""Each mirror as an asset of its own: its key, metadata and check, and others that depend on it."""
+
+import itertools
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ticdc_assets.errors import TicdcError
+from ticdc_assets.orchestration.changefeeds import definitions_of
+from ticdc_assets.orchestration.mirror_assets import TABLE_LAG, MirrorAssets
+from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
+from ticdc_assets.orchestration.tables_sensor import WEBSERVER, reload_location, tick
+from ticdc_assets.pipeline.publishing import publish
+from ticdc_assets_tests.orchestration.small_shop import SmallShop
+from ticdc_assets_tests.report.small_lake import (
+    NOW,
+    ago,
+    cut_of,
+    mirror_of,
+    write_groups,
+    write_landings,
+)
+from ticdc_assets_tests.statuses import write_tables
+
+NAMES = FeedNames(changefeed="shop")
+ODD_TABLES = (("shop", "a-b"), ("shop", "a_b"), ("shop", "a__b"), ("shop__a", "b"), ("表", "a/b"))
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> ChangefeedSteps:
+    shop = SmallShop(tmp_path)
+    return steps_of(shop.settings, shop.changefeed)
+
+
+def published(steps: ChangefeedSteps, seconds: float, *tables: tuple[str, str]) -> None:
+    mirrors = tuple(mirror_of(*table) for table in tables)
+    write_tables(steps.paths)
+    write_landings(steps.paths, [(ago(seconds), 1, 0)])
+    write_groups(steps.paths, ago(seconds), tables)
+    publish(steps.paths, cut_of(1, ago(seconds), 1, mirrors=mirrors))
+
+
+def identifier(database: str, table: str) -> str:
+    return NAMES.mirror(database, table).to_python_identifier()
+
+
+@given(st.lists(st.tuples(st.text("ab_-x5F ü", max_size=6), st.text("ab_-x5F ü", max_size=6))))
+def test_two_tables_never_share_a_key_nor_a_name_of_an_input(tables: Any) -> None:
+    for one, other in itertools.combinations(set(tables), 2):
+        assert identifier(*one) != identifier(*other)
+    for table in tables:
+        assert identifier(*table).isascii()
+        assert identifier(*table).isidentifier()
+
+
+def test_common_names_stay_as_they_are() -> None:
+    for table in (("shop", "order_items"), ("crm2", "pos_x"), ("Shop", "ORDERS")):
+        assert list(NAMES.mirror(*table).path) == ["shop", "mirrors", *table]
+    assert NAMES.mirror("my shop", "a-b").path[2:] == ["my_x20xshop", "a_x2Dxb"]
+
+
+def test_a_location_shows_the_mirrors_of_the_newest_cut(steps: ChangefeedSteps) -> None:
+    assert MirrorAssets.of(steps).mirrors == (), "an empty lake has none"
+    published(steps, 5, *ODD_TABLES)
+    definitions = definitions_of([steps])
+    dg.Definitions.validate_loadable(definitions)
+    graph = definitions.resolve_asset_graph()
+    assert graph.get(NAMES.asset("cuts")).parent_keys == {NAMES.asset("mirrors")}
+    assert {
+        tuple(key.path)
+        for child in graph.get_all_asset_keys()
+        if graph.get(child).group_name == "shop_mirrors"
+        for key in graph.get(child).parent_keys
+        if graph.get(key).group_name == "shop"
+    } == {("shop", "mirrors")}, "the group of the steps shows one way out, not one a table"
+    for table in ODD_TABLES:
+        node = graph.get(NAMES.mirror(*table))
+        assert node.parent_keys == {NAMES.asset("cuts")}
+        assert node.is_external
+        assert node.group_name == "shop_mirrors"
+        assert node.kinds == {"deltalake", "table"}
+        assert node.metadata["dagster/table_name"] == f"shop.{table[0]}.{table[1]}"
+        assert str(node.metadata["dagster/uri"]).startswith("file:///")
+        assert {key.name for key in graph.get_check_keys_for_assets({node.key})} == {TABLE_LAG}
+
+
+def test_a_broken_table_of_cuts_leaves_the_other_definitions(steps: ChangefeedSteps) -> None:
+    published(steps, 5, ("shop", "orders"))
+    for log in (steps.paths.cuts / "_delta_log").glob("*.json"):
+        log.write_text("{")
+    assert MirrorAssets.of(steps).mirrors == ()
+    dg.Definitions.validate_loadable(definitions_of([steps]))
+
+
+def evaluations(result: dg.SensorResult) -> dict[dg.AssetKey, dg.AssetCheckEvaluation]:
+    return {
+        event.asset_key: event
+        for event in result.asset_events
+        if isinstance(event, dg.AssetCheckEvaluation)
+    }
+
+
+def test_lag_is_told_when_it_is_another_than_shown(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance
+) -> None:
+    published(steps, 5, ("shop", "orders"), ("shop", "customers"))
+    shown = MirrorAssets.of(steps)
+    context = dg.build_sensor_context(instance=instance)
+    first = tick(context, shown, NOW)
+    assert {event.passed for event in evaluations(first).values()} == {True}
+    assert set(evaluations(first)) == {
+        NAMES.mirror("shop", "orders"),
+        NAMES.mirror("shop", "customers"),
+    }
+    for event in evaluations(first).values():
+        instance.report_runless_asset_event(event)
+    again = tick(context, shown, NOW)
+    assert not evaluations(again)
+    assert "0 of 2 mirrors late" in str(again.skip_reason)
+    late = tick(context, shown, NOW + timedelta(days=2))
+    assert {event.severity for event in evaluations(late).values()} == {dg.AssetCheckSeverity.ERROR}
+    assert "complete up to 2.0 days ago" in str(
+        evaluations(late)[NAMES.mirror("shop", "orders")].description
+    )
+    assert "2 of 2 mirrors late" in str(late.skip_reason)
+
+
+def test_the_check_runs_alone(steps: ChangefeedSteps, instance: dg.DagsterInstance) -> None:
+    published(steps, 5, ("shop", "orders"), ("shop", "a-b"), ("shop", "a_b"))
+    definitions = definitions_of([steps])
+    wanted = dg.AssetCheckKey(NAMES.mirror("shop", "a-b"), TABLE_LAG)
+    selection = dg.AssetSelection.checks(wanted)
+    job = dg.define_asset_job("lags", selection=selection)
+    merged = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job]))
+    done = merged.resolve_job_def("lags").execute_in_process(instance=instance)
+    assert done.success
+    (evaluation,) = done.get_asset_check_evaluations()
+    assert evaluation.asset_check_key == wanted
+    assert not evaluation.passed, "that cut is old"
+
+
+def test_tables_that_came_or_went_ask_for_a_reload(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(WEBSERVER, raising=False)
+    published(steps, 5, ("shop", "orders"), ("shop", "gone"))
+    shown = MirrorAssets.of(steps)
+    context = dg.build_sensor_context(instance=instance)
+    assert "reload" not in str(tick(context, shown, NOW).skip_reason)
+    mirrors = (mirror_of("shop", "orders"), mirror_of("shop", "new"))
+    publish(steps.paths, cut_of(2, ago(4), 1, mirrors=mirrors))
+    said = str(tick(context, shown, NOW).skip_reason)
+    assert "2 tables were created or dropped: reload the code location" in said
+
+
+@pytest.mark.spark
+def test_others_depend_on_one_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instance: dg.DagsterInstance
+) -> None:
+    shop = SmallShop(tmp_path)
+    shop.create_tables()
+    shop.insert(("shop", "orders"), 3)
+    shop.send()
+    steps = steps_of(shop.settings, shop.changefeed)
+    key = shop.names.mirror("shop", "orders")
+
+    @dg.asset(deps=[key], automation_condition=dg.AutomationCondition.eager())
+    def paid() -> None: ...
+
+    def located() -> dg.Definitions:
+        return dg.Definitions.merge(definitions_of([steps]), dg.Definitions(assets=[paid]))
+
+    def synced() -> None:
+        job = located().resolve_job_def(shop.names.job("sync"))
+        assert job.execute_in_process(instance=instance).success
+
+    def asked(cursor: Any = None) -> Any:
+        return dg.evaluate_automation_conditions(located(), instance=instance, cursor=cursor)
+
+    synced()
+    (event,) = instance.fetch_materializations(key, limit=10).records
+    assert event.asset_materialization is not None
+    assert event.asset_materialization.metadata["dagster/row_count"].value == 3
+    graph = located().resolve_asset_graph()
+    shown = [key, *(shop.names.asset(name) for name in ("change_log", "quarantine"))]
+    assert all("dagster/column_lineage" in graph.get(asset).metadata for asset in shown)
+    assert "dagster/column_lineage" not in event.asset_materialization.metadata, "once is enough"
+    (cut,) = instance.fetch_materializations(shop.names.asset("cuts"), limit=10).records
+    assert cut.asset_materialization is not None
+    assert cut.asset_materialization.metadata["rows"].value == 3
+    before = asked()
+    shop.insert(("a.b", "50% of c/d"), 1)
+    shop.send()
+    synced()
+    other = asked(before.cursor)
+    assert other.get_num_requested(dg.AssetKey("paid")) == 0, "another table changed"
+    shop.insert(("shop", "orders"), 1)
+    shop.send()
+    synced()
+    assert asked(other.cursor).get_num_requested(dg.AssetKey("paid")) == 1
+    assert len(instance.fetch_materializations(key, limit=10).records) == 2
+
+
+def test_a_web_server_that_is_away_is_said() -> None:
+    with pytest.raises(TicdcError, match="no answer"):
+        reload_location("http://127.0.0.1:1", "shop")

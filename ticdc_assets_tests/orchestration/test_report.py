@@ -1,0 +1,102 @@
+"""The report as an asset: written beside whoever writes the tables, without Spark."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance
+
+from ticdc_assets.config import Schedules, Writer
+from ticdc_assets.engine import session
+from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.orchestration.active_runs import active_runs
+from ticdc_assets.orchestration.changefeeds import definitions_of
+from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.steps import ChangefeedSteps
+from ticdc_assets_tests.report.small_lake import small_lake
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> ChangefeedSteps:
+    changefeed, paths = small_lake(tmp_path)
+    return ChangefeedSteps(changefeed=changefeed, root=paths.root)
+
+
+@pytest.mark.thorough
+def test_the_report_is_written_while_somebody_else_writes(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "get_spark", lambda *_: pytest.fail("it asked for Spark"))
+    definitions = definitions_of([steps])
+    node = definitions.resolve_asset_graph().get(dg.AssetKey(["shop", "report"]))
+    assert node.pools == set(), "it waits for nobody"
+    with writer_lock(steps.paths, Writer()):
+        result = definitions.resolve_job_def("shop_report").execute_in_process(instance=instance)
+    assert result.success
+    (event,) = result.get_asset_materialization_events()
+    metadata = event.materialization.metadata
+    page = steps.paths.report
+    assert metadata["path"].value == str(page)
+    assert metadata["page"].value == page.as_uri()
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert metadata["verdict"].value == "act", "the lake is of another day"
+    assert metadata["held"].value == 6
+    assert metadata["quarantined"].value == 2
+    assert metadata["tables"].value == 11
+    assert "Replication lag" in str(metadata["headlines"].value)
+
+
+def test_a_run_of_the_report_keeps_no_sync_waiting(
+    steps: ChangefeedSteps, instance: DagsterInstance
+) -> None:
+    names = FeedNames(changefeed="shop")
+    definitions = definitions_of([steps])
+    for job, selection in (
+        ("shop_report", None),
+        ("__ASSET_JOB", frozenset({names.asset("report")})),
+    ):
+        definition = (
+            definitions.resolve_job_def(job)
+            if selection is None
+            else definitions.resolve_implicit_global_asset_job_def()
+        )
+        instance.create_run_for_job(
+            definition, asset_selection=selection, status=dg.DagsterRunStatus.STARTED
+        )
+    assert len(instance.get_runs()) == 2
+    assert active_runs(instance, names) == []
+    instance.create_run_for_job(
+        definitions.resolve_implicit_global_asset_job_def(),
+        asset_selection=frozenset({names.asset("report"), names.asset("mirrors")}),
+        status=dg.DagsterRunStatus.STARTED,
+    )
+    assert len(active_runs(instance, names)) == 1
+
+
+def test_an_empty_lake_has_a_report(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    from ticdc_assets_tests.orchestration.small_shop import SmallShop
+
+    shop = SmallShop(tmp_path)
+    steps = ChangefeedSteps(changefeed=shop.changefeed, root=shop.paths.root)
+    job = definitions_of([steps]).resolve_job_def("shop_report")
+    assert job.execute_in_process(instance=instance).success
+    assert "no cut yet" in shop.paths.report.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("configured", "cron"), [(None, "*/15 * * * *"), ("5 * * * *", "5 * * * *"), ("off", None)]
+)
+def test_the_schedule_is_that_of_the_configuration(
+    steps: ChangefeedSteps, configured: str | None, cron: str | None
+) -> None:
+    changefeed = replace(steps.changefeed, schedules=Schedules(report=configured))
+    repository = definitions_of([replace(steps, changefeed=changefeed)]).get_repository_def()
+    found = {
+        item.name: (item.cron_schedule, item.default_status)
+        for item in repository.schedule_defs
+        if "report" in item.name
+    }
+    assert found == (
+        {} if cron is None else {"shop_report_schedule": (cron, dg.DefaultScheduleStatus.RUNNING)}
+    )

@@ -1,0 +1,176 @@
+"""Running jobs from a program, as far as it needs no Spark."""
+
+import dataclasses
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dagster as dg
+import psutil
+import pytest
+import yaml
+from dagster import DagsterRun
+
+from ticdc_assets.config import Writer
+from ticdc_assets.engine.lock import nobody_at_work, writer_lock
+from ticdc_assets.errors import BusyError, NotFoundError, PrerequisiteError
+from ticdc_assets.orchestration.run import (
+    dagster_home,
+    instance_settings,
+    open_instance,
+    run_redrive,
+    run_sync,
+    serve_ui,
+    ui_command,
+)
+from ticdc_assets.orchestration.workers import is_gone, worker_name, worker_of
+from ticdc_assets.ports import free_port, port_is_free
+from ticdc_assets_tests.orchestration.small_shop import SmallShop
+
+
+@pytest.fixture(autouse=True)
+def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+
+
+def test_the_instance_is_in_the_lake_unless_named(
+    shop: SmallShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dagster_home(shop.settings) == shop.settings.lake / "_dagster"
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "elsewhere"))
+    assert dagster_home(shop.settings) == tmp_path / "elsewhere"
+    assert (tmp_path / "elsewhere" / "dagster.yaml").read_text() == instance_settings()
+
+
+def test_settings_that_are_there_stay(shop: SmallShop) -> None:
+    file = dagster_home(shop.settings) / "dagster.yaml"
+    file.write_text("telemetry: {enabled: false}\n")
+    dagster_home(shop.settings)
+    assert file.read_text() == "telemetry: {enabled: false}\n"
+
+
+@pytest.mark.parametrize("home", ["file", "file/home"])
+def test_a_home_that_cannot_be_made_is_one_sentence(
+    shop: SmallShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / home))
+    with pytest.raises(PrerequisiteError, match="cannot be written to"):
+        dagster_home(shop.settings)
+
+
+def test_the_packaged_settings_are_those_at_the_top(root: Path) -> None:
+    assert instance_settings() == (root / "dagster.yaml").read_text()
+
+
+def test_dagster_takes_the_settings(shop: SmallShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_instance(shop.settings) as instance:
+        assert not instance.telemetry_enabled
+        assert not instance.nux_enabled
+        concurrency = instance.get_concurrency_config()
+        assert concurrency.pool_config.pool_granularity is not None
+        assert concurrency.pool_config.pool_granularity.value == "run"
+
+
+def test_a_lake_that_is_written_to_is_busy_and_leaves_no_run(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    with writer_lock(shop.paths, Writer()):
+        for run in (run_sync, run_redrive):
+            with pytest.raises(BusyError, match="another sync of changefeed 'shop' is running"):
+                run(shop.settings, "shop", instance=instance)
+    assert instance.get_runs_count() == 0
+
+
+def test_a_run_has_its_process_before_its_first_step(
+    shop: SmallShop, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever finds the run of a killed command then knows that nobody works on it."""
+    seen: list[DagsterRun] = []
+
+    def killed(self: dg.JobDefinition, *, run_id: str, tags: dict[str, str], **_: object) -> None:
+        seen.append(DagsterRun(job_name=self.name, run_id=run_id, tags=tags))
+        assert not nobody_at_work(str(shop.paths.workers))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dg.JobDefinition, "execute_in_process", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run_sync(shop.settings, "shop", instance=instance)
+    (worker,) = map(worker_of, seen)
+    assert worker is not None
+    assert (worker.name, worker.lock) == (worker_name(), str(shop.paths.workers))
+    assert not is_gone(worker)
+    assert nobody_at_work(worker.lock)
+
+
+def test_an_unknown_changefeed_is_named(shop: SmallShop) -> None:
+    with pytest.raises(NotFoundError, match="no changefeed 'shoop'"):
+        run_sync(shop.settings, "shoop")
+
+
+def test_a_port_in_use_is_one_sentence(shop: SmallShop) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PrerequisiteError, match=f"port {port} of 127.0.0.1 is in use"):
+            serve_ui(shop.settings, port)
+
+
+def test_the_ui_listens_on_the_loopback_address_and_finds_the_package(shop: SmallShop) -> None:
+    settings = dataclasses.replace(shop.settings)
+    command, env = ui_command(settings, 3000)
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    workspace = yaml.safe_load(Path(command[command.index("-w") + 1]).read_text())
+    (location,) = workspace["load_from"]
+    assert location["python_module"]["module_name"] == "ticdc_assets.definitions"
+    assert location["python_module"]["location_name"] == "ticdc_assets"
+    assert env["TICDC_CHANGEFEEDS"] == str(settings.path)
+    assert env["TICDC_LAKE"] == str(settings.lake)
+    assert env["DAGSTER_HOME"] == str(settings.lake / "_dagster")
+
+
+SERVE = """
+import signal, sys
+from ticdc_assets.config import load_settings
+from ticdc_assets.orchestration.run import serve_ui
+
+# As a shell starts a program in the background.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.exit(serve_ui(load_settings(), int(sys.argv[1])))
+"""
+
+
+@pytest.mark.dagster
+def test_a_ui_that_is_terminated_leaves_nothing_behind(shop: SmallShop, root: Path) -> None:
+    port = free_port()
+    env = os.environ | {
+        "TICDC_CHANGEFEEDS": str(shop.settings.path),
+        "TICDC_LAKE": str(shop.settings.lake),
+    }
+    command = [sys.executable, "-c", SERVE, str(port)]
+    with subprocess.Popen(command, cwd=root, env=env, start_new_session=True) as process:
+        try:
+            deadline = time.monotonic() + 180
+            while port_is_free(port):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            started = psutil.Process(process.pid).children(recursive=True)
+            assert len(started) > 2
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    assert port_is_free(port)
+    assert not [each for each in started if is_running(each)]
+
+
+def is_running(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE  # ended, and not waited for yet
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,603 @@
+"""The sensor: what it sees, what it says, when it asks."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from socket import gethostname
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterRun, DagsterRunStatus
+from dagster._core.remote_origin import (
+    InProcessCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+
+from ticdc_assets import tso
+from ticdc_assets.changelog.progress import GlobalWatermark
+from ticdc_assets.config import KafkaSource, Writer
+from ticdc_assets.engine.lake import Lake
+from ticdc_assets.engine.lock import nobody_at_work, seen_at_work
+from ticdc_assets.engine.session import LazySession
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.orchestration import sensors
+from ticdc_assets.orchestration.active_runs import end_orphans
+from ticdc_assets.orchestration.changefeeds import all_definitions
+from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
+from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH
+from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.sensors import (
+    SensorCursor,
+    SensorState,
+    applied_batch,
+    changed_verdicts,
+    sensor_state,
+    tick,
+)
+from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
+from ticdc_assets.orchestration.workers import WORKER_TAG, Worker, is_gone, worker_name
+from ticdc_assets.pipeline.cuts import Rewind
+from ticdc_assets.pipeline.landing import land
+from ticdc_assets.pipeline.positions import PartitionOffsets
+from ticdc_assets.pipeline.publishing import publish
+from ticdc_assets.pipeline.sources import accept, see_source
+from ticdc_assets.ports import free_port
+from ticdc_assets_tests.orchestration.small_shop import ORDERS, SmallShop
+from ticdc_assets_tests.statuses import cut, held, mirror, publish_with_tables, status
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+NAMES = FeedNames(changefeed="shop")
+ask = sensors.ask
+APPLIED = tso.from_datetime(NOW - timedelta(seconds=30))
+
+
+def offsets(partition: int, end: int, landed: int, earliest: int = 0) -> PartitionOffsets:
+    return PartitionOffsets(
+        topic="shop", partition=partition, earliest=earliest, end=end, landed=landed
+    )
+
+
+def watermark(ts: int | None, *waiting: int) -> GlobalWatermark:
+    places = tuple(("shop", partition) for partition in waiting)
+    return GlobalWatermark(watermark_ts=ts, waiting=places, slowest=None)
+
+
+def changed(state: SensorState, **changes: Any) -> SensorState:
+    """Return a state with another status."""
+    return replace(state, status=replace(state.status, **changes))
+
+
+IDLE = SensorState(
+    status=status(
+        30,
+        cut_changes={"number": 2},
+        partitions=(offsets(0, 10, 10), offsets(1, 7, 7)),
+        watermark=watermark(APPLIED),
+    ),
+    known=frozenset({("shop", 0), ("shop", 1)}),
+    applied_batch=3,
+)
+EMPTY = SensorState(
+    status=status(
+        None,
+        partitions=(),
+        landed_batch=0,
+        decoded_batch=0,
+        log_batch=0,
+        watermark=watermark(None),
+    ),
+    known=frozenset(),
+    applied_batch=0,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reasons"),
+    [
+        ({}, []),
+        ({"partitions": (offsets(0, 12, 10), offsets(1, 8, 7))}, ["3 records wait"]),
+        # Records that expired do not wait; that some are missing is a gap.
+        ({"partitions": (offsets(0, 20, 10, 15), offsets(1, 7, 7))}, ["5 records wait"]),
+        (
+            {"partitions": (*IDLE.status.partitions, offsets(2, 0, 0))},
+            ["1 partitions are new (shop/2)"],
+        ),
+        ({"landed_batch": 5}, ["2 landed batches wait"]),
+        ({"log_batch": 4}, ["batch 4 of the change log was not applied yet"]),
+        ({"watermark": watermark(APPLIED + 1)}, ["the watermark is beyond the newest cut"]),
+        # A watermark behind the cut, or none: nothing could be applied.
+        ({"watermark": watermark(APPLIED - 1)}, []),
+        ({"watermark": watermark(None, 1)}, []),
+        # Before the first cut any watermark is news.
+        ({"cut": None}, ["the watermark is beyond the newest cut"]),
+    ],
+)
+def test_what_a_sync_would_do(changes: dict[str, Any], reasons: list[str]) -> None:
+    assert changed(IDLE, **changes).reasons() == reasons
+
+
+@pytest.mark.parametrize(
+    ("state", "numbers"),
+    [
+        (
+            IDLE,
+            f"landed 17 of 17 records in 2 partitions, 0 wait; watermark {APPLIED} (2026-11-21 "
+            f"11:59:30 UTC); applied {APPLIED} (2026-11-21 11:59:30 UTC), 30 s ago",
+        ),
+        (
+            EMPTY,
+            "landed 0 of 0 records in 0 partitions, 0 wait; no watermark yet; nothing is applied "
+            "yet",
+        ),
+        (
+            changed(
+                EMPTY,
+                partitions=(offsets(0, 110, 105, 100), offsets(1, 3, 3)),
+                watermark=watermark(None, 0, 1),
+            ),
+            "landed 8 of 13 records in 2 partitions, 5 wait; no watermark yet from shop/0, shop/1; "
+            "nothing is applied yet",
+        ),
+    ],
+)
+def test_numbers_are_in_every_answer(
+    state: SensorState, numbers: str, instance: dg.DagsterInstance
+) -> None:
+    assert state.numbers(NOW) == numbers
+    if not state.reasons():
+        assert ask(instance, NAMES, state, NOW) == f"nothing to do: {numbers}"
+
+
+BUSY = changed(IDLE, partitions=(offsets(0, 12, 10), offsets(1, 7, 7)))
+
+
+def run_of(
+    instance: dg.DagsterInstance,
+    shop: SmallShop,
+    status: DagsterRunStatus = DagsterRunStatus.STARTED,
+    *,
+    tags: dict[str, str] | None = None,
+) -> DagsterRun:
+    """Put a run into the instance as the daemon would have."""
+    location = InProcessCodeLocationOrigin(
+        loadable_target_origin=LoadableTargetOrigin(module_name="ticdc_assets.definitions"),
+        location_name="ticdc_assets",
+    )
+    return instance.create_run_for_job(
+        job_def=all_definitions(shop.settings).resolve_job_def("shop_sync"),
+        status=status,
+        tags=tags or {},
+        remote_job_origin=RemoteJobOrigin(
+            RemoteRepositoryOrigin(location, "__repository__"), "shop_sync"
+        ),
+    )
+
+
+def test_one_state_of_things_asks_once(instance: dg.DagsterInstance, shop: SmallShop) -> None:
+    first = ask(instance, NAMES, BUSY, NOW)
+    assert isinstance(first, dg.RunRequest)
+    assert first.tags["ticdc/changefeed"] == "shop"
+    again = ask(instance, NAMES, BUSY, NOW + timedelta(minutes=1))
+    assert isinstance(again, dg.RunRequest)
+    assert first.run_key == again.run_key
+    more = ask(instance, NAMES, changed(BUSY, landed_batch=4, decoded_batch=4), NOW)
+    assert isinstance(more, dg.RunRequest)
+    assert more.run_key != first.run_key
+    # A run came and went and the records still wait: that may be asked for again.
+    run_of(instance, shop, DagsterRunStatus.SUCCESS)
+    after = ask(instance, NAMES, BUSY, NOW)
+    assert isinstance(after, dg.RunRequest)
+    assert after.run_key != first.run_key
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        (DagsterRunStatus.NOT_STARTED, "queued"),
+        (DagsterRunStatus.QUEUED, "queued"),
+        (DagsterRunStatus.STARTING, "starting"),
+        (DagsterRunStatus.STARTED, "at work"),
+        (DagsterRunStatus.CANCELING, "being cancelled"),
+    ],
+)
+@pytest.mark.thorough
+def test_nothing_is_asked_for_while_a_run_is_active(
+    instance: dg.DagsterInstance, shop: SmallShop, status: DagsterRunStatus, word: str
+) -> None:
+    run = run_of(instance, shop, status)
+    assert ask(instance, NAMES, BUSY, NOW) == f"run {run.run_id} is {word}; {BUSY.numbers(NOW)}"
+
+
+def test_a_run_that_the_ui_started_counts(instance: dg.DagsterInstance, shop: SmallShop) -> None:
+    job = all_definitions(shop.settings).resolve_implicit_global_asset_job_def()
+    run = instance.create_run_for_job(
+        job_def=job,
+        status=DagsterRunStatus.STARTED,
+        asset_selection=frozenset({NAMES.asset("mirrors")}),
+    )
+    assert str(ask(instance, NAMES, BUSY, NOW)).startswith(f"run {run.run_id} is at work")
+    assert isinstance(ask(instance, FeedNames(changefeed="crm"), BUSY, NOW), dg.RunRequest)
+
+
+@pytest.mark.thorough
+def test_runs_that_fail_are_tried_again_later_and_later(
+    instance: dg.DagsterInstance, shop: SmallShop
+) -> None:
+    keys: set[str | None] = set()
+    for pause in (60, 120, 240, 480, 960, 1800, 1800):
+        run = run_of(instance, shop)
+        instance.report_run_failed(run)
+        record = instance.get_run_record_by_id(run.run_id)
+        assert record is not None
+        assert record.end_time is not None
+        ended = datetime.fromtimestamp(record.end_time, UTC)
+        early = ask(instance, NAMES, BUSY, ended + timedelta(seconds=pause - 1))
+        assert isinstance(early, str)
+        assert early.startswith(f"run {run.run_id} failed (")
+        assert BUSY.numbers(ended + timedelta(seconds=pause - 1)) in early
+        request = ask(instance, NAMES, BUSY, ended + timedelta(seconds=pause + 1))
+        assert isinstance(request, dg.RunRequest)
+        keys.add(request.run_key)
+    assert len(keys) == 7, "a key that was used would be ignored"
+    run_of(instance, shop, DagsterRunStatus.SUCCESS)
+    assert isinstance(ask(instance, NAMES, BUSY, NOW), dg.RunRequest)
+
+
+# Runs whose process is gone ---------------------------------------------------------------------
+
+
+def ended_process() -> str:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return f"{gethostname()}:{done.pid}:0"
+
+
+def test_a_run_whose_process_is_gone_does_not_stay_active(
+    instance: dg.DagsterInstance, shop: SmallShop
+) -> None:
+    gone = run_of(instance, shop, tags={WORKER_TAG: ended_process()})
+    alive = run_of(instance, shop, tags={WORKER_TAG: worker_name()})
+    elsewhere = run_of(instance, shop, tags={WORKER_TAG: "some.other.host:1:1"})
+    untagged = run_of(instance, shop)
+    # Started again by Dagster, with the tags of the run whose process died.
+    again = run_of(
+        instance,
+        shop,
+        DagsterRunStatus.QUEUED,
+        tags={WORKER_TAG: f"{ended_process()}#{gone.run_id[:8]}"},
+    )
+    assert end_orphans(instance, NAMES, NOW) == [gone.run_id]
+    statuses = [
+        run.status
+        for run in map(
+            instance.get_run_by_id,
+            (gone.run_id, alive.run_id, elsewhere.run_id, untagged.run_id),
+        )
+        if run is not None
+    ]
+    assert statuses == [DagsterRunStatus.FAILURE, *[DagsterRunStatus.STARTED] * 3]
+    assert end_orphans(instance, NAMES, NOW) == []
+    kept = instance.get_run_by_id(again.run_id)
+    assert kept is not None
+    assert kept.status is DagsterRunStatus.QUEUED
+
+
+def test_a_process_id_that_was_given_again_is_another_process() -> None:
+    host, pid, started = worker_name().split(":")
+    assert not is_gone(Worker(name=f"{host}:{pid}:{started}"))
+    assert is_gone(Worker(name=f"{host}:{pid}:{int(started) + 1}"))
+    assert not is_gone(Worker(name="nonsense"))
+    assert not is_gone(Worker(name=f"{host}:x:1"))
+
+
+def test_a_run_of_another_container_is_ended_once_its_process_is_no_more(
+    instance: dg.DagsterInstance, shop: SmallShop
+) -> None:
+    """It is told by the lock: host name and process numbers are those of the other container."""
+    program = (
+        "import sys; from pathlib import Path; from ticdc_assets.config import Writer\n"
+        "from ticdc_assets.engine.lock import seen_at_work\n"
+        "from ticdc_assets.engine.paths import LakePaths\n"
+        "paths = LakePaths(root=Path(sys.argv[1]), changefeed='shop')\n"
+        "with seen_at_work(paths, Writer()) as lock: print(lock, flush=True); input()"
+    )
+    run = run_of(instance, shop)
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(shop.settings.lake)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lock = process.stdout.readline().strip()
+        tag = f"3f2a9c1d7e55:41:99999#{run.run_id[:8]}#another pid:[1]#{lock}"
+        instance.add_run_tags(run.run_id, {WORKER_TAG: tag})
+        # Containers of a pod share a host name, and a process of this one has its number.
+        other = run_of(instance, shop)
+        tag = f"{gethostname()}:1:99999#{other.run_id[:8]}#another pid:[1]#{lock}"
+        instance.add_run_tags(other.run_id, {WORKER_TAG: tag})
+        with seen_at_work(shop.paths, shop.changefeed.writer):
+            assert end_orphans(instance, NAMES, NOW) == []
+        assert end_orphans(instance, NAMES, NOW) == []
+        process.kill()
+    with seen_at_work(shop.paths, shop.changefeed.writer):
+        assert end_orphans(instance, NAMES, NOW) == []
+    assert set(end_orphans(instance, NAMES, NOW)) == {run.run_id, other.run_id}
+
+
+def test_a_lake_with_a_lease_has_no_lock_that_tells_who_is_at_work(shop: SmallShop) -> None:
+    with seen_at_work(shop.paths, Writer(lease=timedelta(seconds=60))) as lock:
+        assert lock == ""
+    assert not nobody_at_work(lock)
+
+
+def test_a_lock_that_cannot_be_had_keeps_nobody_from_work(shop: SmallShop) -> None:
+    shop.settings.lake.joinpath("shop", "workers.lock").mkdir(parents=True)
+    with seen_at_work(shop.paths, shop.changefeed.writer) as lock:
+        assert lock == ""
+
+
+def test_a_run_that_was_killed_before_its_first_step_does_not_stay_active(
+    instance: dg.DagsterInstance, shop: SmallShop
+) -> None:
+    killed, waits = run_of(instance, shop), run_of(instance, shop)
+    own = instance.create_run_for_job(
+        dg.define_asset_job("own", selection=[NAMES.asset("apply_changes")]).resolve(
+            asset_graph=all_definitions(shop.settings).resolve_asset_graph()
+        ),
+        tags=dict(NAMES.tags),
+    )
+    now = datetime.now(UTC)
+    began = now - timedelta(minutes=16)
+    for run in (killed, waits, own):
+        event = dg.DagsterEvent(event_type_value="PIPELINE_START", job_name=run.job_name)
+        instance.report_dagster_event(event, run.run_id, timestamp=began.timestamp())
+    assert end_orphans(instance, NAMES, now - timedelta(minutes=2)) == []
+    # A run that waits for its pool says so from time to time; that of a user's job may be in a step
+    # of the user's.
+    instance.report_engine_event("blocked by the limit of its pool", waits)
+    assert end_orphans(instance, NAMES, now) == [killed.run_id]
+    active = {run.run_id for run in instance.get_runs() if not run.is_finished}
+    assert active == {waits.run_id, own.run_id}
+
+
+# Ticks ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def steps(shop: SmallShop) -> ChangefeedSteps:
+    return steps_of(shop.settings, shop.changefeed)
+
+
+def evaluate(
+    instance: dg.DagsterInstance, steps: ChangefeedSteps, cursor: str | None, now: datetime = NOW
+) -> dg.SensorResult:
+    with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
+        return tick(context, steps, now)
+
+
+def test_a_tick_sees_new_records_and_starts_no_spark(
+    instance: dg.DagsterInstance,
+    shop: SmallShop,
+    steps: ChangefeedSteps,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("ticdc_assets.engine.session.get_spark")
+    shop.create_tables()
+    shop.insert(("shop", "orders"), 5)
+    count = shop.send()
+    result = evaluate(instance, steps, None)
+    assert result.skip_reason is None
+    assert result.run_requests is not None
+    assert len(result.run_requests) == 1
+    (observation,) = result.asset_events
+    assert isinstance(observation, dg.AssetObservation)
+    assert observation.asset_key == NAMES.asset("kafka_topic")
+    assert observation.metadata["backlog"].value == count
+    source = see_source(steps.lake)
+    status = read_status(steps.lake, NOW, source=source.present)
+    state = sensor_state(instance, steps, status)
+    assert state.status.backlog == count
+    assert "2 partitions are new (shop/0, shop/1)" in state.reasons()
+
+
+def test_offsets_are_observed_when_they_change_and_not_too_often(
+    instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
+) -> None:
+    shop.create_tables()
+    shop.send()
+    first = evaluate(instance, steps, None, NOW)
+    assert len(first.asset_events) == 1
+    same = evaluate(instance, steps, first.cursor, NOW + timedelta(hours=1))
+    assert same.asset_events == []
+    shop.insert(("shop", "orders"), 1)
+    shop.send()
+    soon = evaluate(instance, steps, first.cursor, NOW + timedelta(seconds=59))
+    assert soon.asset_events == []
+    later = evaluate(instance, steps, soon.cursor, NOW + timedelta(seconds=60))
+    assert len(later.asset_events) == 1
+
+
+def test_a_capture_that_is_not_there_is_a_reason_and_is_counted(
+    instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
+) -> None:
+    first = evaluate(instance, steps, None, NOW)
+    second = evaluate(instance, steps, first.cursor, NOW + timedelta(seconds=20))
+    assert not second.run_requests
+    assert second.skip_reason is not None
+    text = second.skip_reason.skip_message or ""
+    assert text.startswith(
+        "the source is not available (tick 2 in a row, since 2026-11-21T12:00:00+00:00): "
+    )
+    assert str(shop.capture) in text
+    shop.create_tables()
+    shop.send()
+    third = evaluate(instance, steps, second.cursor, NOW + timedelta(seconds=40))
+    assert third.run_requests
+    assert read_cursor(third.cursor, SensorCursor).failures == 0
+
+
+def test_a_dead_broker_is_a_reason(
+    instance: dg.DagsterInstance, shop: SmallShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = f"127.0.0.1:{free_port()}"
+    source = KafkaSource(bootstrap_servers=server, topics=("shop",))
+    # What a sensor really does, with less patience.
+    monkeypatch.setattr("ticdc_assets.kafka.connection.DOWN_SECONDS", 0.5)
+    steps = steps_of(shop.settings, replace(shop.changefeed, source=source))
+    result = evaluate(instance, steps, None)
+    assert not result.run_requests
+    assert result.skip_reason is not None
+    assert server in (result.skip_reason.skip_message or "")
+
+
+def test_a_gap_is_a_reason_until_somebody_accepts_it(
+    instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
+) -> None:
+    shop.create_tables()
+    shop.insert(ORDERS, 6)
+    shop.send()
+    land(Lake(changefeed=shop.changefeed, paths=shop.paths, session=LazySession()))
+    # The first record of each partition is all that is left.
+    records = shop.capture.read_text().splitlines(keepends=True)
+    first = {json.loads(line)["partition"]: line for line in reversed(records)}
+    shop.capture.write_text("".join(first.values()))
+    for partition in (0, 1):
+        result = evaluate(instance, steps, None)
+        assert not result.run_requests
+        assert result.skip_reason is not None
+        message = result.skip_reason.skip_message or ""
+        gap = f"landing is stopped by a gap in topic 'shop' partition {partition}: "
+        assert message.startswith(gap)
+        assert f"`ticdc-assets accept-gap shop shop {partition}`" in message
+        accept(shop.lake, "shop", partition)
+    assert evaluate(instance, steps, None).run_requests
+
+
+def test_a_capture_with_a_broken_line_is_a_reason(
+    instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
+) -> None:
+    shop.capture.write_text("no record\n{}\n", encoding="utf-8")
+    result = evaluate(instance, steps, None)
+    assert result.skip_reason is not None
+    assert "line 1" in (result.skip_reason.skip_message or "")
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", "7", '{"failures": "2", "lag": 5}', "{}"])
+def test_a_cursor_that_somebody_edited_counts_as_empty(text: str) -> None:
+    assert read_cursor(text, SensorCursor) == SensorCursor()
+
+
+def test_a_cursor_is_small_json_and_comes_back() -> None:
+    cursor = SensorCursor(
+        failures=3, failing_since="x", observed="y", observed_at=5, levels={"held_rows": "warn"}
+    )
+    assert read_cursor(cursor_text(cursor), SensorCursor) == cursor
+    assert set(json.loads(cursor_text(cursor))) == {
+        "failures",
+        "failing_since",
+        "observed",
+        "observed_at",
+        "levels",
+    }
+
+
+# Verdicts between syncs ---------------------------------------------------------------------------
+
+LAG = dg.AssetCheckKey(NAMES.asset("apply_changes"), "replication_lag")
+
+
+def store(instance: dg.DagsterInstance, events: list[Any]) -> dict[str, str]:
+    """Report what a tick returned, as the daemon does; return the levels by check."""
+    levels: dict[str, str] = {}
+    for event in events:
+        instance.report_runless_asset_event(event)
+        levels[event.check_name] = "passed" if event.passed else event.severity.value.lower()
+    return levels
+
+
+def test_verdicts_are_told_when_they_change_and_again_after_a_while(
+    instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
+) -> None:
+    now = datetime.now(UTC)
+    waiting = held(0, "visits", since=now, min_ts=tso.from_datetime(now))
+    made = cut(0, tso=tso.from_datetime(now), published_at=now, held=(waiting,))
+    publish_with_tables(shop.paths, made)
+
+    def after(seconds: float, cursor: SensorCursor) -> tuple[dict[str, str], SensorCursor]:
+        status = read_status(steps.lake, now + timedelta(seconds=seconds))
+        events, cursor = changed_verdicts(instance, steps, cursor, status)
+        return store(instance, events), read_cursor(cursor_text(cursor), SensorCursor)
+
+    # A table known from held rows only is no news to whoever sees no level yet but a bad one.
+    levels, cursor = after(1, SensorCursor())
+    assert levels == {"mirrors_complete": "warn"}
+    assert cursor.levels["replication_lag"] == "passed"
+    assert after(2, cursor)[0] == {}
+    levels, cursor = after(299, cursor)
+    assert levels == {}
+    # The lag and the age of held rows grow without any sync.
+    levels, cursor = after(301, cursor)
+    assert levels == {"replication_lag": "warn"}
+    levels, cursor = after(601, cursor)
+    assert levels == {"held_rows": "warn"}
+    levels, cursor = after(898, cursor)
+    assert levels == {}
+    # What lasts is told again with its new numbers, and a lost cursor loses nothing.
+    levels, _ = after(1801, SensorCursor())
+    assert levels == {"mirrors_complete": "warn", "replication_lag": "error", "held_rows": "warn"}
+    # A sync that was fast enough says so itself; the next tick sees what Dagster shows.
+    evaluated = dg.AssetCheckEvaluation(
+        asset_key=LAG.asset_key, check_name=LAG.name, passed=True, metadata={}
+    )
+    instance.report_runless_asset_event(evaluated)
+    levels, _ = after(601, cursor)
+    assert levels == {"replication_lag": "warn"}
+
+
+def test_a_tick_tells_the_lag_while_the_source_is_away(
+    instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
+) -> None:
+    publish_with_tables(shop.paths, cut(0))
+    result = evaluate(instance, steps, None, NOW + timedelta(hours=1))
+    assert result.skip_reason is not None
+    assert store(instance, list(result.asset_events)) == {"replication_lag": "error"}
+
+
+def test_a_tick_with_fifty_tables_is_fast(
+    instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
+) -> None:
+    tables = tuple(mirror(f"t{number}", mirror_id=str(number)) for number in range(50))
+    for number in range(1, 4):
+        publish(shop.paths, cut(0, number=number, mirrors=tables))
+    shop.create_tables()
+    shop.send()
+    evaluate(instance, steps, None)
+    started = time.process_time()
+    evaluate(instance, steps, None)
+    # 300 ms on a quiet machine; what the processor does is what a busy one does not change.
+    assert time.process_time() - started < 1.0
+
+
+def test_what_an_apply_looked_at_is_not_asked_for_again(
+    instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
+) -> None:
+    shop.create_tables()
+    shop.send()
+    key = NAMES.asset("apply_changes")
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(key, metadata={LOOKED_AT_BATCH: 12})
+    )
+    assert applied_batch(instance, steps, None) == 12
+    # But what was looked at before a rewind is to be looked at again.
+    assert applied_batch(instance, steps, cut(batch=4)) == 12
+    rewind = Rewind(number=1, from_number=2, from_tso=tso.MAX_TSO, by="ada@here")
+    assert applied_batch(instance, steps, cut(batch=4, rewind=rewind)) == 4
+    instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata={}))
+    assert applied_batch(instance, steps, None) == 0

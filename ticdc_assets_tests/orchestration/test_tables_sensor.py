@@ -1,0 +1,244 @@
+"""The sensor that tells of tables: partitions as the cut has them, and schemas that changed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from ticdc_assets.config import CaptureSource, Changefeed, Settings
+from ticdc_assets.engine.control import read_table
+from ticdc_assets.observe import overview
+from ticdc_assets.orchestration import tables_sensor
+from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
+from ticdc_assets.orchestration.lineage import (
+    change_log_lineage,
+    mirror_lineage,
+    quarantine_lineage,
+    schema_registry_lineage,
+)
+from ticdc_assets.orchestration.mirror_assets import MirrorAssets
+from ticdc_assets.orchestration.schema_metadata import schema_metadata
+from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
+from ticdc_assets.orchestration.table_schemas import CHANGE_LOG, RAW_MESSAGES, SCHEMA_REGISTRY
+from ticdc_assets.orchestration.tables_sensor import TablesCursor, tick
+from ticdc_assets.pipeline.publishing import publish
+from ticdc_assets.tso import from_datetime
+from ticdc_assets_tests.report.small_lake import (
+    NOW,
+    ago,
+    cut_of,
+    mirror_of,
+    write_groups,
+    write_landings,
+    write_schemas,
+    write_versions,
+)
+from ticdc_assets_tests.statuses import write_tables
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> ChangefeedSteps:
+    feed = Changefeed(
+        name="shop",
+        wire_format="simple-json",
+        timezone="UTC",
+        source=CaptureSource(path=tmp_path / "none.jsonl"),
+    )
+    settings = Settings(changefeeds=(feed,), lake=tmp_path, path=tmp_path / "none.yaml")
+    return steps_of(settings, feed)
+
+
+def ticked(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance, cursor: str | None = None
+) -> dg.SensorResult:
+    context = dg.build_sensor_context(instance=instance, cursor=cursor)
+    return tick(context, MirrorAssets.of(steps), NOW)
+
+
+def keys(result: dg.SensorResult) -> list[list[str]]:
+    return [list(request.partition_keys) for request in result.dynamic_partitions_requests or ()]
+
+
+def observations(result: dg.SensorResult) -> list[dg.AssetObservation]:
+    return [event for event in result.asset_events if isinstance(event, dg.AssetObservation)]
+
+
+def test_partitions_follow_the_newest_cut(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance
+) -> None:
+    name = steps.names.tables.name
+    assert name is not None
+    instance.add_dynamic_partitions(name, ["shop.gone", "shop.a"])
+    nothing = ticked(steps, instance)
+    assert keys(nothing) == [], "without a cut nobody knows what is gone"
+    write_tables(steps.paths)
+    write_landings(steps.paths, [(ago(5), 1, 0)])
+    write_groups(steps.paths, ago(5), [("shop", "a")])
+    publish(steps.paths, cut_of(1, ago(5), 1, mirrors=(mirror_of("shop", "a"),)))
+    publish(
+        steps.paths,
+        cut_of(2, ago(4), 1, mirrors=(mirror_of("shop", "a"), mirror_of("a.b", "c"))),
+    )
+    result = ticked(steps, instance)
+    assert keys(result) == [["a%2Eb.c"], ["shop.gone"]]
+    assert isinstance(result.skip_reason, dg.SkipReason | str)
+    assert "2 tables in the newest cut, 1 new, 1 gone" in str(result.skip_reason)
+
+
+def test_a_schema_that_changed_is_told_once(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance
+) -> None:
+    write_schemas(steps.paths, "shop", "orders")
+    write_tables(steps.paths)
+    write_landings(steps.paths, [(ago(5), 1, 0)])
+    write_groups(steps.paths, ago(5), [("shop", "orders")])
+    publish(steps.paths, cut_of(1, ago(5), 1, mirrors=(mirror_of("shop", "orders"),)))
+    first = ticked(steps, instance)
+    assert not observations(first), "what is older than the instance is no news"
+    before = TablesCursor(told_ts=from_datetime(ago(250)), versions=1)
+    (event,) = observations(ticked(steps, instance, cursor_text(before)))
+    assert event.partition == "shop.orders"
+    assert event.description is not None
+    assert "a renamed to b" in event.description
+    assert "<b>c</b> added (varchar(10))" in event.description
+    again = ticked(steps, instance, first.cursor)
+    assert not observations(again)
+    assert "0 new, 0 of them" in str(again.skip_reason)
+
+
+def changed(
+    steps: ChangefeedSteps, tables: Mapping[tuple[str, str], Sequence[datetime]]
+) -> TablesCursor:
+    """Write tables with an old version and new ones; return a cursor that knows the old."""
+    write_tables(steps.paths)
+    write_landings(steps.paths, [(ago(5), 1, 0)])
+    write_groups(steps.paths, ago(5), list(tables))
+    publish(steps.paths, cut_of(1, ago(5), 1, mirrors=tuple(mirror_of(*name) for name in tables)))
+    write_versions(steps.paths, {name: [ago(1000), *moments] for name, moments in tables.items()})
+    return TablesCursor(told_ts=from_datetime(ago(500)), versions=len(tables))
+
+
+def changed_tables(steps: ChangefeedSteps, count: int, versions: int = 1) -> TablesCursor:
+    """Write `count` tables with an old version and so many new ones."""
+    return changed(
+        steps,
+        {
+            ("shop", f"t{number:03}"): [ago(100 - number / 10 - n / 1000) for n in range(versions)]
+            for number in range(count)
+        },
+    )
+
+
+@pytest.mark.parametrize(("count", "versions"), [(101, 1), (1, 25)])
+def test_however_many_schemas_changed_each_is_told(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance, count: int, versions: int
+) -> None:
+    before = changed_tables(steps, count, versions)
+    result = ticked(steps, instance, cursor_text(before))
+    told = [event.metadata["schema_version"].value for event in observations(result)]
+    assert len(set(told)) == len(told) == count * versions
+    new, total = count * versions, count * (versions + 1)
+    words = f"{total} schema versions, {new} new, {new} of them of known tables, 0 late"
+    assert words in str(result.skip_reason)
+    late = ticked(steps, instance, cursor_text(replace(before, versions=count - 1)))
+    assert "1 late" in str(late.skip_reason)
+    again = ticked(steps, instance, result.cursor)
+    assert not observations(again)
+    assert "0 new, 0 of them of known tables, 0 late" in str(again.skip_reason)
+
+
+def test_more_schemas_than_one_tick_tells_are_told_by_the_next_ones(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables_sensor, "_SCHEMAS_TOLD", 3)
+    cursor: str | None = cursor_text(changed_tables(steps, 8))
+    told: list[list[str | None]] = []
+    for _ in range(4):
+        result = ticked(steps, instance, cursor)
+        told.append([event.partition for event in observations(result)])
+        assert " 0 late" in str(result.skip_reason)
+        cursor = result.cursor
+    assert told == [
+        ["shop.t000", "shop.t001", "shop.t002"],
+        ["shop.t003", "shop.t004", "shop.t005"],
+        ["shop.t006", "shop.t007"],
+        [],
+    ]
+
+
+def test_a_tick_reads_the_schemas_that_it_tells_and_those_before_them(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables_sensor, "_SCHEMAS_TOLD", 3)
+    texts: list[int] = []
+
+    def reading(*given: Any, columns: list[str], **named: Any) -> pa.Table | None:
+        found = read_table(*given, columns=columns, **named)
+        if "schema" in columns:
+            texts.append(0 if found is None else found.num_rows)
+        return found
+
+    monkeypatch.setattr(overview, "read_table", reading)
+    # Both tables have a version from 7 s ago on, which are told together.
+    seconds = {"a": (9, 8, 7, 4, 3), "b": (7, 2)}
+    cursor: str | None = cursor_text(
+        changed(steps, {("shop", name): list(map(ago, found)) for name, found in seconds.items()})
+    )
+    names = {str(from_datetime(ago(second))): second for second in range(10)}
+    told: list[list[tuple[str | None, int]]] = []
+    for _ in range(3):
+        result = ticked(steps, instance, cursor)
+        versions = [
+            (item.partition, item.metadata["schema_version"]) for item in observations(result)
+        ]
+        told.append([(partition, names[str(version.value)]) for partition, version in versions])
+        assert " 0 late" in str(result.skip_reason)
+        cursor = result.cursor
+    a, b = "shop.a", "shop.b"
+    assert told == [[(a, 9), (a, 8), (a, 7), (b, 7)], [(a, 4), (a, 3), (b, 2)], []]
+    assert texts == [6, 5]
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"told_ts": "1", "versions": 2}', "{}"])
+def test_any_cursor_is_read(text: str | None) -> None:
+    assert read_cursor(text, TablesCursor) == TablesCursor()
+
+
+def test_schema_history_and_ddl_are_tables_without_values(steps: ChangefeedSteps) -> None:
+    write_schemas(steps.paths, "shop", "orders")
+    metadata = schema_metadata(steps.paths)
+    history, timeline = metadata["schema_history"], metadata["ddl_timeline"]
+    assert isinstance(history, dg.TableMetadataValue)
+    assert isinstance(timeline, dg.TableMetadataValue)
+    newest, oldest = (record.data for record in history.records)
+    assert "a renamed to b" in str(newest["changes"])
+    assert oldest["changes"] == "first known"
+    assert {record.data["understood"] for record in timeline.records} == {True, False}
+    assert schema_metadata(steps.paths) == metadata
+
+
+def test_lineage_names_columns_that_are_there(steps: ChangefeedSteps) -> None:
+    names = steps.names
+    columns = {
+        names.asset("raw_messages"): set(RAW_MESSAGES),
+        names.asset("change_log"): set(CHANGE_LOG),
+        names.asset("schema_registry"): set(SCHEMA_REGISTRY),
+    }
+    mirror = mirror_of("shop", "orders")
+    for value in (
+        change_log_lineage(names),
+        quarantine_lineage(names),
+        schema_registry_lineage(names),
+        mirror_lineage(names, mirror),
+    ):
+        assert isinstance(value, dg.TableColumnLineageMetadataValue)
+        for deps in value.value.deps_by_column.values():
+            assert deps
+            for dep in deps:
+                assert dep.column_name in columns[dep.asset_key]
+    assert "id" in mirror_lineage(names, mirror).value.deps_by_column

@@ -1,0 +1,346 @@
+"""The Dagster UI as a user opens it: the real server, its daemon, a real browser.
+
+TICDC_SCREENSHOTS=docs/images makes the pictures of the documents again.
+"""
+
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus
+from dagster._core.execution.backfill import BulkActionStatus
+
+from ticdc_assets.config import Settings, load_settings
+from ticdc_assets.engine.lake import Lake
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.observe.overview import read_overview
+from ticdc_assets.orchestration.run import open_instance, run_sync, ui_command
+from ticdc_assets.pipeline import landing
+from ticdc_assets.ports import free_port, port_is_free
+from ticdc_assets.report.page import page as page_text
+from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
+from ticdc_assets.simulator.shop import ShopWorkload
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.storage.paths import write_at_once
+from ticdc_assets_tests.orchestration.browser import Page, find_chromium, open_browser
+from ticdc_assets_tests.orchestration.small_shop import CHANGEFEEDS
+from ticdc_assets_tests.simulator.builders import write_capture
+
+START_SECONDS = 180.0
+RUN_SECONDS = 300.0
+BEHIND_SECONDS = 7_200
+
+
+class Yesterday(datetime):
+    """A clock that is a day behind."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        return datetime.now(tz) - timedelta(days=1)
+
+
+class Shop:
+    """A changefeed into a capture, whose clock is hours behind until it is set right."""
+
+    def __init__(self, folder: Path) -> None:
+        self._behind_ms = BEHIND_SECONDS * 1000
+        upstream = Upstream(clock=TsoClock(now_ms=lambda: wall_clock_ms() - self._behind_ms))
+        self._feed = StandInChangefeed(upstream, "shop", partitions=3, seed=1)
+        self._workload = ShopWorkload(upstream, 1)
+        self.folder = folder
+        self._capture = folder / "messages.jsonl"
+
+    def write(self) -> None:
+        """Write some transactions, and a watermark."""
+        for _ in self._workload.steps(30):
+            pass
+        write_capture(self._capture, self._feed.tick())
+
+    def catch_up(self) -> None:
+        """Write some more, at the time it is."""
+        self._behind_ms = 0
+        self.write()
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """What is written."""
+    return Shop(tmp_path_factory.mktemp("ui"))
+
+
+@pytest.fixture(scope="module")
+def settings(shop: Shop, class_archive: None) -> Iterator[Settings]:
+    """A changefeed that was synced yesterday and today, and is too far behind."""
+    folder = shop.folder
+    (folder / "changefeeds.yaml").write_text(
+        f"{CHANGEFEEDS}    lag_warn_seconds: 1800\n    lag_error_seconds: 3600\n"
+        "    follow_seconds: 20\n    owners: [team:data]\n",
+        encoding="utf-8",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("DAGSTER_HOME", raising=False)
+        patch.setenv("TICDC_CHANGEFEEDS", str(folder / "changefeeds.yaml"))
+        patch.setenv("TICDC_LAKE", str(folder / "lake"))
+        settings = load_settings()
+        shop.write()
+        with pytest.MonkeyPatch.context() as clock:
+            clock.setattr(landing, "datetime", Yesterday)
+            run_sync(settings, "shop")
+        shop.write()
+        run_sync(settings, "shop")
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def server(settings: Settings) -> Iterator[str]:
+    """The address of the UI."""
+    port = free_port()
+    command, env = ui_command(settings, port)
+    with subprocess.Popen(command, env=env, start_new_session=True) as process:
+        try:
+            address = f"http://127.0.0.1:{port}"
+            deadline = time.monotonic() + START_SECONDS
+            while not _answers(f"{address}/server_info"):
+                assert process.poll() is None, "the server ended at once"
+                assert time.monotonic() < deadline, "the server does not answer"
+                time.sleep(0.5)
+            yield address
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+    assert port_is_free(port), "the server left something behind"
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return response.status == 200
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return False
+
+
+@pytest.fixture(scope="module")
+def page(server: str) -> Iterator[Page]:
+    """A browser's page."""
+    program = find_chromium()
+    if program is None:
+        pytest.skip("no chromium here; on Debian: apt-get install chromium")
+    with open_browser(program) as page:
+        yield page
+
+
+def picture(page: Page, name: str) -> None:
+    """Save a picture of the page where somebody asked for pictures."""
+    folder = os.environ.get("TICDC_SCREENSHOTS")
+    if folder:
+        time.sleep(2)  # Fonts, transitions, and the counters that come last.
+        page.screenshot(Path(folder) / f"{name}.png")
+
+
+pytestmark = [pytest.mark.ui, pytest.mark.spark]
+
+
+def test_the_asset_graph_of_a_changefeed(page: Page, server: str) -> None:
+    page.resize(1900, 760)
+    page.open(f"{server}/locations/ticdc_assets/asset-groups/shop")
+    page.wait_for("Hide navigation", "apply_changes")
+    page.click("Hide navigation")
+    page.open(f"{server}/locations/ticdc_assets/asset-groups/shop")
+    text = page.wait_for(
+        "kafka_topic",
+        "raw_messages",
+        "change_log",
+        "quarantine",
+        "schema_registry",
+        "apply_changes",
+        "mirrors",
+    )
+    assert "Empty graph" not in text
+    picture(page, "asset-graph")
+
+
+def test_a_mirror_with_its_partitions_and_metadata(page: Page, server: str) -> None:
+    page.resize(1440, 1100)
+    page.open(f"{server}/assets/shop/mirrors?view=partitions&partition=shop.orders")
+    text = page.wait_for("shop.customers", "crm.reviews", "applied_ts", "delta_version", "caveats")
+    assert "/mirrors/" in text, "the path of the Delta table"
+    assert "Unsynced" not in text, "a mirror that was just made is not out of date"
+    picture(page, "mirror")
+
+
+def test_a_mirror_is_an_asset_of_its_own(page: Page, server: str) -> None:
+    page.resize(1440, 1100)
+    page.open(f"{server}/assets/shop/mirrors/shop/orders")
+    text = page.wait_for("shop_mirrors", "Row count", "part of the key")
+    assert "shop.shop.orders" in text, "the table's name"
+    picture(page, "mirror-asset")
+    page.open(f"{server}/assets/shop/mirrors/shop/orders?view=checks")
+    page.wait_for("table_lag", "How far the mirror is behind")
+
+
+def test_the_columns_of_a_mirror(page: Page, server: str) -> None:
+    page.resize(1440, 1100)
+    page.open(f"{server}/assets/shop/mirrors")
+    page.wait_for("_ticdc_commit_ts", "Commit ts of the row's last change.", "part of the key")
+
+
+# What people do there -----------------------------------------------------------------------------
+
+
+def wait_until(done: Callable[[], bool], what: str) -> None:
+    """Wait for a run of the server's own."""
+    deadline = time.monotonic() + RUN_SECONDS
+    while not done():
+        assert time.monotonic() < deadline, f"not within {RUN_SECONDS:g} s: {what}"
+        time.sleep(1)
+
+
+@pytest.fixture(scope="module")
+def instance(settings: Settings) -> Iterator[DagsterInstance]:
+    """The instance that the server works on."""
+    with open_instance(settings) as instance:
+        yield instance
+
+
+def test_a_lag_that_is_too_long_is_seen(page: Page, server: str) -> None:
+    page.resize(1440, 900)
+    page.open(f"{server}/assets/shop/apply_changes?view=checks&checkDetail=replication_lag")
+    page.wait_for(
+        "mirrors_complete",
+        "replication_lag",
+        "watermark_progress",
+        "held_rows",
+        "The mirrors are 2.0 h behind now",
+        "lag_seconds",
+        "Failed",
+    )
+    picture(page, "lag-check-failed")
+
+
+def test_an_asset_is_materialised_from_the_graph(
+    page: Page, server: str, instance: DagsterInstance
+) -> None:
+    key = AssetKey(["shop", "schema_registry"])
+    page.resize(1900, 900)
+    page.open(f"{server}/locations/ticdc_assets/asset-groups/shop")
+    page.wait_for("decode_messages", "schema_registry", "apply_changes")
+    time.sleep(2)  # The graph moves to its place.
+    page.click("schema_registry")
+    page.wait_for("Materialize selected", "Latest materialization", "schema_history")
+    picture(page, "schema-registry")
+    page.click("Materialize selected")
+
+    def succeeded() -> bool:
+        return any(
+            run.asset_selection == {key} and run.status is DagsterRunStatus.SUCCESS
+            for run in instance.get_runs()
+        )
+
+    wait_until(succeeded, "a run of schema_registry alone")
+
+
+@pytest.mark.slow
+def test_two_days_are_decoded_again(page: Page, server: str, instance: DagsterInstance) -> None:
+    page.resize(1440, 900)
+    page.open(f"{server}/assets/shop/change_log?view=partitions")
+    page.wait_for("Materialize…", "2 Partitions Selected")
+    time.sleep(1)
+    page.click("Materialize…")
+    page.wait_for("Launch backfill", "Backfills all partitions in a single run.")
+    page.click("All")
+    page.wait_for("2 partitions")
+    picture(page, "backfill-days")
+    page.click("Launch backfill")
+    assert backfilled(instance, "change_log") == 2
+
+
+@pytest.mark.slow
+def test_two_tables_are_folded_again(page: Page, server: str, instance: DagsterInstance) -> None:
+    page.resize(1440, 900)
+    page.open(f"{server}/assets/shop/mirrors?view=partitions")
+    page.wait_for("Materialize…", "shop.orders", "shop.payments")
+    time.sleep(1)
+    page.click("Materialize…")
+    page.wait_for("Launch backfill", "Select a partition or create one")
+    page.click("Select a partition or create one")
+    time.sleep(1)
+    page.click("shop.orders")
+    page.click("shop.payments")
+    page.click("Partition selection")
+    page.wait_for("2 partitions")
+    page.click("Launch backfill")
+    assert backfilled(instance, "mirrors") == 2
+    page.open(f"{server}/runs")
+    page.wait_for("Backfill", "shop / mirrors", "shop / change_log", "Success")
+    picture(page, "backfills")
+
+
+def backfilled(instance: DagsterInstance, asset: str) -> int:
+    """Return how many partitions of an asset a backfill made, once it has succeeded."""
+    key = AssetKey(["shop", asset])
+
+    def own() -> list[Any]:
+        return [item for item in instance.get_backfills() if item.asset_selection == [key]]
+
+    wait_until(
+        lambda: any(item.status is BulkActionStatus.COMPLETED_SUCCESS for item in own()),
+        f"a backfill of {asset}",
+    )
+    (backfill,) = own()
+    assert backfill.asset_backfill_data is not None
+    return len(list(backfill.asset_backfill_data.materialized_subset.iterate_asset_partitions()))
+
+
+def test_the_lag_check_turns_green_when_the_mirrors_catch_up(
+    page: Page, server: str, shop: Shop
+) -> None:
+    shop.catch_up()
+    page.resize(1440, 900)
+    page.open(f"{server}/assets/shop/apply_changes?view=checks&checkDetail=replication_lag")
+    page.wait_for("replication_lag", " s behind now", "Passed", seconds=RUN_SECONDS)
+    picture(page, "lag-check-passed")
+
+
+def test_the_sensor_runs_and_says_why_it_does_nothing(page: Page, server: str) -> None:
+    page.resize(1440, 900)
+    page.open(f"{server}/locations/ticdc_assets/sensors/shop_sync_sensor")
+    page.wait_for("shop_sync_sensor", "~20 sec", "runs requested", "replication_lag")
+    picture(page, "sensor")
+
+
+def test_the_topic_shows_its_offsets(page: Page, server: str) -> None:
+    page.open(f"{server}/assets/shop/kafka_topic?view=events")
+    page.wait_for("backlog", "offsets")
+
+
+def test_the_report_of_the_changefeed(page: Page, settings: Settings, tmp_path: Path) -> None:
+    paths = LakePaths(root=settings.lake, changefeed="shop")
+    overview = read_overview(
+        Lake(changefeed=settings.changefeed("shop"), paths=paths), now=datetime.now(UTC)
+    )
+    report = tmp_path / "report.html"
+    write_at_once(report, page_text([overview]))
+    for name, scheme, width in (
+        ("report-light", "light", 1280),
+        ("report-dark", "dark", 1280),
+        ("report-phone", "light", 400),
+    ):
+        page.prefer(scheme)
+        page.resize(width, 1400)
+        page.open(report.as_uri())
+        page.wait_for("Replication lag", "Global watermark", "shop.orders")
+        page.evaluate("document.querySelector('[data-span]').click()")  # the newest ten minutes
+        picture(page, name)
