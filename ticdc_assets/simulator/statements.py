@@ -14,7 +14,7 @@ Not handled: what `SUPPORTED` does not name; comparisons of texts ignore collati
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, cast
@@ -60,7 +60,6 @@ from ticdc_assets.simulator.duck_tables import (
     stored_text,
 )
 from ticdc_assets.simulator.stored_table import Key, Row, TableName, index
-from ticdc_assets.simulator.transaction import Transaction
 from ticdc_assets.simulator.upstream import Upstream
 
 SUPPORTED: Final = (
@@ -189,60 +188,60 @@ def _run_on_rows(upstream: Upstream, sql: str) -> Executed:
         before = read(engine, target, stored.columns)
         engine.execute(text)
         after = read(engine, target, stored.columns)
-    change = _Difference(target, stored.columns, list(stored.rows.items()), before, after)
-    if not change.rows:
+    known = list(stored.rows.items())
+    changes = list(_changes(stored.columns, known, before, after))
+    if not changes:
         return Executed(table=target, rows=0, commit_ts=None)
     try:
         with upstream.transaction() as transaction:
-            change.make(transaction)
+            for key, row in changes:
+                if key is None:
+                    transaction.insert(target, row or {})
+                elif row is None:
+                    transaction.delete(target, key)
+                else:
+                    transaction.update(target, key, changes=row)
     except ValueError as error:
         raise _readable(error) from None
-    return Executed(table=target, rows=change.rows, commit_ts=upstream.history[-1].commit_ts)
+    return Executed(table=target, rows=len(changes), commit_ts=upstream.history[-1].commit_ts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Difference:
-    """What a statement did to a table, from its rows before and after.
+def _changes(
+    columns: Sequence[ColumnSchema],
+    known: Sequence[tuple[Key, Row]],
+    before: Mapping[int, Cells],
+    after: Mapping[int, Cells],
+) -> Iterator[tuple[Key | None, Row | None]]:
+    """Yield what a statement did to each row, deletes first, so that their keys are free.
 
-    Attributes:
-        name: the table.
-        columns: its columns, in its order.
+    Args:
+        columns: the table's columns, in its order.
         known: the upstream's rows with their keys; row n is the one that DuckDB numbers n.
         before: DuckDB's rows by number, before the statement.
         after: the same after it.
+
+    Yields:
+        The key (None for a new row) and the columns that changed (None for a deleted row).
+
+    Raises:
+        ValueError: a column stores no such value.
     """
-
-    name: TableName
-    columns: Sequence[ColumnSchema]
-    known: Sequence[tuple[Key, Row]]
-    before: Mapping[int, Cells]
-    after: Mapping[int, Cells]
-
-    @property
-    def rows(self) -> int:
-        """How many rows differ."""
-        numbers = self.before.keys() | self.after.keys()
-        return sum(self.before.get(number) != self.after.get(number) for number in numbers)
-
-    def make(self, transaction: Transaction) -> None:
-        """Make the same changes upstream: deletes first, so that their keys are free.
-
-        Raises:
-            ValueError: a column stores no such value, or the upstream refuses the row.
-        """
-        for number in self.before.keys() - self.after.keys():
-            transaction.delete(self.name, self.known[number][0])
-        for number, cells in self.after.items():
-            old = self.before.get(number)
-            changes = {
-                item.name: stored_text(cell, item)
-                for place, (item, cell) in enumerate(zip(self.columns, cells, strict=True))
-                if old is None or old[place] != cell
-            }
-            if old is None:
-                transaction.insert(self.name, changes)
-            elif changes:
-                transaction.update(self.name, self.known[number][0], changes=changes)
+    for number in sorted(before.keys() - after.keys()):
+        yield known[number][0], None
+    for number, cells in after.items():
+        old = before.get(number)
+        row = {
+            item.name: stored_text(cell, item)
+            for place, (item, cell) in enumerate(zip(columns, cells, strict=True))
+            if old is None or old[place] != cell
+        }
+        if old is None:
+            yield None, row
+            continue
+        key, stored = known[number]
+        row = {name: text for name, text in row.items() if stored[name] != text}
+        if row:
+            yield key, row
 
 
 _OF_ROWS: Final[Mapping[type[exp.Expr], tuple[str, ...]]] = {

@@ -118,6 +118,10 @@ def test_what_changes_nothing_is_no_commit(upstream: Upstream) -> None:
     done = execute(upstream, "UPDATE shop.items SET note = 'x' WHERE id = 1")
     assert (done.rows, done.commit_ts, len(upstream.history)) == (0, None, before)
     assert done.text == "shop.items: 0 rows changed, nothing was committed"
+    execute(upstream, "UPDATE shop.items SET tags = 'a,b', doc = '{\"a\":1,\"b\":2}'")
+    before = len(upstream.history)
+    done = execute(upstream, "UPDATE shop.items SET tags = 'b,a', doc = '{\"b\": 2, \"a\": 1}'")
+    assert (done.rows, done.commit_ts, len(upstream.history)) == (0, None, before)
 
 
 def test_mysql_is_spoken(upstream: Upstream) -> None:
