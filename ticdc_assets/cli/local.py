@@ -56,7 +56,7 @@ def broker(directory: Path, port: int | None) -> None:
                 time.sleep(_CHECK_SECONDS)
             raise SourceUnavailableError(f"the broker has ended; its log is {running.log_path}")
     except KeyboardInterrupt:
-        note(f"\nthe broker is stopped; its topics stay in {directory}: run the command again to continue")
+        note(f"\nthe broker is stopped; its topics stay in {directory}: run it again to continue")
 
 
 @main.command()
