@@ -174,8 +174,8 @@ def _go_on(settings: Settings, directory: Path) -> Iterator[str]:
     (first,) = iterate_rows([orders], "UTC", limit=1, by_key=True)
     key = ",".join(json.loads(first[2])[name] for name in orders.schema.handle_key)
     python = (
-        "from ticdc_assets.demo_place import use_demo; "
-        "from ticdc_assets.reading.mirrors import read_mirror; use_demo(); "
+        "from ticdc_assets import read_mirror; "
+        "from ticdc_assets.demo_place import use_demo; use_demo(); "
         "print(read_mirror(None, 'shop', 'shop', 'orders', engine='arrow').num_rows, 'orders')"
     )
     yield "look at the mirrors:"

@@ -116,8 +116,7 @@ def live(shop: ShopWriter) -> Iterator[None]:
             AddColumn(column=column(f"kept_{turn}", "smallint", default="-3")),
         )
         yield
-        scale = min(2 + turn, 20)
-        wider = column("balance", f"decimal({12 + scale},{scale})", default="0.5")
+        wider = column("balance", f"decimal({min(12 + turn, 30)},2)", default="0.5")
         upstream.alter_table(CUSTOMERS, ModifyColumn(name="balance", column=wider))
         yield
         upstream.drop_index(ORDERS, f"ix_state_{turn}")
@@ -135,13 +134,15 @@ def live(shop: ShopWriter) -> Iterator[None]:
         yield
         upstream.alter_table(CUSTOMERS, DropColumn(name=contact))
         yield
-        # The same of odd values: a default beyond ASCII, and rows with extremes rewritten.
-        added = AddColumn(column=column(odd, "int", default=str(-(2**31))), first=True)
+        # The same of odd values: a default beyond ASCII, and another scale for extremes.
+        added = AddColumn(column=column(odd, "decimal(20,6)", default="-0.5"), first=True)
         upstream.alter_table(
             ODD_VALUES, added, AddColumn(column=column(f"{odd}_text", "varchar(20)", default="ü"))
         )
         yield
-        upstream.alter_table(ODD_VALUES, ModifyColumn(name=odd, column=column(odd, "varchar(40)")))
+        upstream.alter_table(
+            ODD_VALUES, ModifyColumn(name=odd, column=column(odd, "decimal(30,9)"))
+        )
         yield
         upstream.alter_table(ODD_VALUES, DropColumn(name=odd), DropColumn(name=f"{odd}_text"))
         yield

@@ -45,7 +45,6 @@ def new_customer(shop: ShopWriter) -> dict[str, str | None]:
         "name": name,
         "email": f"{_address(name)}.{number}@example.com",
         "city": shop.rng.choice(CITIES),
-        "created": shop.now_text(0),
     }
 
 
@@ -65,7 +64,7 @@ def new_product(shop: ShopWriter) -> dict[str, str | None]:
 
 
 def _sign_up(shop: ShopWriter, transaction: Transaction) -> None:
-    shop.insert(transaction, CUSTOMERS, **new_customer(shop))
+    shop.insert(transaction, CUSTOMERS, **new_customer(shop), created=shop.now_text(0))
     if shop.rng.random() < 0.5:
         handle = f"{shop.rng.choice(FIRST_NAMES).lower()}-{shop.number('contact')}"
         shop.insert(transaction, CONTACTS, handle=handle)
