@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from ticdc_assets.base.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.cli.base import main, note, reported_errors
-from ticdc_assets.errors import ConfigError, SourceUnavailableError
 
 _PORT = 9092
 _CHECK_SECONDS = 0.2
@@ -33,9 +33,9 @@ def broker(directory: Path, port: int | None) -> None:
     It needs Java and no installation of Kafka. It is for trials, not for production: one node, and
     no authentication. The topics stay in --directory; a second start continues with them.
     """
-    from ticdc_assets.broker import LocalBroker
-    from ticdc_assets.engine.lock import held_lock
-    from ticdc_assets.ports import port_is_free
+    from ticdc_assets.base.ports import port_is_free
+    from ticdc_assets.delta.lock import held_lock
+    from ticdc_assets.demo.broker import LocalBroker
 
     if port is not None and not port_is_free(port):
         raise ConfigError(f"port {port} is in use; choose another --port")
@@ -69,7 +69,7 @@ def sample(folder: Path) -> None:
     it), `topic.jsonl.gz` (the changes after the export, as TiCDC sends them to Kafka) and `later`
     (an export after those changes). Existing files are never replaced.
     """
-    from ticdc_assets.simulator.sample import write_sample
+    from ticdc_assets.demo.simulator.sample import write_sample
 
     for path in write_sample(folder):
         click.echo(path)
