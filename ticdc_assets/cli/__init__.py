@@ -19,6 +19,7 @@ look_seldom()
 # Importing a module adds its commands to `main`.
 from ticdc_assets.cli import (  # noqa: E402, F401
     captures,
+    local,
     looking,
     machine,
     repairing,
