@@ -33,6 +33,7 @@ from ticdc_assets.jars import (
     resolved,
 )
 from ticdc_assets.machine import nearest_existing
+from ticdc_assets.names import counted
 
 if TYPE_CHECKING:
     from ticdc_assets.config import Settings
@@ -109,7 +110,7 @@ def check_java(env: Mapping[str, str] | None = None) -> Check:
     settings = _run([str(java), "-XshowSettings:properties", "-version"], env)
     match = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", settings)
     if match is None:
-        return missing(f"{java}, which does not tell its version")
+        return missing(f"{java}, which does not say its version")
     version = int(match[1])
     if not OLDEST_JAVA <= version <= NEWEST_JAVA:
         return missing(f"Java {version} at {java}")
@@ -163,14 +164,16 @@ def check_jars(jar_set: JarSet, *, progress: Progress | None = None) -> Check:
     except PrerequisiteError as error:
         fix = "make the Maven repository reachable and run this again"
         return Check(name="jars", ok=False, found=str(error), needed=needed, fix=fix)
-    return Check(name="jars", ok=True, found=f"{len(jars)} jars of {jar_set.name}", needed=needed)
+    folders = dict.fromkeys(str(jar.parent) for jar in jars)
+    found = f"{counted(len(jars), 'jar')} of {jar_set.name} in {', '.join(folders)}"
+    return Check(name="jars", ok=True, found=found, needed=needed)
 
 
 def check_broker_jars() -> Check:
-    """Tell whether the jars of the demo's broker are here."""
+    """Report whether the jars of the demo's broker are here; `demo` downloads them."""
     # Only the demo and the tests run a broker: its jars are not worth a download here.
     jars = resolved(BROKER_JARS)
-    found = f"{len(jars)} jars of {BROKER_JARS.name}" if jars else "not here; come when needed"
+    found = f"{counted(len(jars), 'jar')} of {BROKER_JARS.name}" if jars else "not here yet"
     return Check(name="broker jars", ok=True, found=found, needed="nothing before the demo runs")
 
 
@@ -198,7 +201,7 @@ def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None
             None,
         )
     names = ", ".join(changefeed.name for changefeed in settings.changefeeds)
-    found = f"{settings.path} with changefeeds {names}"
+    found = f"{settings.path} with {names or 'no changefeed'}"
     return Check(name="configuration", ok=True, found=found, needed=needed), settings
 
 
@@ -206,17 +209,21 @@ def check_lake(lake: Path) -> Check:
     """Check that tables can be written below `lake`; a folder that is not there is not made."""
     needed = "a folder that can be written to for the tables"
     place = nearest_existing(lake)
+    another = "set TICDC_LAKE to another folder"
+
+    def wrong(found: str, fix: str) -> Check:
+        return Check(name="lake", ok=False, found=found, needed=needed, fix=fix)
+
+    if not place.is_dir():
+        return wrong(f"{lake}, but {place} is not a folder", another)
     try:
         with tempfile.TemporaryFile(dir=place) as probe:
             probe.write(b"?")
         free = shutil.disk_usage(place).free
     except OSError as error:
-        return Check(
-            name="lake",
-            ok=False,
-            found=f"{lake}, which cannot be written to ({error.strerror})",
-            needed=needed,
-            fix="change its permissions or set TICDC_LAKE to another folder",
+        return wrong(
+            f"{lake}, which cannot be written to ({error.strerror})",
+            f"change its permissions or {another}",
         )
     there = "" if lake.exists() else " (not there yet)"
     found = f"{lake}{there}, {free / 1e9:.0f} GB free"

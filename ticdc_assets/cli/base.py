@@ -10,10 +10,11 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 
+from ticdc_assets.cli.interrupted import EXIT_CODE, ignore_the_next, sentence
 from ticdc_assets.cli.waiting import progress_lines
 from ticdc_assets.config import Changefeed, Settings, lake_path, load_settings
 from ticdc_assets.demo_place import CHANGEFEED, use_demo
@@ -127,10 +128,26 @@ class _ChangefeedCommand(click.Command):
             return super().invoke(ctx)
 
 
+class _Stopped(click.ClickException):
+    """Ctrl-C, with the sentence about what stays."""
+
+    exit_code = EXIT_CODE
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"\n{self.message}", file=file, err=file is None)
+
+
 class _Commands(click.Group):
     """The commands."""
 
     command_class = _ChangefeedCommand
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ignore_the_next()
+            raise _Stopped(sentence(ctx.invoked_subcommand)) from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -17,12 +17,13 @@ import click
 
 from ticdc_assets.cli.base import end_with, feed_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument, changefeeds_argument, table_arguments
-from ticdc_assets.cli.printing import in_total, print_json, print_table, shown_text
+from ticdc_assets.cli.printing import backlog_text, in_total, print_json, print_table, shown_text
 from ticdc_assets.config import load_settings
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, LakeDamagedError, PrerequisiteError, TicdcError
+from ticdc_assets.names import counted
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.tso import to_datetime
+from ticdc_assets.tso import time_with_tso, to_datetime
 
 if TYPE_CHECKING:
     from ticdc_assets.engine.lease import LeaseState
@@ -250,7 +251,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
 
     name, lag = item.changefeed, item.lag
     if item.cut is None or lag is None:
-        click.echo(f"{name}: no published cut yet")
+        click.echo(f"{name}: no published cut yet; run: ticdc-assets sync {name}")
     else:
         parts = ", ".join(
             f"{str(part).replace('_', ' ')} {duration(lag.part_seconds(part))}" for part in LagPart
@@ -260,22 +261,19 @@ def _print_status(item: "Status", source_error: str | None) -> None:
             behind = f"ahead of this machine's clock by {duration(lag.ahead_seconds)}"
         if item.ending is not None:
             behind = item.ending.text
-        click.echo(
-            f"{name}: {behind}; cut {item.cut.number} at "
-            f"{item.cut.moment} ({to_datetime(item.cut.tso):%Y-%m-%d %H:%M:%S} UTC)"
-        )
+        click.echo(f"{name}: {behind}; cut {item.cut.number} at {item.cut.moment}")
     if item.cut is not None and item.cut.rewind is not None:
         rewound = item.cut.rewind
         click.echo(
             f"{name}: cut {item.cut.number} is cut {rewound.number} again: rewound at "
             f"{item.cut.published_at:%Y-%m-%d %H:%M:%S} UTC from cut {rewound.from_number} at "
-            f"{rewound.from_tso} by {shown_text(rewound.by)}"
+            f"{time_with_tso(rewound.from_tso)} by {shown_text(rewound.by)}"
         )
     watermark = item.watermark.watermark_ts
     at = "none yet"
     if watermark is not None:
-        at = f"{watermark} ({to_datetime(watermark):%Y-%m-%d %H:%M:%S} UTC)"
-    click.echo(f"{name}: watermark {at}; {item.backlog} records wait in the source")
+        at = time_with_tso(watermark)
+    click.echo(f"{name}: watermark {at}; {backlog_text(item.backlog)}")
     if source_error is not None:
         click.echo(f"{name}: the source could not be read: {shown_text(source_error)}")
     for gap in item.gaps:
@@ -286,8 +284,8 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         click.echo(f"{name}: accepted gap: {shown_text(accepted.sentence)}")
     quarantined = ", ".join(f"{count} at {stage}" for stage, count in item.quarantined.items())
     click.echo(
-        f"{name}: {item.held_rows} rows held, quarantined {quarantined}, {len(item.conflicts)} "
-        "schema conflicts"
+        f"{name}: {counted(item.held_rows, 'row')} held, quarantined {quarantined}, "
+        f"{counted(len(item.conflicts), 'schema conflict')}"
     )
     for check, verdict in item.verdicts.items():
         if verdict.level:
@@ -374,8 +372,7 @@ def tables(changefeed: str, as_json: bool) -> None:
 
     # A failed mirror is at an older cut.
     cut = max(mirrors, key=lambda item: item.applied_ts)
-    at = f"{to_datetime(cut.applied_ts):%Y-%m-%d %H:%M:%S.%f} UTC"
-    listing = Table(title=f"{changefeed} at {cut.moment} ({at})")
+    listing = Table(title=f"{changefeed} at {cut.moment}")
     for title in ("database", "table", "key", "rows", "lag", "state"):
         listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
     for item in mirrors:

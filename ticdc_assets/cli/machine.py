@@ -1,12 +1,17 @@
 """Commands about this machine: `doctor`, `demo`, `upstream` and `ui`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ticdc_assets.cli.base import main, note, reported_errors
 from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import WIRE_FORMATS, load_settings
+from ticdc_assets.names import counted
+
+if TYPE_CHECKING:
+    from ticdc_assets.preflight import Check
 
 DIALECTS = ("ticdc", "tiflow")
 """The names of the dialects (`simulator.dialects`), which a command line need not import."""
@@ -16,26 +21,33 @@ DIALECTS = ("ticdc", "tiflow")
 @click.option(
     "--machine",
     is_flag=True,
-    help="Check only Java, Python and jars, which need no configuration (for image builds).",
+    help="Check only Java, Python and jars, which need no configuration, and make Spark's class "
+    "archive, which takes a minute (for image builds).",
 )
 @reported_errors
 def doctor(*, machine: bool) -> None:
     """Check Java, Python, jars, configuration, lake, brokers and topics, and say what to type.
 
+    Cheap checks come first, and each is printed as soon as it is known. Jars that Spark needs are
+    downloaded if they are missing.
+
     A line that begins with `warn` is advice: syncs still run. With a `FAIL`, the exit code is 1.
     """
     from ticdc_assets.doctor import check_machine, run_checks
 
-    checks = check_machine(progress=note) if machine else run_checks(progress=note)
-    for check in checks:
+    end_progress_lines()
+    checks: list[Check] = []
+    for check in (check_machine if machine else run_checks)(progress=note):
         level = "ok  " if check.ok else "FAIL" if check.vital else "warn"
         click.echo(f"{level}  {check.sentence()}")
+        checks.append(check)
+    total = counted(len(checks), "check")
     failed = sum(not check.ok and check.vital for check in checks)
     if failed:
-        raise click.ClickException(f"{failed} of {len(checks)} checks failed")
+        raise click.ClickException(f"{failed} of {total} failed")
     warned = sum(not check.ok for check in checks)
-    passed = f"{len(checks) - warned} of {len(checks)} checks passed, {warned} warned"
-    click.echo(passed if warned else f"all {len(checks)} checks passed")
+    passed = f"{len(checks) - warned} of {total} passed, {warned} warned"
+    click.echo(passed if warned else f"all {total} passed")
 
 
 @main.command()

@@ -11,8 +11,10 @@ from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
 from ticdc_assets.exports.dialect import DUMPLING_OPTION, OUTPUT_DIALECTS, dialect_of
+from ticdc_assets.names import counted
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.report.texts import visible
+from ticdc_assets.tso import time_with_tso
 
 if TYPE_CHECKING:
     from ticdc_assets.services.diffing import SourceDifference
@@ -147,11 +149,11 @@ def seed(
         )
     if seeding.excluded:
         click.echo(
-            f"{changefeed}: {seeding.excluded} tables of the export are left out by `tables`"
+            f"{changefeed}: `tables` leaves out {counted(seeding.excluded, 'table')} of the export"
         )
     click.echo(
-        f"{changefeed}: {seeding.rows} rows of {len(seeding.tables)} tables are at TSO "
-        f"{seeding.tso}"
+        f"{changefeed}: {counted(seeding.rows, 'row')} of {counted(len(seeding.tables), 'table')} "
+        f"seeded at {time_with_tso(seeding.tso)}"
     )
     click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")
     unread = [item for item in seeding.tables if item.has_none]
@@ -219,7 +221,8 @@ def diff(
 def _print_difference(found: "SourceDifference") -> None:
     from rich.table import Table
 
-    listing = Table(title=f"{found.changefeed}: mirrors and the export at TSO {found.tso}")
+    at = time_with_tso(found.tso)
+    listing = Table(title=f"{found.changefeed}: mirrors and the export at {at}")
     for title in ("database", "table", "rows", "exported", "result"):
         listing.add_column(title, justify="right" if title in {"rows", "exported"} else "left")
     for item in found.tables:
@@ -235,6 +238,7 @@ def _print_difference(found: "SourceDifference") -> None:
             title = f"{item.database}.{item.table}: {shown}"
             print_row_differences(title, item.examples, other="exported")
     if found.excluded:
-        click.echo(f"{found.changefeed}: {found.excluded} tables of the export are left out")
+        left_out = counted(found.excluded, "table")
+        click.echo(f"{found.changefeed}: `tables` leaves out {left_out} of the export")
     if found.equal:
         click.echo(f"{found.changefeed}: {found.summary}")

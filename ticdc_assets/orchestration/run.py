@@ -10,7 +10,6 @@ and is raised unchanged.
 """
 
 import ctypes
-import logging
 import os
 import signal
 import subprocess
@@ -57,8 +56,6 @@ FOLLOW_RUN_SECONDS = 3600.0
 
 INSTANCE_FILE = "dagster.yaml"
 LOCATION_NAME = "ticdc_assets"
-
-_LOG = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -132,6 +129,8 @@ def run_sync(
     *,
     until: int | str | None = None,
     max_records: int | None = None,
+    patience: float = 0.0,
+    say: Callable[[str], None] | None = None,
     instance: DagsterInstance | None = None,
 ) -> RunReport:
     """Run the sync job of a changefeed once.
@@ -141,13 +140,15 @@ def run_sync(
         changefeed: name of the changefeed.
         until: TSO, or time in ISO 8601, not to apply beyond.
         max_records: land at most this many records.
+        patience: for how many seconds to wait for another writer before there is a run.
+        say: called with a line that says whom it waits for.
         instance: where the run is recorded; that of `dagster_home(settings)` if None.
     """
     config = {
         "raw_messages": {"max_records": max_records},
         "apply_changes": {"until": None if until is None else str(until)},
     }
-    return _run("sync", settings, changefeed, config, instance)
+    return _run("sync", settings, changefeed, config, instance, say=say, patience=patience)
 
 
 def run_follow(
@@ -182,11 +183,7 @@ def run_follow(
     while True:
         left = min(max(0.0, ends - time.monotonic()), FOLLOW_RUN_SECONDS)
         config = {"follow": {"seconds": left, "rest_seconds": rest_seconds}}
-        try:
-            report = _run("follow", settings, changefeed, config, instance, say=say)
-        except dg.DagsterExecutionInterruptedError:
-            # A second signal, or one before Spark was there: it is recorded as cancelled.
-            raise KeyboardInterrupt from None
+        report = _run("follow", settings, changefeed, config, instance, say=say)
         if report.followed.ending is not Ending.TIME or time.monotonic() >= ends:
             return report
 
@@ -252,6 +249,7 @@ def _run(
     instance: DagsterInstance | None,
     *,
     say: Callable[[str], None] | None = None,
+    patience: float = 0.0,
 ) -> RunReport:
     """Run a job of a changefeed once; `config` is by the names of assets."""
     steps = steps_of(settings, settings.changefeed(changefeed))
@@ -261,7 +259,7 @@ def _run(
     job = definitions_of([steps], has_mirrors=False).resolve_job_def(names.job(kind))
     with nullcontext(instance) if instance else open_instance(settings) as where:
         ops = {names.op(name): values for name, values in config.items()}
-        result = execute(steps, job, where, config=ops)
+        result = execute(steps, job, where, config=ops, patience=patience)
     return RunReport(
         run_id=result.run_id,
         checks=tuple(result.get_asset_check_evaluations()),
@@ -292,11 +290,12 @@ def execute(
 
     Raises:
         BusyError: another process writes to the changefeed's tables.
+        KeyboardInterrupt: a signal ended it; the run is recorded as cancelled or failed.
         TicdcError: a step failed; it is the error of that step.
     """
     end_orphans(instance, steps.names, utc_now())
     # A run that cannot get the lock would be recorded as failed; say so before there is one.
-    with patient_lock(steps, instance, seconds=patience, waiting=_LOG.warning):
+    with patient_lock(steps, instance, seconds=patience, waiting=steps.say):
         pass
     run_id = str(uuid4())
     try:
@@ -316,6 +315,8 @@ def execute(
                 tags=steps.names.tags | dict(tags or {}) | {WORKER_TAG: worker_tag(run_id, lock)},
                 asset_selection=selection,
             )
+    except dg.DagsterExecutionInterruptedError:
+        raise KeyboardInterrupt from None
     except dg.Failure as failure:
         if isinstance(failure.__cause__, TicdcError):
             raise failure.__cause__ from None

@@ -43,7 +43,7 @@ from ticdc_assets.orchestration.verdicts import CheckVerdict, shown_level
 from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.pipeline.positions import PartitionOffsets, known_partitions
 from ticdc_assets.pipeline.sources import SourceState, capture_ranges, see_source
-from ticdc_assets.tso import lag_seconds, to_datetime
+from ticdc_assets.tso import lag_seconds, time_with_tso
 
 INTERVAL_SECONDS = 20
 OBSERVATION_SECONDS = 60
@@ -114,7 +114,7 @@ class SensorState:
         applied = "nothing is applied yet"
         if status.cut is not None:
             ago = lag_seconds(status.cut.tso, now)
-            applied = f"applied {_moment(status.cut.tso)}, {ago:.0f} s ago"
+            applied = f"applied {time_with_tso(status.cut.tso)}, {ago:.0f} s ago"
         return (
             f"landed {landed} of {there} records in {len(status.partitions)} partitions, "
             f"{status.backlog} wait; {self._watermark_text()}; {applied}"
@@ -138,7 +138,7 @@ class SensorState:
     def _watermark_text(self) -> str:
         watermark = self.status.watermark
         if watermark.watermark_ts is not None:
-            return f"watermark {_moment(watermark.watermark_ts)}"
+            return f"watermark {time_with_tso(watermark.watermark_ts)}"
         if not watermark.waiting:
             return "no watermark yet"
         return "no watermark yet from " + ", ".join(
@@ -394,10 +394,6 @@ def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:
 
 def _place(item: PartitionOffsets) -> str:
     return f"{item.topic}/{item.partition}"
-
-
-def _moment(tso: int) -> str:
-    return f"{tso} ({to_datetime(tso):%Y-%m-%d %H:%M:%S} UTC)"
 
 
 def _digest(value: Sequence[Any]) -> str:

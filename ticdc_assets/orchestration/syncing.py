@@ -26,6 +26,7 @@ from ticdc_assets.engine.compute import watched
 from ticdc_assets.engine.control import partition_days
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.exports.dialect import CsvDialect
+from ticdc_assets.names import counted
 from ticdc_assets.orchestration.following import NewData
 from ticdc_assets.orchestration.metadata import (
     DAY_SAID,
@@ -65,6 +66,7 @@ from ticdc_assets.pipeline.schema_tables import register_new
 from ticdc_assets.pipeline.standing import Applying, Outcome
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.seeding import Seeding, seed
+from ticdc_assets.tso import time_with_tso
 
 APPLIED = dg.DataVersion("applied")
 """The data version of every `apply_changes`, and so the one that each mirror was made from.
@@ -181,7 +183,7 @@ class Syncing:
             land(self._spark, steps.paths, steps.changefeed, max_records=max_records)
         )
         return Step(
-            said=f"{landing.records} records landed",
+            said=f"{counted(landing.records, 'record')} landed",
             new_data=NewData.WATERMARKS if landing.records else NewData.NOTHING,
             reports=(
                 Report(
@@ -217,7 +219,8 @@ class Syncing:
             )
         )
         return Step(
-            said=f"{found.rows} rows of {len(found.tables)} tables seeded at TSO {found.tso}",
+            said=f"{counted(found.rows, 'row')} of {counted(len(found.tables), 'table')} seeded at "
+            f"{time_with_tso(found.tso)}",
             new_data=NewData.CHANGES if found.rows else NewData.NOTHING,
             reports=(
                 Report(
@@ -246,7 +249,7 @@ class Syncing:
         changes = sum(decoding.changes.get(kind, 0) for kind in ("row", "ddl", "snapshot"))
         new_data = NewData.WATERMARKS if decoding.batches else NewData.NOTHING
         return Step(
-            said=f"{changes} changes decoded",
+            said=f"{counted(changes, 'change')} decoded",
             new_data=NewData.CHANGES if changes or decoding.quarantined else new_data,
             reports=(
                 Report(
@@ -270,7 +273,7 @@ class Syncing:
         steps = self._steps
         registering = steps.note(register_new(steps.paths, steps.changefeed))
         return Step(
-            said=f"{registering.schema_versions} schema versions",
+            said=counted(registering.schema_versions, "schema version"),
             new_data=NewData.CHANGES if registering.changed else NewData.NOTHING,
             reports=(
                 Report(
@@ -458,7 +461,7 @@ class PartitionReporter:
                 yield dg.AssetMaterialization(
                     asset_key=self._steps.names.asset("snapshot"),
                     partition=partition,
-                    description=f"{item.rows} rows at TSO {seeding.tso}",
+                    description=f"{counted(item.rows, 'row')} at {time_with_tso(seeding.tso)}",
                     metadata=seeded_rows_metadata(item, seeding),
                 )
 

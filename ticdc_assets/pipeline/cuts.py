@@ -33,10 +33,10 @@ from ticdc_assets.engine.generations import GENERATION
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.row_schema import fields_of
 from ticdc_assets.errors import BusyError, LakeLayoutError, NotFoundError
-from ticdc_assets.names import joined_name
+from ticdc_assets.names import counted, joined_name
 from ticdc_assets.schemas import TableSchema, schema_from_text
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.tso import cut_of, moment_text
+from ticdc_assets.tso import cut_of, moment_text, time_with_tso
 
 CARRIED = "carried"
 """The mode of a mirror that a cut left as it was."""
@@ -174,11 +174,13 @@ class FailedMirror:
     @property
     def sentence(self) -> str:
         """What people are told."""
-        keeps = "it has no rows yet" if self.tso is None else f"its rows are those at {self.tso}"
+        keeps = "it has no rows yet"
+        if self.tso is not None:
+            keeps = f"its rows are those at {time_with_tso(self.tso)}"
         return (
             f"{joined_name(self.database, self.table)} could not be made since "
-            f"{self.since:%Y-%m-%d %H:%M:%S} UTC ({self.reason}); {keeps}, {self.waiting} row "
-            "changes wait, and each sync tries again"
+            f"{self.since:%Y-%m-%d %H:%M:%S} UTC ({self.reason}); {keeps}; waiting: "
+            f"{counted(self.waiting, 'row change')}; each sync tries again"
         )
 
 

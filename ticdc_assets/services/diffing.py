@@ -25,7 +25,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.exports.folder import read_export
 from ticdc_assets.isolation import Failure, attempted_alone
-from ticdc_assets.names import joined_name
+from ticdc_assets.names import counted, joined_name
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.pipeline.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.pipeline.mirrors import apply_changes
@@ -48,6 +48,7 @@ from ticdc_assets.services.comparing import (
 )
 from ticdc_assets.services.making import place_apart
 from ticdc_assets.services.seeding import SeededRows, Seeding, require_past, seed
+from ticdc_assets.tso import time_with_tso
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +141,11 @@ class SourceDifference:
         ]
         but = f"; not compared: {listed(uncompared)}" if uncompared else ""
         if not differing:
-            return f"{len(self.tables)} mirrors equal the export at TSO {self.tso}{but}"
+            equal = counted(len(self.tables), "mirror equals", "mirrors equal")
+            return f"{equal} the export at {time_with_tso(self.tso)}{but}"
         return (
-            f"{differing} of {len(self.tables)} mirrors differ from the export at TSO "
-            f"{self.tso}{but}"
+            f"{differing} of {counted(len(self.tables), 'mirror')} differ from the export at "
+            f"{time_with_tso(self.tso)}{but}"
         )
 
     def as_json(self) -> dict[str, Any]:

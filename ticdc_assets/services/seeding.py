@@ -42,7 +42,7 @@ from ticdc_assets.pipeline.seeds import Seed, landed_seed, read_seeds, write_see
 from ticdc_assets.pipeline.truncation_points import read_truncation_point
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.registry.history import SchemaHistory
-from ticdc_assets.tso import to_datetime
+from ticdc_assets.tso import time_with_tso
 from ticdc_assets.values.zones import changefeed_zone
 
 
@@ -198,8 +198,8 @@ def _require_above(paths: LakePaths, export: Export) -> None:
     truncation_point = read_truncation_point(paths)
     if truncation_point.cut is not None and export.tso < truncation_point.tso:
         raise ConfigError(
-            f"the export is at TSO {export.tso}, and changes up to {truncation_point.tso} were "
-            "removed by retention: export again"
+            f"the export is at {time_with_tso(export.tso)}, and changes up to "
+            f"{time_with_tso(truncation_point.tso)} were removed by retention: export again"
         )
 
 
@@ -208,8 +208,8 @@ def require_past(export: Export, changefeed: Changefeed) -> None:
     now = datetime.now(UTC)
     if is_ahead(export.tso, now, changefeed.max_ahead_seconds):
         raise ConfigError(
-            f"the export is at TSO {export.tso}, which is {to_datetime(export.tso):%Y-%m-%d %H:%M} "
-            f"UTC, and it is {now:%Y-%m-%d %H:%M} UTC on this machine: give its TSO with --tso"
+            f"the export is at {time_with_tso(export.tso)}, and it is {now:%Y-%m-%d %H:%M} UTC on "
+            "this machine: give its TSO with --tso"
         )
 
 
