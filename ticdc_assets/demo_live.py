@@ -19,7 +19,6 @@ import socketserver
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,7 +30,12 @@ from ticdc_assets.engine.generations import paths_of
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import BusyError, StatementError
 from ticdc_assets.orchestration.following import Ending
-from ticdc_assets.orchestration.run import run_follow, signals_interrupt, ui_server
+from ticdc_assets.orchestration.run import (
+    announce_ui,
+    run_follow,
+    signals_interrupt,
+    ui_server,
+)
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.ports import HOST, free_port, port_is_free
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
@@ -91,9 +95,7 @@ def go_on_live(
         _open_door(directory, changefeed, url),
         ui_server(settings, port) as server,
     ):
-        threading.Thread(
-            target=_tell_ui, args=(url, server.poll, say), name="ui", daemon=True
-        ).start()
+        announce_ui(server, port, lambda url: say(f"the Dagster UI is at {url}"))
         say(
             "live: the broker and the changefeed keep running, and the mirrors follow; stop with "
             "Ctrl-C"
@@ -166,17 +168,6 @@ def _answer(line: bytes, token: str, changefeed: LiveChangefeed) -> Mapping[str,
         return {"error": str(error)}
     except (ValueError, KeyError, TypeError) as error:
         return {"error": f"a statement was expected: {error}"}
-
-
-def _tell_ui(url: str, ended: Callable[[], int | None], say: Say) -> None:
-    """Tell when the Dagster UI answers; it takes a while to start."""
-    while ended() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/server_info", timeout=5):
-                say(f"the Dagster UI is at {url}")
-                return
-        except OSError:
-            time.sleep(0.5)
 
 
 # The mirrors --------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class Check:
         name: short stable name, e.g. `java`, or `source shop`.
         ok: whether the prerequisite is met.
         found: what is there.
-        needed: what must be there.
+        needed: what must be there; empty if `found` is a whole sentence.
         fix: what to do about it; empty when `ok`.
         vital: whether nothing can run without it; else it is advice.
     """
@@ -85,7 +85,8 @@ class Check:
         """Return the check as one sentence, the fix included when it failed."""
         if self.ok:
             return f"{self.name}: {self.found}"
-        return f"{self.name}: {self.needed} is needed, found {self.found}; {self.fix}."
+        found = f"{self.needed} is needed, found {self.found}" if self.needed else self.found
+        return f"{self.name}: {'; '.join(filter(None, (found, self.fix)))}."
 
 
 # --- the machine ---
@@ -182,23 +183,33 @@ def check_broker_jars() -> Check:
 
 def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None]":
     """Check that the settings can be read, and return them if so."""
-    from ticdc_assets.config import CHANGEFEEDS_VARIABLE, changefeeds_path, load_settings
+    from ticdc_assets.config import (
+        CHANGEFEEDS_VARIABLE,
+        LAKE_VARIABLE,
+        changefeeds_path,
+        load_settings,
+    )
 
     needed = "a valid changefeeds file"
+
+    def wrong(found: str, fix: str = "") -> "tuple[Check, None]":
+        return Check(name="configuration", ok=False, found=found, needed="", fix=fix), None
+
+    another = f"set {CHANGEFEEDS_VARIABLE} to another file"
     try:
         settings = load_settings(env)
     except ConfigError as error:
-        fix = f"fix it, or set {CHANGEFEEDS_VARIABLE} to another file"
         try:
-            if not changefeeds_path(env).exists():
-                fix = (
-                    f"write this, with names of your own:\n\n{FIRST_CHANGEFEED}\nand run this again"
-                )
+            path = changefeeds_path(env)
         except ConfigError:
-            pass  # The variable itself is wrong, and the error says so.
-        return (
-            Check(name="configuration", ok=False, found=str(error), needed=needed, fix=fix),
-            None,
+            return wrong(str(error))  # it names the variable
+        if path.exists():
+            of_the_file = not str(error).startswith(LAKE_VARIABLE)
+            return wrong(str(error), f"correct it, or {another}" if of_the_file else "")
+        return wrong(
+            f"{path} does not exist",
+            f"{another}, or write this, with names of your own:\n\n{FIRST_CHANGEFEED}\n"
+            "and run this again",
         )
     names = ", ".join(changefeed.name for changefeed in settings.changefeeds)
     found = f"{settings.path} with {names or 'no changefeed'}"

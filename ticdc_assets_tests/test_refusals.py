@@ -15,11 +15,11 @@ import pytest
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource, OptionValue
-from ticdc_assets.doctor import check_source
 from ticdc_assets.errors import SourceRefusedError, SourceUnavailableError
 from ticdc_assets.kafka.administration import OffsetRange, end_offsets
 from ticdc_assets.kafka.records import consume, produce
 from ticdc_assets.ports import HOST, free_port
+from ticdc_assets.source_checks import check_source
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.secured_broker import PASSWORD, SecuredBroker, make_keys, source
 from ticdc_assets_tests.test_doctor import by_name, changefeed

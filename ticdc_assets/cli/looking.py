@@ -17,7 +17,7 @@ import click
 
 from ticdc_assets.cli.base import end_with, feed_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument, changefeeds_argument, table_arguments
-from ticdc_assets.cli.printing import backlog_text, in_total, print_json, print_table, shown_text
+from ticdc_assets.cli.printing import in_total, print_json, print_table, shown_text
 from ticdc_assets.config import load_settings
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, LakeDamagedError, PrerequisiteError, TicdcError
@@ -251,7 +251,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
 
     name, lag = item.changefeed, item.lag
     if item.cut is None or lag is None:
-        click.echo(f"{name}: no published cut yet; run: ticdc-assets sync {name}")
+        click.echo(f"{name}: no published cut yet")
     else:
         parts = ", ".join(
             f"{str(part).replace('_', ' ')} {duration(lag.part_seconds(part))}" for part in LagPart
@@ -273,7 +273,8 @@ def _print_status(item: "Status", source_error: str | None) -> None:
     at = "none yet"
     if watermark is not None:
         at = time_with_tso(watermark)
-    click.echo(f"{name}: watermark {at}; {backlog_text(item.backlog)}")
+    waiting = counted(item.backlog, "record waits", "records wait")
+    click.echo(f"{name}: watermark {at}; {waiting} in the source")
     if source_error is not None:
         click.echo(f"{name}: the source could not be read: {shown_text(source_error)}")
     for gap in item.gaps:
@@ -460,6 +461,10 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     cuts. The page is self-contained and loads nothing from a network. Writing it needs neither
     Spark nor Kafka.
     """
+    if not output.absolute().parent.is_dir():
+        raise ConfigError(
+            f"{output.absolute().parent} is not a folder; make it, or change --output"
+        )
     settings = load_settings()
     names = list(dict.fromkeys(changefeeds)) or [feed.name for feed in settings.changefeeds]
     feeds = [feed_of(settings, name) for name in names]

@@ -1,5 +1,6 @@
 """Commands about this machine: `doctor`, `demo`, `upstream` and `ui`."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ import click
 from ticdc_assets.cli.base import main, note, reported_errors
 from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import WIRE_FORMATS, load_settings
+from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.names import counted
 
 if TYPE_CHECKING:
@@ -91,12 +93,22 @@ def demo(
 ) -> None:
     """Run a broker, a shop's changefeed and the assets once, and compare the mirrors with the shop.
 
-    All files are in one folder, which is emptied first. With --live the demo then keeps running:
+    All files are in one folder, which is emptied first: an earlier demo is replaced. With --live the demo then keeps running:
     change rows with `upstream`, and see the changes in the mirrors.
     """
     end_progress_lines()
     if port is not None and not live:
         raise click.UsageError("--port is the port of the Dagster UI of --live; give both")
+    from ticdc_assets.preflight import check_java
+
+    # Before anything of an earlier demo is removed.
+    java = check_java()
+    if not java.ok:
+        raise PrerequisiteError(java.sentence())
+    made = directory / "lake"
+    if made.is_dir():
+        at = datetime.fromtimestamp(made.stat().st_mtime, UTC)
+        note(f"replacing the demo of {at:%Y-%m-%d %H:%M} UTC in {directory}: its tables and runs")
     from ticdc_assets.demo import run_demo
     from ticdc_assets.simulator.dialects import Dialect
     from ticdc_assets.wire import WireFormat
@@ -130,6 +142,12 @@ def upstream(statement: str, directory: Path) -> None:
     click.echo(run_upstream(directory, statement))
 
 
+def end_with_status(status: int) -> None:
+    """End the command with the exit code of the UI's server, if that is not 0."""
+    if status:
+        raise click.ClickException(f"the Dagster UI ended with exit code {status}")
+
+
 @main.command()
 @click.option("--port", type=click.IntRange(1, 65535), default=3000, show_default=True)
 @click.option(
@@ -140,15 +158,16 @@ def upstream(statement: str, directory: Path) -> None:
 )
 @reported_errors
 def ui(port: int, demo_directory: Path | None) -> None:
-    """Run the Dagster UI on 127.0.0.1, with its daemon, until Ctrl-C."""
+    """Run the Dagster UI on 127.0.0.1, with its daemon, until Ctrl-C, and print its URL."""
+    end_progress_lines()
     from ticdc_assets.orchestration.run import serve_ui
 
     if demo_directory is None:
-        serve_ui(load_settings(), port)
+        end_with_status(serve_ui(load_settings(), port, note))
         return
     from ticdc_assets.demo import demo_broker, demo_lock
     from ticdc_assets.demo_place import use_demo
 
     settings, folder = use_demo(demo_directory.resolve()), demo_directory.resolve()
     with demo_lock(folder), demo_broker(folder, note=note):
-        serve_ui(settings, port)
+        end_with_status(serve_ui(settings, port, note))

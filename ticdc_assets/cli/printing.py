@@ -73,8 +73,8 @@ def in_total(count: int, noun: str) -> str:
 
 
 def backlog_text(records: int) -> str:
-    """Return how many records of the source have not landed yet."""
-    return f"{counted(records, 'record waits', 'records wait')} in the source"
+    """Return how many records have not landed yet, after a clause that names records."""
+    return f"{counted(records, 'waits', 'wait')} in the source"
 
 
 def shown_value(value: str | None) -> "Text":

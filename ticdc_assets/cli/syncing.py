@@ -205,7 +205,7 @@ def quiet_lines(name: str, quiet: "QuietSync") -> Iterable[str]:
     from ticdc_assets.observe.verdicts import Check, Level
 
     status = quiet.status
-    yield f"{name}: landed 0 records; {backlog_text(status.backlog)}"
+    yield f"{name}: landed 0 records, {backlog_text(status.backlog)}"
     yield f"{name}: decoded nothing; quarantined 0 records"
     yield f"{name}: unchanged: {quiet.reason}"
     for check, verdict in status.verdicts.items():
@@ -221,7 +221,7 @@ def sync_lines(name: str, report: Any) -> Iterable[str]:
     """Yield the lines that report a sync."""
     landing = report.landing
     landed = counted(landing.records, "record")
-    yield f"{name}: landed {landed}; {backlog_text(landing.backlog)}"
+    yield f"{name}: landed {landed}, {backlog_text(landing.backlog)}"
     yield from applied_lines(name, report)
 
 

@@ -15,6 +15,7 @@ import logging
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import RLock
@@ -258,6 +259,8 @@ def get_spark(
         with _STARTING:
             if running() is None:
                 tell("starting Spark" if local else f"starting Spark at {conf[MASTER]}")
+                if local and _WAREHOUSE not in conf:
+                    conf[_WAREHOUSE] = f"file:{_temporary_folder()}"
             spark = _started(conf, settings.secrets)
             lake = lake_path()
             if isinstance(lake, RemotePath):
@@ -270,6 +273,18 @@ def get_spark(
     if not local and conf.get(PACKAGE) != INSTALLED:
         ship(spark)
     return spark
+
+
+_WAREHOUSE = "spark.sql.warehouse.dir"
+
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
+"""Folders that are removed when this process ends."""
+
+
+def _temporary_folder() -> str:
+    """Return a folder for what Spark puts nowhere else: by default it would use the current one."""
+    _FOLDERS.append(tempfile.TemporaryDirectory(prefix="ticdc-spark-", ignore_cleanup_errors=True))
+    return _FOLDERS[-1].name
 
 
 def _connected(settings: SparkSettings, remote: str, extra: Mapping[str, str]) -> SparkSession:

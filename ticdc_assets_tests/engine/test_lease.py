@@ -531,7 +531,8 @@ def test_a_folder_that_had_a_lease_keeps_it(paths: LakePaths) -> None:
 
 def test_with_and_without_a_lease_are_kept_apart_on_a_host(paths: LakePaths) -> None:
     with writer_lock(paths, Writer()):
-        with pytest.raises(BusyError, match=r"it holds .*writer\.lock"), writer_lock(paths, SHORT):
+        named = rf"process {os.getpid()} .*, which holds .*writer\.lock"
+        with pytest.raises(BusyError, match=named), writer_lock(paths, SHORT):
             pass
         side = paths.beside()
         with side_lock(paths, SHORT, side.made):

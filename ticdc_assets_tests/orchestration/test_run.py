@@ -117,7 +117,7 @@ def test_a_port_in_use_is_one_sentence(shop: SmallShop) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(PrerequisiteError, match=f"port {port} of 127.0.0.1 is in use"):
-            serve_ui(shop.settings, port)
+            serve_ui(shop.settings, port, print)
 
 
 def test_the_ui_listens_on_the_loopback_address_and_finds_the_package(shop: SmallShop) -> None:
@@ -140,7 +140,7 @@ from ticdc_assets.orchestration.run import serve_ui
 
 # As a shell starts a program in the background.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-sys.exit(serve_ui(load_settings(), int(sys.argv[1])))
+sys.exit(serve_ui(load_settings(), int(sys.argv[1]), print))
 """
 
 
