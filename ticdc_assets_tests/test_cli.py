@@ -32,7 +32,7 @@ from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.storage.paths import names_in
-from ticdc_assets.tso import from_datetime, to_datetime
+from ticdc_assets.tso import from_datetime, time_with_tso, to_datetime
 from ticdc_assets.values.shapes import compact_json
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
@@ -260,7 +260,7 @@ def test_a_lake_that_cannot_be_written_to(commands: Commands) -> None:
     (commands.folder / "file").touch()
     sentence = commands.refused("sync", "f", TICDC_LAKE=str(commands.folder / "file" / "lake"))
     assert str(commands.folder / "file") in sentence
-    assert "Not a directory" in sentence
+    assert "is not a folder" in sentence
 
 
 def test_a_folder_without_a_demo(commands: Commands) -> None:
@@ -530,7 +530,7 @@ def types(scenario: Scenario, spark: Any, tmp_path_factory: pytest.TempPathFacto
 
     told = commands.done("sync", "types", "--until", first)
     assert "types: landed 84 records, 0 wait in the source" in told
-    assert f" at {first}: " in told
+    assert f" (TSO {first}): " in told
     assert_same_rows(commands.rows("types"), scenario.state(first))
 
     # Exactly there, although no watermark has that TSO.
@@ -541,7 +541,7 @@ def types(scenario: Scenario, spark: Any, tmp_path_factory: pytest.TempPathFacto
     assert_same_rows(commands.rows("types"), scenario.state(second))
 
     told = commands.done("sync", "types", "--until", final + 1000)
-    assert f" at {final}: " in told
+    assert f" (TSO {final}): " in told
     return commands
 
 
@@ -572,7 +572,8 @@ def test_until_below_the_mirrors_touches_no_file(types: Commands, scenario: Scen
     final, before = scenario.meta["final_ts"], files(types.folder)
     told = types.done("sync", "types", "--until", scenario.earlier[0])
     assert told == (
-        f"types: the mirrors are at {final}, beyond {scenario.earlier[0]}; nothing was changed\n"
+        f"types: the mirrors are at {time_with_tso(final)}, after {scenario.earlier[0]}; nothing "
+        "was changed\n"
     )
     assert files(types.folder) == before
 

@@ -228,7 +228,7 @@ def test_configuration_that_is_missing_is_shown_one(tmp_path: Path) -> None:
     check, _ = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
     assert preflight.FIRST_CHANGEFEED not in check.fix
     check, _ = check_configuration({"TICDC_CHANGEFEEDS": "s3://there"})
-    assert "fix it" in check.fix
+    assert "TICDC_CHANGEFEEDS" in check.sentence()
 
 
 @pytest.mark.parametrize("ok", [True, False])

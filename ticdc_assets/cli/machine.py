@@ -93,8 +93,8 @@ def demo(
 ) -> None:
     """Run a broker, a shop's changefeed and the assets once, and compare the mirrors with the shop.
 
-    All files are in one folder, which is emptied first: an earlier demo is replaced. With --live the demo then keeps running:
-    change rows with `upstream`, and see the changes in the mirrors.
+    All files are in one folder, which is emptied first: an earlier demo is replaced. With --live
+    the demo then keeps running: change rows with `upstream`, and see the changes in the mirrors.
     """
     end_progress_lines()
     if port is not None and not live:

@@ -227,6 +227,8 @@ def sync_lines(name: str, report: Any) -> Iterable[str]:
 
 def applied_lines(name: str, report: Any) -> Iterable[str]:
     """Yield the lines that report what a run did with landed records."""
+    from ticdc_assets.orchestration.verdicts import commands_named
+
     decoding, applying = report.decoding, report.applying
     changes = ", ".join(f"{count:,} {kind}" for kind, count in sorted(decoding.changes.items()))
     quarantined = counted(decoding.quarantined, "record")
@@ -234,7 +236,8 @@ def applied_lines(name: str, report: Any) -> Iterable[str]:
     yield f"{name}: {applying.outcome}: {applying.reason}"
     for check in report.checks:
         if not check.passed:
-            yield f"{name}: check {check.check_name}: {check.severity.value}: {check.description}"
+            sentence = commands_named(check.description or "")
+            yield f"{name}: check {check.check_name}: {check.severity.value}: {sentence}"
     for text in applying.repaired:
         yield f"{name}: made again: {text}"
     if applying.cut is not None:

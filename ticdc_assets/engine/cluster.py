@@ -51,7 +51,7 @@ from ticdc_assets.engine.scratch import BEGUN, READING
 from ticdc_assets.engine.shipping import LIBRARIES, package_version
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.isolation import first_sentence
-from ticdc_assets.own_files import PACKAGE, own_digest
+from ticdc_assets.own_files import PACKAGE, documented, own_digest
 from ticdc_assets.progress import tell
 from ticdc_assets.storage.paths import AnyPath, RemotePath, remove_tree
 from ticdc_assets.user_cache import UnsafeFolderError, user_folder
@@ -263,8 +263,8 @@ def _collected(spark: SparkSession, step: Any, tasks: int) -> list[tuple[str, An
             # One that Spark itself imports before a step.
             raise ClusterError(
                 f"the executors of Spark at {master_of(spark)} cannot import a library ({reason}); "
-                "give workers a Python that has it (spark.archives and spark.pyspark.python: "
-                "docs/operate.md, Spark cluster)"
+                "give workers a Python that has it (spark.archives and spark.pyspark.python: see "
+                f"{documented('operate', 'spark-cluster')})"
             ) from None
         raise ClusterError(
             f"the executors of Spark at {master_of(spark)} run no Python step: {reason}; "
@@ -297,7 +297,8 @@ def _check(answers: Iterable[Answer], place: AnyPath, *, master: str) -> None:
         if answer.lacks:
             raise ClusterError(
                 f"{who} cannot import {', '.join(answer.lacks)}; give workers a Python that has "
-                "it (spark.archives and spark.pyspark.python: docs/operate.md, Spark cluster)"
+                "it (spark.archives and spark.pyspark.python: see "
+                f"{documented('operate', 'spark-cluster')})"
             )
         if _digest_of(answer.package) != _digest_of(version):
             raise ClusterError(

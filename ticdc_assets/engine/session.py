@@ -46,6 +46,7 @@ from ticdc_assets.engine.shipping import ship
 from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.isolation import first_sentence
 from ticdc_assets.jars import lake_jars
+from ticdc_assets.own_files import documented
 from ticdc_assets.preflight import check_java
 from ticdc_assets.progress import tell
 from ticdc_assets.storage.paths import RemotePath
@@ -311,7 +312,7 @@ def _connected(settings: SparkSettings, remote: str, extra: Mapping[str, str]) -
             spark.stop()
             raise PrerequisiteError(
                 f"Spark at {place} has no Delta Lake; start the server with Delta's jars and "
-                f"{_EXTENSIONS}={_DELTA} (docs/operate.md, Spark Connect)"
+                f"{_EXTENSIONS}={_DELTA} (see {documented('operate', 'spark-connect')})"
             )
         given = {**settings.values, **extra, **OWN}
         for name, value in given.items():

@@ -129,7 +129,7 @@ def test_what_is_away_is_waited_for_with_growing_pauses(error: Exception) -> Non
     assert set(pauses[6:]) == {"60"}
     assert script.said[-2] == "the source and the lock are back; syncing goes on"
     assert (done.changed, done.failures) == (2, len(pauses))
-    assert "times for the source or the lock" in done.summary
+    assert "waits for the source or the lock" in done.summary
 
 
 def test_a_source_that_never_comes_back_does_not_keep_the_run_for_ever() -> None:
