@@ -54,7 +54,7 @@ class Cycle:
     """Warm syncs of one feed, reported to an instance, with the time of each part."""
 
     def __init__(self, spark: SparkSession, feed: Feed, instance: dg.DagsterInstance) -> None:
-        self.steps = ChangefeedSteps(changefeed=feed.changefeed, lake=feed.paths.root)
+        self.steps = ChangefeedSteps(changefeed=feed.changefeed, root=feed.paths.root)
         self._syncing = Syncing(self.steps, spark, instance)
         self._instance = instance
         self.parts: dict[str, list[float]] = defaultdict(list)
@@ -159,7 +159,7 @@ def measure_freshness(
         facts.append(f"A warm sync with nothing new: {cycle.told()}.")
         watermark = measure(cycle.sync, repetitions=repetitions, before=shop.send)
         facts.append(f"A warm sync of a watermark: {cycle.told()}.")
-    news = SourceWatcher(feed.changefeed, feed.paths)
+    news = SourceWatcher(feed.lake)
     look = measure(lambda: [news.look() for _ in range(1_000)], repetitions=repetitions)
     what = f"{tables} tables of 1,000 rows with {changes:,} changes each"
     facts.append("Spark Connect was not measured.")

@@ -64,7 +64,7 @@ def measure_landed(
             feed.sync()
 
         def status() -> None:
-            read_status(feed.paths, feed.changefeed, datetime.now(UTC))
+            read_status(feed.lake, datetime.now(UTC))
 
         def plan() -> None:
             known = Knowledge.of(feed.paths, feed.changefeed.timezone)

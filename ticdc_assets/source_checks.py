@@ -144,6 +144,7 @@ def _check_landed(
         return []
     # Here, so that the doctor can report that pyspark is missing, which these need.
     from ticdc_assets.engine.generations import paths_of
+    from ticdc_assets.engine.lake import Lake
     from ticdc_assets.pipeline.accepted_gaps import read_accepted
     from ticdc_assets.pipeline.positions import read_position
     from ticdc_assets.pipeline.sources import beside
@@ -152,7 +153,7 @@ def _check_landed(
     position = read_position(paths)
     if not position.next_offsets:
         return []
-    gaps = beside(paths, changefeed, position, offsets, ids).gaps
+    gaps = beside(Lake(changefeed=changefeed, paths=paths), position, offsets, ids).gaps
     gap = next(iter(gaps), None)
     accepted = len(read_accepted(paths))
     partitions = counted(len(position.next_offsets), "partition")

@@ -11,7 +11,7 @@ from ticdc_assets.cli.base import (
     checked_moment,
     end_with,
     failure_of,
-    feed_of,
+    lake_of,
     main,
     note,
     reported_errors,
@@ -104,7 +104,7 @@ def _follow(settings: Settings, name: str, seconds: float | None) -> None:
         click.echo(f"{name}: {text}")
 
     try:
-        _, paths = feed_of(settings, name)
+        lake = lake_of(settings, name)
         from ticdc_assets.orchestration.run import run_follow
         from ticdc_assets.pipeline.cuts import newest_cut
 
@@ -113,7 +113,7 @@ def _follow(settings: Settings, name: str, seconds: float | None) -> None:
         )
         if report.followed.is_stopped:
             raise KeyboardInterrupt  # noqa: TRY301  # it ends as if it had come at any other moment
-        failures = list(account_failures(name, newest_cut(paths)))
+        failures = list(account_failures(name, newest_cut(lake.paths)))
     except KeyboardInterrupt:
         ignore_the_next()
         click.echo(f"{name}: {sentence('sync')}")
@@ -132,8 +132,8 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
     from ticdc_assets.kafka.administration import reach
     from ticdc_assets.pipeline.cuts import newest_cut
 
-    feed, paths = feed_of(settings, name)
-    cut = newest_cut(paths)
+    lake = lake_of(settings, name)
+    cut = newest_cut(lake.paths)
     if until is not None:
         # A wrong word is an error before anything is landed.
         wanted = cut_of(until, es_only=cut is not None and cut.es_only)
@@ -142,14 +142,14 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
                 f"{name}: the mirrors are at {cut.moment}, after {until}; nothing was changed"
             )
             return
-    if isinstance(feed.source, KafkaSource):
+    if isinstance(lake.changefeed.source, KafkaSource):
         # A wrong password or a dead broker is an error before Dagster is imported, without a run.
-        reach(feed.source)
+        reach(lake.changefeed.source)
     last = None
     if until is None and max_records is None:
         from ticdc_assets.cli.quiet_sync import LastSync
 
-        last = LastSync(settings, feed, paths)
+        last = LastSync(settings, lake)
         last.look()
         quiet = last.quiet()
         if quiet is not None:
@@ -284,8 +284,8 @@ def redrive(changefeed: str) -> None:
     from ticdc_assets.pipeline.quarantine import count_open
 
     settings = load_settings()
-    _, paths = feed_of(settings, changefeed)
-    waiting = count_open(paths)
+    lake = lake_of(settings, changefeed)
+    waiting = count_open(lake.paths)
     if not waiting.decode and not waiting.apply:
         click.echo(f"{changefeed}: nothing is quarantined")
         return

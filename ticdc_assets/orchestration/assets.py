@@ -244,9 +244,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         with steps.writing(context), watched() as ran:
             redecoding = steps.note(
                 redecode(
-                    spark.spark_session,
-                    steps.paths,
-                    steps.changefeed,
+                    steps.lake.using(spark.spark_session),
                     days,
                     accept_losses=config.accept_losses,
                 )
@@ -341,9 +339,7 @@ def _mirrors(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             _require_tables(cut, tables)
             applying = steps.note(
                 apply_changes(
-                    spark.spark_session,
-                    steps.paths,
-                    steps.changefeed,
+                    steps.lake.using(spark.spark_session),
                     until=cut.tso,
                     refold=tables,
                 )
@@ -374,7 +370,7 @@ def _maintenance(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     )
     def maintenance(context: dg.AssetExecutionContext, spark: LakeSpark) -> dg.MaterializeResult:
         with steps.writing(context), watched() as ran:
-            done = steps.note(maintain(spark.spark_session, steps.paths, steps.changefeed))
+            done = steps.note(maintain(steps.lake.using(spark.spark_session)))
         for line in done.lines():
             context.log.info("%s", line)
         return dg.MaterializeResult(metadata=maintaining_metadata(done) | ran_metadata(ran))
@@ -415,10 +411,8 @@ def _rebuild(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, config: RebuildConfig, spark: LakeSpark
     ) -> dg.MaterializeResult:
         with steps.writing(context), watched() as ran:
-            paths, feed = steps.paths, steps.changefeed
-            done = steps.note(
-                rebuild(spark.spark_session, paths, feed, accept_losses=config.accept_losses)
-            )
+            lake = steps.lake.using(spark.spark_session)
+            done = steps.note(rebuild(lake, accept_losses=config.accept_losses))
             if done.cut is not None:
                 applying = Applying(
                     outcome=Outcome.PUBLISHED,

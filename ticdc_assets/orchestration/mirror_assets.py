@@ -199,7 +199,7 @@ def _table_lag_checks(shown: MirrorAssets) -> dg.AssetChecksDefinition:
     def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         asked = context.selected_asset_check_keys
         with reported_failures(steps.paths):
-            status = read_status(steps.paths, changefeed, utc_now())
+            status = read_status(steps.lake, utc_now())
         for key, verdict in lag_verdicts(names, changefeed, status, shown.tables).items():
             if key in asked:
                 yield verdict.result(key)
