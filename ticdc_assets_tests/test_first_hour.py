@@ -225,7 +225,7 @@ def test_ctrl_c_before_a_command_begins(commands: Commands, module: str) -> None
         assert line.removeprefix("f: ").startswith("Stopped: ")
 
 
-@pytest.mark.parametrize("words", [["doctor"], ["sync"], ["status"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["doctor"], ["sync"]], ids=" ".join)
 def test_ctrl_c_while_a_command_waits_for_a_broker(
     commands: Commands, words: list[str], java: None
 ) -> None:

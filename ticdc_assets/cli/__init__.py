@@ -12,6 +12,7 @@ Commands import Spark, Delta and Dagster inside their functions, and only if the
 `--help` and errors in the configuration must not take seconds.
 """
 
+import signal
 import sys
 
 from ticdc_assets.cli.interrupted import stopped_at_start
@@ -37,6 +38,15 @@ try:
 except KeyboardInterrupt:
     sys.exit(stopped_at_start())
 
+
+def run() -> None:
+    """Run the program: its command, and then nothing that Ctrl-C could interrupt."""
+    try:
+        main()
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 __all__ = [
     "captures",
     "looking",
@@ -44,6 +54,7 @@ __all__ = [
     "main",
     "repairing",
     "rows",
+    "run",
     "seeding",
     "syncing",
     "verifying",

@@ -16,6 +16,7 @@ from ticdc_assets.config import (
     load_settings,
 )
 from ticdc_assets.errors import ConfigError
+from ticdc_assets.names import counted
 
 
 def _kafka_source(feed: Changefeed) -> KafkaSource:
@@ -41,7 +42,7 @@ def record(changefeed: str, capture: Path, limit: int | None) -> None:
     lake = lake_of(load_settings(), changefeed)
     done = record_topic(_kafka_source(lake.changefeed), capture, limit=limit)
     more = "" if done.complete else "; there are more"
-    click.echo(f"recorded {done.records} records of {changefeed} into {capture}{more}")
+    click.echo(f"recorded {counted(done.records, 'record')} of {changefeed} into {capture}{more}")
 
 
 @main.command()
@@ -62,9 +63,13 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
         _kafka_source(lake.changefeed),
         limit=limit,
     )
-    topics = ", ".join(f"{topic} ({count} partitions)" for topic, count in done.partitions.items())
+    topics = ", ".join(
+        f"{topic} ({counted(count, 'partition')})" for topic, count in done.partitions.items()
+    )
     more = "" if done.complete else "; there are more"
-    click.echo(f"played {done.records} records of {capture} into {topics or 'nothing'}{more}")
+    click.echo(
+        f"played {counted(done.records, 'record')} of {capture} into {topics or 'nothing'}{more}"
+    )
 
 
 @main.command()

@@ -15,6 +15,7 @@ from ticdc_assets.cli.printing import shown_text
 from ticdc_assets.cli.syncing import applied_lines, sync_lines
 from ticdc_assets.config import load_settings
 from ticdc_assets.errors import TicdcError
+from ticdc_assets.names import counted
 from ticdc_assets.tso import cut_of
 
 
@@ -123,7 +124,7 @@ def backfill(
         for item in report.mirrors:
             click.echo(
                 f"{changefeed}: {shown_text(item.database)}.{shown_text(item.table)}: folded "
-                f"again, {item.rows} rows at {report.cut.moment}"
+                f"again, {counted(item.rows, 'row')} at {report.cut.moment}"
             )
         return
     wanted = {day.date() for day in days}
@@ -195,8 +196,9 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
             done = maintained(lake, dry_run=True)
         retaining = done.retaining
         click.echo(
-            f"{changefeed}: would remove {retaining.changes} rows of change_log, "
-            f"{retaining.records} records of raw_messages and {retaining.cuts} cuts"
+            f"{changefeed}: would remove {counted(retaining.changes, 'row')} of change_log, "
+            f"{counted(retaining.records, 'record')} of raw_messages and "
+            f"{counted(retaining.cuts, 'cut')}"
         )
     else:
         from ticdc_assets.orchestration.run import run_maintenance

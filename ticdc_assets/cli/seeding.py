@@ -126,7 +126,7 @@ def seed(
     seeding = report.seeding
     for item in seeding.tables:
         name = f"{item.database}.{item.table}"
-        state = f"{item.rows} rows" if item.is_new else "already seeded, nothing changed"
+        state = counted(item.rows, "row") if item.is_new else "already seeded, nothing changed"
         refused = f", {item.quarantined} in quarantine" if item.quarantined else ""
         click.echo(f"{changefeed}: {name}: {state}{refused}")
         if item.unknown:
@@ -138,7 +138,7 @@ def seed(
     for (database, table), reason in sorted(seeding.refused.items()):
         click.echo(f"{changefeed}: {database}.{table}: not seeded: {reason}")
     for kind, count in sorted(seeding.skipped.items()):
-        click.echo(f"{changefeed}: skipped {count} files: {kind}")
+        click.echo(f"{changefeed}: skipped {counted(count, 'file')}: {kind}")
     if seeding.unterminated:
         findings = [
             f"{visible(path)} does not end with a line terminator" for path in seeding.unterminated

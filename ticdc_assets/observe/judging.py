@@ -257,7 +257,8 @@ def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
         return Verdict(sentence="No row waits for its schema or for its table.")
     advice = " ".join(_held_advice(changefeed, status))
     told = listed(
-        f"{joined_name(item.database, item.table)} ({item.rows} rows wait for {item.awaited}, "
+        f"{joined_name(item.database, item.table)} "
+        f"({counted(item.rows, 'row waits', 'rows wait')} for {item.awaited}, "
         f"for {duration(status.age_seconds(item.since))})"
         for item in status.held
     )

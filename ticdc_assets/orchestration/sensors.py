@@ -29,6 +29,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from ticdc_assets.config import CaptureSource
 from ticdc_assets.errors import LakeDamagedError, TicdcError
 from ticdc_assets.kafka.administration import OffsetRange
+from ticdc_assets.names import counted
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check
@@ -93,10 +94,10 @@ class SensorState:
         status = self.status
         reasons: list[str] = []
         if status.backlog:
-            reasons.append(f"{status.backlog} records wait")
+            reasons.append(counted(status.backlog, "record waits", "records wait"))
         new = [item for item in status.partitions if (item.topic, item.partition) not in self.known]
         if new:
-            reasons.append(f"{len(new)} partitions are new ({', '.join(map(_place, new))})")
+            reasons.append(f"{counted(len(new), 'new partition')} ({', '.join(map(_place, new))})")
         if status.landed_batch > status.decoded_batch:
             reasons.append(f"{status.landed_batch - status.decoded_batch} landed batches wait")
         if status.log_batch > self.applied_batch:
@@ -116,7 +117,8 @@ class SensorState:
             ago = lag_seconds(status.cut.tso, now)
             applied = f"applied {time_with_tso(status.cut.tso)}, {ago:.0f} s ago"
         return (
-            f"landed {landed} of {there} records in {len(status.partitions)} partitions, "
+            f"landed {landed} of {counted(there, 'record')} in "
+            f"{counted(len(status.partitions), 'partition')}, "
             f"{status.backlog} wait; {self._watermark_text()}; {applied}"
         )
 
@@ -379,7 +381,7 @@ def _see(steps: ChangefeedSteps) -> SourceState:
 def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:
     return dg.AssetObservation(
         asset_key=names.asset("kafka_topic"),
-        description=f"{status.backlog} records wait to be landed",
+        description=f"{counted(status.backlog, 'record waits', 'records wait')} to be landed",
         metadata={
             "backlog": dg.MetadataValue.int(status.backlog),
             "records": dg.MetadataValue.int(

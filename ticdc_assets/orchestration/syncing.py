@@ -534,7 +534,8 @@ class PartitionReporter:
                 yield dg.AssetMaterialization(
                     asset_key=key,
                     partition=partition,
-                    description=f"{mirror.history_rows} versions, {mirror.rows} current",
+                    description=f"{counted(mirror.history_rows or 0, 'version')}, {mirror.rows} "
+                    "current",
                     metadata=history_metadata(mirror, cut, paths),
                 )
 

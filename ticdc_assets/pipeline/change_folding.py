@@ -29,7 +29,7 @@ from ticdc_assets.engine.files import FileLayout, row_groups
 from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
-from ticdc_assets.names import joined_name
+from ticdc_assets.names import counted, joined_name
 from ticdc_assets.pipeline.change_reading import ChangeReader, columns_in
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.truncation_points import Base
@@ -308,7 +308,7 @@ class ChangeFolding(ChangeReader):
         runs_on = on_spark(
             self._lake.spark,
             self._lake.paths.base,
-            f"folding {len(mirrors)} tables",
+            f"folding {counted(len(mirrors), 'table')}",
             rows=changes.count,
         )
         return run_folds(runs_on, changes, folds)

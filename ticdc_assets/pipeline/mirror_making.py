@@ -25,7 +25,7 @@ from ticdc_assets.engine.committing import undisturbed
 from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.lake import Lake
 from ticdc_assets.isolation import Failure, attempted
-from ticdc_assets.names import joined_name
+from ticdc_assets.names import counted, joined_name
 from ticdc_assets.pipeline.change_folding import (
     ChangeFolding,
     hidden_columns,
@@ -278,7 +278,10 @@ class MirrorMaker:
                 wanted.append((mirror, rows, self._writer(mirror, None)))
         if not wanted:
             return {}
-        tell(f"folding {sum(rows for _, rows, _ in wanted):,} changes of {len(wanted)} new tables")
+        tell(
+            f"folding {counted(sum(rows for _, rows, _ in wanted), 'change')} of "
+            f"{counted(len(wanted), 'new table')}"
+        )
         found = attempted(
             lambda: self._changes.folded_into_files(
                 [(mirror, rows, writer.begin_anew()) for mirror, rows, writer in wanted],

@@ -56,7 +56,7 @@ from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.scratch import WRITING, Scratch, remove_forgotten
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
-from ticdc_assets.names import joined_name
+from ticdc_assets.names import counted, joined_name
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, gap_caveats
 from ticdc_assets.pipeline.accounts import account_changes
 from ticdc_assets.pipeline.change_folding import ChangeFolding
@@ -165,7 +165,8 @@ def apply_changes(
     return Applying(
         outcome=Outcome.PUBLISHED,
         reason=(
-            f"cut {cut.number} at {cut.moment}: {changed} of {len(cut.mirrors)} mirrors changed"
+            f"cut {cut.number} at {cut.moment}: {changed} of "
+            f"{counted(len(cut.mirrors), 'mirror')} changed"
             f"{again}{failed}"
         ),
         cut=cut,

@@ -24,6 +24,7 @@ from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.exports.folder import ExportFile, opened_folder
+from ticdc_assets.names import counted
 from ticdc_assets.pipeline.seeds import APPLICATION, Seed
 from ticdc_assets.progress import tell
 
@@ -110,7 +111,10 @@ def land_seed(
             found.rows += landed.rows
             found.unterminated += landed.unterminated
         done += len(some)
-        tell(f"landed {found.rows:,} rows from {done} of {len(parts)} parts of files")
+        tell(
+            f"landed {counted(found.rows, 'row')} from {done} of {counted(len(parts), 'part')} "
+            "of files"
+        )
     append_files(
         lake.paths.snapshot_rows,
         found.files,

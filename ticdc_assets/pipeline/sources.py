@@ -28,6 +28,7 @@ from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LandingGapError, NotFoundError
 from ticdc_assets.kafka.administration import OffsetRange, list_ranges, start_offsets
+from ticdc_assets.names import counted
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, append_accepted
 from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.positions import (
@@ -81,7 +82,8 @@ class Gap:
         """How to continue."""
         if self.to_offset is None:
             return (
-                f"create topic {self.topic!r} with at least {self.partition + 1} partitions "
+                f"create topic {self.topic!r} with at least "
+                f"{counted(self.partition + 1, 'partition')} "
                 "(TiCDC does when the changefeed starts, with auto-create-topic), then accept "
                 "the loss"
             )

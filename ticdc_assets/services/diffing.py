@@ -90,7 +90,7 @@ class DiffedTable:
             return f"equal{self._but}"
         counts = self.counts
         found = [
-            f"{count} rows {what}"
+            f"{counted(count, 'row')} {what}"
             for count, what in (
                 (counts.changed, "differ"),
                 (counts.missing, "are missing in the mirror"),

@@ -25,7 +25,7 @@ from ticdc_assets.engine.files import open_parquet
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.queries import asked
 from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.names import joined_name
+from ticdc_assets.names import counted, joined_name
 from ticdc_assets.pipeline.change_files import DecodedFiles
 from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.pipeline.positions import read_position
@@ -59,7 +59,7 @@ class RefusedRecords:
         """What people are told."""
         of = "" if self.table is None else f" of {joined_name(self.database or '', self.table)}"
         return (
-            f"{self.records} records{of} are refused now ({self.reason}), such as "
+            f"refused now: {counted(self.records, 'record')}{of} ({self.reason}), such as "
             f"{', '.join(self.examples)}"
         )
 

@@ -54,7 +54,7 @@ from ticdc_assets.engine.paths import HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.engine.rewriting import Rewriter
 from ticdc_assets.errors import BusyError, LakeDamagedError
 from ticdc_assets.isolation import Failure, Failures
-from ticdc_assets.names import joined_name
+from ticdc_assets.names import counted, joined_name
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.pipeline.damage import require_ends, require_whole
 from ticdc_assets.pipeline.publishing import publish
@@ -137,13 +137,13 @@ class Maintaining:
     def lines(self) -> Iterator[str]:
         """Yield what people are told: a line for each table, then where tables were truncated."""
         for item in self.tables:
-            removed = f", {item.rows_removed} rows removed" if item.rows_removed else ""
+            removed = f", {counted(item.rows_removed, 'row')} removed" if item.rows_removed else ""
             if item.unnamed_removed:
-                removed += f", {item.unnamed_removed} files removed that no commit names"
+                removed += f", {counted(item.unnamed_removed, 'file')} removed that no commit names"
             name = item.name if item.of is None else f"{item.name} ({item.of})"
             yield (
                 f"{name}: files {item.before.files} -> {item.after.files}, on disk "
-                f"{item.before.disk_files} files of {item.before.disk_bytes} bytes -> "
+                f"{counted(item.before.disk_files, 'file')} of {item.before.disk_bytes:,} bytes -> "
                 f"{item.after.disk_files} of {item.after.disk_bytes}{removed}"
             )
         yield from self.retaining.lines()

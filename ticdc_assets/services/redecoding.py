@@ -47,6 +47,7 @@ from ticdc_assets.engine.files import open_parquet
 from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LossError, NotFoundError
+from ticdc_assets.names import counted
 from ticdc_assets.pipeline.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.pipeline.change_files import (
     CHANGE_LOG_SCHEMA,
@@ -127,15 +128,16 @@ class RedecodedDay:
     def sentence(self) -> str:
         """Return what was done, for people."""
         if self.equal:
-            said = f"{self.day}: {self.records} records decoded again, nothing differs"
+            said = f"{self.day}: {counted(self.records, 'record')} decoded again, nothing differs"
         else:
             said = (
-                f"{self.day}: {self.records} records decoded again: {self.rows} rows in place of "
+                f"{self.day}: {counted(self.records, 'record')} decoded again: "
+                f"{counted(self.rows, 'row')} in place of "
                 f"{self.before}; {self.quarantined} faults came into quarantine, "
                 f"{self.released} left it"
             )
         if self.tables:
-            said += f"; {len(self.tables)} tables are folded again by the next sync"
+            said += f"; the next sync folds again {counted(len(self.tables), 'table')}"
         if self.schemas:
             said += "; it makes the schema registry again"
         return "; ".join([said, *(f"lost: {item}" for item in self.losses)])

@@ -52,7 +52,7 @@ from ticdc_assets.engine.control import (
 from ticdc_assets.engine.delta_files import log_state
 from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.names import joined_name
+from ticdc_assets.names import counted, joined_name
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_groups, read_statistics
 from ticdc_assets.pipeline.cuts import CUT_SCHEMA, Cut, read_cuts
 from ticdc_assets.pipeline.decoding import landed_up_to
@@ -98,7 +98,7 @@ class LandingDay:
     def clause(self) -> str:
         """What people are told."""
         what = "goes" if self.stays is None else f"stays: {self.stays}"
-        return f"{self.day} ({self.records} records) {what}"
+        return f"{self.day} ({counted(self.records, 'record')}) {what}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class Retaining:
             else:
                 yield f"{name}: nothing was ever truncated"
         for table, rows in sorted((self.tables or {}).items()):
-            yield f"change_log: {table}: {rows} rows go"
+            yield f"change_log: {table}: {counted(rows, 'row')} to remove"
         yield from (f"raw_messages: {item.clause}" for item in self.days)
         yield from self.reasons
 

@@ -31,6 +31,7 @@ from ticdc_assets.errors import ConfigError, InputError, NotFoundError
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.exports.folder import Export, ExportedTable, read_export
 from ticdc_assets.exports.tables import ExportedSchema, exported_schema
+from ticdc_assets.names import counted
 from ticdc_assets.pipeline.ahead import is_ahead
 from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.decoding import decode_new
@@ -321,9 +322,8 @@ class SeedBalance:
     def sentence(self) -> str:
         """What is to be said of it, in one clause."""
         lost = f", {self.lost} are lost" if self.lost else ""
-        return (
-            f"{self.landed} rows landed, {self.rows} seeded, {self.quarantined} in quarantine{lost}"
-        )
+        landed = counted(self.landed, "row")
+        return f"{landed} landed, {self.rows} seeded, {self.quarantined} in quarantine{lost}"
 
 
 def seed_balance(paths: LakePaths) -> list[SeedBalance]:
