@@ -701,7 +701,7 @@ def test_rows_of_many_columns_are_shown_one_below_the_other(
 def test_verify_tells_what_is_equal(types: Commands, scenario: Scenario) -> None:
     before = types.mirrors("types")
     told = types.done("verify", "types")
-    assert "types: 1 of 1 mirrors of cut " in told
+    assert "types: 1 of 1 mirror of cut " in told
     assert f" at {scenario.end} equal their rebuild from " in told
     (line,) = types.done("verify", "types", "kinds", "types", "--json").splitlines()
     found = json.loads(line)
@@ -736,7 +736,7 @@ def test_verify_shows_what_differs_and_ends_with_1(
     (line,) = [line for line in result.stdout.splitlines() if "424242" in line]
     assert [cell.strip() for cell in line.split("│")[1:5]] == ["changed", "id=1", "c_i", "424242"]
     assert "rows: 1 changed" in result.stdout
-    assert "Error: 1 of 1 mirrors of cut " in result.stderr.splitlines()[-1]
+    assert "Error: 1 of 1 mirror of cut " in result.stderr.splitlines()[-1]
     result = copy.run("verify", "types", "--json")
     assert result.exit_code == 1
     found = json.loads(result.stdout)

@@ -58,8 +58,9 @@ class RefusedRecords:
     def clause(self) -> str:
         """What people are told."""
         of = "" if self.table is None else f" of {joined_name(self.database or '', self.table)}"
+        verb = "is" if self.records == 1 else "are"
         return (
-            f"refused now: {counted(self.records, 'record')}{of} ({self.reason}), such as "
+            f"{counted(self.records, 'record')}{of} {verb} refused now ({self.reason}), such as "
             f"{', '.join(self.examples)}"
         )
 

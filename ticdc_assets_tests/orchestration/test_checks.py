@@ -345,7 +345,7 @@ def test_what_was_never_looked_at_is_new() -> None:
     verdict = quarantine_verdict("shop", [fault(5), fault(4), fault(4, "wrong_type")], None)
     assert verdict.level == "warn"
     assert verdict.description.startswith(
-        "3 new in quarantine (invalid_json 2, wrong_type 1); 3 are open in total."
+        "3 new in quarantine (invalid_json 2, wrong_type 1); open in total: 3."
     )
 
 
