@@ -168,7 +168,7 @@ def _ignore(_: str) -> None:
 
 
 def _lake(env: Mapping[str, str]) -> AnyPath:
-    """Return the lake, or a folder in place of one that cannot be told."""
+    """Return the lake, or the current folder if its setting is wrong."""
     try:
         return lake_path(env)
     except ConfigError:
@@ -225,7 +225,7 @@ def check_cluster(settings: Settings, *, progress: Progress | None = None) -> Ch
 
     Args:
         settings: what is configured.
-        progress: told what is being waited for.
+        progress: called with a line about what it waits for.
     """
     from ticdc_assets.engine.cluster import ClusterError, require_cluster
     from ticdc_assets.engine.session import get_spark
@@ -355,7 +355,7 @@ def check_home(default: Path, env: Mapping[str, str]) -> Check:
 
 
 def _env_names(settings: Any) -> Iterator[str]:
-    """Yield the variables that a Dagster configuration asks for."""
+    """Yield the variables that a Dagster configuration needs."""
     if isinstance(settings, dict):
         mapping = cast(dict[Any, Any], settings)
         if set(mapping) == {"env"} and isinstance(mapping["env"], str):
@@ -376,11 +376,11 @@ def _uses_postgres(settings: Any) -> bool:
 
 
 def check_unnamed(settings: Settings) -> Check:
-    """Tell of changefeeds whose tables are in the lake and whose names are not in the file."""
+    """Warn about changefeeds in the lake that the file does not name."""
     from ticdc_assets.engine.paths import changefeeds_in
 
     named = {changefeed.name for changefeed in settings.changefeeds}
-    # A name that could not stand in the file is no changefeed's.
+    # A name that the file could not have is no changefeed's.
     unnamed = [
         name
         for name in changefeeds_in(settings.lake)
@@ -422,7 +422,7 @@ def check_alerts(changefeed: Changefeed) -> list[Check]:
 
 
 def check_lease(paths: "LakePaths", writer: Writer) -> list[Check]:
-    """Say who writes to a changefeed, where a lease tells; an empty list where there is none.
+    """Report who writes to a changefeed, if a lease says so; an empty list without a lease.
 
     A lease whose holder is no more does no harm: the next run takes it over.
     """

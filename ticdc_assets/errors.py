@@ -90,11 +90,11 @@ class SourceRefusedError(SourceUnavailableError):
 
 
 class StoreUnavailableError(TicdcError):
-    """The store that a lake is in does not answer, or refuses what is asked of it.
+    """The store that a lake is in does not answer, or refuses a request.
 
     Args:
-        lake: what was asked for, a URI.
-        reason: what was seen.
+        lake: the URI of the request.
+        reason: the finding.
     """
 
     retriable = True

@@ -144,7 +144,7 @@ BROKER_JARS = JarSet(
 """What `broker.LocalBroker` runs."""
 
 Progress = Callable[[str], None]
-"""Told one line about what is happening now."""
+"""Called with one line about what is happening now."""
 
 
 def java_path(env: Mapping[str, str] | None = None) -> Path:
@@ -213,7 +213,7 @@ def resolve(jar_set: JarSet, *, progress: Progress | None = None) -> tuple[Path,
 
     Args:
         jar_set: what to resolve.
-        progress: told each jar that is downloaded.
+        progress: called with each jar that is downloaded.
 
     Raises:
         PrerequisiteError: there is no java, or the jars cannot be had; the text says which.
@@ -346,4 +346,4 @@ def _one_at_a_time() -> Generator[None]:
 
 
 def _ignore(_: str) -> None:
-    """Tell nobody."""
+    """Report to nobody."""

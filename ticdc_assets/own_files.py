@@ -25,7 +25,7 @@ def own_files(
 
 @cache
 def own_digest(suffix: str | tuple[str, ...] = "") -> str:
-    """Return 16 hexadecimal digits that tell the texts and names of these files."""
+    """Return 16 hexadecimal digits that identify the texts and names of these files."""
     return digest_of((name, file.read_bytes()) for name, file in own_files(suffix))
 
 

@@ -89,7 +89,7 @@ def _refusal(error: BaseException) -> str | None:
 
 
 def _refusal_of_files(error: OSError) -> str | None:
-    """Return what a file or a store refused, in one sentence, or None if that cannot be told."""
+    """Return what a file or a store refused, in one sentence, or None if it is not known."""
     if error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     try:

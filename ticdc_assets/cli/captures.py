@@ -86,7 +86,7 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
     type=click.Choice(["none", "lz4", "snappy"]),
     default="none",
     show_default=True,
-    help="The compression of the values; messages do not tell it.",
+    help="The compression of the values; messages do not say it.",
 )
 @click.option("--claim-check", metavar="URI", help="Where rows too large for a message are stored.")
 @click.option("--raw-value", is_flag=True, help="Claim-check files hold the bare value.")

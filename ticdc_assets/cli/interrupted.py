@@ -36,7 +36,7 @@ STAYS: Final = {
     "path": _READS,
     "play": "records that were played stay in Kafka",
     "quarantine": _READS,
-    "rebuild": "the mirrors are as before or, if they were published, all rebuilt; run it again",
+    "rebuild": "the mirrors are unchanged or, if they were published, all rebuilt; run it again",
     "record": "records that were recorded stay in the capture; run it again, and it goes on",
     "redrive": "records that were not decoded stay in quarantine; run it again",
     "report": _READS,
@@ -48,7 +48,7 @@ STAYS: Final = {
     "sync": _SYNC,
     "tables": _READS,
     "ui": "the tables and the recorded runs stay",
-    "upstream": "the statement may have been committed; look with `ticdc-assets --demo show`",
+    "upstream": "the statement may have been committed; check with `ticdc-assets --demo show`",
     "verify": _COMPARES,
 }
 """What stays of a command that was stopped, by its name."""

@@ -217,7 +217,7 @@ def _statuses(
 
 
 def _lease(lake: AnyPath, changefeed: str, damages: list[LakeDamagedError]) -> "LeaseState | None":
-    """Return who writes to a changefeed, as far as a lease tells; None where there is none."""
+    """Return who writes to a changefeed, if a lease says so; None without a lease."""
     from ticdc_assets.engine.lease_log import read_lease
 
     try:

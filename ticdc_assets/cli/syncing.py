@@ -201,7 +201,7 @@ def account_failures(name: str, cut: "Cut | None") -> Iterable[str]:
 
 
 def quiet_lines(name: str, quiet: "QuietSync") -> Iterable[str]:
-    """Yield the lines that tell of a sync with nothing to do."""
+    """Yield the lines of a sync with nothing to do."""
     from ticdc_assets.observe.verdicts import Check, Level
 
     status = quiet.status
