@@ -48,7 +48,7 @@ $(VENV)/.made: pyproject.toml uv.lock .python-version
 		echo "Python 3.11 to 3.14 is needed and was not found on PATH (python3 here: $$(python3 --version 2>&1 || true)); install one, or run make with PYTHON=/path/to/python3.12." >&2; \
 		exit 1; \
 	fi; \
-	"$$python" -m ticdc_assets.preflight; \
+	"$$python" -m ticdc_assets.spark.preflight; \
 	uv=$$(command -v uv || true); \
 	if [ -z "$$uv" ]; then \
 		uv=.venv-uv/bin/uv; \
@@ -175,10 +175,18 @@ postgresql:
 		fi; }
 
 .PHONY: lint
-lint: develop ## Check format, lint rules and layers
+lint: develop ## Check format, lint rules, layers and documents
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-logo
+	@$(MKDOCS) build --strict
+
+# What it prints of a later version of itself is no warning about these pages.
+MKDOCS = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+
+.PHONY: docs
+docs: develop ## Serve the documentation on 127.0.0.1:8000, and build it again as pages change
+	@$(MKDOCS) serve
 
 .PHONY: format
 format: develop ## Rewrite the files in the project's format
@@ -207,4 +215,4 @@ fuzz: develop ## Damage messages at random and see that the decoders stand it (a
 
 .PHONY: clean
 clean: ## Remove environments, caches and what the demo made; your lake and Dagster instance stay
-	rm -rf $(VENV) .venv-uv .demo .fuzz .spark .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) .venv-uv .demo .fuzz .spark .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log site

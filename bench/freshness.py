@@ -9,7 +9,7 @@ Both do the same work on the same stand-in changefeed: ten tables, of which each
 The run that follows is measured without Dagster's executor around it, but every event that it would
 report is stored in an instance of its own.
 
-Not measured: Spark Connect. The figures of an earlier trial stand in docs/decisions/0027.
+Not measured: Spark Connect.
 """
 
 import os
@@ -31,10 +31,12 @@ from pyspark.sql import SparkSession
 from bench.measuring import measure
 from bench.pipeline import Feed, Shop, alternating
 from bench.results import SLOWER, Part, Result, Shares
+from ticdc_assets.log import decoding, schema_tables
+from ticdc_assets.mirrors import applying as mirrors
+from ticdc_assets.mirrors import validity
 from ticdc_assets.orchestration.source_watcher import SourceWatcher
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Syncing
-from ticdc_assets.pipeline import decoding, mirrors, schema_tables, validity
 
 FRESHNESS = "Freshness"
 
@@ -189,10 +191,10 @@ def measure_freshness(
         ),
         Result(
             section=FRESHNESS,
-            what="looks at a capture that stands still",
+            what="checks of a capture that does not change",
             sample=look,
             count=1_000,
-            unit="looks",
+            unit="checks",
         ),
     ]
     return Part(results=results, facts=facts, shares=[shares])

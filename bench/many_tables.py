@@ -22,10 +22,10 @@ from bench.goals import Goal
 from bench.measuring import Sample
 from bench.orders import create_orders
 from bench.results import CONSTANT, GROWS, SLOWER, Part, Result, Series
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.stored_table import TableName
-from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.simulator.builders import write_capture
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.stored_table import TableName
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 
 SECTION = "Thousands of tables"
 CHANGEFEED = "bench"
@@ -143,7 +143,7 @@ _WHAT = {
     "tables": "`tables --json` of {tables:,} tables",
     "status": "`status` of {tables:,} tables",
     "validate": "`dagster definitions validate` with {tables:,} tables",
-    "empty": "`dagster definitions validate` of an empty project, beside {tables:,} tables",
+    "empty": "`dagster definitions validate` of an empty project, next to {tables:,} tables",
 }
 """What each command is measured for; of `_GOALS` those that have one."""
 

@@ -33,12 +33,12 @@ from bench.pipeline import Feed, Shop
 from bench.results import SLOWER, TRICKLE_PLOT, Part, Result, Series
 from bench.traffic import Traffic
 from ticdc_assets.config import KafkaSource, Settings
-from ticdc_assets.engine.session import LazySession, functions, get_spark
-from ticdc_assets.kafka.records import produce
-from ticdc_assets.pipeline.cuts import require_cut
-from ticdc_assets.pipeline.versions import mirror_rows
+from ticdc_assets.log.cuts import require_cut
+from ticdc_assets.mirrors.versions import mirror_rows
 from ticdc_assets.reading.embedded import query
 from ticdc_assets.reading.mirrors import read_mirror
+from ticdc_assets.source.kafka.records import produce
+from ticdc_assets.spark.session import LazySession, functions, get_spark
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
 
@@ -192,7 +192,7 @@ def measure_trickle(
             f"{max(item.memory.jvm for item in firsts)} MB in a JVM at most, that of the warm "
             f"batches into {million:,} rows {warm[million].memory.jvm} MB.",
             f"Readers read the mirror of {million:,} rows after more than {batches} batches; the "
-            "other readings are of a copy of the lake in which Spark wrote the same rows anew, in "
+            "other readings are of a copy of the lake in which Spark wrote the same rows again, in "
             f"files of a million rows. {reads.files}",
         ],
     )
@@ -418,7 +418,7 @@ def readers_apart(loaded: Loaded, repetitions: int) -> Reads:
                 what=f"{what}, after many batches",
                 sample=sample,
                 base=base,
-                compared=f"{SLOWER} the same rows anew",
+                compared=f"{SLOWER} the same rows written again",
             )
             for what, (sample, base) in samples.items()
         ],

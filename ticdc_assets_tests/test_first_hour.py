@@ -20,14 +20,14 @@ from threading import Thread
 import pytest
 from click.testing import CliRunner
 
+from ticdc_assets.base.names import counted
+from ticdc_assets.base.own_files import documented, own_files
+from ticdc_assets.base.ports import HOST, free_port
 from ticdc_assets.cli import main
 from ticdc_assets.cli.interrupted import EXIT_CODE, STAYS, sentence
 from ticdc_assets.config import Writer
-from ticdc_assets.engine.lock import writer_lock
-from ticdc_assets.names import counted
+from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.orchestration.verdicts import commands_named, jobs_named
-from ticdc_assets.own_files import documented, own_files
-from ticdc_assets.ports import HOST, free_port
 from ticdc_assets_tests.commands import PROGRAM, Commands
 from ticdc_assets_tests.golden import Scenario
 

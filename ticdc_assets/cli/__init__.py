@@ -18,7 +18,7 @@ import sys
 from ticdc_assets.cli.interrupted import stopped_at_start
 
 try:
-    from ticdc_assets.garbage import look_seldom
+    from ticdc_assets.base.garbage import look_seldom
 
     # Before the imports: they make most of the objects.
     look_seldom()

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ticdc_assets.base.errors import PrerequisiteError
+from ticdc_assets.base.names import counted
 from ticdc_assets.cli.base import main, note, reported_errors
 from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import WIRE_FORMATS, load_settings
-from ticdc_assets.errors import PrerequisiteError
-from ticdc_assets.names import counted
 
 if TYPE_CHECKING:
-    from ticdc_assets.preflight import Check
+    from ticdc_assets.spark.preflight import Check
 
 DIALECTS = ("ticdc", "tiflow")
 """The names of the dialects (`simulator.dialects`), which a command line need not import."""
@@ -35,7 +35,7 @@ def doctor(*, machine: bool) -> None:
 
     A line that begins with `warn` is advice: syncs still run. With a `FAIL`, the exit code is 1.
     """
-    from ticdc_assets.doctor import check_machine, run_checks
+    from ticdc_assets.doctor.checks import check_machine, run_checks
 
     end_progress_lines()
     checks: list[Check] = []
@@ -99,7 +99,7 @@ def demo(
     end_progress_lines()
     if port is not None and not live:
         raise click.UsageError("--port is the port of the Dagster UI of --live; give both")
-    from ticdc_assets.preflight import check_java
+    from ticdc_assets.spark.preflight import check_java
 
     # Before anything of an earlier demo is removed.
     java = check_java()
@@ -109,8 +109,8 @@ def demo(
     if made.is_dir():
         at = datetime.fromtimestamp(made.stat().st_mtime, UTC)
         note(f"replacing the demo of {at:%Y-%m-%d %H:%M} UTC in {directory}: its tables and runs")
-    from ticdc_assets.demo import run_demo
-    from ticdc_assets.simulator.dialects import Dialect
+    from ticdc_assets.demo.run import run_demo
+    from ticdc_assets.demo.simulator.dialects import Dialect
     from ticdc_assets.wire import WireFormat
 
     same = run_demo(
@@ -137,7 +137,7 @@ def upstream(statement: str, directory: Path) -> None:
     STATEMENT is INSERT, UPDATE or DELETE, or ALTER TABLE on columns; name tables `database.table`.
     The demo's changefeed sends the commit to its broker, and the mirrors follow.
     """
-    from ticdc_assets.demo_place import run_upstream
+    from ticdc_assets.demo.place import run_upstream
 
     click.echo(run_upstream(directory, statement))
 
@@ -165,8 +165,8 @@ def ui(port: int, demo_directory: Path | None) -> None:
     if demo_directory is None:
         end_with_status(serve_ui(load_settings(), port, note))
         return
-    from ticdc_assets.demo import demo_broker, demo_lock
-    from ticdc_assets.demo_place import use_demo
+    from ticdc_assets.demo.place import use_demo
+    from ticdc_assets.demo.run import demo_broker, demo_lock
 
     settings, folder = use_demo(demo_directory.resolve()), demo_directory.resolve()
     with demo_lock(folder), demo_broker(folder, note=note):

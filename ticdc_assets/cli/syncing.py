@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ticdc_assets.base.garbage import pass_over_all
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.cli.base import (
     checked_moment,
     end_with,
@@ -21,17 +23,15 @@ from ticdc_assets.cli.interrupted import ignore_the_next, sentence
 from ticdc_assets.cli.printing import backlog_text
 from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import Changefeed, KafkaSource, Settings, load_settings
-from ticdc_assets.garbage import pass_over_all
-from ticdc_assets.names import counted, joined_name
+from ticdc_assets.model.tso import cut_of
 from ticdc_assets.observe.wording import listed
-from ticdc_assets.tso import cut_of
 
 PATIENCE_SECONDS = 600.0
 """How long a sync waits for another process that writes to the changefeed's tables."""
 
 if TYPE_CHECKING:
     from ticdc_assets.cli.quiet_sync import QuietSync
-    from ticdc_assets.pipeline.cuts import Cut
+    from ticdc_assets.log.cuts import Cut
 
 
 @main.command()
@@ -105,8 +105,8 @@ def _follow(settings: Settings, name: str, seconds: float | None) -> None:
 
     try:
         lake = lake_of(settings, name)
+        from ticdc_assets.log.cuts import newest_cut
         from ticdc_assets.orchestration.run import run_follow
-        from ticdc_assets.pipeline.cuts import newest_cut
 
         report = run_follow(
             settings, name, seconds=math.inf if seconds is None else seconds, say=say
@@ -129,8 +129,8 @@ def _source_text(changefeed: Changefeed) -> str:
 
 
 def _sync_one(settings: Settings, name: str, until: str | None, max_records: int | None) -> None:
-    from ticdc_assets.kafka.administration import reach
-    from ticdc_assets.pipeline.cuts import newest_cut
+    from ticdc_assets.log.cuts import newest_cut
+    from ticdc_assets.source.kafka.administration import reach
 
     lake = lake_of(settings, name)
     cut = newest_cut(lake.paths)
@@ -281,7 +281,7 @@ def _cut_lines(name: str, cut: Any) -> Iterable[str]:
 @reported_errors
 def redrive(changefeed: str) -> None:
     """Decode and apply the quarantined records of CHANGEFEED again, after a fix."""
-    from ticdc_assets.pipeline.quarantine import count_open
+    from ticdc_assets.log.quarantine import count_open
 
     settings = load_settings()
     lake = lake_of(settings, changefeed)

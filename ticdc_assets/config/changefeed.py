@@ -20,6 +20,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails
 
+from ticdc_assets.base.cron import cron_mistake
 from ticdc_assets.config.reading import (
     File,
     Keys,
@@ -37,8 +38,7 @@ from ticdc_assets.config.reading import (
 )
 from ticdc_assets.config.sources import FROM_ENV, MODEL, CaptureSource, Source, read_source
 from ticdc_assets.config.table_choice import ALL_TABLES, TableChoice, parts_of
-from ticdc_assets.cron import cron_mistake
-from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.formats import WireFormat
 
@@ -391,7 +391,7 @@ class CheckLimits:
     )
     stuck_error_seconds: Seconds = Field(
         default=900.0,
-        description="how long a watermark may stand still while rows arrive, or rows may be "
+        description="how long a watermark may stay the same while rows arrive, or rows may be "
         "missing while it moves, before the check `watermark_progress` fails; 900",
     )
     stuck_warn_seconds: Annotated[Seconds, _at_most("stuck_error_seconds")] = Field(
@@ -428,12 +428,12 @@ class InDagster:
     table_events: Annotated[int, _count] = Field(
         default=100,
         description="events: of how many tables that changed a sync reports each by itself; 100. "
-        "Where more changed, one event on `mirrors` tells their number and their names",
+        "Where more changed, one event on `mirrors` has their number and their names",
     )
     table_assets: Annotated[int, _count] = Field(
         default=500,
         description="assets: up to how many mirrors each is an asset of its own; 500. Where there "
-        "are more none is, and `mirrors` stands for all",
+        "are more none is, and `mirrors` represents all",
     )
 
 
@@ -453,7 +453,7 @@ class Changefeed:
     compression: Annotated[Compression, _compression] = Field(
         default=Compression.NONE,
         description="`none`, `lz4` or `snappy`: TiCDC's `large-message-handle-compression`; "
-        "messages do not tell their compression",
+        "messages do not show their compression",
     )
     claim_check: Annotated[ClaimCheck | None, Keys("a mapping with `location`", _fits_format)] = (
         Field(default=None)

@@ -22,8 +22,8 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
-from ticdc_assets.errors import TicdcError
-from ticdc_assets.names import counted
+from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.base.names import counted
 from ticdc_assets.observe.alerting import Problem, deliver, news
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.cursors import cursor_text, read_cursor

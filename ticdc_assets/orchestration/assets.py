@@ -22,10 +22,15 @@ from typing import TypedDict
 import dagster as dg
 from pydantic import Field
 
+from ticdc_assets.base.errors import ConfigError, NotFoundError, TicdcError
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
-from ticdc_assets.engine.compute import watched
-from ticdc_assets.errors import ConfigError, NotFoundError, TicdcError
-from ticdc_assets.names import joined_name
+from ticdc_assets.log.change_statistics import read_statistics
+from ticdc_assets.log.cuts import Cut, require_cut
+from ticdc_assets.log.watermark import read_watermark
+from ticdc_assets.mirrors.applying import apply_changes
+from ticdc_assets.mirrors.standing import Applying, Outcome
+from ticdc_assets.model.tso import cut_of
 from ticdc_assets.orchestration.exports import seed_tables_asset, snapshot_asset
 from ticdc_assets.orchestration.lineage import (
     COLUMN_LINEAGE,
@@ -57,15 +62,10 @@ from ticdc_assets.orchestration.table_schemas import (
     raw_messages_columns,
     schema_registry_columns,
 )
-from ticdc_assets.pipeline.change_statistics import read_statistics
-from ticdc_assets.pipeline.cuts import Cut, require_cut
-from ticdc_assets.pipeline.mirrors import apply_changes
-from ticdc_assets.pipeline.standing import Applying, Outcome
-from ticdc_assets.pipeline.watermark import read_watermark
-from ticdc_assets.services.maintenance import maintain
-from ticdc_assets.services.rebuilding import rebuild
-from ticdc_assets.services.redecoding import redecode
-from ticdc_assets.tso import cut_of
+from ticdc_assets.repair.maintenance import maintain
+from ticdc_assets.repair.rebuilding import rebuild
+from ticdc_assets.repair.redecoding import redecode
+from ticdc_assets.spark.compute import watched
 from ticdc_assets.wire import WireFormat
 
 

@@ -19,10 +19,10 @@ import dagster as dg
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config import Changefeed, Settings, lake_path, parse_changefeeds
 from ticdc_assets.config.reading import Keys, Reads
 from ticdc_assets.config.sources import SourceKeys
-from ticdc_assets.errors import ConfigError
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.steps import steps_of
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from ticdc_assets.errors import BusyError, SourceRefusedError, SourceUnavailableError
-from ticdc_assets.names import counted
+from ticdc_assets.base.errors import BusyError, SourceRefusedError, SourceUnavailableError
+from ticdc_assets.base.names import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from ticdc_assets.config import OFF
+from ticdc_assets.log.landing import landed_days
 from ticdc_assets.orchestration.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD
 from ticdc_assets.orchestration.exports import MIRROR_EQUALS_SOURCE
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, REPORT, JobKind
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.pipeline.landing import landed_days
-from ticdc_assets.services.redecoding import first_whole_day
+from ticdc_assets.repair.redecoding import first_whole_day
 
 if TYPE_CHECKING:
     # What `define_asset_job` returns; Dagster does not export its name.

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 
 import dagster as dg
 
+from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.table_schemas import CHANGE_LOG, QUARANTINE, SCHEMA_REGISTRY
-from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 
 COLUMN_LINEAGE = "dagster/column_lineage"

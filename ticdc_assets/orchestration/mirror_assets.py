@@ -8,7 +8,7 @@ partition of `mirrors`.
 
 Loading costs Dagster a millisecond for each asset and another for its check, in every process that
 loads the location. If there are more mirrors than `dagster.table_assets`, the only asset is `cuts`,
-and its description says so: 0075 in docs/decisions.
+and its description says so: 0065 in docs/decisions.
 
 A table created after the location was loaded has no asset until the location is loaded again; the
 tables sensor counts such tables. Loading reads one small table and writes nothing.
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.names import joined_name
+from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.observe.judging import judge_table
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
@@ -33,7 +33,7 @@ from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.table_schemas import mirror_columns
 from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut
+from ticdc_assets.storage.lake_paths import LakePaths
 
 TABLE_LAG = "table_lag"
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
+from ticdc_assets.base.own_files import documented
 from ticdc_assets.observe.verdicts import Level, Verdict
 from ticdc_assets.orchestration.metadata import Metadata
-from ticdc_assets.own_files import documented
 
 _SEVERITIES = {Level.WARN: dg.AssetCheckSeverity.WARN, Level.FAIL: dg.AssetCheckSeverity.ERROR}
 
@@ -79,7 +79,7 @@ def _level(result: CheckVerdict | dg.AssetCheckEvaluation) -> str:
 
 def runbook(check: str) -> str:
     """Return where the documentation says more about a check."""
-    return f"See {documented('operate', check)}."
+    return f"See {documented('troubleshooting', check)}."
 
 
 _JOBS = {
