@@ -295,7 +295,7 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
     (feed / "changefeeds.yaml").write_text(configuration.text, encoding="utf-8")
     told = run("ticdc-assets sync mine")
     outputs = {command: run(command) for command in commands(blocks) if COMMANDS[command] == "lake"}
-    assert "1 of 1 mirrors changed" in told
+    assert "1 of 1 mirror changed" in told
     assert "quarantined 0 records" in told
     (listed,) = json.loads(outputs["ticdc-assets tables mine --json"])
     assert (listed["database"], listed["table"], listed["rows"]) == ("shop", "orders", len(ORDERS))
@@ -308,9 +308,14 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
     assert {(line["database"], line["table"]) for line in dumped} == {("shop", "orders")}
     assert "nothing is quarantined" in outputs["ticdc-assets quarantine mine"]
     assert "nothing is quarantined" in outputs["ticdc-assets redrive mine"]
+    counted = outputs['ticdc-assets sql mine "SELECT count(*) FROM shop.orders" --format csv']
+    assert counted == f"count_star()\n{len(ORDERS)}\n"
+    assert "4 rows of 1 table seeded at" in outputs["ticdc-assets seed mine export --timezone UTC"]
+    assert "1 mirror equals" in outputs["ticdc-assets diff mine export --timezone UTC"]
+    assert "snapshot" in outputs["ticdc-assets show mine shop orders --history 1"]
     again = outputs["ticdc-assets backfill mine --table shop.orders"]
     assert "mine: shop.orders: folded again, 3 rows at " in again
-    assert "1 of 1 mirrors of cut 3" in outputs["ticdc-assets verify mine"]
+    assert "1 of 1 mirror of cut 3" in outputs["ticdc-assets verify mine"]
     assert json.loads(outputs["ticdc-assets verify mine shop orders --json"])["equal"]
     assert "written to" in outputs["ticdc-assets report"]
     for name in ("report.html", "mine.html"):

@@ -19,7 +19,6 @@ import socketserver
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,7 +35,7 @@ from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.report.texts import visible
 from ticdc_assets.orchestration.following import Ending
-from ticdc_assets.orchestration.run import run_follow, signals_interrupt, ui_server
+from ticdc_assets.orchestration.run import announce_ui, run_follow, signals_interrupt, ui_server
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 
 Say: TypeAlias = Callable[[str], None]
@@ -90,9 +89,7 @@ def go_on_live(
         _open_door(directory, changefeed, url),
         ui_server(settings, port) as server,
     ):
-        threading.Thread(
-            target=_announce_ui, args=(url, server.poll, say), name="ui", daemon=True
-        ).start()
+        announce_ui(server, port, lambda url: say(f"the Dagster UI is at {url}"))
         say(
             "live: the broker and the changefeed keep running, and the mirrors follow; stop with "
             "Ctrl-C"
@@ -165,17 +162,6 @@ def _answer(line: bytes, token: str, changefeed: LiveChangefeed) -> Mapping[str,
         return {"error": str(error)}
     except (ValueError, KeyError, TypeError) as error:
         return {"error": f"a statement was expected: {error}"}
-
-
-def _announce_ui(url: str, ended: Callable[[], int | None], say: Say) -> None:
-    """Print the Dagster UI's address when it answers; it takes a while to start."""
-    while ended() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/server_info", timeout=5):
-                say(f"the Dagster UI is at {url}")
-                return
-        except OSError:
-            time.sleep(0.5)
 
 
 # The mirrors --------------------------------------------------------------------------------------
