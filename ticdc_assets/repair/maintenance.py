@@ -485,7 +485,7 @@ def remove_unnamed(
 
 
 def _remove_unnamed_mirrors(paths: LakePaths) -> None:
-    """Remove the folders of mirrors and histories that no kept cut names: those of dropped tables."""
+    """Remove the folders of mirrors and histories that no kept cut names, like dropped tables'."""
     # In this order: a folder that another run makes while this one is stalled is not listed.
     folders = _folders(paths)
     named = oldest_versions(paths, read_cuts(paths))
