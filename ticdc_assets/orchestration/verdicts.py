@@ -25,7 +25,7 @@ class CheckVerdict:
     passed: bool
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN
     description: str
-    metadata: Metadata = field(default_factory=dict[str, dg.MetadataValue])
+    metadata: Metadata = field(default_factory=Metadata)
 
     @classmethod
     def of(cls, said: Verdict, metadata: Metadata) -> "CheckVerdict":

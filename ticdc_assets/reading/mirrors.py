@@ -26,7 +26,12 @@ from ticdc_assets.names import joined_name
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableStatus
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut, tso_as_of
-from ticdc_assets.pipeline.versions import is_portable_mirror, mirror_as_stored, mirror_in_spark
+from ticdc_assets.pipeline.versions import (
+    first_rows,
+    is_portable_mirror,
+    mirror_as_stored,
+    mirror_in_spark,
+)
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
 from ticdc_assets.schemas import TableSchema
@@ -319,6 +324,28 @@ def iterate_rows(
             texts = _rendered_by_workers(rows, table, timezone)
         for text in texts:
             yield table.database, table.table, text
+
+
+def sample_rows(
+    paths: LakePaths, mirror: MirrorCut, timezone: str, *, limit: int
+) -> list[dict[str, str | None]]:
+    """Return up to `limit` rows of a mirror as canonical text; [] if only Spark reads them.
+
+    Args:
+        paths: the changefeed's tables.
+        mirror: the mirror, as a cut names it.
+        timezone: the changefeed's.
+        limit: how many rows at most.
+    """
+    rows = first_rows(paths, mirror, limit) if limit else None
+    if rows is None:
+        return []
+    layout = MirrorLayout(schema=mirror.table_schema)
+    return [
+        {name: text for name, text in row.items() if name not in mirror.hidden}
+        for batch in rows.to_batches()
+        for row in canonical_rows(batch, layout, timezone)
+    ]
 
 
 _ROWS_AT_ONCE = 100_000
