@@ -46,7 +46,10 @@ JobKind: TypeAlias = Literal[
 
 _OF_SCHEDULES: tuple[JobKind, ...] = ("redecode", "report")
 
-_ANONYMOUS = "__anonymous_asset_job"
+IMPLICIT_ASSET_JOB_NAME = "__ASSET_JOB"
+"""The job of runs that materialise chosen assets, as the UI and its backfills start them."""
+
+ANONYMOUS = "__anonymous_asset_job_"
 """How Dagster begins the name of the job of a schedule that materialises assets."""
 
 _PLAIN = frozenset("_-$#@~+=")
@@ -92,7 +95,7 @@ class FeedNames:
     def job(self, kind: JobKind) -> str:
         """Return the name of a job, as runs have it."""
         name = f"{self.changefeed}_{kind}"
-        return f"{_ANONYMOUS}_{self.schedule(kind)}" if kind in _OF_SCHEDULES else name
+        return f"{ANONYMOUS}{self.schedule(kind)}" if kind in _OF_SCHEDULES else name
 
     def schedule(self, kind: JobKind) -> str:
         """Return the name of the schedule of a job."""

@@ -1,9 +1,9 @@
 """The result of a check, as Dagster takes it; nothing is read here."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from ticdc_assets.observe.verdicts import Level, Verdict
 from ticdc_assets.orchestration.metadata import Metadata
@@ -65,7 +65,7 @@ class CheckVerdict:
         )
 
 
-def shown_level(record: AssetCheckExecutionRecord | None) -> str | None:
+def shown_level(record: Any) -> str | None:
     """Return the level that Dagster shows of a check; None before it is evaluated."""
     evaluation = None if record is None else record.evaluation
     return _level(evaluation) if isinstance(evaluation, dg.AssetCheckEvaluation) else None
