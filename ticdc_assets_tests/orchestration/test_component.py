@@ -134,7 +134,7 @@ def test_templates_have_their_values(project: Path, monkeypatch: pytest.MonkeyPa
     done = run_dg(project, "list", "defs", "--json")
     assert done.returncode == 0, done.stderr
     (log,) = [it for it in json.loads(done.stdout)["assets"] if it["asset_key"] == "crm/change_log"]
-    assert log["owners"] == ["team:crm"]
+    assert log["owners"] == [{"team": "crm"}]
 
 
 @pytest.mark.dagster

@@ -103,8 +103,8 @@ def test_a_sync_is_a_run_with_everything_in_it(
     assert 0 <= orders["lag_seconds"] < 600
     columns = {column.name: column for column in orders["dagster/column_schema"].columns}
     assert columns["price"].type == "decimal(10,2)"
-    assert columns["placed"].description == "datetime(3) upstream"
-    assert columns["id"].description == "int upstream; part of the key"
+    assert columns["placed"].description == "datetime(3) upstream; from change_log.after"
+    assert columns["id"].description == "int upstream; part of the key; from change_log.after"
     assert columns["id"].constraints.unique
     assert not columns["id"].constraints.nullable
 

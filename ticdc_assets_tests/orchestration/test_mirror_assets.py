@@ -184,10 +184,9 @@ def test_others_depend_on_one_table(
     (event,) = instance.fetch_materializations(key, limit=10).records
     assert event.asset_materialization is not None
     assert event.asset_materialization.metadata["dagster/row_count"].value == 3
-    assert event.asset_materialization.metadata["sample"].value == (
-        "| id | price | placed |\n| --- | --- | --- |\n"
-        + "\n".join(f"| {number} | 9.90 | 2026-01-01 12:00:00.000 |" for number in (1, 2, 3))
-    )
+    head, _, *lines = str(event.asset_materialization.metadata["sample"].value).split("\n")
+    assert head == "| id | price | placed |"
+    assert sorted(lines) == [f"| {id} | 9.90 | 2026-01-01 12:00:00.000 |" for id in (1, 2, 3)]
     graph = located().resolve_asset_graph()
     shown = [key, *(shop.names.asset(name) for name in ("change_log", "quarantine"))]
     assert all("dagster/column_lineage" in graph.get(asset).metadata for asset in shown)
