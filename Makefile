@@ -166,10 +166,18 @@ postgresql:
 		fi; }
 
 .PHONY: lint
-lint: setup ## Check format, lint rules and layers
+lint: setup ## Check format, lint rules, layers and documents
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-logo
+	@$(MKDOCS) build --strict
+
+# What it prints of a later version of itself is no warning about these pages.
+MKDOCS = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+
+.PHONY: docs
+docs: setup ## Serve the documentation on 127.0.0.1:8000, and build it again as pages change
+	@$(MKDOCS) serve
 
 .PHONY: format
 format: setup ## Rewrite the files in the project's format
@@ -198,4 +206,4 @@ fuzz: setup ## Damage messages at random and see that the decoders stand it (a m
 
 .PHONY: clean
 clean: ## Remove environments, caches and what the demo made; your lake and Dagster instance stay
-	rm -rf $(VENV) .venv-uv .demo .fuzz .spark .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) .venv-uv .demo .fuzz .spark .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log site

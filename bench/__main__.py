@@ -1,4 +1,4 @@
-"""`python -m bench`: measure, print the tables, and write them into docs/performance.md.
+"""`python -m bench`: measure, print the tables, and write them into bench/figures.md.
 
 Everything is measured in one run, part after part, each in a process of its own. What was measured
 is kept in bench/measured.json, from which the document's tables and plots are made; `--only NAME`
@@ -24,7 +24,7 @@ from bench.plots import draw
 from bench.results import Report, Run, read_runs, write_runs
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs" / "performance.md"
+DOCUMENT = ROOT / "bench" / "figures.md"
 IMAGES = ROOT / "docs" / "images"
 KEPT = ROOT / "bench" / "measured.json"
 

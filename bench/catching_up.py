@@ -214,9 +214,9 @@ def _source(servers: str, topic: str) -> KafkaSource:
 def _sync(feed: Feed) -> CaughtUp:
     seconds: dict[str, float] = {}
     steps = {
-        "land": lambda: land(feed.spark, feed.paths, feed.changefeed),
-        "decode": lambda: decode_new(feed.spark, feed.paths, feed.changefeed),
-        "register": lambda: register_new(feed.paths, feed.changefeed),
+        "land": lambda: land(feed.lake),
+        "decode": lambda: decode_new(feed.lake),
+        "register": lambda: register_new(feed.lake),
         "apply": feed.apply,
     }
     cpu_began = cpu_seconds()

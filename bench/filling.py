@@ -131,7 +131,7 @@ def rewrite(feed: Feed) -> None:
 
 def _rewritten(feed: Feed, mirror: MirrorCut) -> MirrorCut:
     files = max(1, -(-mirror.rows // _ROWS_PER_FILE))
-    rows = mirror_in_spark(feed.spark, feed.paths, mirror).repartitionByRange(files, "id")
+    rows = mirror_in_spark(feed.lake, mirror).repartitionByRange(files, "id")
     return _overwritten(feed, mirror, rows.sortWithinPartitions("id"), mirror.rows)
 
 
@@ -141,15 +141,7 @@ def _overwritten(feed: Feed, mirror: MirrorCut, rows: DataFrame, count: int) -> 
     folder = Path(str(feed.paths.root)).parent / f"rows-{uuid.uuid4()}"
     copied = copied_by_spark(rows, MirrorLayout(schema=schema).arrow, folder)
     name = (mirror.database, mirror.table)
-    writer = mirror_writer(
-        feed.spark,
-        feed.paths,
-        feed.changefeed,
-        schema,
-        name,
-        mirror.mirror_id,
-        published=mirror.version,
-    )
+    writer = mirror_writer(feed.lake, schema, name, mirror.mirror_id, published=mirror.version)
     writer.begin_anew()
     tables = (pa.Table.from_batches([batch]) for batch in copied.read())
     version = writer.replace(tables, (), _METADATA)

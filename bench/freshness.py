@@ -9,7 +9,7 @@ Both do the same work on the same stand-in changefeed: ten tables, of which each
 The run that follows is measured without Dagster's executor around it, but every event that it would
 report is stored in an instance of its own.
 
-Not measured: Spark Connect. The figures of an earlier trial stand in docs/decisions/0027.
+Not measured: Spark Connect.
 """
 
 import os
@@ -54,7 +54,7 @@ class Cycle:
     """Warm syncs of one feed, reported to an instance, with the time of each part."""
 
     def __init__(self, spark: SparkSession, feed: Feed, instance: dg.DagsterInstance) -> None:
-        self.steps = ChangefeedSteps(changefeed=feed.changefeed, lake=feed.paths.root)
+        self.steps = ChangefeedSteps(changefeed=feed.changefeed, root=feed.paths.root)
         self._syncing = Syncing(self.steps, spark, instance)
         self._instance = instance
         self.parts: dict[str, list[float]] = defaultdict(list)
@@ -159,7 +159,7 @@ def measure_freshness(
         facts.append(f"A warm sync with nothing new: {cycle.told()}.")
         watermark = measure(cycle.sync, repetitions=repetitions, before=shop.send)
         facts.append(f"A warm sync of a watermark: {cycle.told()}.")
-    news = SourceWatcher(feed.changefeed, feed.paths)
+    news = SourceWatcher(feed.lake)
     look = measure(lambda: [news.look() for _ in range(1_000)], repetitions=repetitions)
     what = f"{tables} tables of 1,000 rows with {changes:,} changes each"
     facts.append("Spark Connect was not measured.")
@@ -189,10 +189,10 @@ def measure_freshness(
         ),
         Result(
             section=FRESHNESS,
-            what="looks at a capture that stands still",
+            what="checks of a capture that does not change",
             sample=look,
             count=1_000,
-            unit="looks",
+            unit="checks",
         ),
     ]
     return Part(results=results, facts=facts, shares=[shares])

@@ -64,7 +64,7 @@ def measure_landed(
             feed.sync()
 
         def status() -> None:
-            read_status(feed.paths, feed.changefeed, datetime.now(UTC))
+            read_status(feed.lake, datetime.now(UTC))
 
         def plan() -> None:
             known = Knowledge.of(feed.paths, feed.changefeed.timezone)
@@ -90,10 +90,10 @@ def measure_landed(
     parts = [
         grown(
             found,
-            plot="Behind landed messages",
+            plot="After landed messages",
             x="landed messages",
             limit=CONSTANT,
-            what=lambda size, name=name: f"{what[name]} behind {size:,} landed messages",
+            what=lambda size, name=name: f"{what[name]} after {size:,} landed messages",
             name=name,
         )
         for name, found in samples.items()

@@ -143,7 +143,7 @@ _WHAT = {
     "tables": "`tables --json` of {tables:,} tables",
     "status": "`status` of {tables:,} tables",
     "validate": "`dagster definitions validate` with {tables:,} tables",
-    "empty": "`dagster definitions validate` of an empty project, beside {tables:,} tables",
+    "empty": "`dagster definitions validate` of an empty project, next to {tables:,} tables",
 }
 """What each command is measured for; of `_GOALS` those that have one."""
 

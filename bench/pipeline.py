@@ -24,6 +24,7 @@ from bench.orders import create_orders
 from bench.results import SLOWER, Result
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
 from ticdc_assets.engine.control import keeping, read_rows, write_table
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.cuts import newest_cut, require_cut
 from ticdc_assets.pipeline.decoding import decode_new
@@ -51,6 +52,11 @@ class Feed:
     spark: SparkSession
     paths: LakePaths
     changefeed: Changefeed
+
+    @property
+    def lake(self) -> Lake:
+        """Its lake."""
+        return self.lake
 
     @classmethod
     def of(
@@ -86,20 +92,20 @@ class Feed:
 
     def prepare(self) -> None:
         """Do the steps of a sync before the last."""
-        land(self.spark, self.paths, self.changefeed)
-        decode_new(self.spark, self.paths, self.changefeed)
-        register_new(self.paths, self.changefeed)
+        land(self.lake)
+        decode_new(self.lake)
+        register_new(self.lake)
 
     def apply(self, refold: Sequence[TableName] = ()) -> None:
         """Do the last step of a sync."""
         with _one_sync():
-            apply_changes(self.spark, self.paths, self.changefeed, refold=refold)
+            apply_changes(self.lake, refold=refold)
 
     def sync(self) -> None:
         """Land, decode, register and apply once, without Dagster around it."""
         with _one_sync():
             self.prepare()
-            apply_changes(self.spark, self.paths, self.changefeed)
+            apply_changes(self.lake)
 
     def read(self, name: TableName) -> DataFrame:
         """Return the rows of a mirror at the newest cut."""

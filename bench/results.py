@@ -1,8 +1,8 @@
-"""Results: one line a piece of work, shown on the terminal and kept in docs/performance.md.
+"""Results: one line a piece of work, shown on the terminal and kept in bench/figures.md.
 
 In: what each part of the benchmark measured (`Run`). Out: a table of goals and one for each
 section on standard output, and the same as Markdown between two markers of the document; what
-stands around them is left as it is. Runs are kept in a file, so that one part can be run again
+is around them stays as it is. Runs are kept in a file, so that one part can be run again
 without the others.
 """
 
@@ -31,6 +31,9 @@ GROWTH_PLOT = "performance-growth.svg"
 SHARES_PLOT = "performance-shares.svg"
 TRICKLE_PLOT = "performance-trickle.svg"
 """What the plots are called, which `bench.plots` draws."""
+
+IMAGES = "../docs/images"
+"""Where the document finds the plots."""
 
 GROWS = 1.1
 """The power that a cost may have of what it is of: in proportion, and a little for chance."""
@@ -293,9 +296,9 @@ class Report:
         if reached := self.reached:
             lines += ["### Goals", "", f"| {' | '.join(TITLES)} |", "|---" * len(TITLES) + "|"]
             lines += [f"| {' | '.join(line)} |" for line in goal_lines(reached)]
-            lines += ["", f"![How far each goal is reached](images/{GOALS_PLOT})", ""]
+            lines += ["", f"![How far each goal is reached]({IMAGES}/{GOALS_PLOT})", ""]
         if any(run.part.shares for run in self.runs):
-            lines += [f"![Where the time of a sync goes](images/{SHARES_PLOT})", ""]
+            lines += [f"![Where the time of a sync goes]({IMAGES}/{SHARES_PLOT})", ""]
         if any(run.part.series for run in self.runs):
             lines += ["### How costs grow", ""]
             if growth := self._growth():
@@ -306,7 +309,7 @@ class Report:
             pictures = {item.picture: item.plot for run in self.runs for item in run.part.series}
             for picture, plot in pictures.items():
                 said = "How costs grow" if picture == GROWTH_PLOT else plot
-                lines += [f"![{said}](images/{picture})", ""]
+                lines += [f"![{said}]({IMAGES}/{picture})", ""]
         for section in self.sections():
             lines += [f"### {section}", "", f"| {' | '.join(_TITLES)} |"]
             lines.append("|---" + "|---:" * (len(_TITLES) - 1) + "|")

@@ -163,7 +163,7 @@ def diff_apart(folder: Path, rows: int) -> Sample:
         write_export(folder / "other", rows, tso=tso, format="csv", slip=slip)
         _seed(feed, folder / "same", rows)
         cpu_began, began = cpu_seconds(), time.perf_counter()
-        found = diff(spark, feed.paths, feed.changefeed, str(folder / "other"))
+        found = diff(feed.lake, str(folder / "other"))
         seconds = time.perf_counter() - began
         cpu = cpu_seconds() - cpu_began
     _require(found)
@@ -205,8 +205,8 @@ def _seed(feed: Feed, export: Path, rows: int) -> dict[str, float]:
     """Seed a mirror from an export, and return the time of each step."""
     seconds: dict[str, float] = {}
     steps = {
-        "land and decode": lambda: seed(feed.spark, feed.paths, feed.changefeed, str(export)),
-        "register": lambda: register_new(feed.paths, feed.changefeed),
+        "land and decode": lambda: seed(feed.lake, str(export)),
+        "register": lambda: register_new(feed.lake),
         "apply": feed.apply,
     }
     for name, step in steps.items():

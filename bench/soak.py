@@ -38,8 +38,8 @@ from ticdc_assets.config import (
     Settings,
     load_settings,
 )
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import get_spark
 from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG
 from ticdc_assets.orchestration.run import HOME_VARIABLE, ui_command
 from ticdc_assets.pipeline.cuts import Cut, newest_cut, read_cuts
@@ -272,7 +272,10 @@ def compare(item: Written, result: SimulatorResult) -> bool:
         click.echo(f"{name}: no cut was published")
         return False
     found: Counter[tuple[str, str, str]] = Counter()
-    published = (published_table(get_spark(), item.paths, mirror) for mirror in cut.mirrors)
+    published = (
+        published_table(Lake(changefeed=item.feed, paths=item.paths), mirror)
+        for mirror in cut.mirrors
+    )
     for database, table, row in iterate_rows(published, item.feed.timezone):
         found[_row(database, table, json.loads(row))] += 1
     wanted = Counter(

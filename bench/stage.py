@@ -69,7 +69,7 @@ def _one_format(
     own = load_messages(messages, wire_format)
     feed = Feed.of(spark, folder, wire_format=wire_format)
     write_capture(feed.capture, own.records)
-    land(spark, feed.paths, feed.changefeed)
+    land(feed.lake)
     times = max(1, round(rows / own.rows))
     _multiply(spark, feed, times)
     copied = folder / "copied"
@@ -83,7 +83,10 @@ def _one_format(
             shutil.rmtree(str(path), ignore_errors=True)
 
     floor, decoding = measure_in_turn(
-        [copy, lambda: decode_new(spark, feed.paths, feed.changefeed)],
+        [
+            copy,
+            lambda: decode_new(feed.lake),
+        ],
         repetitions=repetitions,
         warm_up=2,
         before=forget,

@@ -192,7 +192,7 @@ def measure_trickle(
             f"{max(item.memory.jvm for item in firsts)} MB in a JVM at most, that of the warm "
             f"batches into {million:,} rows {warm[million].memory.jvm} MB.",
             f"Readers read the mirror of {million:,} rows after more than {batches} batches; the "
-            "other readings are of a copy of the lake in which Spark wrote the same rows anew, in "
+            "other readings are of a copy of the lake in which Spark wrote the same rows again, in "
             f"files of a million rows. {reads.files}",
         ],
     )
@@ -418,7 +418,7 @@ def readers_apart(loaded: Loaded, repetitions: int) -> Reads:
                 what=f"{what}, after many batches",
                 sample=sample,
                 base=base,
-                compared=f"{SLOWER} the same rows anew",
+                compared=f"{SLOWER} the same rows written again",
             )
             for what, (sample, base) in samples.items()
         ],

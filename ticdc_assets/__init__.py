@@ -1,21 +1,37 @@
-"""TiCDC change streams in Kafka, as consistent Delta Lake mirrors and Dagster assets."""
+"""TiCDC change streams in Kafka, as consistent Delta Lake mirrors and Dagster assets.
 
+This is the public API. Every other module may move between two versions. A name is imported when a
+program first uses it, so `import ticdc_assets` needs neither Spark nor Dagster.
+"""
+
+import importlib
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ticdc_assets.engine.session import get_spark
     from ticdc_assets.orchestration.component import ChangefeedComponent
+    from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
 
-__all__ = ["ChangefeedComponent"]
+    __version__: str
+
+__all__ = ["ChangefeedComponent", "__version__", "get_spark", "locate_mirror", "read_mirror"]
+
+_MODULES = {
+    "ChangefeedComponent": "ticdc_assets.orchestration.component",
+    "get_spark": "ticdc_assets.engine.session",
+    "locate_mirror": "ticdc_assets.reading.mirrors",
+    "read_mirror": "ticdc_assets.reading.mirrors",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Only a project with components pays for the import of Dagster and PySpark.
-    if name not in __all__:
+    if name == "__version__":
+        return version("ticdc-assets")
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ticdc_assets.orchestration import component
-
-    return getattr(component, name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return sorted({*globals(), *__all__})

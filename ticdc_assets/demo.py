@@ -38,7 +38,7 @@ from ticdc_assets.config import (
 from ticdc_assets.demo_live import go_on_live
 from ticdc_assets.demo_place import CHANGEFEED, DIRECTORY, find_door, use_demo
 from ticdc_assets.engine.compute import computing, watched
-from ticdc_assets.engine.generations import paths_of
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.lock import held_lock
 from ticdc_assets.engine.session import get_spark
 from ticdc_assets.errors import ConfigError, SourceUnavailableError
@@ -165,9 +165,9 @@ def _go_on(settings: Settings, directory: Path) -> Iterator[str]:
     yield f"open the same instance in the Dagster UI: {program} ui --demo {folder}"
     if directory != Path(DIRECTORY).resolve():
         return
-    paths = paths_of(settings.lake, CHANGEFEED)
-    mirror = require_mirror(require_cut(paths), "shop", "orders")
-    orders = published_table(get_spark(), paths, mirror)
+    lake = Lake.open(settings.lake, settings.changefeed(CHANGEFEED))
+    mirror = require_mirror(require_cut(lake.paths), "shop", "orders")
+    orders = published_table(lake, mirror)
     (first,) = iterate_rows([orders], "UTC", limit=1, by_key=True)
     key = ",".join(json.loads(first[2])[name] for name in orders.schema.handle_key)
     python = (
@@ -264,10 +264,10 @@ def _sync(settings: Settings, tell: Note) -> Cut | None:
 
 def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorResult) -> bool:
     """Print the table and return whether every mirror equals the truth."""
-    paths = paths_of(settings.lake, CHANGEFEED)
-    mirrors = list_mirrors(paths, read_status(paths, feed, datetime.now(UTC)))
+    lake = Lake.open(settings.lake, feed)
+    mirrors = list_mirrors(lake.paths, read_status(lake, datetime.now(UTC)))
     found: dict[tuple[str, str], Counter[str]] = {}
-    published = (published_table(get_spark(), paths, mirror) for mirror in cut.mirrors)
+    published = (published_table(lake, mirror) for mirror in cut.mirrors)
     for database, table, row in iterate_rows(published, feed.timezone):
         found.setdefault((database, table), Counter())[_comparable(json.loads(row))] += 1
     wanted = _truth_rows(result.truth)

@@ -27,8 +27,7 @@ from typing import TypeAlias
 
 from ticdc_assets.config import Settings
 from ticdc_assets.demo_place import CHANGEFEED, Door
-from ticdc_assets.engine.generations import paths_of
-from ticdc_assets.engine.session import LazySession
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.errors import BusyError, StatementError
 from ticdc_assets.orchestration.following import Ending
 from ticdc_assets.orchestration.run import run_follow, signals_interrupt, ui_server
@@ -108,12 +107,12 @@ def go_on_live(
 
 def _examples(settings: Settings, program: str) -> Iterator[str]:
     """Yield commands that can be typed as they are."""
-    paths = paths_of(settings.lake, CHANGEFEED)
-    cut = newest_cut(paths)
+    lake = Lake.open(settings.lake, settings.changefeed(CHANGEFEED))
+    cut = newest_cut(lake.paths)
     orders = next(item for item in cut.mirrors if item.table == "orders") if cut else None
     if orders is None:
         return
-    rows = published_table(LazySession(), paths, orders)
+    rows = published_table(lake, orders)
     (first,) = iterate_rows([rows], "UTC", limit=1, by_key=True)
     number = json.loads(first[2])["order_id"]
     for statement in (
@@ -211,14 +210,13 @@ class CutWatch:
     """
 
     def __init__(self, settings: Settings, say: Say) -> None:
-        self._paths = paths_of(settings.lake, CHANGEFEED)
-        self._timezone = settings.changefeed(CHANGEFEED).timezone
+        self._lake = Lake.open(settings.lake, settings.changefeed(CHANGEFEED))
         self._say = say
-        self._cut = newest_cut(self._paths)
+        self._cut = newest_cut(self._lake.paths)
 
     def look(self) -> None:
         """Tell the newest cut, if it is another one than at the last look."""
-        before, cut = self._cut, newest_cut(self._paths)
+        before, cut = self._cut, newest_cut(self._lake.paths)
         if cut is None or (before is not None and before.number == cut.number):
             return
         self._cut = cut
@@ -262,8 +260,10 @@ class CutWatch:
             yield f"{name} and {len(lines) - _SHOWN_ROWS} rows more"
 
     def _rows(self, mirror: MirrorCut) -> dict[tuple[str, ...], dict[str, str | None]]:
-        table = published_table(LazySession(), self._paths, mirror)
-        rows = (json.loads(text) for _, _, text in iterate_rows([table], self._timezone))
+        table = published_table(self._lake, mirror)
+        rows = (
+            json.loads(text) for _, _, text in iterate_rows([table], self._lake.changefeed.timezone)
+        )
         key = mirror.table_schema.handle_key
         return {tuple(f"{name}={row[name]}" for name in key): row for row in rows}
 

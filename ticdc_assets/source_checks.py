@@ -17,6 +17,7 @@ from typing import Final
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
 from ticdc_assets.engine.generations import paths_of
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.errors import SourceRefusedError, SourceUnavailableError, TicdcError
 from ticdc_assets.kafka.administration import Administration, OffsetRange, topic_ids
 from ticdc_assets.kafka.connection import TIMEOUT_SECONDS
@@ -151,7 +152,7 @@ def _check_landed(
     position = read_position(paths)
     if not position.next_offsets:
         return []
-    gaps = beside(paths, changefeed, position, offsets, ids).gaps
+    gaps = beside(Lake(changefeed=changefeed, paths=paths), position, offsets, ids).gaps
     gap = next(iter(gaps), None)
     accepted = len(read_accepted(paths))
     found = f"the next record to land is there in {len(position.next_offsets)} partitions"

@@ -156,7 +156,7 @@ def cluster(folder: Path, python: Path | str, *, workers: int = 2) -> Iterator[C
 
 
 def executor_environment(folder: Path) -> Path:
-    """Make the Python of workers as docs/operate.md says, and return its folder; or skip."""
+    """Make the Python of workers as docs/cluster.md says, and return its folder; or skip."""
     uv = shutil.which("uv") or str(ROOT / ".venv-uv" / "bin" / "uv")
     if not Path(uv).exists():
         pytest.skip("no uv, on PATH or in .venv-uv, to make the Python of Spark's workers")

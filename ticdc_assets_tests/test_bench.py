@@ -35,6 +35,7 @@ from bench.results import (
     GOALS_PLOT,
     GROWS,
     GROWTH_PLOT,
+    IMAGES,
     SHARES_PLOT,
     SLOWER,
     TRICKLE_PLOT,
@@ -240,7 +241,7 @@ def test_profiles_list_functions(messages: Messages) -> None:
 
 
 def test_the_document_has_the_markers(root: Path) -> None:
-    text = (root / "docs" / "performance.md").read_text(encoding="utf-8")
+    text = (root / "bench" / "figures.md").read_text(encoding="utf-8")
     assert text.count(BEGIN) == text.count(END) == 1
 
 
@@ -415,14 +416,16 @@ def test_runs_are_kept_and_drawn(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_and_the_document_agree(root: Path) -> None:
-    text = (root / "docs" / "performance.md").read_text(encoding="utf-8")
+    text = (root / "bench" / "figures.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "performance.md").read_text(encoding="utf-8")
     kept = read_runs(root / "bench" / "measured.json")
     if not kept:
         pytest.skip("nothing is kept yet")
     assert Report(runs=kept).markdown() in text
     for name in PLOTS:
         assert (root / "docs" / "images" / name).is_file()
-        assert f"images/{name}" in text
+        assert f"../docs/images/{name}" in text
+        assert f"images/{name}" in page
 
 
 def test_a_plot_may_have_a_picture_of_its_own(tmp_path: Path) -> None:
@@ -437,7 +440,7 @@ def test_a_plot_may_have_a_picture_of_its_own(tmp_path: Path) -> None:
     assert [path.name for path in drawn] == [GROWTH_PLOT, TRICKLE_PLOT]
     assert "By size" not in drawn[0].read_text(encoding="utf-8")
     assert "By size" in drawn[1].read_text(encoding="utf-8")
-    assert f"![By size](images/{TRICKLE_PLOT})" in report.markdown()
+    assert f"![By size]({IMAGES}/{TRICKLE_PLOT})" in report.markdown()
 
 
 def test_a_function_is_run_apart() -> None:

@@ -77,16 +77,13 @@ _MAINTAIN = """
 from datetime import UTC, datetime, timedelta
 from ticdc_assets.config import load_settings
 from ticdc_assets.engine.compute import watched
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import LazySession
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.services.maintenance import maintain
 settings = load_settings()
-paths = LakePaths(root=settings.lake, changefeed="feed")
+lake = Lake.open(settings.lake, settings.changefeed("feed"))
 now = datetime.now(UTC) + timedelta(days=2)
 with watched() as ran:
-    done = maintain(
-        LazySession(), paths, settings.changefeed("feed"), now=now, margin=timedelta(0)
-    )
+    done = maintain(lake, now=now, margin=timedelta(0))
 print(ran.sentence)
 print(done.retaining.changes)
 """

@@ -1,7 +1,8 @@
-"""The documents agree with the code: what they link to and name is there, tables have the columns.
+"""The documents agree with the code: they name things that exist, tables have the columns.
 
-Looked at is what a reader could follow: links with their anchors, paths, modules, commands and make
-targets in code spans, the columns of docs/tables.md. Whether a sentence is true no test can tell.
+Compared are paths, modules, commands and make targets in code spans, imports in snippets, the
+columns of docs/tables.md. `mkdocs build --strict`, of `make lint`, checks the links. No test can
+check that a sentence is true.
 """
 
 import importlib.util
@@ -12,7 +13,9 @@ from pathlib import Path
 import click
 import pytest
 
+import ticdc_assets
 from ticdc_assets.cli import main
+from ticdc_assets_tests.test_readme import blocks_of
 
 HEADINGS = ["Context", "Options", "Decision", "Status", "Consequences"]
 
@@ -21,7 +24,7 @@ MADE_LATER = {"defs.yaml", ".venv", ".lake", ".demo", ".dagster_home", ".venv-uv
 
 
 def documents(root: Path) -> list[Path]:
-    return sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")])
+    return sorted([*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("bench/*.md")])
 
 
 def spans(text: str) -> Iterator[str]:
@@ -37,39 +40,6 @@ def anchors(text: str) -> set[str]:
         re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-")
         for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     }
-
-
-def test_links_resolve(root: Path) -> None:
-    for document in documents(root):
-        text = document.read_text(encoding="utf-8")
-        for target in re.findall(r"\]\(([^)\s]+)\)", text):
-            if re.match(r"[a-z]+:", target):
-                continue
-            path, _, anchor = target.partition("#")
-            found = document.parent / path if path else document
-            assert found.exists(), f"{document.name}: {target}"
-            if anchor:
-                assert anchor in anchors(found.read_text(encoding="utf-8")), (
-                    f"{document.name}: {target}"
-                )
-
-
-def test_every_document_can_be_found(root: Path) -> None:
-    """Each document under docs is reached by links from the README or CONTRIBUTING."""
-    seen: set[Path] = set()
-    waiting = [root / "README.md", root / "CONTRIBUTING.md"]
-    while waiting:
-        document = waiting.pop()
-        if document in seen:
-            continue
-        seen.add(document)
-        waiting.extend(
-            (document.parent / target).resolve()
-            for target in re.findall(r"\]\(([^)#\s]+\.md)[^)]*\)", document.read_text("utf-8"))
-            if "://" not in target
-        )
-    missing = {path.resolve() for path in root.glob("docs/**/*.md")} - seen
-    assert not missing
 
 
 # Decisions --------------------------------------------------------------------------------------
@@ -121,7 +91,7 @@ def test_paths_that_are_named_exist(root: Path) -> None:
 
 
 def test_tests_that_are_named_exist(root: Path) -> None:
-    """The table of docs/reliability.md says which test made each fault."""
+    """The table of docs/reliability.md says which test makes each fault."""
     there = {
         name
         for path in (root / "ticdc_assets_tests").rglob("test_*.py")
@@ -138,11 +108,30 @@ def test_tests_that_are_named_exist(root: Path) -> None:
     assert not named - there
 
 
+def test_snippets_import_only_the_public_api(root: Path) -> None:
+    imported: set[str] = set()
+    for document in documents(root):
+        for block in blocks_of(document.read_text(encoding="utf-8")):
+            for module, names in re.findall(
+                r"^\s*(?:from|import) (ticdc_assets[\w.]*)(?: import (.+))?$", block.text, re.M
+            ):
+                assert module == "ticdc_assets", f"{document.name}: {module}"
+                imported |= {name.strip() for name in names.split(",")}
+    assert imported == set(ticdc_assets.__all__) - {"ChangefeedComponent"}
+
+
+def test_the_public_api_can_be_imported() -> None:
+    for name in ticdc_assets.__all__:
+        assert getattr(ticdc_assets, name)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = ticdc_assets.nothing
+
+
 def test_modules_that_are_named_exist(root: Path) -> None:
     for document in documents(root):
         text = document.read_text(encoding="utf-8")
         for name in set(re.findall(r"\bticdc_assets(?:_tests)?(?:\.[a-z_]+)+\b", text)):
-            if name.endswith((".egg", ".py")):
+            if name.endswith((".egg", ".py")) or hasattr(ticdc_assets, name.split(".", 1)[1]):
                 continue
             assert importlib.util.find_spec(name) is not None, f"{document.name}: {name}"
 
@@ -274,7 +263,7 @@ def test_every_table_is_described(root: Path) -> None:
 
 
 def test_caveats_are_explained(root: Path) -> None:
-    """Each reason for a caveat stands in docs/limitations.md, as the code begins it."""
+    """Each reason for a caveat is in docs/limitations.md, as the code begins it."""
     modules = ("planning", "lineages", "lineage_partitions", "lineage_plans")
     plan = "".join(
         (root / "ticdc_assets" / "changelog" / f"{name}.py").read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
-"""docs/operate.md is true as far as a test can tell: commands, configurations, sections.
+"""The pages about operating agree with the code: commands, configurations, sections.
 
-Each line of shell of our own is parsed as the program would, without running it; what it does is
-the business of test_readme.py and test_cli.py. YAML goes through our reader, TOML is compared with
-the names that TiCDC's source has.
+Each command of this package is parsed as the program would, without running it; test_readme.py and
+test_cli.py run commands. YAML goes through the package's reader, TOML is compared with the names
+that TiCDC's source has.
 """
 
 import contextlib
@@ -32,13 +32,19 @@ from ticdc_assets_tests.orchestration.small_shop import CHANGEFEEDS, SmallShop
 from ticdc_assets_tests.test_docs import anchors
 from ticdc_assets_tests.test_readme import Block, blocks_of
 
-OTHERS = {"cat", "cd", "eval", "export", "git", "make", "python3.11", "/opt/ticdc-assets/bin/pip"}
-"""Programs of which only the name is looked at."""
+PAGES = ("own-tables", "real-tidb", "ticdc", "operate", "troubleshooting", "cluster")
+
+OTHERS = {"cat", "cd", "eval", "export", "git", "make", "mysql", "python3.11"} | {
+    "/opt/ticdc-assets/bin/pip",
+    "bin/kafka-server-start.sh",
+    "bin/kafka-storage.sh",
+}
+"""Programs of which only the name is compared."""
 
 TICDC = {
-    "cdc": ("cli", "changefeed"),
-    "tiup": ("dumpling",),
-    "kafka-configs.sh": ("--bootstrap-server",),
+    "cdc": {"cli"},
+    "tiup": {"dumpling", "playground", "cdc:v8.5.8", "clean"},
+    "kafka-configs.sh": {"--bootstrap-server"},
 }
 """Programs of the source's side, and how their lines go on."""
 
@@ -110,7 +116,7 @@ def shop(tmp_path: Path) -> SmallShop:
 
 @pytest.fixture(scope="module")
 def text(root: Path) -> str:
-    return (root / "docs" / "operate.md").read_text(encoding="utf-8")
+    return "\n".join((root / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in PAGES)
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +148,7 @@ def test_commands_are_understood(
             understood(words)
             ours += 1
         elif program in TICDC:
-            begins = TICDC[program]
-            assert tuple(words[: len(begins)]) == begins, line
+            assert words[0] in TICDC[program], line
         else:
             assert program in OTHERS, line
     assert ours > 20
@@ -230,7 +235,7 @@ def test_configurations_are_read(blocks: list[Block], tmp_path: Path) -> None:
         if block.text.startswith("changefeeds:"):
             parse_changefeeds(block.text, path=tmp_path / "changefeeds.yaml", env=env)
             read += 1
-    assert read == 3
+    assert read == 5
     (spark,) = [block for block in of_language(blocks, "yaml") if block.text.startswith("spark:")]
     given = yaml.load(spark.text, Loader=yaml.BaseLoader)["spark"]
     settings, mistakes = read_spark(given, "operate.md", folder=tmp_path, env={})
@@ -248,7 +253,8 @@ def test_python_prints_something(blocks: list[Block]) -> None:
     ]
 
 
-def test_every_check_has_its_section(text: str, shop: SmallShop) -> None:
+def test_every_check_has_its_section(root: Path, shop: SmallShop) -> None:
+    text = (root / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     definitions = definitions_of([steps_of(shop.settings, shop.changefeed)])
     checks = {
         key.name
@@ -256,9 +262,9 @@ def test_every_check_has_its_section(text: str, shop: SmallShop) -> None:
         for key in getattr(check, "check_keys", [])
     }
     assert "replication_lag" in checks
-    assert checks <= anchors(text), "a check without a section in the runbook"
-    runbook = text[text.index("\n## Runbook\n") :]
-    sections = re.split(r"^### ", runbook, flags=re.MULTILINE)[1:]
+    assert checks <= anchors(text), "a check without a section"
+    named = text[text.index("\n## Checks\n") : text.index("\n## Errors of runs\n")]
+    sections = re.split(r"^### ", named, flags=re.MULTILINE)[1:]
     for section in sections:
         name = section.split("\n", 1)[0]
         for part in ("**Means**", "**Look**", "**Fix**", "**Harmless**"):

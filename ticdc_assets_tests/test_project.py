@@ -1,4 +1,4 @@
-"""The project's own files: set-up, packaging, Dagster's two YAML files, links in documents."""
+"""The project's files: set-up, packaging, Dagster's two YAML files."""
 
 import os
 import re
@@ -254,20 +254,3 @@ def test_instance_settings_are_understood(
         assert instance.run_monitoring_enabled
         assert instance.run_retries_enabled
         assert instance.telemetry_enabled is False
-
-
-# --- documents ---
-
-
-def test_links_in_documents_lead_somewhere(root: Path) -> None:
-    documents = [*root.glob("*.md"), *root.glob("docs/**/*.md")]
-    assert len(documents) >= 3
-    for document in documents:
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text()):
-            if "://" not in target:
-                assert (document.parent / target).exists(), f"{document.name}: {target}"
-
-
-def test_changelog_opens_with_what_is_unreleased(root: Path) -> None:
-    headings = re.findall(r"^## (.+)$", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert headings[0] == "Unreleased"

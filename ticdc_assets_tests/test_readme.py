@@ -50,6 +50,7 @@ COMMANDS = {
     "make test": "make",
     "make lint": "make",
     "make type": "make",
+    "make docs": "make",
     "make bench": "make",
     "ticdc-assets doctor": "lake",
     "ticdc-assets seed mine export --timezone UTC": "lake",
@@ -186,11 +187,6 @@ def test_every_command_is_tried_and_no_other(blocks: list[Block]) -> None:
     listed = commands(blocks)
     assert sorted(listed) == sorted(set(listed)), "a command stands twice"
     assert sorted(listed) == sorted(COMMANDS)
-
-
-def test_the_example_of_a_message_prints_what_it_says(blocks: list[Block]) -> None:
-    example, output = python_blocks(blocks)[1]
-    assert printed(example) == output.text
 
 
 def test_the_configurations_are_valid(blocks: list[Block], tmp_path: Path) -> None:
@@ -334,9 +330,8 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
         assert "<bdi>shop</bdi>.<bdi>orders</bdi>" in (feed / name).read_text(encoding="utf-8")
     folder, version = outputs["ticdc-assets path mine shop orders"].split("\t")
     assert DeltaTable(folder, version=int(version)).to_pyarrow_table().num_rows == len(ORDERS)
-    readme, _, *reading = python_blocks(blocks)
     names: dict[str, object] = {}
-    for example, output in (readme, *reading):
+    for example, output in python_blocks(blocks):
         assert printed(example, names) == output.text
 
 

@@ -8,7 +8,8 @@ trace.
 TiCDC sends watermarks only to the topics of tables that exist: after a DROP, or a RENAME to a name
 of another topic, the old topic falls silent. A DDL goes to the topic of the table as it was before,
 so a RENAME says of its topic that the old name was there, and nothing of the new one. DDL of
-databases goes to the default topic and names no table.
+databases goes to the default topic and names no table; so do the bootstraps that Canal-JSON and
+Open Protocol send at a start, which are DDL without a text or a name.
 
 Names are compared without case, as upstream does.
 """
@@ -34,15 +35,15 @@ class TopicRows:
 
     Attributes:
         topic: the topic.
-        database: database cited.
-        table: table cited.
+        database: database cited; None for bootstraps that name no table.
+        table: table cited; None likewise.
         min_ts: lowest commit ts; 0 for bootstraps, which have none.
         max_ts: highest commit ts; 0 for bootstraps.
     """
 
     topic: str
-    database: str
-    table: str
+    database: str | None
+    table: str | None
     min_ts: int
     max_ts: int
 
@@ -53,8 +54,8 @@ class TopicTables:
 
     Attributes:
         tables: how many of the tables seen in it still exist.
-        retired_ts: commit ts of the DDL after which none exists; None while one does, and where
-            nothing but watermarks was ever seen, which tells of no table.
+        retired_ts: commit ts of the DDL after which none exists, 0 for a default topic without
+            any DDL; None while a table exists, and where nothing but watermarks was ever seen.
     """
 
     tables: int
@@ -76,8 +77,11 @@ def topic_tables(
     oldest_row: dict[_Name, int] = {}
     newest_row: dict[_Name, int] = {}
     for group in rows:
+        at = seen.setdefault(group.topic, _Seen())
+        if group.database is None or group.table is None:
+            continue
         name = folded_name(group.database, group.table)
-        seen.setdefault(group.topic, _Seen()).names.add(name)
+        at.names.add(name)
         oldest_row[name] = min(oldest_row.get(name, group.min_ts), group.min_ts)
         newest_row[name] = max(newest_row.get(name, 0), group.max_ts)
     for ddl in history:
@@ -94,7 +98,7 @@ def topic_tables(
             retired_ts=(
                 None
                 if at.names - gone.keys()
-                # Without any table it is a default topic, which gets the DDL of databases.
+                # Without any table it is a default topic: see above what comes to it.
                 else max((gone[name] for name in at.names), default=at.newest_ddl)
             ),
         )

@@ -10,20 +10,22 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ticdc_assets.cli.waiting import progress_lines
-from ticdc_assets.config import Changefeed, Settings, lake_path, load_settings
+from ticdc_assets.config import Settings, lake_path, load_settings
 from ticdc_assets.demo_place import CHANGEFEED, use_demo
 from ticdc_assets.engine.compute import watched
-from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, StoreUnavailableError, TicdcError
 from ticdc_assets.isolation import RUST_PANIC, Failure, attempted, first_sentence
 from ticdc_assets.machine import refusal
 from ticdc_assets.storage.paths import RemotePath
 from ticdc_assets.tso import cut_of
+
+if TYPE_CHECKING:
+    from ticdc_assets.engine.lake import Lake
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -152,15 +154,14 @@ _USED = "ticdc_assets.cli.used"
 """Where a command stores the tables it works on, to report the damaged ones."""
 
 
-def feed_of(settings: Settings, name: str) -> tuple[Changefeed, LakePaths]:
-    """Return a changefeed with its tables, and record it for `_damage_told`."""
+def lake_of(settings: Settings, name: str) -> "Lake":
+    """Return the lake of a changefeed, and record it for `_damage_told`."""
     # Arrow is imported with it, which takes a while.
-    from ticdc_assets.engine.generations import paths_of
+    from ticdc_assets.engine.lake import Lake
 
-    changefeed = settings.changefeed(name)
-    paths = paths_of(settings.lake, name)
-    click.get_current_context().meta.setdefault(_USED, []).append(paths)
-    return changefeed, paths
+    lake = Lake.open(settings.lake, settings.changefeed(name))
+    click.get_current_context().meta.setdefault(_USED, []).append(lake.paths)
+    return lake
 
 
 @contextmanager
@@ -183,7 +184,7 @@ def failure_of(work: Callable[[], object], name: str) -> str | None:
     """Return why work on the tables of one changefeed failed, None if it did not.
 
     Args:
-        work: the work; `feed_of` in it names the changefeed.
+        work: the work; `lake_of` in it names the changefeed.
         name: a name for it, for the log.
     """
     click.get_current_context().meta.pop(_USED, None)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from ticdc_assets.cli.base import feed_of, main, note, reported_errors
+from ticdc_assets.cli.base import lake_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json
 from ticdc_assets.config import (
@@ -38,8 +38,8 @@ def record(changefeed: str, capture: Path, limit: int | None) -> None:
     """
     from ticdc_assets.transfer import record_topic
 
-    feed, _ = feed_of(load_settings(), changefeed)
-    done = record_topic(_kafka_source(feed), capture, limit=limit)
+    lake = lake_of(load_settings(), changefeed)
+    done = record_topic(_kafka_source(lake.changefeed), capture, limit=limit)
     more = "" if done.complete else "; there are more"
     click.echo(f"recorded {done.records} records of {changefeed} into {capture}{more}")
 
@@ -56,10 +56,10 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
     """
     from ticdc_assets.transfer import play_capture
 
-    feed, _ = feed_of(load_settings(), changefeed)
+    lake = lake_of(load_settings(), changefeed)
     done = play_capture(
         CaptureSource(path=capture.resolve()),
-        _kafka_source(feed),
+        _kafka_source(lake.changefeed),
         limit=limit,
     )
     topics = ", ".join(f"{topic} ({count} partitions)" for topic, count in done.partitions.items())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ticdc_assets.cli.base import end_with, feed_of, main, note, reported_errors
+from ticdc_assets.cli.base import end_with, lake_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument, changefeeds_argument, table_arguments
 from ticdc_assets.cli.printing import in_total, print_json, print_table, shown_text
 from ticdc_assets.config import load_settings
@@ -189,23 +189,22 @@ def _statuses(
     """
     settings = load_settings()
     feeds = settings.changefeeds if changefeed is None else (settings.changefeed(changefeed),)
-    from ticdc_assets.engine.generations import paths_of
+    from ticdc_assets.engine.lake import Lake
     from ticdc_assets.observe.status_reading import read_status
     from ticdc_assets.pipeline.sources import see_source
 
     for feed in feeds:
-        paths = paths_of(settings.lake, feed.name)
+        lake = Lake.open(settings.lake, feed)
         sight, failure = None, None
         try:
             try:
-                sight = see_source(paths, feed)
+                sight = see_source(lake)
             except LakeDamagedError:
                 raise
             except TicdcError as error:
                 failure = str(error)
             status = read_status(
-                paths,
-                feed,
+                lake,
                 datetime.now(UTC),
                 source=None if sight is None else sight.present,
                 gaps=() if sight is None else sight.gaps,
@@ -337,9 +336,9 @@ def tables(changefeed: str, as_json: bool) -> None:
     from ticdc_assets.observe.wording import lag_text
     from ticdc_assets.reading.mirrors import list_mirrors
 
-    feed, paths = feed_of(load_settings(), changefeed)
-    status = read_status(paths, feed, datetime.now(UTC))
-    mirrors = list_mirrors(paths, status)
+    lake = lake_of(load_settings(), changefeed)
+    status = read_status(lake, datetime.now(UTC))
+    mirrors = list_mirrors(lake.paths, status)
     if as_json:
         print_json(
             json.dumps(
@@ -416,8 +415,8 @@ def quarantine(changefeed: str, as_json: bool) -> None:
     """List the open records in quarantine: position, reason, expected and got."""
     from ticdc_assets.pipeline.quarantine import read_quarantine
 
-    feed, paths = feed_of(load_settings(), changefeed)
-    rows = read_quarantine(paths, tables=feed.tables)
+    lake = lake_of(load_settings(), changefeed)
+    rows = read_quarantine(lake.paths, tables=lake.changefeed.tables)
     names = ("topic", "partition", "offset", "index", "reason", "position", "expected", "got")
     if as_json:
         listed = [
@@ -465,8 +464,8 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     """
     settings = load_settings()
     names = list(dict.fromkeys(changefeeds)) or [feed.name for feed in settings.changefeeds]
-    feeds = [feed_of(settings, name) for name in names]
-    if not feeds:
+    lakes = [lake_of(settings, name) for name in names]
+    if not lakes:
         raise ConfigError(f"{settings.path} has no changefeed to report on")
     from ticdc_assets.observe.overview import read_overview
     from ticdc_assets.report.headlines import headlines, verdict
@@ -475,9 +474,9 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
 
     overviews: list[FeedOverview] = []
     damages: list[LakeDamagedError] = []
-    for feed, paths in feeds:
+    for lake in lakes:
         try:
-            overviews.append(read_overview(feed, paths, days=days))
+            overviews.append(read_overview(lake, days=days))
         except LakeDamagedError as error:
             damages.append(error)
     if not overviews:

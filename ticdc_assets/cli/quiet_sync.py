@@ -22,10 +22,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from ticdc_assets.config import Changefeed, Settings
+from ticdc_assets.config import Settings
 from ticdc_assets.engine.control import commit_metadata, keeping
-from ticdc_assets.engine.lock import writer_lock
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.errors import BusyError, LakeDamagedError, TicdcError
 from ticdc_assets.observe.status import Status
 from ticdc_assets.orchestration.home import home_path
@@ -51,20 +50,18 @@ class LastSync:
 
     Args:
         settings: the settings.
-        changefeed: the changefeed.
-        paths: its tables.
+        lake: the changefeed and its tables.
     """
 
-    def __init__(self, settings: Settings, changefeed: Changefeed, paths: LakePaths) -> None:
-        self._changefeed = changefeed
-        self._paths = paths
-        self._file = home_path(settings) / "ticdc_assets" / f"{changefeed.name}.json"
+    def __init__(self, settings: Settings, lake: Lake) -> None:
+        self._lake = lake
+        self._file = home_path(settings) / "ticdc_assets" / f"{lake.changefeed.name}.json"
         self._source: Hashable = None
 
     def look(self) -> None:
         """Look at the source, before it is synced."""
         with suppress(TicdcError):  # the run says so, and is recorded as failed
-            self._source = SourceWatcher(self._changefeed, self._paths).look()
+            self._source = SourceWatcher(self._lake).look()
 
     def keep(self, cut: int | None) -> None:
         """Keep that a sync brought the mirrors to a cut, and that Dagster was told of it."""
@@ -86,16 +83,16 @@ class LastSync:
             return None
         try:
             with (
-                writer_lock(self._paths, self._changefeed.writer),
+                self._lake.writing(),
                 keeping(uuid.uuid4().hex),
             ):
-                found = standing(self._paths, self._changefeed)
+                found = standing(self._lake)
                 if found.ended is None or found.ended.outcome is not Outcome.UNCHANGED:
                     return None
                 cut = found.ended.cut
                 if kept != self._seen(None if cut is None else cut.number):
                     return None
-                status = read_status(self._paths, self._changefeed, datetime.now(UTC))
+                status = read_status(self._lake, datetime.now(UTC))
         except (BusyError, LakeDamagedError):
             return None  # the run says so, and where it can mends it
         return QuietSync(reason=found.ended.reason, status=status)
@@ -109,13 +106,17 @@ class LastSync:
 
     def _seen(self, cut: int | None) -> dict[str, object]:
         """Return all that has to be the same for a sync to find nothing."""
-        tables = (self._paths.raw_messages, self._paths.change_log, self._paths.change_groups)
+        tables = (
+            self._lake.paths.raw_messages,
+            self._lake.paths.change_log,
+            self._lake.paths.change_groups,
+        )
         return {
             "source": _text(self._source),
             "cut": cut,
-            "lake": str(self._paths.base.absolute()),
+            "lake": str(self._lake.paths.base.absolute()),
             "batches": [commit_metadata(table).get("batch", 0) for table in tables],
-            "settings": hashlib.sha256(repr(self._changefeed).encode()).hexdigest(),
+            "settings": hashlib.sha256(repr(self._lake.changefeed).encode()).hexdigest(),
             "package": version("ticdc-assets"),
         }
 

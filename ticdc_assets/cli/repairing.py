@@ -9,7 +9,7 @@ from datetime import datetime
 
 import click
 
-from ticdc_assets.cli.base import checked_moment, feed_of, main, note, reported_errors
+from ticdc_assets.cli.base import checked_moment, lake_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import shown_text
 from ticdc_assets.cli.syncing import applied_lines, sync_lines
@@ -38,18 +38,14 @@ def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
     """
     if (moment is None) == (number is None):
         raise click.UsageError("give the cut to go back to: --to TSO, or --cut NUMBER")
-    from ticdc_assets.engine.lock import writer_lock
-    from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut
     from ticdc_assets.services.rewinding import rewind as rewound
 
-    feed, paths = feed_of(load_settings(), changefeed)
-    with writer_lock(paths, feed.writer):
-        es_only = require_cut(paths).es_only
+    lake = lake_of(load_settings(), changefeed)
+    with lake.writing():
+        es_only = require_cut(lake.paths).es_only
         done = rewound(
-            LazySession(),
-            paths,
-            feed,
+            lake,
             by=_caller(),
             tso=None if moment is None else cut_of(moment, es_only=es_only),
             number=number,
@@ -160,10 +156,10 @@ def rebuild(changefeed: str, *, accept_losses: bool) -> None:
     from ticdc_assets.services.rebuilding import keeps_landings
 
     settings = load_settings()
-    feed, paths = feed_of(settings, changefeed)
-    if not keeps_landings(paths):
+    lake = lake_of(settings, changefeed)
+    if not keeps_landings(lake.paths):
         # Without its partitions nothing can be published: the source has to say them.
-        for gap in see_source(paths, feed).gaps:
+        for gap in see_source(lake).gaps:
             raise gap.error
     done = run_rebuild(settings, changefeed, accept_losses=accept_losses).rebuild
     for line in done.lines():
@@ -191,14 +187,12 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
     cut stays readable.
     """
     settings = load_settings()
-    feed, paths = feed_of(settings, changefeed)
+    lake = lake_of(settings, changefeed)
     if dry_run:
-        from ticdc_assets.engine.lock import writer_lock
-        from ticdc_assets.engine.session import LazySession
         from ticdc_assets.services.maintenance import maintain as maintained
 
-        with writer_lock(paths, feed.writer):
-            done = maintained(LazySession(), paths, feed, dry_run=True)
+        with lake.writing():
+            done = maintained(lake, dry_run=True)
         retaining = done.retaining
         click.echo(
             f"{changefeed}: would remove {retaining.changes} rows of change_log, "
@@ -224,13 +218,12 @@ def accept_gap(changefeed: str, topic: str, partition: int) -> None:
     Mirrors that may lack changes are marked until their table is created or truncated again. The
     next sync lands from the first record that exists.
     """
-    from ticdc_assets.engine.lock import writer_lock
     from ticdc_assets.pipeline.sources import accept, see_source
 
-    feed, paths = feed_of(load_settings(), changefeed)
-    with writer_lock(paths, feed.writer):
-        gap = accept(paths, feed, topic, partition)
-        left = see_source(paths, feed).gaps
+    lake = lake_of(load_settings(), changefeed)
+    with lake.writing():
+        gap = accept(lake, topic, partition)
+        left = see_source(lake).gaps
     click.echo(f"{changefeed}: accepted the loss of {shown_text(gap.sentence)}")
     click.echo(
         f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does: it lands from "

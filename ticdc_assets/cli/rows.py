@@ -14,19 +14,19 @@ from ticdc_assets.cli.base import (
     AS_OF_HELP,
     checked_moment,
     end_with,
-    feed_of,
+    lake_of,
     main,
     note,
     reported_errors,
 )
 from ticdc_assets.cli.completing import changefeed_argument, table_arguments
 from ticdc_assets.cli.printing import print_json, print_rows
-from ticdc_assets.config import Changefeed, load_settings
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.config import load_settings
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.names import joined_name
 
 if TYPE_CHECKING:
+    from ticdc_assets.engine.lake import Lake
     from ticdc_assets.pipeline.cuts import Cut
     from ticdc_assets.reading.as_of import TableRows
     from ticdc_assets.schemas import TableSchema
@@ -73,19 +73,22 @@ def show(
     """
     from ticdc_assets.reading.mirrors import iterate_rows
 
-    feed, paths = feed_of(load_settings(), changefeed)
+    lake = lake_of(load_settings(), changefeed)
     if key is not None:
         if deleted or as_of is not None or limit is not None:
             raise click.UsageError("--history excludes --deleted, --as-of and --limit")
-        _show_versions(feed, paths, (database, table), key, output=output)
+        _show_versions(lake, (database, table), key, output=output)
         return
     if deleted:
-        _show_deleted(feed, paths, (database, table), as_of, limit=limit, output=output)
+        _show_deleted(lake, (database, table), as_of, limit=limit, output=output)
         return
-    found = _table_at(feed, paths, database, table, as_of)
+    found = _table_at(lake, database, table, as_of)
     if limit is None and output == "table":
         limit = 20
-    texts = (row for _, _, row in iterate_rows([found], feed.timezone, limit=limit, by_key=True))
+    texts = (
+        row
+        for _, _, row in iterate_rows([found], lake.changefeed.timezone, limit=limit, by_key=True)
+    )
     if output == "jsonl":
         for text in texts:
             print_json(_printed_line(text, found.schema))
@@ -128,17 +131,14 @@ def _csv_field(text: str | None) -> str:
     return text
 
 
-def _show_versions(
-    feed: Changefeed, paths: LakePaths, name: tuple[str, str], key: str, *, output: str
-) -> None:
+def _show_versions(lake: "Lake", name: tuple[str, str], key: str, *, output: str) -> None:
     """Show every version of one row, oldest first."""
-    from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut
     from ticdc_assets.reading.histories import row_versions
     from ticdc_assets.reading.mirrors import require_mirror
 
-    cut = require_cut(paths)
-    found = row_versions(LazySession(), paths, feed, cut, name, key)
+    cut = require_cut(lake.paths)
+    found = row_versions(lake, cut, name, key)
     _note_lacking(cut, name)
     schema = require_mirror(cut, *name).table_schema
     versions = [item.described() for item in found]
@@ -182,8 +182,7 @@ def _note_lacking(cut: "Cut", name: tuple[str, str]) -> None:
 
 
 def _show_deleted(
-    feed: Changefeed,
-    paths: LakePaths,
+    lake: "Lake",
     name: tuple[str, str],
     as_of: str | None,
     *,
@@ -191,18 +190,17 @@ def _show_deleted(
     output: str,
 ) -> None:
     """Show the newest version of every row that a table ever had."""
-    from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut, tso_as_of
     from ticdc_assets.reading.histories import deleted_lines
     from ticdc_assets.reading.mirrors import require_mirror
 
-    cut = require_cut(paths)
+    cut = require_cut(lake.paths)
     schema = require_mirror(cut, *name).table_schema
-    tso = None if as_of is None else tso_as_of(paths, as_of)
+    tso = None if as_of is None else tso_as_of(lake.paths, as_of)
     _note_lacking(cut, name)
     if limit is None and output == "table":
         limit = 20
-    lines = deleted_lines(LazySession(), paths, feed, cut, name, as_of=tso, limit=limit)
+    lines = deleted_lines(lake, cut, name, as_of=tso, limit=limit)
     if output == "jsonl":
         for line in lines:
             print_json(_printed_line(line, schema))
@@ -245,8 +243,8 @@ def sql(changefeed: str, query: str, *, output: str, as_of: str | None, engine: 
     from ticdc_assets.pipeline.cuts import tso_as_of
 
     settings = load_settings()
-    _, paths = feed_of(settings, changefeed)
-    tso = None if as_of is None else tso_as_of(paths, as_of)
+    lake = lake_of(settings, changefeed)
+    tso = None if as_of is None else tso_as_of(lake.paths, as_of)
     if engine == "spark":
         from ticdc_assets.reading.views import query as in_spark
         from ticdc_assets.reading.views import text_rows
@@ -287,18 +285,15 @@ def _print_result(
             print_rows(changefeed, titles, listed, len(listed))
 
 
-def _table_at(
-    feed: Changefeed, paths: LakePaths, database: str, table: str, as_of: str | None
-) -> "TableRows":
-    from ticdc_assets.engine.session import LazySession
+def _table_at(lake: "Lake", database: str, table: str, as_of: str | None) -> "TableRows":
     from ticdc_assets.pipeline.cuts import require_cut, tso_as_of
     from ticdc_assets.reading.as_of import AsOf
     from ticdc_assets.reading.mirrors import published_table, require_mirror
 
     if as_of is None:
-        mirror = require_mirror(require_cut(paths), database, table)
-        return published_table(LazySession(), paths, mirror)
-    found = AsOf(LazySession(), paths, feed, tso_as_of(paths, as_of)).table(database, table)
+        mirror = require_mirror(require_cut(lake.paths), database, table)
+        return published_table(lake, mirror)
+    found = AsOf(lake, tso_as_of(lake.paths, as_of)).table(database, table)
     for warning in found.warnings:
         note(f"{joined_name(database, table)}: {warning}")
     return found
@@ -310,25 +305,24 @@ def _table_at(
 @reported_errors
 def dump(changefeed: str, as_of: str | None) -> None:
     """Write every row of every mirror as {"database", "table", "row"} lines in canonical text."""
-    from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut, tso_as_of
     from ticdc_assets.pipeline.damage import damage_told
     from ticdc_assets.reading.as_of import AsOf
     from ticdc_assets.reading.mirrors import iterate_rows, published_table
 
-    feed, paths = feed_of(load_settings(), changefeed)
-    cut = require_cut(paths)
+    lake = lake_of(load_settings(), changefeed)
+    cut = require_cut(lake.paths)
     tables: Iterable[TableRows]
     if as_of is None:
-        tables = (published_table(LazySession(), paths, mirror) for mirror in cut.mirrors)
+        tables = (published_table(lake, mirror) for mirror in cut.mirrors)
     else:
-        moment = AsOf(LazySession(), paths, feed, tso_as_of(paths, as_of))
+        moment = AsOf(lake, tso_as_of(lake.paths, as_of))
         tables = map(moment.rows, moment.plan.mirrors)
     damages: list[LakeDamagedError] = []
     for item in tables:
         try:
-            with damage_told(paths):
-                for database, table, row in iterate_rows([item], feed.timezone):
+            with damage_told(lake.paths):
+                for database, table, row in iterate_rows([item], lake.changefeed.timezone):
                     name = json.dumps({"database": database, "table": table}, ensure_ascii=False)
                     print_json(f'{name[:-1]}, "row": {row}}}')
         except LakeDamagedError as error:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ticdc_assets.cli.base import feed_of, main, reported_errors
+from ticdc_assets.cli.base import lake_of, main, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
@@ -190,18 +190,15 @@ def diff(
     not change the changefeed's tables, and syncs may run meanwhile. The exit code is 1 if anything
     differs. The options are those of `seed`.
     """
-    from ticdc_assets.engine.session import LazySession
     from ticdc_assets.orchestration.partitions import table_named
     from ticdc_assets.pipeline.cuts import require_cut
     from ticdc_assets.services.diffing import diff as compared
 
-    feed, paths = feed_of(load_settings(), changefeed)
-    require_cut(paths)
+    lake = lake_of(load_settings(), changefeed)
+    require_cut(lake.paths)
     config = _configured(folder, tables, tso, timezone, csv)
     found = compared(
-        LazySession(),
-        paths,
-        feed,
+        lake,
         folder,
         tables=[table_named(name) for name in tables],
         tso=tso,

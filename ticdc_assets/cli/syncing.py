@@ -11,7 +11,7 @@ from ticdc_assets.cli.base import (
     checked_moment,
     end_with,
     failure_of,
-    feed_of,
+    lake_of,
     main,
     note,
     reported_errors,
@@ -87,7 +87,7 @@ def sync(
 
 
 def _follow(settings: Settings, name: str, seconds: float | None) -> None:
-    _, paths = feed_of(settings, name)
+    lake = lake_of(settings, name)
     end_progress_lines()
     from ticdc_assets.orchestration.run import run_follow
     from ticdc_assets.pipeline.cuts import newest_cut
@@ -98,15 +98,15 @@ def _follow(settings: Settings, name: str, seconds: float | None) -> None:
         seconds=math.inf if seconds is None else seconds,
         say=lambda text: click.echo(f"{name}: {text}"),
     )
-    end_with(account_failures(name, newest_cut(paths)))
+    end_with(account_failures(name, newest_cut(lake.paths)))
 
 
 def _sync_one(settings: Settings, name: str, until: str | None, max_records: int | None) -> None:
     from ticdc_assets.kafka.administration import reach
     from ticdc_assets.pipeline.cuts import newest_cut
 
-    feed, paths = feed_of(settings, name)
-    cut = newest_cut(paths)
+    lake = lake_of(settings, name)
+    cut = newest_cut(lake.paths)
     if until is not None:
         # A wrong word is an error before anything is landed.
         wanted = cut_of(until, es_only=cut is not None and cut.es_only)
@@ -115,14 +115,14 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
                 f"{name}: the mirrors are at {cut.moment}, beyond {until}; nothing was changed"
             )
             return
-    if isinstance(feed.source, KafkaSource):
+    if isinstance(lake.changefeed.source, KafkaSource):
         # A wrong password or a dead broker is an error before Dagster is imported, without a run.
-        reach(feed.source)
+        reach(lake.changefeed.source)
     last = None
     if until is None and max_records is None:
         from ticdc_assets.cli.quiet_sync import LastSync
 
-        last = LastSync(settings, feed, paths)
+        last = LastSync(settings, lake)
         last.look()
         quiet = last.quiet()
         if quiet is not None:
@@ -244,8 +244,8 @@ def redrive(changefeed: str) -> None:
     from ticdc_assets.pipeline.quarantine import count_open
 
     settings = load_settings()
-    _, paths = feed_of(settings, changefeed)
-    waiting = count_open(paths)
+    lake = lake_of(settings, changefeed)
+    waiting = count_open(lake.paths)
     if not waiting.decode and not waiting.apply:
         click.echo(f"{changefeed}: nothing is quarantined")
         return

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ticdc_assets.cli.base import feed_of, main, reported_errors
+from ticdc_assets.cli.base import lake_of, main, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument, table_arguments
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
@@ -27,16 +27,15 @@ def verify(changefeed: str, database: str | None, table: str | None, *, as_json:
     which is removed at the end. It does not change the changefeed's tables, and syncs may run
     meanwhile. Differing rows are shown with their values. The exit code is 1 if anything differs.
     """
-    from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut
     from ticdc_assets.services.verifying import verify as verified
 
     if database is not None and table is None:
         raise click.UsageError("give a table with its database, or neither")
-    feed, paths = feed_of(load_settings(), changefeed)
-    require_cut(paths)
+    lake = lake_of(load_settings(), changefeed)
+    require_cut(lake.paths)
     wanted = None if database is None or table is None else (database, table)
-    found = verified(LazySession(), paths, feed, table=wanted)
+    found = verified(lake, table=wanted)
     if as_json:
         print_json(json.dumps(found.as_json(), ensure_ascii=False))
     else:

@@ -391,7 +391,7 @@ class CheckLimits:
     )
     stuck_error_seconds: Seconds = Field(
         default=900.0,
-        description="how long a watermark may stand still while rows arrive, or rows may be "
+        description="how long a watermark may stay the same while rows arrive, or rows may be "
         "missing while it moves, before the check `watermark_progress` fails; 900",
     )
     stuck_warn_seconds: Annotated[Seconds, _at_most("stuck_error_seconds")] = Field(
@@ -453,7 +453,7 @@ class Changefeed:
     compression: Annotated[Compression, _compression] = Field(
         default=Compression.NONE,
         description="`none`, `lz4` or `snappy`: TiCDC's `large-message-handle-compression`; "
-        "messages do not tell their compression",
+        "messages do not show their compression",
     )
     claim_check: Annotated[ClaimCheck | None, Keys("a mapping with `location`", _fits_format)] = (
         Field(default=None)

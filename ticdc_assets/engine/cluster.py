@@ -264,7 +264,7 @@ def _collected(spark: SparkSession, step: Any, tasks: int) -> list[tuple[str, An
             raise ClusterError(
                 f"the executors of Spark at {master_of(spark)} cannot import a library ({reason}); "
                 "give workers a Python that has it (spark.archives and spark.pyspark.python: "
-                "docs/operate.md, Spark cluster)"
+                "docs/cluster.md)"
             ) from None
         raise ClusterError(
             f"the executors of Spark at {master_of(spark)} run no Python step: {reason}; "
@@ -297,7 +297,7 @@ def _check(answers: Iterable[Answer], place: AnyPath, *, master: str) -> None:
         if answer.lacks:
             raise ClusterError(
                 f"{who} cannot import {', '.join(answer.lacks)}; give workers a Python that has "
-                "it (spark.archives and spark.pyspark.python: docs/operate.md, Spark cluster)"
+                "it (spark.archives and spark.pyspark.python: docs/cluster.md)"
             )
         if _digest_of(answer.package) != _digest_of(version):
             raise ClusterError(

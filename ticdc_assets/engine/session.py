@@ -1,6 +1,6 @@
 """The Spark session: one set of versions and settings for commands, Dagster and tests.
 
-The settings matter on small machines, according to measurements (docs/performance.md): few
+The settings matter on small machines, according to measurements (bench/figures.md): few
 shuffle partitions, because a sync moves few rows; one task for a Delta snapshot; deletion vectors
 and column mapping from a mirror's first version. UTC is the session's time zone: the changefeed's
 zone is applied where values are converted and nowhere else.
@@ -296,7 +296,7 @@ def _connected(settings: SparkSettings, remote: str, extra: Mapping[str, str]) -
             spark.stop()
             raise PrerequisiteError(
                 f"Spark at {place} has no Delta Lake; start the server with Delta's jars and "
-                f"{_EXTENSIONS}={_DELTA} (docs/operate.md, Spark Connect)"
+                f"{_EXTENSIONS}={_DELTA} (docs/cluster.md)"
             )
         given = {**settings.values, **extra, **OWN}
         for name, value in given.items():

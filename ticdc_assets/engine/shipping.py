@@ -4,7 +4,7 @@ In: the package that runs here. Out: a zip with its files, which Spark gives to 
 session. So nothing of ours is installed there, and workers never run another version than the
 driver does. Delta's few files of Python go along, as its jars do: they are one set. Other people's
 libraries are not in it: pyarrow, confluent-kafka, numba and the like come with the workers' Python
-(docs/operate.md, "Spark cluster").
+(docs/cluster.md).
 
 The same files give the same zip, to the byte. It is made once and kept in the user's cache, named
 by the files' digest. What lies in it is run, so it is kept in a folder that nobody

@@ -25,6 +25,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.changelog.progress import PartitionProgress, TopicState
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import read_table
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.series import (
     CutHistory,
@@ -197,20 +198,18 @@ class FeedOverview:
         return self.cuts.table_changes.get((table.database, table.table), 0)
 
 
-def read_overview(
-    changefeed: Changefeed, paths: LakePaths, *, days: float = 7, now: datetime | None = None
-) -> FeedOverview:
+def read_overview(lake: Lake, *, days: float = 7, now: datetime | None = None) -> FeedOverview:
     """Return what is known of a changefeed now.
 
     Args:
-        changefeed: its configuration.
-        paths: its tables; none of them need exist.
+        lake: the changefeed and its tables; none of them need exist.
         days: how far back its series go.
         now: the moment; the time of this machine if None.
     """
     now = now or datetime.now(UTC)
     since = now - timedelta(days=days)
-    status = read_status(paths, changefeed, now)
+    paths, changefeed = lake.paths, lake.changefeed
+    status = read_status(lake, now)
     cuts = read_cut_history(paths, since, newest=status.cut)
     ddls, ddl_total, ddl_unclear = newest_ddls(paths)
     schemas, schema_tables = newest_schemas(paths)

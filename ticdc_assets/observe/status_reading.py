@@ -12,8 +12,9 @@ from datetime import datetime
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.progress import GlobalWatermark
-from ticdc_assets.config import Changefeed, TableFilter
+from ticdc_assets.config import TableFilter
 from ticdc_assets.engine.control import read_rows, read_table
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.judging import judge
 from ticdc_assets.observe.lag import split_lag, waiting_since
@@ -39,8 +40,7 @@ from ticdc_assets.wire.rows import counted_as
 
 
 def read_status(
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     now: datetime,
     *,
     source: Sequence[PartitionOffsets] | None = None,
@@ -49,27 +49,26 @@ def read_status(
     """Return how far a changefeed is; needs no Spark.
 
     Args:
-        paths: its tables.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         now: the time to measure lags at.
         source: the source's partitions as they were seen at `now`; if None, what waits is what the
             newest landing left.
         gaps: the gaps that were seen with it.
     """
-    cut = newest_cut(paths)
-    statistics = read_statistics(paths)
-    landing = newest_landing(paths)
+    cut = newest_cut(lake.paths)
+    statistics = read_statistics(lake.paths)
+    landing = newest_landing(lake.paths)
     known = () if landing is None else partitions_of(landing)
     partitions = known if source is None else _with_times(source, known)
     landed_at = landing["landed_at"] if landing else None
     progress = statistics.progress()
-    watermark = read_watermark(paths, statistics=statistics, cut=cut)
-    faults = read_faults(paths, changefeed.tables)
-    landed = landed_batch(paths)
-    decoded_batch = decoded_position(paths)[1]
+    watermark = read_watermark(lake.paths, statistics=statistics, cut=cut)
+    faults = read_faults(lake.paths, lake.changefeed.tables)
+    landed = landed_batch(lake.paths)
+    decoded_batch = decoded_position(lake.paths)[1]
     now_ms = round(now.timestamp() * 1000)
     ending = None
-    if changefeed.has_ended and cut is not None and landed <= decoded_batch:
+    if lake.changefeed.has_ended and cut is not None and landed <= decoded_batch:
         ending = _ending(cut, watermark, statistics, partitions, now_ms)
     # What is finished does not get later: its lags are those at its end.
     measured_ms = now_ms if ending is None else physical_ms(ending.tso)
@@ -84,7 +83,7 @@ def read_status(
             waiting_since_ms=waiting_since(partitions, landed_at),
         )
     status = Status(
-        changefeed=changefeed.name,
+        changefeed=lake.changefeed.name,
         at=now,
         cut=cut,
         watermark=watermark,
@@ -109,17 +108,17 @@ def read_status(
         faults=faults,
         conflicts=tuple(
             sorted(
-                read_rows(paths.schema_conflicts),
+                read_rows(lake.paths.schema_conflicts),
                 key=lambda row: [row[name] for name in _CONFLICT_ORDER],
             )
         ),
-        checksums=read_checksums(paths),
+        checksums=read_checksums(lake.paths),
         gaps=tuple(gaps),
-        accepted_gaps=read_accepted(paths),
-        untruncated=read_kept_tables(paths),
+        accepted_gaps=read_accepted(lake.paths),
+        untruncated=read_kept_tables(lake.paths),
         ending=ending,
     )
-    return replace(status, verdicts=judge(changefeed, status))
+    return replace(status, verdicts=judge(lake.changefeed, status))
 
 
 def _ending(

@@ -231,9 +231,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         with steps.writing(context), watched() as ran:
             redecoding = steps.note(
                 redecode(
-                    spark.spark_session,
-                    steps.paths,
-                    steps.changefeed,
+                    steps.lake.using(spark.spark_session),
                     days,
                     accept_losses=config.accept_losses,
                 )

@@ -83,11 +83,11 @@ def judge_cheaply(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, now: datetime
 ) -> dict[dg.AssetCheckKey, CheckVerdict]:
     """Return the verdicts of the checks that need no Spark, from one look at the tables."""
-    paths, changefeed = steps.paths, steps.changefeed
+    lake, changefeed = steps.lake, steps.changefeed
     readable = readable_key(steps.names)
     try:
-        require_in_step(paths)
-        status = read_status(paths, changefeed, now)
+        require_in_step(lake.paths)
+        status = read_status(lake, now)
     except LakeDamagedError as error:
         # The others would say the same, if they could say anything.
         return {readable: judge_damage(error)}
@@ -206,7 +206,7 @@ def _descriptions(changefeed: Changefeed) -> dict[Check, str]:
 
 def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     """Return the checks that read mirrors or records, which no sync runs."""
-    names, paths, changefeed = steps.names, steps.paths, steps.changefeed
+    names = steps.names
     keys = dg.AssetCheckSpec(
         name=KEYS_UNIQUE,
         asset=names.asset("apply_changes"),
@@ -226,10 +226,11 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         if _is_left_out(context, names):
             return
         found = None
-        with reported_failures(paths):
-            cut = newest_cut(paths)
+        lake = steps.lake.using(spark.spark_session)
+        with reported_failures(lake.paths):
+            cut = newest_cut(lake.paths)
             if cut is not None:
-                found = count_keys(spark.spark_session, paths, cut, changefeed.timezone)
+                found = count_keys(lake, cut)
         yield judge_keys(found).result(keys.key)
 
     rebuild = dg.AssetCheckSpec(
@@ -251,9 +252,10 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         if _is_left_out(context, names):
             return
         found = None
-        with reported_failures(paths):
-            if newest_cut(paths) is not None:
-                found = verify(spark.spark_session, paths, changefeed)
+        lake = steps.lake.using(spark.spark_session)
+        with reported_failures(lake.paths):
+            if newest_cut(lake.paths) is not None:
+                found = verify(lake)
         yield judge_rebuild(found).result(rebuild.key)
 
     return [keys_unique, mirror_equals_rebuild]

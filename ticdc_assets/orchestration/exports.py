@@ -176,9 +176,7 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
             return
         with reported_failures(paths), listened(context.log.info):
             found = diff(
-                spark.spark_session,
-                paths,
-                steps.changefeed,
+                steps.lake.using(spark.spark_session),
                 config.folder,
                 **config.meant(),
             )

@@ -28,7 +28,6 @@ from pydantic import Field
 from pyspark.sql import SparkSession
 
 from ticdc_assets.engine.control import keeping
-from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.orchestration.checks import judge_cheaply
 from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData, Pace
@@ -138,7 +137,7 @@ class Surroundings:
         self._steps = steps
         self._context = context
         self._syncing = Syncing(steps, spark, self._instance)
-        self._news = SourceWatcher(steps.changefeed, steps.paths)
+        self._news = SourceWatcher(steps.lake)
         self._stop = threading.Event()
         self._told: list[_Told] = []
         self._untold = Untold()
@@ -219,7 +218,7 @@ class Surroundings:
         steps, run = self._steps, self._context.run_id
         with (
             keeping(f"{run} {self._number}"),
-            writer_lock(steps.paths, steps.changefeed.writer, run=run),
+            steps.lake.writing(run=run),
         ):
             done = (
                 self._syncing.land(),

@@ -294,7 +294,7 @@ def _topics_metadata(watermark: GlobalWatermark) -> dg.MetadataValue:
                 topic.partitions,
                 "unknown" if topic.tables is None else str(topic.tables),
                 time_text(topic.watermark_ts),
-                time_text(topic.retired_ts),
+                time_text(topic.retired_ts or None),
             )
             for topic in watermark.topics
         ],

@@ -142,7 +142,7 @@ def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
             _require_made(cut, tables)
         if checks := context.selected_asset_check_keys:
             with reported_failures(steps.paths):
-                status = read_status(steps.paths, steps.changefeed, utc_now())
+                status = read_status(steps.lake, utc_now())
             verdicts = lag_verdicts(names, steps.changefeed, status, shown.tables)
             for key in sorted(checks & verdicts.keys()):
                 yield verdicts[key].result(key)
@@ -280,9 +280,7 @@ def _fold(
         cut = require_cut(steps.paths)
         _require_tables(cut, tables)
         applying = steps.note(
-            apply_changes(
-                spark.spark_session, steps.paths, steps.changefeed, until=cut.tso, refold=tables
-            )
+            apply_changes(steps.lake.using(spark.spark_session), until=cut.tso, refold=tables)
         )
         made = _require_published(applying)
     for event in reporter.mirrors(applying, but=tables):

@@ -44,7 +44,7 @@ def report_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         from ticdc_assets.storage.paths import write_at_once
 
         with reported_failures(paths):
-            overview = read_overview(steps.changefeed, paths)
+            overview = read_overview(steps.lake)
         text = page([overview])
         write_at_once(paths.report, text)
         return dg.MaterializeResult(

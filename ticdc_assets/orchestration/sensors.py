@@ -201,8 +201,7 @@ def _ticked(
         failure = error
     # Lag grows while the source is down, so it is still reported.
     status = read_status(
-        steps.paths,
-        steps.changefeed,
+        steps.lake,
         now,
         source=None if source is None else source.present,
         gaps=() if source is None else source.gaps,
@@ -362,19 +361,19 @@ _CAPTURES: dict[Path, tuple[tuple[int, int], dict[tuple[str, int], OffsetRange]]
 
 
 def _see(steps: ChangefeedSteps) -> SourceState:
-    paths, changefeed = steps.paths, steps.changefeed
-    if not isinstance(changefeed.source, CaptureSource):
-        return see_source(paths, changefeed)
-    path = changefeed.source.path
+    lake, source = steps.lake, steps.changefeed.source
+    if not isinstance(source, CaptureSource):
+        return see_source(lake)
+    path = source.path
     try:
         stat = path.stat()
     except OSError:
-        return see_source(paths, changefeed)  # its error explains the problem
+        return see_source(lake)  # its error explains the problem
     stamp = (stat.st_size, stat.st_mtime_ns)
     kept = _CAPTURES.get(path)
     if kept is None or kept[0] != stamp:
-        kept = _CAPTURES[path] = (stamp, capture_ranges(changefeed.source))
-    return see_source(paths, changefeed, captured=kept[1])
+        kept = _CAPTURES[path] = (stamp, capture_ranges(source))
+    return see_source(lake, captured=kept[1])
 
 
 def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:

@@ -11,8 +11,8 @@ Not handled: the content of the new records. Watermarks count like any other rec
 import time
 from collections.abc import Callable, Hashable, Mapping
 
-from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.config import CaptureSource, KafkaSource
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.errors import SourceUnavailableError
 from ticdc_assets.kafka.administration import Administration
 from ticdc_assets.pipeline.positions import read_position
@@ -26,20 +26,17 @@ class SourceWatcher:
     """Looks at one source; use it for as long as a run follows.
 
     Args:
-        changefeed: whose source it is.
-        paths: its tables.
+        lake: the changefeed whose source it is, with its tables.
         clock: seconds of a clock that never goes back.
     """
 
     def __init__(
         self,
-        changefeed: Changefeed,
-        paths: LakePaths,
+        lake: Lake,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._changefeed = changefeed
-        self._paths = paths
+        self._lake = lake
         self._clock = clock
         self._administration: Administration | None = None
         self._places: list[tuple[str, int]] = []
@@ -52,7 +49,7 @@ class SourceWatcher:
         Raises:
             SourceUnavailableError: it cannot be looked at now.
         """
-        match self._changefeed.source:
+        match self._lake.changefeed.source:
             case CaptureSource() as source:
                 try:
                     stat = source.path.stat()
@@ -77,8 +74,8 @@ class SourceWatcher:
 
     def _list(self) -> Hashable:
         self._places = []
-        partitions = see_source(self._paths, self._changefeed).present
-        self._bases = read_position(self._paths).bases
+        partitions = see_source(self._lake).present
+        self._bases = read_position(self._lake.paths).bases
         self._places = [(item.topic, item.partition) for item in partitions]
         self._listed_at = self._clock()
         return tuple(((item.topic, item.partition), item.end) for item in partitions)

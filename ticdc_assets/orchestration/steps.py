@@ -19,8 +19,7 @@ from dagster import DagsterInstance
 
 from ticdc_assets.config import Changefeed, Settings
 from ticdc_assets.engine.control import keeping
-from ticdc_assets.engine.generations import paths_of
-from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import BusyError, TicdcError
 from ticdc_assets.orchestration.active_runs import follows_beside
@@ -50,20 +49,25 @@ class ChangefeedSteps:
 
     Attributes:
         changefeed: its configuration.
-        lake: the lake that its tables are in.
+        root: the folder or URI of all changefeeds' tables.
         results: what the lake's functions returned, in the order of the steps run.
         say: told what a run that follows does, while it does it.
     """
 
     changefeed: Changefeed
-    lake: AnyPath
+    root: AnyPath
     results: list[object] = field(default_factory=list[object])
     say: Callable[[str], None] = _say_nothing
 
     @property
     def paths(self) -> LakePaths:
         """Its tables, as the newest cut names them now."""
-        return paths_of(self.lake, self.changefeed.name)
+        return self.lake.paths
+
+    @property
+    def lake(self) -> Lake:
+        """Its lake, as the newest cut names it now."""
+        return Lake.open(self.root, self.changefeed)
 
     @property
     def names(self) -> FeedNames:
@@ -106,7 +110,7 @@ class ChangefeedSteps:
 
 def steps_of(settings: Settings, changefeed: Changefeed) -> ChangefeedSteps:
     """Return the steps of a changefeed."""
-    return ChangefeedSteps(changefeed=changefeed, lake=settings.lake)
+    return ChangefeedSteps(changefeed=changefeed, root=settings.lake)
 
 
 @contextmanager
@@ -149,7 +153,7 @@ def patient_lock(
     with ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(writer_lock(steps.paths, steps.changefeed.writer, run=own_id))
+                stack.enter_context(steps.lake.writing(run=own_id))
                 break
             except BusyError as error:
                 waited = time.monotonic() - began

@@ -157,7 +157,10 @@ class Syncing:
         """Land the new records of the source."""
         steps, began = self._steps, monotonic()
         landing = steps.note(
-            land(self._spark, steps.paths, steps.changefeed, max_records=max_records)
+            land(
+                steps.lake.using(self._spark),
+                max_records=max_records,
+            )
         )
         return Step(
             said=f"{landing.records} records landed",
@@ -185,9 +188,7 @@ class Syncing:
         steps, began = self._steps, monotonic()
         found = steps.note(
             seed(
-                self._spark,
-                steps.paths,
-                steps.changefeed,
+                steps.lake.using(self._spark),
                 folder,
                 tables=tables,
                 tso=tso,
@@ -212,10 +213,10 @@ class Syncing:
     def decode(self, *, redrive_quarantined: bool = False) -> Step:
         """Decode landed records, and with `redrive_quarantined` those in quarantine too."""
         steps, names, began = self._steps, self._steps.names, monotonic()
-        decoding = steps.note(decode_new(self._spark, steps.paths, steps.changefeed))
+        decoding = steps.note(decode_new(steps.lake.using(self._spark)))
         days, redriven = Counter(decoding.days), Metadata()
         if redrive_quarantined:
-            redriving = steps.note(redrive(self._spark, steps.paths, steps.changefeed))
+            redriving = steps.note(redrive(steps.lake.using(self._spark)))
             redriven = redriving_metadata(redriving)
             days.update(redriving.days)
         statistics, counts = (
@@ -246,7 +247,7 @@ class Syncing:
     def register(self) -> Step:
         """Register the schemas that the change log has."""
         steps = self._steps
-        registering = steps.note(register_new(steps.paths, steps.changefeed))
+        registering = steps.note(register_new(steps.lake))
         return Step(
             said=f"{registering.schema_versions} schema versions",
             new_data=NewData.CHANGES if registering.changed else NewData.NOTHING,
@@ -274,14 +275,15 @@ class Syncing:
         )
         applying = steps.note(
             apply_changes(
-                self._spark,
-                steps.paths,
-                steps.changefeed,
+                steps.lake.using(self._spark),
                 until=until,
                 refold_quarantined=refold_quarantined,
             )
         )
-        compare_new(self._spark, steps.paths, steps.changefeed, statistics=statistics)
+        compare_new(
+            steps.lake.using(self._spark),
+            statistics=statistics,
+        )
         changed = changed_mirrors(applying)
         # Also to be told is that a batch was looked at which no cut has: nobody else would know.
         looked_at = max(self._looked_at, applying.cut.batch if applying.cut else 0)
@@ -385,7 +387,7 @@ class Reporter:
             yield self._together(cut, tables)
             return
         # The cut says of which generation it is.
-        paths = LakePaths(root=self._steps.lake, changefeed=self._steps.changefeed.name)
+        paths = LakePaths(root=self._steps.root, changefeed=self._steps.changefeed.name)
         is_sampled = len(tables) <= _TABLES_SAMPLED
         for mirror in cut.mirrors:
             if _name(mirror) not in tables or mirror.failed:

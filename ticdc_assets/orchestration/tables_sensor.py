@@ -166,7 +166,7 @@ def _lag_events(
     if not shown.mirrors:
         return [], 0
     steps = shown.steps
-    status = read_status(steps.paths, steps.changefeed, now)
+    status = read_status(steps.lake, now)
     verdicts = lag_verdicts(steps.names, steps.changefeed, status, shown.tables)
     known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(verdicts))
     events = [

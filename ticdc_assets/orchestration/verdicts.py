@@ -77,4 +77,4 @@ def _level(result: CheckVerdict | dg.AssetCheckEvaluation) -> str:
 
 def runbook(check: str) -> str:
     """Return where the documents say more about a check."""
-    return f"See docs/operate.md#{check}."
+    return f"See docs/troubleshooting.md#{check}."

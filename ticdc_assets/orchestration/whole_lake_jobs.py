@@ -33,7 +33,7 @@ def maintenance_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     @dg.op(name=names.op("maintenance"), pool=names.pool, out=dg.Out(dg.Nothing))
     def maintenance(context: dg.OpExecutionContext, spark: LakeSpark) -> dg.Output[None]:
         with steps.writing(context), watched() as ran:
-            done = steps.note(maintain(spark.spark_session, steps.paths, feed))
+            done = steps.note(maintain(steps.lake.using(spark.spark_session)))
         return _told(context, done.lines(), maintaining_metadata(done) | ran_metadata(ran))
 
     @dg.job(
@@ -72,7 +72,7 @@ def rebuild_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     ) -> dg.Output[None]:
         with steps.writing(context), watched() as ran:
             done = steps.note(
-                rebuild(spark.spark_session, steps.paths, feed, accept_losses=config.accept_losses)
+                rebuild(steps.lake.using(spark.spark_session), accept_losses=config.accept_losses)
             )
             if done.cut is not None:
                 applying = Applying(

@@ -143,8 +143,8 @@ class ChangeFolding(ChangeReader):
         rows = changes.count + sum(item.rows.count for item in before)
         size = changes.size + sum(item.rows.size for item in before)
         runs_on = executor(
-            self._spark,
-            self._paths.base,
+            self._lake.spark,
+            self._lake.paths.base,
             f"folding {joined_name(mirror.database, mirror.table)}",
             rows=rows,
             size=size,
@@ -176,7 +176,7 @@ class ChangeFolding(ChangeReader):
 
     def _conversion(self, mirror: MirrorPlan, above: int) -> ArrowMap:
         """Return the function from the mirror's changes above a commit ts to operations."""
-        convert = change_operations(mirror, self._changefeed.timezone)
+        convert = change_operations(mirror, self._lake.changefeed.timezone)
         return self.with_origins(convert, mirror, above)
 
     def with_origins(self, convert: ArrowMap, mirror: MirrorPlan, above: int) -> ArrowMap:
@@ -192,7 +192,7 @@ class ChangeFolding(ChangeReader):
         cut = start.mirror
         rows = self._mirror_rows(
             cut,
-            self._paths,
+            self._lake.paths,
             # A CREATE or TRUNCATE below the truncation point that was not known to the base.
             above=mirror.floor_ts
             if mirror.floor_ts != cut.floor_ts and mirror.handover is None
@@ -204,7 +204,7 @@ class ChangeFolding(ChangeReader):
         convert = mirror_operations(
             cut.table_schema,
             mirror,
-            self._changefeed.timezone,
+            self._lake.changefeed.timezone,
             start.tso,
             # There is no change to be found that a row came from.
             error_rank=0,
@@ -212,9 +212,9 @@ class ChangeFolding(ChangeReader):
         return ([_RowsBefore(rows=rows, convert=convert)] if rows.count else []), known
 
     def _rows_of_cut(self, mirror: MirrorPlan, base: MirrorCut, since_ts: int) -> "_RowsBefore":
-        zone = self._changefeed.timezone
+        zone = self._lake.changefeed.timezone
         return _RowsBefore(
-            rows=self._mirror_rows(base, self._paths),
+            rows=self._mirror_rows(base, self._lake.paths),
             convert=mirror_operations(base.table_schema, mirror, zone, since_ts),
         )
 
@@ -230,9 +230,9 @@ class ChangeFolding(ChangeReader):
         rows = mirror_rows(paths, cut, above)
         if rows is not None:
             return rows
-        frame = mirror_in_spark(self._spark, paths, cut)
+        frame = mirror_in_spark(self._lake.at(paths), cut)
         if above is not None:
-            F = functions(self._spark)
+            F = functions(self._lake.spark)
             frame = frame.where(F.col(quoted(layout.commit_ts)) > above)
         frame = frame.select(*map(quoted, layout.names))
         return copied_by_spark(frame, layout.arrow, self.scratch.folder())
@@ -242,7 +242,7 @@ class ChangeFolding(ChangeReader):
     ) -> Iterator[_RowsBefore]:
         yield _RowsBefore(
             rows=fold.rows.rows(),
-            convert=part_operations(part, mirror, self._changefeed.timezone),
+            convert=part_operations(part, mirror, self._lake.changefeed.timezone),
         )
         if fold.counts.errors:
             yield _RowsBefore(rows=fold.faults.rows(), convert=faults_as_operations(mirror.schema))
@@ -291,7 +291,7 @@ class ChangeFolding(ChangeReader):
                 condition=self.condition_of(mirror, 0, until),
                 convert=self._conversion(mirror, 0),
                 ddl_stamps=_casting_stamps(mirror),
-                output=self._output((self._paths.mirror(mirror.mirror_id), layout)),
+                output=self._output((self._lake.paths.mirror(mirror.mirror_id), layout)),
                 rows=rows,
             )
             for mirror, rows, layout in mirrors
@@ -299,14 +299,17 @@ class ChangeFolding(ChangeReader):
         condition = reduce(or_, (fold.condition for fold in folds))
         changes = Rows(
             schema=pa.schema([log.schema.field(name) for name in names]),
-            groups=tuple(row_groups(log, self._paths.change_log, condition)),
+            groups=tuple(row_groups(log, self._lake.paths.change_log, condition)),
             stored=tuple(names),
             large=IMAGES,
             condition=condition,
             count=sum(rows for _, rows, _ in mirrors),
         )
         runs_on = on_spark(
-            self._spark, self._paths.base, f"folding {len(mirrors)} tables", rows=changes.count
+            self._lake.spark,
+            self._lake.paths.base,
+            f"folding {len(mirrors)} tables",
+            rows=changes.count,
         )
         return run_folds(runs_on, changes, folds)
 

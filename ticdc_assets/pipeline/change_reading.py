@@ -22,14 +22,12 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from ticdc_assets.changelog.plan import Binding, MirrorPlan, TableName
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import dataset_of, open_table
 from ticdc_assets.engine.damage import reading
 from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS
 from ticdc_assets.engine.files import row_groups
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.scratch import Scratch
-from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.truncation_points import (
     Base,
     TruncationPoint,
@@ -128,9 +126,7 @@ class ChangeReader:
     """Reads the changes of mirrors.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         batch: newest batch of the change log that is looked at.
         scratch: where files come that nobody names.
         truncation_point: up to where the change log was truncated; as its table says if None.
@@ -141,26 +137,24 @@ class ChangeReader:
 
     def __init__(
         self,
-        spark: Session,
-        paths: LakePaths,
-        changefeed: Changefeed,
+        lake: Lake,
         *,
         batch: int,
         scratch: Scratch,
         truncation_point: TruncationPoint | None = None,
     ) -> None:
-        self._spark = spark
-        self._paths = paths
-        self._changefeed = changefeed
+        self._lake = lake
         self._batch = batch
         self.scratch = scratch
         self._lock = Lock()
-        self.log_path = paths.change_log
-        self._log = open_table(paths.change_log)
+        self.log_path = lake.paths.change_log
+        self._log = open_table(lake.paths.change_log)
         self._opened: ds.Dataset | None = None
         self._gathered: _Gathered | None = None
         self.truncation_point = (
-            truncation_point_of(paths, self._log) if truncation_point is None else truncation_point
+            truncation_point_of(lake.paths, self._log)
+            if truncation_point is None
+            else truncation_point
         )
 
     def start(self, mirror: MirrorPlan) -> Base | None:
@@ -200,7 +194,7 @@ class ChangeReader:
         count = log.count_rows(filter=condition)
         return Rows(
             schema=schema,
-            groups=tuple(row_groups(log, self._paths.change_log, condition)),
+            groups=tuple(row_groups(log, self._lake.paths.change_log, condition)),
             stored=tuple(names),
             large=IMAGES,
             condition=condition,
@@ -371,7 +365,7 @@ class ChangeReader:
         """Return the change log for reading without Spark."""
         with self._lock:
             if self._opened is None:
-                self._opened = dataset_of(self._opened_log, self._paths.change_log)
+                self._opened = dataset_of(self._opened_log, self._lake.paths.change_log)
             return self._opened
 
     @property

@@ -28,8 +28,8 @@ from ticdc_assets.engine.control import (
     read_table,
     write_table,
 )
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.change_files import Batches, totals_in_files
 from ticdc_assets.pipeline.totals import GROUP_KEY, NO_TOPIC, Totals, greatest, least, merged
 from ticdc_assets.wire.rows import SNAPSHOT, counted_as, shape_from_text
@@ -288,24 +288,21 @@ def _over_days(groups: pa.Table) -> pa.Table:
     return joined.rename_columns([names.get(name, name) for name in joined.column_names])
 
 
-def add_to_statistics(
-    spark: Session, paths: LakePaths, batch: int, new: list[Totals] | None = None
-) -> Added:
+def add_to_statistics(lake: Lake, batch: int, new: list[Totals] | None = None) -> Added:
     """Add batch `batch` of the change log to `change_groups`; return what it has.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
+        lake: the changefeed's lake.
         batch: number of the batch.
         new: its totals, if they are known, each group once.
     """
     if new is None:
-        new = totals_in_files(spark, paths.change_log, Batches.one(batch))
+        new = totals_in_files(lake.spark, lake.paths.change_log, Batches.one(batch))
     kinds, days = Counter[str](), Counter[date]()
     for row in new:
         kinds[counted_as(row["kind"], row["shape"])] += row["rows"]
         days[row["landed_day"]] += row["rows"]
-    there = read_groups(paths)
+    there = read_groups(lake.paths)
     # Of thousands of groups, those of its days.
     is_of_days = ds.field("landed_day").isin(pa.array(days, pa.date32()))
     others, of_days = there.filter(~is_of_days), there.filter(is_of_days)
@@ -318,7 +315,7 @@ def add_to_statistics(
             (present,) = of_days.slice(places.pop(key), 1).to_pylist()
             groups[key] = merged(present, row)
     left = of_days.take(pa.array(places.values(), pa.int64()))
-    _write_groups(paths, pa.concat_tables([others, left, _table_of(groups)]), batch)
+    _write_groups(lake.paths, pa.concat_tables([others, left, _table_of(groups)]), batch)
     return Added(kinds=dict(kinds), days=dict(days))
 
 

@@ -20,9 +20,9 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import commit_metadata, read_rows, write_table
 from ticdc_assets.engine.executing import executor
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.events import Op, RowChange
@@ -78,23 +78,21 @@ _ROW_COLUMNS = (
 
 
 def compare_new(
-    spark: Session,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     *,
     statistics: ChangeStatistics,
 ) -> None:
     """Compare the checksums of every batch that was not, and of those with rows that waited."""
     if not statistics.checksums:
         return
-    memory = commit_metadata(paths.checksums)
+    memory = commit_metadata(lake.paths.checksums)
     done, sums = memory.get("batch", 0), memory.get(_SUMS)
     rechecks = [item for item in statistics.rechecks if item.batch > done]
     known: dict[int, dict[str, Any]] = {}
     again: set[int] = set()
     replaces = sums is None or bool(rechecks) or sums[Agreement.WAITING] > 0
     if replaces:
-        known = {row["batch"]: row for row in read_rows(paths.checksums)}
+        known = {row["batch"]: row for row in read_rows(lake.paths.checksums)}
         again = {number for number, row in known.items() if row[Agreement.WAITING]}
         for item in rechecks:
             # Rows of them were corrected, maybe all taken away.
@@ -104,12 +102,12 @@ def compare_new(
     if done == statistics.batch and not again:
         return
     batches = {*again, *range(done + 1, statistics.batch + 1)}
-    schemas, timezone = _schemas(read_history(paths)), changefeed.timezone
+    schemas, timezone = _schemas(read_history(lake.paths)), lake.changefeed.timezone
     for span in _spans(batches):
-        known.update(_compared(spark, paths.change_log, span, schemas, timezone))
+        known.update(_compared(lake.spark, lake.paths.change_log, span, schemas, timezone))
     rows = [known[number] for number in sorted(known)]
     write_table(
-        paths.checksums,
+        lake.paths.checksums,
         pa.Table.from_pylist(rows, schema=CHECKSUMS_SCHEMA),
         overwrite=replaces,
         metadata={"batch": statistics.batch, _SUMS: _summed([sums] if sums else [], rows)},

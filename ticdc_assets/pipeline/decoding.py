@@ -37,8 +37,8 @@ from ticdc_assets.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.control import commit_metadata, find_commit_metadata, read_rows
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.ahead import TS_AHEAD, refuse_ahead
 from ticdc_assets.pipeline.change_files import (
     CHANGE_LOG_SCHEMA,
@@ -83,26 +83,26 @@ class Decoding:
     days: dict[date, int]
 
 
-def decode_new(spark: Session, paths: LakePaths, changefeed: Changefeed) -> Decoding:
+def decode_new(lake: Lake) -> Decoding:
     """Decode every landed batch, and every landed seed, that is not in the change log yet."""
-    require_in_step(paths)
-    landed = landed_batch(paths)
-    batch, done = decoded_position(paths)
+    require_in_step(lake.paths)
+    landed = landed_batch(lake.paths)
+    batch, done = decoded_position(lake.paths)
     changes, days = Counter[str](), Counter[date]()
     quarantined = alone = batches = 0
-    if batch and commit_metadata(paths.change_groups).get("batch", 0) < batch:
+    if batch and commit_metadata(lake.paths.change_groups).get("batch", 0) < batch:
         # Killed behind the change log's commit: whether that batch had errors is not known. A
         # re-driven batch has none of its own: its records are in quarantine already. So are those
         # of a seed.
-        last = commit_metadata(paths.change_log)
+        last = commit_metadata(lake.paths.change_log)
         if "redecode" in last:
-            regroup(spark, paths)
+            regroup(lake)
         elif not last.get("redrive") and "seed" not in last:
-            again = _decoded_batch(spark, paths, changefeed, landed=done, batch=batch)
-            _append_faults(paths, again, batch)
+            again = _decoded_batch(lake, landed=done, batch=batch)
+            _append_faults(lake.paths, again, batch)
         if "redecode" not in last:
-            days.update(add_to_statistics(spark, paths, batch).days)
-    for added in decode_seeds(spark, paths):
+            days.update(add_to_statistics(lake, batch).days)
+    for added in decode_seeds(lake):
         changes.update(added.kinds)
         days.update(added.days)
         batch += 1
@@ -110,10 +110,10 @@ def decode_new(spark: Session, paths: LakePaths, changefeed: Changefeed) -> Deco
     for number in range(done + 1, landed + 1):
         batch += 1
         tell(f"decoding landed batch {number} of {landed}")
-        found = _decoded_batch(spark, paths, changefeed, landed=number, batch=batch)
-        append_changes(paths, found, batch=batch, landed=number)
-        _append_faults(paths, found, batch)
-        added = add_to_statistics(spark, paths, batch, found.totals)
+        found = _decoded_batch(lake, landed=number, batch=batch)
+        append_changes(lake.paths, found, batch=batch, landed=number)
+        _append_faults(lake.paths, found, batch)
+        added = add_to_statistics(lake, batch, found.totals)
         changes.update(added.kinds)
         days.update(added.days)
         quarantined += found.errors
@@ -129,16 +129,14 @@ def decode_new(spark: Session, paths: LakePaths, changefeed: Changefeed) -> Deco
     )
 
 
-def _decoded_batch(
-    spark: Session, paths: LakePaths, changefeed: Changefeed, *, landed: int, batch: int
-) -> DecodedFiles:
+def _decoded_batch(lake: Lake, *, landed: int, batch: int) -> DecodedFiles:
     """Return landed batch `landed` as batch `batch`, in files that no commit names yet."""
     return decode_into_files(
-        spark,
-        Landed(table=paths.raw_messages, chosen=Batches.one(landed)),
-        record_decoder(changefeed, batch),
+        lake.spark,
+        Landed(table=lake.paths.raw_messages, chosen=Batches.one(landed)),
+        record_decoder(lake.changefeed, batch),
         batch=batch,
-        into=paths,
+        into=lake.paths,
     )
 
 

@@ -18,13 +18,12 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.history_changes import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import FileLayout, WrittenFile
 from ticdc_assets.engine.frames import Frame, quoted
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.scratch import Scratch
-from ticdc_assets.engine.session import Session, functions
+from ticdc_assets.engine.session import functions
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.versions import (
@@ -100,25 +99,20 @@ class HistoryFolding:
     """Folds the changes of tables into versions; writes nothing.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         changes: where changes are read.
         only_key: fold the row of this key only, if set (as `RowResolver` gives it).
     """
 
     def __init__(
         self,
-        spark: Session,
-        paths: LakePaths,
-        changefeed: Changefeed,
+        lake: Lake,
         changes: ChangeFolding,
         *,
         only_key: str | None = None,
     ) -> None:
-        self._spark = spark
-        self._paths = paths
-        self._timezone = changefeed.timezone
+        self._lake = lake
+        self._timezone = lake.changefeed.timezone
         self._changes = changes
         self._only_key = None if only_key is None else "=" + only_key
 
@@ -202,7 +196,7 @@ class HistoryFolding:
         layout = HistoryLayout(schema=base.cut.table_schema)
         target = version_schema(layout.schema)
         if base.cut.history_version is not None:
-            stored = history_as_stored(self._paths, base.cut)
+            stored = history_as_stored(self._lake.paths, base.cut)
             if stored is not None:
                 # The columns that no file has, by no name, are null.
                 names = dict(zip(stored.schema.names, stored.stored, strict=True))
@@ -211,9 +205,9 @@ class HistoryFolding:
         if base.cut.history_version is None:
             frame = self._mirror_rows(base.cut)
         else:
-            frame = history_in_spark(self._spark, self._paths, base.cut)
+            frame = history_in_spark(self._lake, base.cut)
             frame = frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
-        F = functions(self._spark)
+        F = functions(self._lake.spark)
         frame = frame.withColumns(
             {"is_head": F.lit(False), "partial_ts": F.lit(None).cast("string")}
         )
@@ -221,11 +215,11 @@ class HistoryFolding:
 
     def _mirror_rows(self, cut: MirrorCut) -> Frame:
         """Return the rows of a mirror as versions; how each came is not known any more."""
-        F = functions(self._spark)
+        F = functions(self._lake.spark)
         layout = MirrorLayout(schema=cut.table_schema)
         columns = [quoted(column.name) for column in cut.table_schema.columns]
         return (
-            mirror_in_spark(self._spark, self._paths, cut)
+            mirror_in_spark(self._lake, cut)
             .select(
                 *columns,
                 quoted(layout.commit_ts),
@@ -250,8 +244,7 @@ class HistoryFolding:
         changes = self._changes.changes(plan, above, until)
         convert = history_operations(plan, self._timezone, only_key)
         return run_history(
-            self._spark,
-            self._paths,
+            self._lake,
             self._changes.scratch,
             HistoryFold(
                 schema=plan.schema,
@@ -323,21 +316,18 @@ def begun_versions(rows: pa.Table, layout: HistoryLayout) -> pa.Table:
 _ORDER = ("key", *SEQUENCE_FIELDS)
 
 
-def run_history(
-    spark: Session, paths: LakePaths, scratch: Scratch, history: HistoryFold, changes: Rows
-) -> Versions:
+def run_history(lake: Lake, scratch: Scratch, history: HistoryFold, changes: Rows) -> Versions:
     """Fold changes behind versions, in this process or in Spark's workers.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
+        lake: the changefeed's lake.
         scratch: where files of versions come.
         history: what is folded.
         changes: the changes.
     """
     count = changes.count + sum(rows.count for rows, _, _ in history.before)
     size = changes.size + sum(rows.size for rows, _, _ in history.before)
-    runs_on = executor(spark, paths.base, "folding a history", rows=count, size=size)
+    runs_on = executor(lake.spark, lake.paths.base, "folding a history", rows=count, size=size)
     layout = HistoryLayout(schema=history.schema)
     folder, files = history.table or (scratch.folder(), None)
     if runs_on.holds:

@@ -30,10 +30,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import MirrorPlan
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import same_rows_at
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.history import (
     HistoryBase,
@@ -77,27 +75,21 @@ class HistoryWriter:
     """Brings the histories of a changefeed to a cut.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         changes: where changes are read.
         tso: TSO of the cut.
     """
 
     def __init__(
         self,
-        spark: Session,
-        paths: LakePaths,
-        changefeed: Changefeed,
+        lake: Lake,
         changes: ChangeFolding,
         *,
         tso: int,
     ) -> None:
-        self._spark = spark
-        self._paths = paths
-        self._changefeed = changefeed
+        self._lake = lake
         self._changes = changes
-        self._folding = HistoryFolding(spark, paths, changefeed, changes)
+        self._folding = HistoryFolding(lake, changes)
         self._tso = tso
 
     def make(
@@ -118,7 +110,7 @@ class HistoryWriter:
         """
         if base is None:
             return self._overwrite(plan, self._kept_base(plan), published)
-        path = self._paths.history(plan.mirror_id)
+        path = self._lake.paths.history(plan.mirror_id)
         touched = self._is_touched(plan, base)
         if not changed and not touched:
             # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
@@ -133,31 +125,25 @@ class HistoryWriter:
 
     def _writer(self, plan: MirrorPlan, published: int | None) -> TableWriter:
         return history_writer(
-            self._spark,
-            self._paths,
-            self._changefeed,
-            plan.schema,
-            plan.name,
-            plan.mirror_id,
-            published=published,
+            self._lake, plan.schema, plan.name, plan.mirror_id, published=published
         )
 
     def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
         """Return what the change log is to be folded behind, where it was truncated."""
-        base = read_truncation_point(self._paths).base_of(plan.mirror_id)
+        base = read_truncation_point(self._lake.paths).base_of(plan.mirror_id)
         return None if base is None else HistoryBase(cut=base.mirror, tso=base.tso)
 
     def _since(self, plan: MirrorPlan, base: HistoryBase | None) -> int:
         """Return from which TSO on a history has all versions that is made from `base`."""
         if base is None or base.cut.history_version is None or base.cut.history_since is None:
-            return read_truncation_point(self._paths).tso_of(plan.mirror_id)
+            return read_truncation_point(self._lake.paths).tso_of(plan.mirror_id)
         return base.cut.history_since
 
     def _is_touched(self, plan: MirrorPlan, base: HistoryBase) -> bool:
         """Whether something other than row changes happened to the versions there are."""
         before = base.cut.table_schema
         passage = Passage(
-            schema=before, plan=plan, timezone=self._changefeed.timezone, since_ts=base.tso
+            schema=before, plan=plan, timezone=self._lake.changefeed.timezone, since_ts=base.tso
         )
         return (
             not goes_on_from(plan, base)
@@ -169,7 +155,7 @@ class HistoryWriter:
         self, plan: MirrorPlan, base: HistoryBase | None, published: int | None
     ) -> MadeHistory:
         writer = self._writer(plan, published)
-        table = self._paths.history(plan.mirror_id), writer.begin_anew()
+        table = self._lake.paths.history(plan.mirror_id), writer.begin_anew()
         versions = self._folding.folded(plan, until=self._tso, base=base, table=table)
         rows = versions.rows.table
         version = writer.replace(
@@ -218,10 +204,9 @@ class HistoryWriter:
 
     def _heads(self, plan: MirrorPlan, above: int) -> Versions:
         """Return the versions since a cut, and what becomes of those that were current at it."""
-        convert = history_operations(plan, self._changefeed.timezone)
+        convert = history_operations(plan, self._lake.changefeed.timezone)
         return run_history(
-            self._spark,
-            self._paths,
+            self._lake,
             self._changes.scratch,
             HistoryFold(schema=plan.schema, convert=convert, heads=True),
             self._changes.changes(plan, above, self._tso),

@@ -33,15 +33,15 @@ from datetime import UTC, date, datetime
 import pyarrow as pa
 
 from ticdc_assets.capture import CaptureReader, CaptureRecord
-from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
+from ticdc_assets.config import CaptureSource, KafkaSource, StartKind
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.cluster import require_before_landing
 from ticdc_assets.engine.control import commit_metadata, partition_days, write_table
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import WrittenFile
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.row_schema import fields_of
-from ticdc_assets.engine.session import Session
 from ticdc_assets.kafka.administration import OffsetRange, list_twice
 from ticdc_assets.pipeline.damage import require_in_step
 from ticdc_assets.pipeline.landing_files import (
@@ -85,9 +85,7 @@ class Landing:
 
 
 def land(
-    spark: Session,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     *,
     max_records: int | None = None,
 ) -> Landing:
@@ -99,35 +97,27 @@ def land(
         SourceUnavailableError: the source cannot be read now.
         LakeDamagedError: the end of a table is lost, so that the position is not what it was.
     """
-    require_in_step(paths)
-    position = read_position(paths)
-    match changefeed.source:
+    require_in_step(lake.paths)
+    position = read_position(lake.paths)
+    match lake.changefeed.source:
         case KafkaSource() as source:
             listing = list_twice(source)
             ranges = begins(source, listing.ranges, position)
-            state = beside(paths, changefeed, position, ranges, listing.topic_ids)
+            state = beside(lake, position, ranges, listing.topic_ids)
             later = shifted(listing.later_ends, position)
             _check_gaps(state)
             landed, newest = _land_topic(
-                spark,
-                paths,
-                source,
-                position,
-                state.present,
-                listing.topic_ids,
-                max_records,
+                lake, source, position, state.present, listing.topic_ids, max_records
             )
         case CaptureSource() as source:
             ranges = capture_ranges(source)
-            state = beside(paths, changefeed, position, ranges, {})
+            state = beside(lake, position, ranges, {})
             later = shifted(ranges, position)
             _check_gaps(state)
-            landed, newest = _land_capture(
-                spark, paths, source, position, state.partitions, max_records
-            )
-    after = read_position(paths)
+            landed, newest = _land_capture(lake, source, position, state.partitions, max_records)
+    after = read_position(lake.paths)
     partitions, gone = state.partitions, state.gone
-    newest = _kept_times(paths, after) | newest
+    newest = _kept_times(lake.paths, after) | newest
     result = Landing(
         batch=after.batch,
         records=landed,
@@ -150,7 +140,7 @@ def land(
             ),
         ),
     )
-    _log_landing(paths, result)
+    _log_landing(lake.paths, result)
     return result
 
 
@@ -207,8 +197,7 @@ def _check_gaps(state: SourceState) -> None:
 
 
 def _land_topic(
-    spark: Session,
-    paths: LakePaths,
+    lake: Lake,
     source: KafkaSource,
     position: Position,
     partitions: Sequence[PartitionOffsets],
@@ -228,16 +217,16 @@ def _land_topic(
     if not ranges:
         if position.batch == 0 and source.start.kind is not StartKind.EARLIEST:
             # Where landing begins is a matter of now: it is kept, or it would move on.
-            _append(_next_batch(paths, 0), [], next_offsets, ids, source.named)
+            _append(_next_batch(lake.paths, 0), [], next_offsets, ids, source.named)
         return 0, {}
-    require_before_landing(spark, paths.raw_messages)
+    require_before_landing(lake.spark, lake.paths.raw_messages)
     # The id of a topic that was deleted stays known: made again, it is another one.
     known = {**position.topic_ids, **ids}
-    batch = _next_batch(paths, position.batch)
+    batch = _next_batch(lake.paths, position.batch)
     offsets = sum(end - start for start, end in ranges.values())
     tell(f"landing {offsets:,} records of {len(ranges)} partitions")
     found = fetch_into_files(
-        executor(spark, paths.raw_messages, "landing", rows=offsets, size=0),
+        executor(lake.spark, lake.paths.raw_messages, "landing", rows=offsets, size=0),
         source,
         ranges,
         batch,
@@ -270,8 +259,7 @@ def share_out(
 
 
 def _land_capture(
-    spark: Session,
-    paths: LakePaths,
+    lake: Lake,
     source: CaptureSource,
     position: Position,
     partitions: tuple[PartitionOffsets, ...],
@@ -289,11 +277,11 @@ def _land_capture(
     newest: dict[TopicPartition, int] = {}
     for chunk in _chunks(source, position, next_offsets, max_records):
         if not landed:
-            require_before_landing(spark, paths.raw_messages)
-        batch = _next_batch(paths, number)
+            require_before_landing(lake.spark, lake.paths.raw_messages)
+        batch = _next_batch(lake.paths, number)
         number = batch.number
         landed += len(chunk)
-        tell(f"landing {paths.changefeed}, {landed:,} records so far")
+        tell(f"landing {lake.paths.changefeed}, {landed:,} records so far")
         _append(batch, write_records(chunk, batch), next_offsets, {})
         newest.update(((record.topic, record.partition), record.timestamp_ms) for record in chunk)
     return landed, {place: time for place, time in newest.items() if time > 0}

@@ -23,8 +23,7 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import Plan, TableName
 from ticdc_assets.engine.executing import executor
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics
 from ticdc_assets.pipeline.cuts import Cut
@@ -81,8 +80,7 @@ class LateChanges:
     """What came late, as one apply sees it.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
+        lake: the changefeed's lake.
         changes: where changes are read.
         statistics: the statistics of the change log.
         last: the last cut, None before the first.
@@ -90,14 +88,12 @@ class LateChanges:
 
     def __init__(
         self,
-        spark: Session,
-        paths: LakePaths,
+        lake: Lake,
         changes: ChangeFolding,
         statistics: ChangeStatistics,
         last: Cut | None,
     ) -> None:
-        self._spark = spark
-        self._paths = paths
+        self._lake = lake
         self._changes = changes
         self._statistics = statistics
         self._last = last
@@ -150,8 +146,8 @@ class LateChanges:
     def _compared(self, rows: Rows, batch: int, open_ts: int) -> "list[_Compared]":
         """Compare the rows that came after a batch with the others, in this process or in Spark."""
         runs_on = executor(
-            self._spark,
-            self._paths.base,
+            self._lake.spark,
+            self._lake.paths.base,
             "looking for late changes",
             rows=rows.count,
             size=rows.size,

@@ -20,12 +20,10 @@ from ticdc_assets.changelog.plan import (
     MirrorPlan,
     Plan,
 )
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import newest_version, same_rows_at
 from ticdc_assets.engine.committing import undisturbed
 from ticdc_assets.engine.executing import INLINE_ROWS
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_folding import (
@@ -79,9 +77,7 @@ class MirrorMaker:
     """Makes the mirrors of one apply, each by itself.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         changes: where changes are read and folded.
         known: what is known of schemas and changes.
         misfits: the quarantine.
@@ -92,9 +88,7 @@ class MirrorMaker:
 
     def __init__(
         self,
-        spark: Session,
-        paths: LakePaths,
-        changefeed: Changefeed,
+        lake: Lake,
         changes: ChangeFolding,
         known: Knowledge,
         misfits: Misfits,
@@ -103,9 +97,7 @@ class MirrorMaker:
         tso: int,
         pasts: Mapping[str, str],
     ) -> None:
-        self._spark = spark
-        self._paths = paths
-        self._changefeed = changefeed
+        self._lake = lake
         self._changes = changes
         self._known = known
         self._misfits = misfits
@@ -113,13 +105,13 @@ class MirrorMaker:
         self._tso = tso
         self._pasts = pasts
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
-        self._histories = HistoryWriter(spark, paths, changefeed, changes, tso=tso)
+        self._histories = HistoryWriter(lake, changes, tso=tso)
 
     def make(self, mirror: MirrorPlan, stale: bool, made: Made | None) -> Made:
         """Make a mirror if it is not made yet, and its history if one is kept."""
         if made is None:
             made = undisturbed(lambda: self._make_mirror(mirror, stale))
-        if not self._changefeed.keeps_history(mirror.database, mirror.table):
+        if not self._lake.changefeed.keeps_history(mirror.database, mirror.table):
             return made
         base = None
         before = self._before.get(mirror.mirror_id)
@@ -145,7 +137,7 @@ class MirrorMaker:
             return self._overwrite(mirror, before, Mode.FOLD)
         assert self._last is not None
         # Of a killed run what it committed and did not publish, and what other writers changed.
-        same = same_rows_at(self._paths.mirror(mirror.mirror_id), before.version)
+        same = same_rows_at(self._lake.paths.mirror(mirror.mirror_id), before.version)
         is_touched_now = is_touched(mirror, before.table_schema, self._last.tso)
         changed = self._known.has_changes(mirror, self._last.tso, self._tso)
         if same is not None:
@@ -173,13 +165,7 @@ class MirrorMaker:
 
     def _writer(self, mirror: MirrorPlan, published: int | None) -> TableWriter:
         return mirror_writer(
-            self._spark,
-            self._paths,
-            self._changefeed,
-            mirror.schema,
-            mirror.name,
-            mirror.mirror_id,
-            published=published,
+            self._lake, mirror.schema, mirror.name, mirror.mirror_id, published=published
         )
 
     def _alterations(self, mirror: MirrorPlan, before: MirrorCut) -> Alterations | None:
@@ -187,11 +173,11 @@ class MirrorMaker:
         assert self._last is not None
         if is_removed_from(mirror, self._last.tso):
             return None
-        schema, zone = before.table_schema, self._changefeed.timezone
+        schema, zone = before.table_schema, self._lake.changefeed.timezone
         found = alterations(schema, mirror.schema, mirror.steps_since(schema.version), zone)
         if found is None:
             return None
-        if found.rescued and mirror_rescued(self._paths, before, found.rescued):
+        if found.rescued and mirror_rescued(self._lake.paths, before, found.rescued):
             return None
         return found
 
@@ -269,7 +255,7 @@ class MirrorMaker:
             above=above,
             with_keys=with_keys,
             # Workers write the files of the table.
-            table=(self._paths.mirror(mirror.mirror_id), layout),
+            table=(self._lake.paths.mirror(mirror.mirror_id), layout),
             watched={key for found in doubts.values() for key, _ in found},
         )
 
@@ -287,7 +273,7 @@ class MirrorMaker:
             if (
                 rows > INLINE_ROWS
                 and self._changes.begins_empty(mirror)
-                and newest_version(self._paths.mirror(mirror.mirror_id)) < 0
+                and newest_version(self._lake.paths.mirror(mirror.mirror_id)) < 0
             ):
                 wanted.append((mirror, rows, self._writer(mirror, None)))
         if not wanted:

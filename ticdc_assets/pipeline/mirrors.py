@@ -52,10 +52,8 @@ from ticdc_assets.changelog.plan import (
     Plan,
     SeededTable,
 )
-from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.scratch import WRITING, Scratch, remove_forgotten
-from ticdc_assets.engine.session import Session
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.names import joined_name
@@ -102,9 +100,7 @@ PARALLEL_MIRRORS = 2
 
 
 def apply_changes(
-    spark: Session,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     *,
     until: int | None = None,
     refold: Collection[tuple[str, str]] = (),
@@ -116,9 +112,7 @@ def apply_changes(
     """Cut every mirror at min(until, global watermark) and publish the cut.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         until: TSO not to go beyond.
         refold: (database, table) of mirrors to fold again from the change log whatever happened.
         refold_quarantined: whether to fold every mirror again that has row changes in quarantine.
@@ -127,22 +121,20 @@ def apply_changes(
         complete_ts: TSO up to which all is there whatever the watermarks say: that of a cut that
             was published from the same records.
     """
-    again = bool(refold) or (refold_quarantined and count_open(paths).apply > 0)
-    found = standing(paths, changefeed, until=until, refold=again, complete_ts=complete_ts)
+    again = bool(refold) or (refold_quarantined and count_open(lake.paths).apply > 0)
+    found = standing(lake, until=until, refold=again, complete_ts=complete_ts)
     if found.ended is not None:
         return found.ended
     statistics, last, tso = found.statistics, found.last, found.tso
-    remove_forgotten(paths)
-    scratch = Scratch(paths, WRITING)
+    remove_forgotten(lake.paths)
+    scratch = Scratch(lake.paths, WRITING)
     changes = ChangeFolding(
-        spark,
-        paths,
-        changefeed,
+        lake,
         batch=statistics.batch,
         scratch=scratch,
         truncation_point=truncation_point,
     )
-    run = _Run(changes, spark, paths, changefeed, statistics, last, tso, found.gaps)
+    run = _Run(changes, lake, statistics, last, tso, found.gaps)
     try:
         cut = run.make(frozenset(refold), only, refold_quarantined=refold_quarantined)
     finally:
@@ -161,7 +153,7 @@ def apply_changes(
             cut=last,
             watermark=found.watermark,
         )
-    publish(paths, cut)
+    publish(lake.paths, cut)
     changed = sum(item.mode not in (Mode.CARRIED, FAILED) for item in cut.mirrors)
     failed = f", {len(cut.failed)} failed" if cut.failed else ""
     repaired = tuple(
@@ -192,24 +184,20 @@ class _Run:
     def __init__(
         self,
         changes: ChangeFolding,
-        spark: Session,
-        paths: LakePaths,
-        changefeed: Changefeed,
+        lake: Lake,
         statistics: ChangeStatistics,
         last: Cut | None,
         tso: int,
         gaps: Sequence[AcceptedGap],
     ) -> None:
         self._gaps = gaps
-        self._spark = spark
-        self._paths = paths
-        self._changefeed = changefeed
+        self._lake = lake
         self._statistics = statistics
         self._last = last
         self._tso = tso
-        self._known = Knowledge.of(paths, changefeed.timezone, statistics)
+        self._known = Knowledge.of(lake.paths, lake.changefeed.timezone, statistics)
         self._changes = changes
-        self._late = LateChanges(spark, paths, changes, statistics, last)
+        self._late = LateChanges(lake, changes, statistics, last)
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
         self._failed_before = {item.mirror_id: item for item in last.failed} if last else {}
         self.damages: dict[str, LakeDamagedError] = {}
@@ -223,7 +211,7 @@ class _Run:
         refold_quarantined: bool,
     ) -> Cut:
         """Bring every mirror to the cut and return the cut, unpublished."""
-        tables = self._changefeed.tables
+        tables = self._lake.changefeed.tables
         all_tables = self._known.plan(self._tso)
         plan = all_tables.of_tables(tables.includes)
         if only is not None:
@@ -236,7 +224,9 @@ class _Run:
         below = caveats_below(
             self._changes, self._known, plan, () if self._last is None else (self._last,)
         )
-        lost = gap_caveats(self._paths, self._gaps, plan.mirrors, self._statistics.rows, self._tso)
+        lost = gap_caveats(
+            self._lake.paths, self._gaps, plan.mirrors, self._statistics.rows, self._tso
+        )
         then = None if self._last is None else self._known.plan(self._last.tso)
         stale = self._stale(plan, refold, late)
         misfits = self._misfits(all_tables)
@@ -268,7 +258,7 @@ class _Run:
                         for mirror, result in zip(together, found, strict=True)
                     }
         made = [results[mirror.mirror_id] for mirror in plan.mirrors]
-        faults = read_quarantine(self._paths)
+        faults = read_quarantine(self._lake.paths)
         unread = quarantined_by_seed(faults)
         held = count_held(self._changes, plan, self._statistics.rows)
         held_rows = Counter[str | None]()
@@ -299,7 +289,7 @@ class _Run:
             tso=self._tso,
             published_at=datetime.now(UTC),
             batch=self._statistics.batch,
-            generation=self._paths.generation,
+            generation=self._lake.paths.generation,
             mirrors=tuple(mirrors),
             held=tuple(held),
             quarantined=sum(row["stage"] == "decode" for row in faults),
@@ -310,8 +300,8 @@ class _Run:
             es_only=self._statistics.es_only,
             unplaced=self._late.unplaced(),
             tables=filter_text(tables),
-            start_ts=self._changefeed.start_ts,
-            complete_tables=choice_text(self._changefeed.complete_tables),
+            start_ts=self._lake.changefeed.start_ts,
+            complete_tables=choice_text(self._lake.changefeed.complete_tables),
             failed=tuple(failed),
             accounts=() if only is not None else self._accounts(all_tables, failed, faults),
         )
@@ -356,8 +346,7 @@ class _Run:
 
     def _misfits(self, plan: Plan) -> Misfits:
         return Misfits(
-            self._paths,
-            self._changefeed,
+            self._lake,
             self._changes,
             plan.mirrors,
             batch=self._statistics.batch,
@@ -373,9 +362,7 @@ class _Run:
             misfits: the quarantine.
         """
         return MirrorMaker(
-            self._spark,
-            self._paths,
-            self._changefeed,
+            self._lake,
             self._changes,
             self._known,
             misfits,
@@ -396,13 +383,13 @@ class _Run:
             try:
                 return maker.make(mirror, stale, ready)
             except LakeDamagedError as error:
-                own = [folder / mirror.mirror_id for folder in self._paths.row_folders]
+                own = [folder / mirror.mirror_id for folder in self._lake.paths.row_folders]
                 if stale or error.path not in map(str, own):
                     raise
                 self.damages[mirror.mirror_id] = error
             return maker.make(mirror, True, None)
         except LakeDamagedError as error:
-            if error.path.startswith(tuple(f"{item}/" for item in self._paths.row_folders)):
+            if error.path.startswith(tuple(f"{item}/" for item in self._lake.paths.row_folders)):
                 raise
             return error
 
@@ -418,7 +405,7 @@ class _Run:
                 columns, batch=batch, above=above, until=self._tso
             ),
             plan,
-            includes=self._changefeed.tables.includes,
+            includes=self._lake.changefeed.tables.includes,
             failed={item.mirror_id for item in failed},
             quarantined={
                 tuple(row[name] for name in PLACE) for row in faults if row["stage"] == "apply"
@@ -494,14 +481,14 @@ class _Run:
         lost: Mapping[str, Sequence[str]],
         unread: Mapping[SeededTable, int],
     ) -> MirrorCut:
-        damage = damage_caveats(mirror, self._changefeed.wire_format)
+        damage = damage_caveats(mirror, self._lake.changefeed.wire_format)
         caveats = [str(caveat) for caveat in (*mirror.caveats, *damage)]
-        earlier = earlier_rows(mirror, self._statistics, self._changefeed)
+        earlier = earlier_rows(mirror, self._statistics, self._lake.changefeed)
         caveats += [] if earlier is None else [earlier]
         if mirror.mirror_id in below:
             caveats.append(below[mirror.mirror_id])
         caveats += lost.get(mirror.mirror_id, ())
-        caveats += export_caveats(mirror, self._statistics, self._changefeed, unread)
+        caveats += export_caveats(mirror, self._statistics, self._lake.changefeed, unread)
         if not mirror.schema.handle_key:
             caveats.append(
                 "no key: a bag of rows, replays that no watermark tells are counted twice"
@@ -514,7 +501,7 @@ class _Run:
             database=mirror.database,
             table=mirror.table,
             table_id=mirror.table_id,
-            generation=self._paths.generation,
+            generation=self._lake.paths.generation,
             version=made.version,
             rows=made.rows,
             hidden=made.hidden,
@@ -535,5 +522,5 @@ class _Run:
             lenient_casts=casts_listed(made.casts),
         )
         before = self._before.get(mirror.mirror_id)
-        unknown = unknown_caveats(self._paths, mirror, self._statistics, cut, before)
+        unknown = unknown_caveats(self._lake.paths, mirror, self._statistics, cut, before)
         return replace(cut, caveats=[*caveats, *unknown])

@@ -19,8 +19,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from ticdc_assets.changelog.plan import MirrorPlan, TableName
-from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.pipeline.change_folding import (
     ChangeFolding,
 )
@@ -49,8 +48,7 @@ class Misfits:
     """The quarantine of one apply; mirrors that are made at the same time share it.
 
     Args:
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         changes: where changes are read.
         plans: all tables at the cut.
         batch: newest batch of the change log that is looked at.
@@ -60,8 +58,7 @@ class Misfits:
 
     def __init__(
         self,
-        paths: LakePaths,
-        changefeed: Changefeed,
+        lake: Lake,
         changes: ChangeFolding,
         plans: Iterable[MirrorPlan],
         *,
@@ -69,8 +66,7 @@ class Misfits:
         tso: int,
         last: Cut | None,
     ) -> None:
-        self._paths = paths
-        self._changefeed = changefeed
+        self._lake = lake
         self._changes = changes
         self._batch = batch
         self._tso = tso
@@ -78,7 +74,7 @@ class Misfits:
         self._plans = plans
         # What the last cut has in quarantine. A run that ended before it published its cut may have
         # closed some.
-        self._counted = read_counted(paths, void_since=None if last is None else last.made_at)
+        self._counted = read_counted(lake.paths, void_since=None if last is None else last.made_at)
         self._lock = Lock()
 
     @cached_property
@@ -87,7 +83,7 @@ class Misfits:
         found: dict[str, list[dict[str, Any]]] = {}
         if not self._counted:
             return found
-        cited = cited_names(self._paths, self._counted)
+        cited = cited_names(self._lake.paths, self._counted)
         by_name: dict[TableName, list[MirrorPlan]] = {}
         for plan in self._plans:
             for name in {(binding.database, binding.table) for binding in plan.bindings}:
@@ -120,7 +116,7 @@ class Misfits:
             return
         batch = self._batch
         with self._lock:
-            known = {place_of(row) for row in read_counted(self._paths, void_since=None)}
+            known = {place_of(row) for row in read_counted(self._lake.paths, void_since=None)}
             met: set[Place] = set()
 
             def new() -> Iterator[pa.Table]:
@@ -132,7 +128,7 @@ class Misfits:
                         pa.array([place not in known for place in places], pa.bool_())
                     )
 
-            append_faults(self._paths, new(), app_id="apply")
+            append_faults(self._lake.paths, new(), app_id="apply")
             # Of what was handed over nothing was met again.
             begin = mirror.handover.ts if mirror.handover else 0
             fixed = [
@@ -146,7 +142,7 @@ class Misfits:
 
     def _close(self, places: Sequence[Place], closing: Closing) -> None:
         """Close what is in quarantine at some places."""
-        close_rows(self._paths, "apply", places, closing)
+        close_rows(self._lake.paths, "apply", places, closing)
 
     def doubts(self, mirror: MirrorPlan) -> Doubts:
         """Return what older cuts had in quarantine of a mirror: at each place its keys."""
@@ -159,7 +155,7 @@ class Misfits:
         found: Doubts = {}
         if rows is None:
             return found
-        convert = change_operations(mirror, self._changefeed.timezone)
+        convert = change_operations(mirror, self._lake.changefeed.timezone)
         for batch in convert(rows.to_batches()):
             for operation in batch.select(["key", "sequence", "reason"]).to_pylist():
                 if operation["reason"] is not None:

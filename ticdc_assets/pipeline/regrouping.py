@@ -18,8 +18,7 @@ from datetime import date
 from typing import Any
 
 from ticdc_assets.engine.control import commit_metadata
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.pipeline.change_files import OfDay, totals_in_files
 from ticdc_assets.pipeline.change_statistics import (
     Recheck,
@@ -56,17 +55,17 @@ class Correction:
         return cls(**values | {"tables": tables, "batches": (first, last)})
 
 
-def regroup(spark: Session, paths: LakePaths) -> None:
+def regroup(lake: Lake) -> None:
     """Bring `change_groups` to the newest commit of the change log, which replaced a day."""
-    metadata = commit_metadata(paths.change_log)
+    metadata = commit_metadata(lake.paths.change_log)
     batch, correction = metadata["batch"], Correction.from_json(metadata["redecode"])
-    known = read_statistics(paths)
+    known = read_statistics(lake.paths)
     repairs = {(item.database, item.table): item for item in known.repairs}
     for database, table, min_ts in correction.tables:
         repair = Repair(database=database, table=table, batch=batch, min_ts=min_ts)
         older = repairs.get((database, table), repair)
         repairs[database, table] = replace(repair, min_ts=min(min_ts, older.min_ts))
-    compared = commit_metadata(paths.checksums).get("batch", 0)
+    compared = commit_metadata(lake.paths.checksums).get("batch", 0)
     rechecks = [item for item in known.rechecks if item.batch > compared]
     first, last = correction.batches
     rechecks.append(Recheck(batch=batch, first=first, last=last))
@@ -75,9 +74,9 @@ def regroup(spark: Session, paths: LakePaths) -> None:
         anew = SchemasAnew(batch=batch, kept_ts=correction.truncated_ts)
     day = date.fromisoformat(correction.day)
     replace_day(
-        paths,
+        lake.paths,
         day,
-        totals_in_files(spark, paths.change_log, OfDay(day)),
+        totals_in_files(lake.spark, lake.paths.change_log, OfDay(day)),
         metadata={
             "batch": batch,
             "repairs": [asdict(item) for item in repairs.values()],

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import seen_shapes
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import (
     commit_metadata,
     dataset_of,
@@ -28,6 +27,7 @@ from ticdc_assets.engine.control import (
     write_table,
 )
 from ticdc_assets.engine.damage import reading
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
@@ -153,31 +153,31 @@ class Registering:
     conflicts: int
 
 
-def register_new(paths: LakePaths, changefeed: Changefeed) -> Registering:
+def register_new(lake: Lake) -> Registering:
     """Register the schemas and DDL of every batch that is not registered yet.
 
     After DDL or bootstraps were corrected, all of them are registered anew. Where messages carry no
     schemas, those that DDL text and rows tell are registered as inferred. It needs no Spark.
     """
-    statistics = read_statistics(paths)
-    done = commit_metadata(paths.schema_registry).get("batch", 0)
+    statistics = read_statistics(lake.paths)
+    done = commit_metadata(lake.paths.schema_registry).get("batch", 0)
     changed = is_anew = statistics.schemas_anew.batch > done
     if is_anew or statistics.newest_batch(SCHEMA_KINDS) > done:
-        history = read_history(paths)
+        history = read_history(lake.paths)
         if is_anew:
             history, done = _kept(history, statistics.schemas_anew.kept_ts), 0
         if statistics.newest_batch(SCHEMA_KINDS) > done:
-            changed |= _add_new(paths, history, done, statistics.batch)
+            changed |= _add_new(lake.paths, history, done, statistics.batch)
         shapes = seen_shapes(statistics.row_groups)
-        completed = complete(history, shapes, changefeed.timezone)
+        completed = complete(history, shapes, lake.changefeed.timezone)
     else:
-        history = _sent_history(paths)
-        completed = completed_history(paths, statistics, changefeed.timezone)
+        history = _sent_history(lake.paths)
+        completed = completed_history(lake.paths, statistics, lake.changefeed.timezone)
     if completed is not history:
         # New rows alone may prove a schema, and a late one may change what follows from it.
-        changed |= _registered(paths) != {_content(version) for version in completed.versions}
+        changed |= _registered(lake.paths) != {_content(version) for version in completed.versions}
     if changed or statistics.newest_batch(SCHEMA_KINDS) > done:
-        write_history(paths, history, completed, statistics.batch)
+        write_history(lake.paths, history, completed, statistics.batch)
     return Registering(
         batch=max(done, statistics.batch),
         changed=changed,

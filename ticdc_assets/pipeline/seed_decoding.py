@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.control import commit_metadata
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session
 from ticdc_assets.events import SNAPSHOT_DDL, DdlEvent, Op
 from ticdc_assets.pipeline.change_files import (
     CHANGE_LOG_SCHEMA,
@@ -73,24 +73,24 @@ SNAPSHOT_COLUMNS = (
 """What decoding reads of a landed row."""
 
 
-def decode_seeds(spark: Session, paths: LakePaths) -> list[Added]:
+def decode_seeds(lake: Lake) -> list[Added]:
     """Decode every landed seed that is not in the change log yet."""
     return [
-        _decode_seed(spark, paths, number)
-        for number in range(decoded_seed(paths) + 1, landed_seed(paths) + 1)
+        _decode_seed(lake, number)
+        for number in range(decoded_seed(lake.paths) + 1, landed_seed(lake.paths) + 1)
     ]
 
 
-def _decode_seed(spark: Session, paths: LakePaths, number: int) -> Added:
-    metadata = commit_metadata(paths.change_log)
+def _decode_seed(lake: Lake, number: int) -> Added:
+    metadata = commit_metadata(lake.paths.change_log)
     batch = metadata.get("batch", 0) + 1
-    found = decoded_files(spark, paths, number, batch=batch, into=paths)
+    found = decoded_files(lake, number, batch=batch, into=lake.paths)
     if found.faults:
-        append_fault_files(paths, found.faults, app_id=APPLICATION, version=number)
+        append_fault_files(lake.paths, found.faults, app_id=APPLICATION, version=number)
     # Before the commit that ends it: the next run would not do it.
-    close_former(paths, number)
+    close_former(lake.paths, number)
     append_files(
-        paths.change_log,
+        lake.paths.change_log,
         found.changes,
         CHANGE_LOG_SCHEMA,
         app_id=APPLICATION,
@@ -98,7 +98,7 @@ def _decode_seed(spark: Session, paths: LakePaths, number: int) -> Added:
         metadata={"batch": batch, "landed": metadata.get("landed", 0), "seed": number},
         layout=BY_LANDING_DAY,
     )
-    return add_to_statistics(spark, paths, batch, found.totals)
+    return add_to_statistics(lake, batch, found.totals)
 
 
 def close_former(paths: LakePaths, number: int) -> None:
@@ -119,8 +119,7 @@ def close_former(paths: LakePaths, number: int) -> None:
 
 
 def decoded_files(
-    spark: Session,
-    paths: LakePaths,
+    lake: Lake,
     number: int,
     *,
     batch: int,
@@ -130,19 +129,20 @@ def decoded_files(
     """Decode a seed into files that no commit names yet.
 
     Args:
-        spark: the session, which is asked for nothing if the seed is small.
-        paths: tables of the changefeed.
+        lake: the changefeed's lake.
         number: number of the seed.
         batch: number of the batch of the change log that it becomes.
         into: where the change log and the quarantine are.
         names: the tables that are wanted; all if None.
     """
-    every = read_seeds(paths, number)
+    every = read_seeds(lake.paths, number)
     seeds = [item for item in every if names is None or item.name in names]
     tell(f"decoding the rows of {len(seeds)} exported tables")
     rows = decode_into_files(
-        spark,
-        Landed(table=paths.snapshot_rows, chosen=Batches.one(number), columns=SNAPSHOT_COLUMNS),
+        lake.spark,
+        Landed(
+            table=lake.paths.snapshot_rows, chosen=Batches.one(number), columns=SNAPSHOT_COLUMNS
+        ),
         row_decoder(seeds, batch),
         batch=batch,
         into=into,

@@ -21,8 +21,8 @@ from ticdc_assets.engine.cluster import require_before_landing
 from ticdc_assets.engine.control import LOG_RETENTION
 from ticdc_assets.engine.executing import Executor, executor
 from ticdc_assets.engine.files import FileWriter, WrittenFile
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session
 from ticdc_assets.exports.folder import ExportFile, opened_folder
 from ticdc_assets.pipeline.seeds import APPLICATION, Seed
 from ticdc_assets.progress import tell
@@ -82,16 +82,14 @@ class _Landed:
 
 
 def land_seed(
-    spark: Session,
-    paths: LakePaths,
+    lake: Lake,
     seeds: Sequence[Seed],
     files: Sequence[Sequence[ExportFile]],
 ) -> tuple[str, ...]:
     """Land the rows of tables that are seeded together.
 
     Args:
-        spark: the session, which is asked for nothing if there is little to land.
-        paths: tables of the changefeed.
+        lake: the changefeed's lake.
         seeds: the tables; they share number, TSO and folder.
         files: the files of each.
 
@@ -100,21 +98,21 @@ def land_seed(
     """
     first = seeds[0]
     size = sum(file.size * (_EXPANSION if file.compression else 1) for own in files for file in own)
-    require_before_landing(spark, paths.snapshot_rows)
-    runs_on = executor(spark, paths.snapshot_rows, "landing an export", rows=0, size=size)
+    require_before_landing(lake.spark, lake.paths.snapshot_rows)
+    runs_on = executor(lake.spark, lake.paths.snapshot_rows, "landing an export", rows=0, size=size)
     parts = _parts(runs_on, seeds, files)
     found = _Landed()
     done = 0
     # Some at a time, so that people see how far it is.
     for some in _waves(parts, runs_on.workers):
-        for landed in runs_on.run(_landing(paths, seeds), some, tasks=runs_on.workers):
+        for landed in runs_on.run(_landing(lake.paths, seeds), some, tasks=runs_on.workers):
             found.files += landed.files
             found.rows += landed.rows
             found.unterminated += landed.unterminated
         done += len(some)
         tell(f"landed {found.rows:,} rows from {done} of {len(parts)} parts of files")
     append_files(
-        paths.snapshot_rows,
+        lake.paths.snapshot_rows,
         found.files,
         SNAPSHOT_SCHEMA,
         app_id=APPLICATION,

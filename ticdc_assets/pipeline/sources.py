@@ -24,6 +24,7 @@ from typing import Any
 from ticdc_assets.capture import CaptureReader
 from ticdc_assets.changelog.progress import PartitionProgress, TopicState
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LandingGapError, NotFoundError
 from ticdc_assets.kafka.administration import OffsetRange, list_ranges, start_offsets
@@ -121,27 +122,24 @@ class SourceState:
         return tuple(item for item in self.partitions if _by_place(item) not in self.gone)
 
 
-def see_source(
-    paths: LakePaths, changefeed: Changefeed, *, captured: Ranges | None = None
-) -> SourceState:
+def see_source(lake: Lake, *, captured: Ranges | None = None) -> SourceState:
     """Return what a source has beside what is landed.
 
     Args:
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         captured: the offsets of its capture, if the caller has just read it.
 
     Raises:
         SourceUnavailableError: it cannot be looked at now.
     """
-    position = read_position(paths)
-    match changefeed.source:
+    position = read_position(lake.paths)
+    match lake.changefeed.source:
         case KafkaSource() as source:
             ranges, ids = list_ranges(source)
-            return beside(paths, changefeed, position, begins(source, ranges, position), ids)
+            return beside(lake, position, begins(source, ranges, position), ids)
         case CaptureSource() as source:
             ranges = capture_ranges(source) if captured is None else captured
-            return beside(paths, changefeed, position, ranges, {})
+            return beside(lake, position, ranges, {})
 
 
 def begins(source: KafkaSource, ranges: Ranges, position: Position) -> Ranges:
@@ -166,8 +164,7 @@ def shifted(ranges: Ranges, position: Position) -> Ranges:
 
 
 def beside(
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     position: Position,
     ranges: Ranges,
     ids: Mapping[str, str],
@@ -175,13 +172,12 @@ def beside(
     """Return offsets of a source beside what is landed.
 
     Args:
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         position: where landing stands.
         ranges: the source's own offsets.
         ids: ids of its topics, as far as it has some.
     """
-    begun = _begun(changefeed, position, ranges)
+    begun = _begun(lake.changefeed, position, ranges)
     partitions = tuple(
         PartitionOffsets(
             topic=topic,
@@ -192,10 +188,10 @@ def beside(
         )
         for (topic, partition), offsets in sorted(shifted(ranges, position).items())
     )
-    partitions, gone = _with_gone(paths, partitions, position)
+    partitions, gone = _with_gone(lake.paths, partitions, position)
     return SourceState(
         partitions=partitions,
-        gaps=tuple(_gaps(changefeed.name, partitions, position, begun, ids)),
+        gaps=tuple(_gaps(lake.changefeed.name, partitions, position, begun, ids)),
         gone=gone,
     )
 
@@ -333,7 +329,7 @@ def _gaps(
     return gaps
 
 
-def accept(paths: LakePaths, changefeed: Changefeed, topic: str, partition: int) -> AcceptedGap:
+def accept(lake: Lake, topic: str, partition: int) -> AcceptedGap:
     """Accept the gap of a partition, so that landing goes on behind it.
 
     The caller holds the changefeed's writer lock.
@@ -343,14 +339,14 @@ def accept(paths: LakePaths, changefeed: Changefeed, topic: str, partition: int)
         LandingGapError: there is nothing behind it to go on with.
         SourceUnavailableError: the source cannot be looked at now.
     """
-    state = see_source(paths, changefeed)
+    state = see_source(lake)
     place = (topic, partition)
     gap = next((item for item in state.gaps if (item.topic, item.partition) == place), None)
     if gap is None:
-        raise NotFoundError(_no_gap(changefeed.name, state, place))
+        raise NotFoundError(_no_gap(lake.changefeed.name, state, place))
     if gap.to_offset is None:
         raise gap.error
-    statistics = read_statistics(paths)
+    statistics = read_statistics(lake.paths)
     after_ts = statistics.progress().get(place, PartitionProgress()).watermark_ts
     if statistics.es_only:
         after_ts = max(
@@ -362,7 +358,7 @@ def accept(paths: LakePaths, changefeed: Changefeed, topic: str, partition: int)
             default=0,
         )
     return append_accepted(
-        paths,
+        lake.paths,
         AcceptedGap(
             number=0,
             accepted_at=datetime.now(UTC),

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, close_accepted
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.pipeline.cuts import Cut, choice_text, filter_text, newest_cut
@@ -71,8 +71,7 @@ class Standing:
 
 
 def standing(
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     *,
     until: int | None = None,
     refold: bool = False,
@@ -83,14 +82,14 @@ def standing(
     The caller holds the changefeed's writer lock. The arguments are those of `apply_changes`;
     `refold` is whether mirrors are to be folded again whatever happened.
     """
-    statistics = read_statistics(paths)
-    last = newest_cut(paths)
-    watermark = read_watermark(paths, statistics=statistics, cut=last)
+    statistics = read_statistics(lake.paths)
+    last = newest_cut(lake.paths)
+    watermark = read_watermark(lake.paths, statistics=statistics, cut=last)
     tso = 0 if last is None else last.tso
-    gaps = close_accepted(paths, es_only=statistics.es_only)
+    gaps = close_accepted(lake.paths, es_only=statistics.es_only)
     if last is not None:
         # A run may have been killed behind its cut.
-        name_mirrors(paths, last)
+        name_mirrors(lake.paths, last)
 
     def stands(outcome: Outcome | None, reason: str = "") -> Standing:
         ended = None
@@ -137,12 +136,12 @@ def standing(
         and not refold
         and not last.failed
         and not any(gap.accepted_at > last.made_at for gap in gaps)
-        and not _lacks_history(last, changefeed)
-        and last.tables == filter_text(changefeed.tables)
+        and not _lacks_history(last, lake.changefeed)
+        and last.tables == filter_text(lake.changefeed.tables)
         # It decides which mirrors may lack changes after an export.
-        and last.start_ts == changefeed.start_ts
+        and last.start_ts == lake.changefeed.start_ts
         # It decides which mirrors may lack rows of before the changefeed.
-        and last.complete_tables == choice_text(changefeed.complete_tables)
+        and last.complete_tables == choice_text(lake.changefeed.complete_tables)
     ):
         return stands(
             Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"

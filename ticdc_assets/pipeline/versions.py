@@ -19,8 +19,8 @@ from ticdc_assets.engine.control import dataset_of, is_portable, open_table
 from ticdc_assets.engine.damage import damaged, reading
 from ticdc_assets.engine.delta_files import DataFile, data_files
 from ticdc_assets.engine.frames import Frame, delta_frame, quoted
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
@@ -29,9 +29,9 @@ from ticdc_assets.storage.paths import AnyPath
 # Mirrors ----------------------------------------------------------------------------------------
 
 
-def mirror_in_spark(spark: Session, paths: LakePaths, mirror: MirrorCut) -> Frame:
+def mirror_in_spark(lake: Lake, mirror: MirrorCut) -> Frame:
     """Return the rows of a mirror as a cut names it."""
-    return delta_frame(spark, mirror.path(paths), mirror.version)
+    return delta_frame(lake.spark, mirror.path(lake.paths), mirror.version)
 
 
 def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -> Rows | None:
@@ -142,9 +142,9 @@ def mirror_in_sql(paths: LakePaths, mirror: MirrorCut) -> str:
 # Histories --------------------------------------------------------------------------------------
 
 
-def history_in_spark(spark: Session, paths: LakePaths, mirror: MirrorCut) -> Frame:
+def history_in_spark(lake: Lake, mirror: MirrorCut) -> Frame:
     """Return the history of a mirror as a cut names it; the mirror must have one."""
-    return delta_frame(spark, *_history(paths, mirror))
+    return delta_frame(lake.spark, *_history(lake.paths, mirror))
 
 
 def stored_history(paths: LakePaths, mirror: MirrorCut) -> ds.Dataset | None:

@@ -52,7 +52,7 @@ def _tables_by_topic(paths: LakePaths, statistics: ChangeStatistics) -> Mapping[
                     max_ts=row["max_ts"] or 0,
                 )
                 for row in statistics.rows
-                if row["kind"] in _OF_TABLES and row["database"] is not None
+                if row["kind"] in _OF_TABLES
             ),
         ),
     )

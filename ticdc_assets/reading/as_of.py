@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, SeededTable
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.delta_files import broken
 from ticdc_assets.engine.executing import INLINE_ROWS
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.errors import NotFoundError
@@ -115,9 +115,7 @@ class AsOf:
     """All tables at one TSO.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         tso: the TSO, or the cut of a time (`tso.cut_of`).
 
     Raises:
@@ -125,27 +123,21 @@ class AsOf:
             oldest change.
     """
 
-    def __init__(
-        self, spark: SparkSession, paths: LakePaths, changefeed: Changefeed, tso: int
-    ) -> None:
-        self._spark = spark
-        self._paths = paths
+    def __init__(self, lake: Lake, tso: int) -> None:
+        self._lake = lake
         self._tso = tso
-        self._timezone = changefeed.timezone
-        self._wire_format = changefeed.wire_format
-        self._changefeed = changefeed
+        self._timezone = lake.changefeed.timezone
+        self._wire_format = lake.changefeed.wire_format
         # First: what is counted later may be more than the cut has, but is never less.
-        newest = require_cut(paths)
-        self._statistics = read_statistics(paths)
-        require_changes(paths, newest, self._statistics, tso)
+        newest = require_cut(lake.paths)
+        self._statistics = read_statistics(lake.paths)
+        require_changes(lake.paths, newest, self._statistics, tso)
         self._folding = ChangeFolding(
-            spark,
-            paths,
-            changefeed,
+            lake,
             # The newest cut's: what landed after it is in no cut and changes no answer.
             batch=newest.batch,
             # Rows are read for as long as the process runs.
-            scratch=Scratch(paths, READING),
+            scratch=Scratch(lake.paths, READING),
         )
         truncation_point = self._folding.truncation_point
         if truncation_point.cut is not None and tso < truncation_point.tso:
@@ -156,10 +148,14 @@ class AsOf:
             )
         self._batch = newest.batch
         self._tables = newest.table_filter
-        self._known = Knowledge.of(paths, changefeed.timezone, self._statistics)
-        self._cuts = read_cuts(paths)
+        self._known = Knowledge.of(lake.paths, lake.changefeed.timezone, self._statistics)
+        self._cuts = read_cuts(lake.paths)
         self._base: Cut | None = max(
-            (cut for cut in self._cuts if cut.tso <= tso and cut.generation == paths.generation),
+            (
+                cut
+                for cut in self._cuts
+                if cut.tso <= tso and cut.generation == lake.paths.generation
+            ),
             key=lambda cut: (cut.tso, cut.number),
             default=None,
         )
@@ -180,13 +176,15 @@ class AsOf:
     @cached_property
     def _lost(self) -> dict[str, list[str]]:
         """The caveats of tables that may lack changes of accepted gaps."""
-        gaps = read_accepted(self._paths)
-        return gap_caveats(self._paths, gaps, self.plan.mirrors, self._statistics.rows, self._tso)
+        gaps = read_accepted(self._lake.paths)
+        return gap_caveats(
+            self._lake.paths, gaps, self.plan.mirrors, self._statistics.rows, self._tso
+        )
 
     @cached_property
     def _unread(self) -> Counter[SeededTable]:
         """How many rows of exports could not be read, by table and seed."""
-        return quarantined_by_seed(read_quarantine(self._paths))
+        return quarantined_by_seed(read_quarantine(self._lake.paths))
 
     def table(self, database: str, table: str) -> TableRows:
         """Return the rows of one table.
@@ -226,8 +224,8 @@ class AsOf:
                 frozenset(base.hidden),
                 base.rows,
                 casts=base.casts,
-                made=lambda: mirror_in_spark(self._spark, self._paths, base),
-                stored=lambda: mirror_as_stored(self._paths, base),
+                made=lambda: mirror_in_spark(self._lake, base),
+                stored=lambda: mirror_as_stored(self._lake.paths, base),
             )
         return self._folded(mirror, base)
 
@@ -242,7 +240,7 @@ class AsOf:
             frozenset(hidden_columns(mirror, folded)),
             folded.counts.copies,
             casts=folded.counts.casts,
-            made=lambda: folded.rows.frame(self._spark),
+            made=lambda: folded.rows.frame(self._lake.spark),
             stored=folded.rows.rows,
             errors=folded.counts.errors,
         )
@@ -260,12 +258,12 @@ class AsOf:
     ) -> TableRows:
         damage = damage_caveats(mirror, self._wire_format)
         warnings = [str(caveat) for caveat in (*mirror.caveats, *damage)]
-        earlier = earlier_rows(mirror, self._statistics, self._changefeed)
+        earlier = earlier_rows(mirror, self._statistics, self._lake.changefeed)
         warnings += [] if earlier is None else [earlier]
         if mirror.mirror_id in self._below:
             warnings.append(self._below[mirror.mirror_id])
         warnings += self._lost.get(mirror.mirror_id, [])
-        warnings += export_caveats(mirror, self._statistics, self._changefeed, self._unread)
+        warnings += export_caveats(mirror, self._statistics, self._lake.changefeed, self._unread)
         unknown = still_unknown(
             unknown_columns(mirror, self._statistics), MirrorLayout(schema=mirror.schema), stored
         )
@@ -301,7 +299,7 @@ class AsOf:
             base is None
             or base.floor_ts != mirror.floor_ts
             or self._known.flaw(mirror, base, self._base, self._came_late) is not None
-            or broken(base.path(self._paths), base.version, footers=False) is not None
+            or broken(base.path(self._lake.paths), base.version, footers=False) is not None
         ):
             return None
         return base

@@ -28,8 +28,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Settings
-from ticdc_assets.engine.generations import paths_of
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
 from ticdc_assets.pipeline.damage import damage_told, find_damage
@@ -103,16 +102,15 @@ def query(
         NotFoundError: there is no such changefeed, or nothing is known as of then.
         LakeDamagedError: a table of the query is broken.
     """
-    feed = settings.changefeed(changefeed)
-    paths = paths_of(settings.lake, changefeed)
-    require_cut(paths)
+    lake = Lake.open(settings.lake, settings.changefeed(changefeed), spark)
+    require_cut(lake.paths)
     with tempfile.TemporaryDirectory(prefix="ticdc-sql-") as folder, _connection(folder) as engine:
         wanted = _tables_of(engine, text)
         if as_of is None:
-            known = _at_the_cut(spark, paths, Path(folder), say)
+            known = _at_the_cut(lake, Path(folder), say)
         else:
-            known = _as_of(AsOf(spark, paths, feed, as_of), Path(folder), say)
-        with damage_told(paths):
+            known = _as_of(AsOf(lake, as_of), Path(folder), say)
+        with damage_told(lake.paths):
             for number, (name, made) in enumerate(_chosen(wanted, known)):
                 _create(engine, number, name, made())
             engine.execute("SET lock_configuration = true")
@@ -128,7 +126,7 @@ def query(
                 )
             except duckdb.Error as error:
                 if isinstance(error, _OF_FILES):
-                    for damage in find_damage(paths):
+                    for damage in find_damage(lake.paths):
                         raise damage from error
                 raise QueryError(_sentence(error)) from None
 
@@ -211,9 +209,10 @@ class _Relation:
 
 
 def _at_the_cut(
-    spark: SparkSession, paths: LakePaths, folder: Path, say: Callable[[str], None]
+    lake: Lake, folder: Path, say: Callable[[str], None]
 ) -> dict[_Name, Callable[[], _Relation]]:
     """Return how to have each table of the newest cut."""
+    paths = lake.paths
     cut = require_cut(paths)
     known: dict[_Name, Callable[[], _Relation]] = {}
 
@@ -222,7 +221,12 @@ def _at_the_cut(
         stored = (
             _unread(stored_mirror(paths, mirror))
             or _copied(mirror_as_stored(paths, mirror), folder)
-            or _by_spark(mirror_in_spark(spark, paths, mirror), folder, _told(mirror), say)
+            or _by_spark(
+                mirror_in_spark(lake, mirror),
+                folder,
+                _told(mirror),
+                say,
+            )
         )
         return _shown(stored, layout.names, mirror.hidden)
 
@@ -231,7 +235,10 @@ def _at_the_cut(
             _unread(stored_history(paths, mirror))
             or _copied(history_as_stored(paths, mirror), folder)
             or _by_spark(
-                history_in_spark(spark, paths, mirror), folder, _told(mirror) + HISTORY, say
+                history_in_spark(lake, mirror),
+                folder,
+                _told(mirror) + HISTORY,
+                say,
             )
         )
 

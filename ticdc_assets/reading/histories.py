@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.changelog.plan import TableName
-from ticdc_assets.config import Changefeed, Settings, load_settings
+from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.engine.frames import map_batches, quoted
-from ticdc_assets.engine.generations import paths_of
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.errors import ConfigError, NotFoundError
@@ -70,12 +70,11 @@ def read_history(
         NotFoundError: there is no such changefeed, no such table, or no history of it is kept.
     """
     settings = settings or load_settings()
-    settings.changefeed(changefeed)
-    paths = paths_of(settings.lake, changefeed)
-    mirror = require_history(paths, require_cut(paths), database, table)
+    lake = Lake.open(settings.lake, settings.changefeed(changefeed), spark)
+    mirror = require_history(lake.paths, require_cut(lake.paths), database, table)
     names = HistoryLayout(schema=mirror.table_schema).names
     shown = [name for name in names if name not in mirror.hidden]
-    return history_in_spark(spark, paths, mirror).select(*(quoted(name) for name in shown))
+    return history_in_spark(lake, mirror).select(*(quoted(name) for name in shown))
 
 
 def read_with_deleted(
@@ -104,14 +103,13 @@ def read_with_deleted(
         ConfigError: `as_of` is neither, or a TSO where there are none.
     """
     settings = settings or load_settings()
-    feed = settings.changefeed(changefeed)
-    paths = paths_of(settings.lake, changefeed)
-    cut = require_cut(paths)
-    mirror = require_history(paths, cut, database, table)
-    tso = None if as_of is None else tso_as_of(paths, as_of)
+    lake = Lake.open(settings.lake, settings.changefeed(changefeed), spark)
+    cut = require_cut(lake.paths)
+    mirror = require_history(lake.paths, cut, database, table)
+    tso = None if as_of is None else tso_as_of(lake.paths, as_of)
     if tso is not None:
-        _require_known(paths, feed, cut, mirror, tso)
-    relation = history_in_sql(paths, mirror)
+        _require_known(lake, cut, mirror, tso)
+    relation = history_in_sql(lake.paths, mirror)
     hidden = frozenset(mirror.hidden)
     return spark.sql(with_deleted_sql(mirror.table_schema, hidden, relation, as_of=tso))
 
@@ -205,16 +203,14 @@ def require_history(paths: LakePaths, cut: Cut, database: str, table: str) -> Mi
     return mirror
 
 
-def _require_known(
-    paths: LakePaths, changefeed: Changefeed, cut: Cut, mirror: MirrorCut, tso: int
-) -> None:
+def _require_known(lake: Lake, cut: Cut, mirror: MirrorCut, tso: int) -> None:
     """Raise NotFoundError if a mirror's history does not have all rows as of a TSO.
 
     It may have them below a truncation of the change log, unlike a read of mirrors (`as_of`).
     """
     name, es_only = (mirror.database, mirror.table), cut.es_only
-    statistics = read_statistics(paths)
-    require_changes(paths, cut, statistics, tso)
+    statistics = read_statistics(lake.paths)
+    require_changes(lake.paths, cut, statistics, tso)
     shown, wanted = joined_name(*name), moment_text(tso, es_only=es_only)
     made_at = applied_ts(cut, *name)
     if tso > made_at:
@@ -224,13 +220,13 @@ def _require_known(
         )
     since = mirror.history_since
     if since is None:
-        since = read_truncation_point(paths).tso_of(mirror.mirror_id)
+        since = read_truncation_point(lake.paths).tso_of(mirror.mirror_id)
     if tso < since:
         raise NotFoundError(
             f"the history of {shown} does not have the rows as of {wanted}: it begins at "
             f"{moment_text(since, es_only=es_only)}, up to which the change log was truncated"
         )
-    then = Knowledge.of(paths, changefeed.timezone, statistics).plan(tso)
+    then = Knowledge.of(lake.paths, lake.changefeed.timezone, statistics).plan(tso)
     plan = next((item for item in then.mirrors if item.mirror_id == mirror.mirror_id), None)
     exported = dict(then.exported_above).get(name) if plan is None else plan.incomplete_until
     if exported is not None:
@@ -240,9 +236,7 @@ def _require_known(
 
 
 def deleted_lines(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     cut: Cut,
     name: TableName,
     *,
@@ -254,9 +248,7 @@ def deleted_lines(
     Each says by the names of `HistoryLayout` since when it is gone and why, NULL if it is there.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         cut: the newest cut.
         name: (database, table) in it.
         as_of: TSO; that of the cut if None.
@@ -266,13 +258,17 @@ def deleted_lines(
         NotFoundError: there is no such table, no history of it is kept, or it does not have all
             rows as of then.
     """
-    mirror = require_history(paths, cut, *name)
+    mirror = require_history(lake.paths, cut, *name)
     if as_of is not None:
-        _require_known(paths, changefeed, cut, mirror, as_of)
-    schema, hidden, timezone = mirror.table_schema, frozenset(mirror.hidden), changefeed.timezone
+        _require_known(lake, cut, mirror, as_of)
+    schema, hidden, timezone = (
+        mirror.table_schema,
+        frozenset(mirror.hidden),
+        lake.changefeed.timezone,
+    )
     layout = HistoryLayout(schema=schema)
-    relation = history_in_sql(paths, mirror)
-    frame = spark.sql(with_deleted_sql(schema, frozenset(), relation, as_of=as_of))
+    relation = history_in_sql(lake.paths, mirror)
+    frame = lake.spark.sql(with_deleted_sql(schema, frozenset(), relation, as_of=as_of))
     own = [layout.deleted_at, layout.ended_by]
 
     def render(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -332,9 +328,7 @@ class RowVersionLine:
 
 
 def row_versions(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     cut: Cut,
     name: TableName,
     key: str,
@@ -342,9 +336,7 @@ def row_versions(
     """Return all versions of one row, oldest first.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         cut: the newest cut.
         name: (database, table) in it.
         key: the row's key as people write it (`parse_key`).
@@ -358,8 +350,8 @@ def row_versions(
     values = parse_key(schema, key)
     layout = HistoryLayout(schema=schema)
     lines: list[RowVersionLine] = []
-    for batch in _versions_of(spark, paths, changefeed, cut, mirror, values):
-        found = canonical_rows(batch, MirrorLayout(schema=schema), changefeed.timezone)
+    for batch in _versions_of(lake, cut, mirror, values):
+        found = canonical_rows(batch, MirrorLayout(schema=schema), lake.changefeed.timezone)
         own = batch.select(
             [layout.valid_from, layout.valid_to, layout.op, layout.ended_by]
         ).to_pylist()
@@ -411,9 +403,7 @@ def parse_key(schema: TableSchema, text: str) -> dict[str, str]:
 
 
 def _versions_of(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     cut: Cut,
     mirror: MirrorCut,
     values: dict[str, str],
@@ -424,11 +414,11 @@ def _versions_of(
     """
     schema = mirror.table_schema
     layout = HistoryLayout(schema=schema)
-    of_row = _of_row(schema, values, changefeed.timezone)
+    of_row = _of_row(schema, values, lake.changefeed.timezone)
     if mirror.history_version is not None:
-        stored = stored_history(paths, mirror)
+        stored = stored_history(lake.paths, mirror)
         if stored is None:
-            frame = history_in_spark(spark, paths, mirror)
+            frame = history_in_spark(lake, mirror)
             placed = frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
             found = placed.mapInArrow(lambda rows: map(of_row, rows), placed.schema).toArrow()
             batches: Iterable[pa.RecordBatch] = found.to_batches()
@@ -438,7 +428,7 @@ def _versions_of(
                 for batch in stored.to_batches()
             )
     else:
-        rows = _folded_versions(spark, paths, changefeed, cut, mirror, values)
+        rows = _folded_versions(lake, cut, mirror, values)
         batches = (of_row(batch.select(layout.places)) for batch in rows)
     for batch in batches:
         if batch.num_rows:
@@ -446,28 +436,28 @@ def _versions_of(
 
 
 def _folded_versions(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     cut: Cut,
     mirror: MirrorCut,
     values: dict[str, str],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the versions that the change log tells of one row, as they are folded."""
     schema = mirror.table_schema
-    there = Knowledge.of(paths, changefeed.timezone).plan(cut.tso)
+    there = Knowledge.of(lake.paths, lake.changefeed.timezone).plan(cut.tso)
     plan = next((item for item in there.mirrors if item.mirror_id == mirror.mirror_id), None)
     if plan is None:
         raise NotFoundError(
             f"{joined_name(mirror.database, mirror.table)} cannot be folded at {cut.moment} "
-            f"by what is known now; run: ticdc-assets sync {paths.changefeed}"
+            f"by what is known now; run: ticdc-assets sync {lake.paths.changefeed}"
         )
     columns = [column for name in schema.handle_key if (column := schema.column(name)) is not None]
     changes = ChangeFolding(
-        spark, paths, changefeed, batch=cut.batch, scratch=Scratch(paths, READING)
+        lake,
+        batch=cut.batch,
+        scratch=Scratch(lake.paths, READING),
     )
     only_key = key_text(list(values.values()), columns)
-    folding = HistoryFolding(spark, paths, changefeed, changes, only_key=only_key)
+    folding = HistoryFolding(lake, changes, only_key=only_key)
     kept = changes.truncation_point.base_of(mirror.mirror_id)
     base = None if kept is None else HistoryBase(cut=kept.mirror, tso=kept.tso)
     for table in folding.folded(plan, until=cut.tso, base=base).rows.tables():

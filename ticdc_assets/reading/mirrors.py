@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.engine.frames import map_batches, quoted
 from ticdc_assets.engine.generations import paths_of
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.names import joined_name
 from ticdc_assets.observe.status import Status
@@ -158,7 +158,7 @@ def _listing(
     )
 
 
-def published_table(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> TableRows:
+def published_table(lake: Lake, mirror: MirrorCut) -> TableRows:
     """Return the rows of a mirror as a cut names it."""
     return TableRows(
         database=mirror.database,
@@ -166,8 +166,8 @@ def published_table(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) ->
         schema=mirror.table_schema,
         hidden=frozenset(mirror.hidden),
         rows=mirror.rows,
-        made=lambda: mirror_in_spark(spark, paths, mirror),
-        stored=lambda: mirror_as_stored(paths, mirror),
+        made=lambda: mirror_in_spark(lake, mirror),
+        stored=lambda: mirror_as_stored(lake.paths, mirror),
         warnings=tuple(mirror.caveats),
     )
 
@@ -278,14 +278,12 @@ def read_mirror(
             rows are asked for.
     """
     settings = settings or load_settings()
-    feed = settings.changefeed(changefeed)
-    paths = paths_of(settings.lake, changefeed)
-    spark = spark or LazySession()
+    lake = Lake.open(settings.lake, settings.changefeed(changefeed), spark)
     if as_of is None:
-        mirror = require_mirror(require_cut(paths), database, table)
-        found = published_table(spark, paths, mirror)
+        mirror = require_mirror(require_cut(lake.paths), database, table)
+        found = published_table(lake, mirror)
     else:
-        found = AsOf(spark, paths, feed, tso_as_of(paths, as_of)).table(database, table)
+        found = AsOf(lake, tso_as_of(lake.paths, as_of)).table(database, table)
     names = [name for name in MirrorLayout(schema=found.schema).names if name not in found.hidden]
     if engine == "spark":
         return found.frame.select(*(quoted(name) for name in names))

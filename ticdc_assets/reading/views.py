@@ -32,6 +32,7 @@ from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.engine.driver import plan_of
 from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.generations import paths_of
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.engine.session import functions
@@ -293,22 +294,21 @@ def query(
         QueryError: the text is no query, or names something that is not there.
         NotFoundError: there is no such changefeed, or nothing is known as of then.
     """
-    feed = settings.changefeed(changefeed)
-    paths = paths_of(settings.lake, changefeed)
-    cut = require_cut(paths)
     names = require_query(spark, text)
     session = spark.newSession()
+    lake = Lake.open(settings.lake, settings.changefeed(changefeed), session)
+    cut = require_cut(lake.paths)
     # Beside the tables, where workers of a cluster see it.
-    with closing(Scratch(paths, READING)) as scratch:
+    with closing(Scratch(lake.paths, READING)) as scratch:
         folder = scratch.folder()
         place = _Place(session, str(session.catalog.currentCatalog()), changefeed, location=folder)
         if as_of is None:
             selects: dict[tuple[str, str], Callable[[], _View]] = {
                 (view.database.lower(), view.name.lower()): lambda view=view: view
-                for view in reversed(list(_views_of(paths, cut)))
+                for view in reversed(list(_views_of(lake.paths, cut)))
             }
         else:
-            selects = _views_as_of(AsOf(session, paths, feed, as_of), folder)
+            selects = _views_as_of(AsOf(lake, as_of), folder)
         try:
             for key in [key for key in selects if _is_named(key, names)]:
                 _make(place, selects.pop(key)())

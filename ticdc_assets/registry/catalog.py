@@ -409,7 +409,7 @@ class Catalog:
             [move.table_id for move in moves],
             in_order=of_one_partition(move.part for move in moves),
         )
-        notes = () if settled.certain else ("which table took which name cannot be told",)
+        notes = () if settled.certain else ("it is ambiguous which table took which name",)
         now: dict[Hashable, TableSchema] = {}
         for table in settled.tables:
             known = self._tables.identified(table) if isinstance(table, int) else None

@@ -15,12 +15,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from ticdc_assets.changelog.plan import TableName
-from ticdc_assets.config import Changefeed, TableChoice
+from ticdc_assets.config import TableChoice
 from ticdc_assets.engine.damage import require_answer
 from ticdc_assets.engine.frames import quoted
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.exports.folder import read_export
@@ -152,9 +151,7 @@ class SourceDifference:
 
 
 def diff(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     folder: str,
     *,
     tables: Collection[TableName] = (),
@@ -169,35 +166,34 @@ def diff(
         NotFoundError: there is no export, or nothing is known as of its TSO.
         ConfigError: the export does not tell its TSO.
     """
-    require_cut(paths)
+    require_cut(lake.paths)
     export = read_export(folder, tso=tso)
-    require_past(export, changefeed)
+    require_past(export, lake.changefeed)
     # Refuses the moment before the export is landed, which may take long.
-    AsOf(spark, paths, changefeed, export.tso)
-    with place_apart(paths, changefeed.writer) as place:
+    AsOf(lake, export.tso)
+    with place_apart(lake) as place:
         # What is landed there has nothing to do with what the changefeed landed.
-        side = LakePaths(root=place.made, changefeed=paths.changefeed)
-        mirrors_only = replace(changefeed, history=TableChoice(), soft_delete=TableChoice())
+        side = LakePaths(root=place.made, changefeed=lake.paths.changefeed)
+        mirrors_only = replace(lake.changefeed, history=TableChoice(), soft_delete=TableChoice())
+        exported = replace(lake, changefeed=mirrors_only, paths=side)
         seeding = seed(
-            spark,
-            side,
-            mirrors_only,
+            exported,
             folder,
             tables=tables,
             tso=tso,
             dialect=dialect,
             timezone=timezone,
         )
-        moment = AsOf(spark, paths, changefeed, seeding.tso)
-        register_new(side, mirrors_only)
-        apply_changes(spark, side, mirrors_only, until=seeding.tso, complete_ts=seeding.tso)
-        found = list(_compared(spark, side, seeding, moment, changefeed.timezone))
+        moment = AsOf(lake, seeding.tso)
+        register_new(exported)
+        apply_changes(exported, until=seeding.tso, complete_ts=seeding.tso)
+        found = list(_compared(exported, seeding, moment))
     found += [
         DiffedTable(database=name[0], table=name[1], rows=None, exported=None, findings=(reason,))
         for name, reason in seeding.refused.items()
     ]
     return SourceDifference(
-        changefeed=paths.changefeed,
+        changefeed=lake.paths.changefeed,
         tso=seeding.tso,
         tables=tuple(sorted(found, key=lambda item: (item.database, item.table))),
         excluded=seeding.excluded,
@@ -205,13 +201,11 @@ def diff(
 
 
 def _compared(
-    spark: SparkSession,
-    side: LakePaths,
+    side: Lake,
     seeding: Seeding,
     moment: AsOf,
-    timezone: str,
 ) -> Iterator[DiffedTable]:
-    cut = newest_cut(side)
+    cut = newest_cut(side.paths)
     exported = {(item.database, item.table): item for item in cut.mirrors} if cut else {}
     counted = Counted("comparing", len(seeding.tables))
     for item in seeding.tables:
@@ -219,13 +213,13 @@ def _compared(
         counted.begin(joined_name(*name))
         made = attempted_alone(
             lambda name=name, item=item: _compared_table(
-                spark, side, item, exported[name], moment.table(*name), timezone
+                side, item, exported[name], moment.table(*name)
             ),
             f"comparing {joined_name(*name)}",
         )
         if isinstance(made, Failure):
             # Libraries have words of their own for a store that is away.
-            require_answer(side.base)
+            require_answer(side.paths.base)
             made = DiffedTable(
                 database=name[0],
                 table=name[1],
@@ -238,19 +232,17 @@ def _compared(
 
 
 def _compared_table(
-    spark: SparkSession,
-    side: LakePaths,
+    side: Lake,
     seeded: SeededRows,
     exported: MirrorCut,
     mirror: TableRows,
-    timezone: str,
 ) -> DiffedTable:
     layout = MirrorLayout(schema=mirror.schema)
     unknown = {*seeded.unknown, *mirror.unknown}
     names = tuple(name for name in layout.names if name not in unknown)
-    ours = Compared(rows=_rows(mirror, side), layout=layout, names=names, stamps=False)
+    ours = Compared(rows=_rows(mirror, side.paths), layout=layout, names=names, stamps=False)
     theirs = Compared(
-        rows=_rows(published_table(spark, side, exported), side),
+        rows=_rows(published_table(side, exported), side.paths),
         layout=MirrorLayout(schema=exported.table_schema),
         names=names,
         # An export does not know when its rows changed last.
@@ -264,8 +256,9 @@ def _compared_table(
     ]
     counts, examples = NO_ROWS, ()
     if not findings:
-        folder = new_folder(side)
+        folder, spark = new_folder(side.paths), side.spark
         if content_of(spark, ours, folder) != content_of(spark, theirs, folder):
+            timezone = side.changefeed.timezone
             found = row_differences(spark, ours, theirs, timezone, folder, examples=EXAMPLES)
             counts = found.counts
             examples = tuple(_shown(item, layout) for item in found.examples)

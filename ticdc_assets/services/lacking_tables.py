@@ -21,8 +21,8 @@ from functools import cached_property
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import FailedPlan, HeldGroup, MirrorPlan, Plan, TableName
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import commit_metadata, read_table
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.ahead import is_ahead
@@ -50,8 +50,7 @@ class BaseCuts:
     """Judges cuts as bases.
 
     Args:
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         statistics: the change log in numbers.
         cuts: the published cuts, oldest first; at least one.
         truncation_point: up to where the change log was truncated.
@@ -59,24 +58,22 @@ class BaseCuts:
 
     def __init__(
         self,
-        paths: LakePaths,
-        changefeed: Changefeed,
+        lake: Lake,
         statistics: ChangeStatistics,
         cuts: Sequence[Cut],
         truncation_point: TruncationPoint,
     ) -> None:
-        self._paths = paths
-        self._changefeed = changefeed
+        self._lake = lake
         self._cuts = cuts
         self._truncation_point = truncation_point
-        self._known = Knowledge.of(paths, changefeed.timezone, statistics)
+        self._known = Knowledge.of(lake.paths, lake.changefeed.timezone, statistics)
         # By the ids: a table may have been left out of older cuts by another name.
         self._mirrored = {mirror.mirror_id for mirror in cuts[-1].mirrors}
-        self._registered = commit_metadata(paths.schema_registry).get("batch", 0)
+        self._registered = commit_metadata(lake.paths.schema_registry).get("batch", 0)
         self._newest_schemas = statistics.newest_batch(SCHEMA_KINDS)
-        self._compared = _compared(paths, statistics)
+        self._compared = _compared(lake.paths, statistics)
         self._has_unapplied = cuts[-1].batch < statistics.batch
-        faults = read_quarantine(paths)
+        faults = read_quarantine(lake.paths)
         self._undecoded = [
             row for row in faults if row["stage"] == "decode" and row["database"] is None
         ]
@@ -87,7 +84,7 @@ class BaseCuts:
         """Return why a cut cannot be the base of any table, None if it can."""
         if cut.unaccounted:
             return "some of its row changes are not accounted for"
-        if is_ahead(cut.tso, cut.made_at, self._changefeed.max_ahead_seconds):
+        if is_ahead(cut.tso, cut.made_at, self._lake.changefeed.max_ahead_seconds):
             return "its TSO is ahead of the clock at its publishing"
         if cut.batch > self._compared:
             return "its row checksums were not compared yet"
@@ -132,7 +129,7 @@ class BaseCuts:
 
     def _is_wanted(self, table: MirrorPlan | FailedPlan) -> bool:
         """Whether a table is mirrored now, or would be by the configuration."""
-        return table.mirror_id in self._mirrored or self._changefeed.tables.includes(
+        return table.mirror_id in self._mirrored or self._lake.changefeed.tables.includes(
             table.database, table.table
         )
 
@@ -191,7 +188,7 @@ class BaseCuts:
             for item in cut.held
             if item.mirror_id is None
         }
-        wanted = self._then(cut).of_tables(self._changefeed.tables.includes)
+        wanted = self._then(cut).of_tables(self._lake.changefeed.tables.includes)
         # Groups some of whose rows may be a table's: the cut has counted.
         strays = [item for item in wanted.strays if _citation(item) in counted]
         names: dict[TableName, list[HeldGroup]] = {}
@@ -256,7 +253,7 @@ class BaseCuts:
     def _landed(self, condition: ds.Expression) -> list[_Landed]:
         """Return the row changes that a condition is true of, by name and batch."""
         found = read_table(
-            self._paths.change_log,
+            self._lake.paths.change_log,
             (ds.field("kind") == ROW) & condition,
             columns=["database", "table", "batch", "commit_ts"],
         )

@@ -36,7 +36,6 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import (
     NamedCommit,
     first_removal,
@@ -50,7 +49,7 @@ from ticdc_assets.engine.delta_files import log_state, removable
 from ticdc_assets.engine.delta_protocol import Action
 from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.engine.files import WRITTEN_NAME
-from ticdc_assets.engine.lock import side_lock
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.engine.rewriting import Rewriter
 from ticdc_assets.errors import BusyError, LakeDamagedError
@@ -153,9 +152,7 @@ class Maintaining:
 
 
 def maintain(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     *,
     now: datetime | None = None,
     dry_run: bool = False,
@@ -164,9 +161,7 @@ def maintain(
     """Run retention, OPTIMIZE and VACUUM once. The caller holds the writer lock.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         now: the time that ages are counted up to.
         dry_run: whether only to count what would be removed.
         margin: how much longer than the oldest kept cut removed files of mirrors are kept.
@@ -175,34 +170,34 @@ def maintain(
         LakeDamagedError: a table that all mirrors depend on is damaged.
         UnfinishedError: all is done, but on some mirrors or histories.
     """
-    require_ends(paths)
-    failures = Failures(f"maintenance of changefeed {paths.changefeed!r}")
+    require_ends(lake.paths)
+    failures = Failures(f"maintenance of changefeed {lake.paths.changefeed!r}")
     tell("measuring the tables")
-    before = _states(paths)
+    before = _states(lake.paths)
     # While these are counted they are still there; and a folder may go as a whole later.
-    unnamed = _remove_unnamed(paths, failures, dry_run=dry_run)
+    unnamed = _remove_unnamed(lake.paths, failures, dry_run=dry_run)
     tell("looking for data older than its retention")
-    retaining = retain(spark, paths, changefeed, now=now, dry_run=dry_run)
+    retaining = retain(lake, now=now, dry_run=dry_run)
     cut = None
     if not dry_run:
-        for table in (paths.raw_messages, paths.change_log):
+        for table in (lake.paths.raw_messages, lake.paths.change_log):
             tell(f"compacting {table.name}")
-            _optimize_days(spark, table, now)
-        cut = optimize_mirrors(spark, paths, changefeed, failures)
-        for path in _control_tables(paths):
+            _optimize_days(lake.spark, table, now)
+        cut = optimize_mirrors(lake, failures)
+        for path in _control_tables(lake.paths):
             tell(f"compacting {path.name}")
             _maintain_control(path)
-        vacuum(paths, failures, margin=margin)
-        _remove_unnamed_mirrors(paths)
-        _remove_generations(paths, changefeed)
+        vacuum(lake.paths, failures, margin=margin)
+        _remove_unnamed_mirrors(lake.paths)
+        _remove_generations(lake)
         tell("removing old logs")
-        clean_logs(paths, failures)
+        clean_logs(lake.paths, failures)
         failures.require_none()
     else:
         notes = (f"{name}: {reason}" for name, reason in failures.reasons.items())
         retaining = replace(retaining, notes=(*retaining.notes, *notes))
-    after = before if dry_run else _states(paths)
-    newest = newest_cut(paths)
+    after = before if dry_run else _states(lake.paths)
+    newest = newest_cut(lake.paths)
     upstream = {} if newest is None else upstream_names(newest)
     removed = {
         "raw_messages": retaining.records,
@@ -271,15 +266,13 @@ def _small_together(files: Iterable[Action], *, before_day: str) -> list[list[Ac
     return [group for group in groups if len(group) > 1]
 
 
-def optimize_mirrors(
-    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, failures: Failures
-) -> Cut | None:
+def optimize_mirrors(lake: Lake, failures: Failures) -> Cut | None:
     """Compact the mirrors and histories of the newest cut, but for those that fail.
 
     Returns:
         The cut that was published for it, None if there was nothing to do.
     """
-    cut = newest_cut(paths)
+    cut = newest_cut(lake.paths)
     if cut is None:
         return None
     counted = Counted("compacting", len(cut.mirrors), "mirrors")
@@ -287,27 +280,26 @@ def optimize_mirrors(
     for mirror in cut.mirrors:
         name = joined_name(mirror.database, mirror.table)
         counted.begin(name)
-        made = failures.attempted(partial(_optimized, spark, paths, mirror, changefeed), name)
+        made = failures.attempted(partial(_optimized, lake, mirror), name)
         mirrors.append(mirror if isinstance(made, Failure) else made)
     if tuple(mirrors) == cut.mirrors:
         return None
     made = cut.again(cut, mirrors=tuple(mirrors))
-    publish(paths, made)
+    publish(lake.paths, made)
     return made
 
 
 def _optimized(
-    spark: SparkSession, paths: LakePaths, mirror: MirrorCut, changefeed: Changefeed
+    lake: Lake,
+    mirror: MirrorCut,
 ) -> MirrorCut:
     """Return a mirror with its history, both as they are after their compaction."""
     schema, name = mirror.table_schema, (mirror.database, mirror.table)
-    version = _compacted(
-        mirror_writer(spark, paths, changefeed, schema, name, mirror.mirror_id), mirror.version
-    )
+    version = _compacted(mirror_writer(lake, schema, name, mirror.mirror_id), mirror.version)
     history_version = mirror.history_version
     if history_version is not None:
         history_version = _compacted(
-            history_writer(spark, paths, changefeed, schema, name, mirror.mirror_id),
+            history_writer(lake, schema, name, mirror.mirror_id),
             history_version,
         )
     return replace(mirror, version=version, history_version=history_version)
@@ -503,19 +495,19 @@ def _remove_unnamed_mirrors(paths: LakePaths) -> None:
             remove_tree(item)
 
 
-def _remove_generations(paths: LakePaths, changefeed: Changefeed) -> None:
+def _remove_generations(lake: Lake) -> None:
     """Remove the generations that no kept cut names, and the logs of those before the published.
 
     Who reads an older cut needs its mirrors and histories alone.
     """
     try:
-        with side_lock(paths, changefeed.writer):
-            remove_unpublished(paths)
+        with lake.making():
+            remove_unpublished(lake.paths)
     except BusyError:
         # A verify makes one now; it removes what is left when it ends.
         return
-    for older in _generations(paths):
-        if older.generation != paths.generation:
+    for older in _generations(lake.paths):
+        if older.generation != lake.paths.generation:
             for name in names_in(older.made):
                 if name not in (MIRRORS, HISTORIES):
                     require_lease(older.made)

@@ -40,14 +40,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import MirrorPlan
-from ticdc_assets.config import Changefeed, TableChoice, Writer
+from ticdc_assets.config import TableChoice
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.control import latest_version, read_rows, read_table
 from ticdc_assets.engine.generations import remove_generations
-from ticdc_assets.engine.lock import side_lock
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import SNAPSHOT_DDL
@@ -124,9 +123,7 @@ class Made:
 
 @contextmanager
 def made_apart(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     cut: Cut,
     *,
     table: TableName | None = None,
@@ -134,9 +131,7 @@ def made_apart(
     """Make the mirrors of `cut` again; they are there while the context is open.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         cut: the cut to be made again.
         table: (database, table) of the one mirror that is wanted; all if None.
 
@@ -145,13 +140,13 @@ def made_apart(
         NotFoundError: it is no longer known from which records the cut was made.
     """
     # Histories are made from the same changes; it is the mirrors that are compared.
-    mirrors_only = replace(changefeed, history=TableChoice(), soft_delete=TableChoice())
-    with place_apart(paths, changefeed.writer) as place:
-        yield make(spark, paths, mirrors_only, cut, place, table=table)
+    mirrors_only = replace(lake.changefeed, history=TableChoice(), soft_delete=TableChoice())
+    with place_apart(lake) as place:
+        yield make(replace(lake, changefeed=mirrors_only), cut, place, table=table)
 
 
 @contextmanager
-def place_apart(paths: LakePaths, writer: Writer) -> Iterator[LakePaths]:
+def place_apart(lake: Lake) -> Iterator[LakePaths]:
     """Hold the lock on generations apart, and yield a new one, which is removed at the end.
 
     What killed runs left of others is removed before.
@@ -159,13 +154,13 @@ def place_apart(paths: LakePaths, writer: Writer) -> Iterator[LakePaths]:
     Raises:
         BusyError: somebody else holds it.
     """
-    place = paths.beside()
-    with side_lock(paths, writer, place.made):
-        remove_unpublished(paths)
+    place = lake.paths.beside()
+    with lake.making(place.made):
+        remove_unpublished(lake.paths)
         try:
             yield place
         finally:
-            remove_unpublished(paths)
+            remove_unpublished(lake.paths)
 
 
 def remove_unpublished(paths: LakePaths) -> None:
@@ -174,9 +169,7 @@ def remove_unpublished(paths: LakePaths) -> None:
 
 
 def make(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     cut: Cut,
     place: LakePaths,
     *,
@@ -186,15 +179,13 @@ def make(
     """Decode, register and apply in a new generation.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         cut: the cut to be made again.
         place: the new generation.
         table: (database, table) of the one mirror that is wanted; all if None.
         to_stay: whether it may be published, so that all tables are wanted, not the mirrors alone.
     """
-    return _Making(spark, paths, changefeed, cut, place, table, to_stay=to_stay).make()
+    return _Making(lake, cut, place, table, to_stay=to_stay).make()
 
 
 class _Making:
@@ -202,31 +193,27 @@ class _Making:
 
     def __init__(
         self,
-        spark: SparkSession,
-        paths: LakePaths,
-        changefeed: Changefeed,
+        lake: Lake,
         cut: Cut,
         place: LakePaths,
         table: TableName | None,
         *,
         to_stay: bool,
     ) -> None:
-        self._spark = spark
-        self._paths = paths
-        self._changefeed = changefeed
+        self._lake = lake
         self._cut = cut
         self._place = place
         self._table = table
         self._to_stay = to_stay
-        self._known = KnownRecords(paths, cut, may_be_broken=to_stay)
+        self._known = KnownRecords(lake.paths, cut, may_be_broken=to_stay)
         self._left_out = LeftOut()
         self._lost_seeds: set[int] = set()
-        self._truncation_point = read_raw_truncation_point(paths)
+        self._truncation_point = read_raw_truncation_point(lake.paths)
 
     def make(self) -> Made:
         """Decode, register and apply."""
         side, landed = self._place, self._landed()
-        names = None if self._table is None else self._names_of(self._paths, self._table)
+        names = None if self._table is None else self._names_of(self._lake.paths, self._table)
         while True:
             self._left_out = self._known.left_out()
             found = self._decode(side, landed, names)
@@ -234,7 +221,7 @@ class _Making:
                 remove_tree(side.made)
                 continue
             self._take_over(side)
-            register_new(side, self._changefeed)
+            register_new(self._lake.at(side))
             if names is None or self._table is None:
                 break
             # The registry made anew may know the table by names that the old one did not.
@@ -244,19 +231,22 @@ class _Making:
             names |= missing
             remove_tree(side.made)
         applying = apply_changes(
-            self._spark,
-            side,
-            # Of the tables that the cut has, whatever the configuration says by now.
-            replace(self._changefeed, tables=self._cut.table_filter),
+            Lake(
+                changefeed=replace(self._lake.changefeed, tables=self._cut.table_filter),
+                paths=side,
+                session=self._lake.spark,
+            ),
             until=self._cut.tso,
             only=self._table,
-            # A verify holds no writer's lock: the base cut may go while it folds.
             truncation_point=self._truncation_point,
             complete_ts=self._cut.tso,
         )
         if self._to_stay:
             statistics = read_statistics(side)
-            compare_new(self._spark, side, self._changefeed, statistics=statistics)
+            compare_new(
+                self._lake.at(side),
+                statistics=statistics,
+            )
         made = newest_cut(side)
         return Made(
             paths=side,
@@ -276,15 +266,15 @@ class _Making:
 
     def _landed(self) -> int:
         """Return up to which landed batch the cut was made."""
-        landed = self._known.if_whole(lambda: landed_up_to(self._paths, self._cut.batch), None)
+        landed = self._known.if_whole(lambda: landed_up_to(self._lake.paths, self._cut.batch), None)
         if landed is None and self._to_stay:
             # The change log is broken: what landed since is in it too, and above the cut.
-            landed = landed_batch(self._paths)
-        if landed is None or latest_version(self._paths.raw_messages) is None:
+            landed = landed_batch(self._lake.paths)
+        if landed is None or latest_version(self._lake.paths.raw_messages) is None:
             raise NotFoundError(
                 f"it is no longer known from which landed records cut {self._cut.number} of "
-                f"changefeed {self._paths.changefeed!r} was made from: the history of "
-                f"{self._paths.change_log} does not reach back to batch {self._cut.batch}"
+                f"changefeed {self._lake.paths.changefeed!r} was made from: the history of "
+                f"{self._lake.paths.change_log} does not reach back to batch {self._cut.batch}"
             )
         return landed
 
@@ -296,18 +286,18 @@ class _Making:
         """
         before, self._truncation_point = (
             self._truncation_point,
-            read_raw_truncation_point(self._paths),
+            read_raw_truncation_point(self._lake.paths),
         )
         if self._truncation_point.number > self._cut.number:
             raise NotFoundError(
                 f"the landed records that cut {self._cut.number} of changefeed "
-                f"{self._paths.changefeed!r} was made from were removed meanwhile"
+                f"{self._lake.paths.changefeed!r} was made from were removed meanwhile"
             )
         return self._truncation_point != before
 
     def _names_of(self, paths: LakePaths, table: TableName) -> frozenset[TableName]:
         """Return the names that rows of a table of the cut were ever sent under."""
-        plan = Knowledge.of(paths, self._changefeed.timezone).plan(self._cut.tso)
+        plan = Knowledge.of(paths, self._lake.changefeed.timezone).plan(self._cut.tso)
         mirrors = [mirror for mirror in plan.mirrors if mirror.name == table]
         return frozenset({table}.union(*map(_names, mirrors)))
 
@@ -318,7 +308,7 @@ class _Making:
         truncation_point = self._truncation_point
         if truncation_point.cut is None:
             return
-        known, kept = read_history(self._paths), SchemaHistory()
+        known, kept = read_history(self._lake.paths), SchemaHistory()
         kept.restore(
             versions=(
                 item for item in known.versions if item.schema.version <= truncation_point.tso
@@ -327,7 +317,7 @@ class _Making:
             conflicts=known.conflicts,
         )
         write_history(side, kept, kept, batch=0)
-        add_statistics_below(side, read_groups(self._paths), truncation_point.tso)
+        add_statistics_below(side, read_groups(self._lake.paths), truncation_point.tso)
 
     # Decoding ---------------------------------------------------------------------------------
 
@@ -336,11 +326,11 @@ class _Making:
     ) -> DecodedFiles:
         """Write the new change log and its totals; return what became of the records."""
         tell(f"decoding {landed} landed batches again")
-        clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self._paths), {})
+        clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self._lake.paths), {})
         found = decode_into_files(
-            self._spark,
-            Landed(table=self._paths.raw_messages, chosen=Batches(1, landed)),
-            record_decoder(self._changefeed, None, clocks=clocks),
+            self._lake.spark,
+            Landed(table=self._lake.paths.raw_messages, chosen=Batches(1, landed)),
+            record_decoder(self._lake.changefeed, None, clocks=clocks),
             batch=landed,
             into=side,
             choose=_Choice(self._left_out, self._truncation_point, names),
@@ -357,7 +347,9 @@ class _Making:
         if self._to_stay:
             if self._truncation_point.cut is not None:
                 properties = properties_of(self._truncation_point)
-                removing = Removing(spark=self._spark, table=side.change_log, properties=properties)
+                removing = Removing(
+                    spark=self._lake.spark, table=side.change_log, properties=properties
+                )
                 removing.remove_files(())
             if found.faults:
                 append_fault_files(side, found.faults, app_id="decode", version=landed)
@@ -365,7 +357,11 @@ class _Making:
                 known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
                 append_faults(side, [known], app_id="rebuild")
         exported = self._decode_seeds(side, landed, names)
-        add_to_statistics(self._spark, side, landed, joined_totals([*found.totals, *exported]))
+        add_to_statistics(
+            self._lake.at(side),
+            landed,
+            joined_totals([*found.totals, *exported]),
+        )
         return found
 
     def _decode_seeds(
@@ -373,13 +369,11 @@ class _Making:
     ) -> list[Totals]:
         """Append the rows of exports that the cut was made from to the side's change log."""
         totals: list[Totals] = []
-        landed_seeds = {item.seed for item in read_seeds(self._paths)}
+        landed_seeds = {item.seed for item in read_seeds(self._lake.paths)}
         numbers = self._known.if_whole(self._seeds_of_cut, landed_seeds)
         self._lost_seeds = numbers - landed_seeds
         for number in sorted(numbers & landed_seeds):
-            found = decoded_files(
-                self._spark, self._paths, number, batch=landed, into=side, names=names
-            )
+            found = decoded_files(self._lake, number, batch=landed, into=side, names=names)
             append_files(
                 side.change_log,
                 found.changes,
@@ -398,7 +392,7 @@ class _Making:
     def _seeds_of_cut(self) -> set[int]:
         """Return the numbers of the exports that the cut was made from."""
         told = read_rows(
-            self._paths.change_log,
+            self._lake.paths.change_log,
             # Conditions are on columns whose bounds files tell: on others delta-rs finds nothing.
             (ds.field("kind") == DDL)
             & (ds.field("batch") <= self._cut.batch)
@@ -409,7 +403,7 @@ class _Making:
 
     def _lost_exports(self) -> Iterator[RefusedRecords]:
         """Yield the tables whose rows of an export are landed no more."""
-        rows = self._known.if_whole(lambda: read_statistics(self._paths).exported_rows(), {})
+        rows = self._known.if_whole(lambda: read_statistics(self._lake.paths).exported_rows(), {})
         for (database, table, seed), count in sorted(rows.items()):
             if seed in self._lost_seeds:
                 yield RefusedRecords(
@@ -448,7 +442,9 @@ class _Making:
             columns=["database", "table", "commit_ts"],
         )
         rows = [] if below is None else below.group_by(below.column_names).aggregate([]).to_pylist()
-        plan = Knowledge.of(side, self._changefeed.timezone).plan(self._cut.tso) if rows else None
+        plan = (
+            Knowledge.of(side, self._lake.changefeed.timezone).plan(self._cut.tso) if rows else None
+        )
         return [
             mirror.name
             for mirror in (() if plan is None else plan.mirrors)

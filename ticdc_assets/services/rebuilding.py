@@ -24,12 +24,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.fencing import require_lease
-from ticdc_assets.engine.lock import side_lock
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import GENERATIONS, HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.errors import LakeDamagedError, LossError, NotFoundError, PrerequisiteError
 from ticdc_assets.names import joined_name
@@ -79,9 +76,7 @@ class Rebuild:
 
 
 def rebuild(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     *,
     accept_losses: bool = False,
 ) -> Rebuild:
@@ -90,9 +85,7 @@ def rebuild(
     The caller holds the writer lock.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         accept_losses: whether to publish it although something that the cut has is lost.
 
     Raises:
@@ -103,30 +96,30 @@ def rebuild(
         BusyError: a verify or another rebuild is at work.
     """
     began = datetime.now(UTC)
-    for table in (paths.raw_messages, paths.seeds, paths.snapshot_rows):
+    for table in (lake.paths.raw_messages, lake.paths.seeds, lake.paths.snapshot_rows):
         require_whole(table, footers=True)
-    if not paths.raw_messages.is_dir():
-        raise NotFoundError(f"nothing of changefeed {paths.changefeed!r} has landed yet")
-    with side_lock(paths, changefeed.writer):
+    if not lake.paths.raw_messages.is_dir():
+        raise NotFoundError(f"nothing of changefeed {lake.paths.changefeed!r} has landed yet")
+    with lake.making():
         try:
-            cut = newest_cut(paths)
+            cut = newest_cut(lake.paths)
         except LakeDamagedError:
             cut = None
-        if cut is None or _lost_their_end(paths):
-            return Rebuild(moved=_moved_all(paths))
-        moved = None if keeps_landings(paths) else _moved(paths, [paths.landings])
-        _require_space(paths, cut)
-        remove_unpublished(paths)
-        place = paths.beside()
+        if cut is None or _lost_their_end(lake.paths):
+            return Rebuild(moved=_moved_all(lake.paths))
+        moved = None if keeps_landings(lake.paths) else _moved(lake.paths, [lake.paths.landings])
+        _require_space(lake.paths, cut)
+        remove_unpublished(lake.paths)
+        place = lake.paths.beside()
         try:
-            made = make(spark, paths, changefeed, cut, place, to_stay=True)
+            made = make(lake, cut, place, to_stay=True)
             if made.cut is None or made.cut.tso != cut.tso:
                 raise LossError(
                     f"no cut at {cut.moment} can be made of what landed ({made.reason}); nothing "
                     "was changed"
                 )
             tell("comparing the new mirrors with the published ones")
-            found = compared(spark, paths, changefeed, cut, made, began=began)
+            found = compared(lake, cut, made, began=began)
             losses = _losses(found, made)
             if losses and not accept_losses:
                 raise LossError(
@@ -134,9 +127,9 @@ def rebuild(
                     f"{'; '.join(losses)}. Nothing was changed; --accept-losses publishes it "
                     "nevertheless"
                 )
-            published = _published(paths.of(place.generation), cut, made.cut)
+            published = _published(lake.paths.of(place.generation), cut, made.cut)
         finally:
-            remove_unpublished(paths)
+            remove_unpublished(lake.paths)
         for item in (place.cuts, place.by_name):
             remove_tree(item, quietly=True)
     return Rebuild(verification=found, cut=published, moved=moved, losses=losses)

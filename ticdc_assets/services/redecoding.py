@@ -40,13 +40,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.control import latest_version, read_table
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import open_parquet
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session
 from ticdc_assets.errors import LossError, NotFoundError
 from ticdc_assets.pipeline.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.pipeline.change_files import (
@@ -161,9 +160,7 @@ class Redecoding:
 
 
 def redecode(
-    spark: Session,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     days: Collection[date],
     *,
     accept_losses: bool = False,
@@ -173,9 +170,7 @@ def redecode(
     The caller holds the writer lock.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         days: the days.
         accept_losses: whether rows may go whose record is refused now.
 
@@ -184,20 +179,17 @@ def redecode(
         LossError: a record that was decoded is refused now; that day, and later ones, are as they
             were.
     """
-    _require_kept(paths, days)
-    decoding = decode_new(spark, paths, changefeed)
+    _require_kept(lake.paths, days)
+    decoding = decode_new(lake)
     return Redecoding(
         days=tuple(
-            _Day(spark, paths, changefeed, day).redecode(accept_losses=accept_losses)
-            for day in sorted(set(days))
+            _Day(lake, day).redecode(accept_losses=accept_losses) for day in sorted(set(days))
         ),
         decoding=decoding,
     )
 
 
-def redecode_ahead(
-    spark: Session, paths: LakePaths, changefeed: Changefeed
-) -> tuple[RedecodedDay, ...]:
+def redecode_ahead(lake: Lake) -> tuple[RedecodedDay, ...]:
     """Move what is too far ahead out of the change log into quarantine.
 
     It may be there because an older version or a higher limit let it in. Records of a day that
@@ -207,15 +199,15 @@ def redecode_ahead(
     Returns:
         What was done, for each landing day that has such records.
     """
-    limit = changefeed.max_ahead_seconds
+    limit = lake.changefeed.max_ahead_seconds
     if not any(
         row["max_ts"] is not None and is_ahead(row["max_ts"], row["first_landed_at"], limit)
-        for row in read_statistics(paths).rows
+        for row in read_statistics(lake.paths).rows
     ):
         return ()
     # Kafka's timestamp may still speak for some of them.
-    days = _days_ahead(spark, paths, limit)
-    return tuple(_Day(spark, paths, changefeed, day).redecode() for day in sorted(days))
+    days = _days_ahead(lake, limit)
+    return tuple(_Day(lake, day).redecode() for day in sorted(days))
 
 
 def first_whole_day(paths: LakePaths) -> date:
@@ -239,7 +231,7 @@ def _require_kept(paths: LakePaths, days: Collection[date]) -> None:
         )
 
 
-def _days_ahead(spark: Session, paths: LakePaths, limit: float) -> set[date]:
+def _days_ahead(lake: Lake, limit: float) -> set[date]:
     """Return the landing days with events that are ahead of the moment they landed."""
     chosen = _Ahead(limit_ms(limit))
 
@@ -248,8 +240,8 @@ def _days_ahead(spark: Session, paths: LakePaths, limit: float) -> set[date]:
             for rows in rows_in(piece, chosen, ["commit_ts", "landed_at"]):
                 yield from rows.column("landed_at").cast(pa.date32()).unique().to_pylist()
 
-    parts = parts_of(paths.change_log, chosen)
-    runs_on = executor(spark, paths.change_log, "finding clocks", rows=parts.rows, size=0)
+    parts = parts_of(lake.paths.change_log, chosen)
+    runs_on = executor(lake.spark, lake.paths.change_log, "finding clocks", rows=parts.rows, size=0)
     return set(runs_on.run(found, parts.pieces, tasks=runs_on.workers))
 
 
@@ -281,21 +273,21 @@ class _Ahead:
 class _Day:
     """One landing day, to be decoded again."""
 
-    def __init__(self, spark: Session, paths: LakePaths, changefeed: Changefeed, day: date) -> None:
-        self._spark = spark
-        self._paths = paths
-        self._changefeed = changefeed
+    def __init__(self, lake: Lake, day: date) -> None:
+        self._lake = lake
         self._day = day
-        self._faults = {place_of(row) for row in read_quarantine(paths) if row["stage"] == "decode"}
+        self._faults = {
+            place_of(row) for row in read_quarantine(lake.paths) if row["stage"] == "decode"
+        }
 
     def redecode(self, *, accept_losses: bool = False) -> RedecodedDay:
         """Decode the day, compare it with what is there, and replace that."""
         tell(f"decoding the records landed on {self._day} again")
-        paths = self._paths
+        paths = self._lake.paths
         if latest_version(paths.raw_messages) is None:
             return RedecodedDay(day=self._day, records=0)
         there = parts_of(paths.change_log, OfDay(self._day))
-        before = digests_of(self._spark, paths.change_log, there)
+        before = digests_of(self._lake.spark, paths.change_log, there)
         batch, landed = decoded_position(paths)
         found = self._decoded(batch, there)
         try:
@@ -304,7 +296,7 @@ class _Day:
             if not accept_losses:
                 self._require_none(losses)
             files = [paths.change_log / file.path for file in found.changes]
-            after = digests_of(self._spark, paths.change_log, parts_in(files))
+            after = digests_of(self._lake.spark, paths.change_log, parts_in(files))
             correction = self._correction(before, after)
         except BaseException:
             self._remove(found)
@@ -337,7 +329,7 @@ class _Day:
     def _require_records(self, found: DecodedFiles, before: Mapping[Key, Digest]) -> None:
         if before and not found.records:
             raise NotFoundError(
-                f"change_log of changefeed {self._paths.changefeed!r} has rows that landed on "
+                f"change_log of changefeed {self._lake.paths.changefeed!r} has rows that landed on "
                 f"{self._day}, but raw_messages has no record of that day: nothing was changed"
             )
 
@@ -350,13 +342,13 @@ class _Day:
 
     def _decoded(self, batch: int, there: Parts) -> DecodedFiles:
         """Decode the day's records into files that no commit names yet."""
-        clocks = accepted_clocks(self._paths)
+        clocks = accepted_clocks(self._lake.paths)
         return decode_into_files(
-            self._spark,
-            Landed(table=self._paths.raw_messages, chosen=OfDay(self._day)),
-            record_decoder(self._changefeed, None, clocks=clocks),
+            self._lake.spark,
+            Landed(table=self._lake.paths.raw_messages, chosen=OfDay(self._day)),
+            record_decoder(self._lake.changefeed, None, clocks=clocks),
             batch=batch,
-            into=self._paths,
+            into=self._lake.paths,
             choose=_Numbering(
                 batches=self._batches(there), known=frozenset(self._faults), batch=batch + 1
             ),
@@ -365,8 +357,8 @@ class _Day:
     def _remove(self, found: DecodedFiles) -> None:
         """Remove files that no commit names."""
         for table, files in (
-            (self._paths.change_log, found.changes),
-            (self._paths.quarantine, found.faults),
+            (self._lake.paths.change_log, found.changes),
+            (self._lake.paths.quarantine, found.faults),
         ):
             for file in files:
                 (table / file.path).unlink(missing_ok=True)
@@ -385,7 +377,7 @@ class _Day:
                 }
                 first |= {at: min(number, first.get(at, number)) for at, number in own.items()}
         landings: dict[int, datetime] = {}
-        for piece in parts_of(self._paths.raw_messages, OfDay(self._day)).pieces:
+        for piece in parts_of(self._lake.paths.raw_messages, OfDay(self._day)).pieces:
             for rows in rows_in(piece, OfDay(self._day), ["batch", "landed_at"]):
                 landings |= {row["batch_min"]: row["landed_at"] for row in _least(rows).to_pylist()}
         distance = 0
@@ -431,21 +423,21 @@ class _Day:
             ),
             batches=(min(item.first for item in spans), max(item.last for item in spans)),
             schemas=any(kind in SCHEMA_KINDS for kind, _, _ in differing),
-            truncated_ts=read_truncation_point(self._paths).tso,
+            truncated_ts=read_truncation_point(self._lake.paths).tso,
         )
 
     def _losses(self, found: DecodedFiles) -> tuple[str, ...]:
         """Return which records that the change log has rows of are refused now, a clause each."""
         reasons: dict[Coordinates, str] = {}
         for item in found.faults:
-            with open_parquet(self._paths.quarantine / item.path) as file:
+            with open_parquet(self._lake.paths.quarantine / item.path) as file:
                 for row in file.read(columns=[*COORDINATES, "reason"]).to_pylist():
                     if row["reason"] != TS_AHEAD:
                         reasons[row["topic"], row["partition"], row["offset"]] = row["reason"]
         if not reasons:
             return ()
         rows = read_table(
-            self._paths.change_log,
+            self._lake.paths.change_log,
             (ds.field("landed_day") == self._day)
             & ds.field("offset").isin(sorted({place[-1] for place in reasons})),
             columns=[*COORDINATES, "database", "table"],
@@ -488,7 +480,7 @@ class _Day:
         """Put the decoded rows in place of the day's partition, in one commit."""
         exported = self._exported(there)
         append_files(
-            self._paths.change_log,
+            self._lake.paths.change_log,
             [*found.changes, *exported],
             CHANGE_LOG_SCHEMA,
             app_id="decode",
@@ -497,15 +489,16 @@ class _Day:
             layout=BY_LANDING_DAY,
             replaces={"landed_day": self._day.isoformat()},
         )
-        regroup(self._spark, self._paths)
+        regroup(self._lake)
 
     def _exported(self, there: Parts) -> list[Any]:
         """Write the day's rows of exports once more."""
         if not any(
-            row["kind"] == SNAPSHOT and row["rows"] for row in read_statistics(self._paths).rows
+            row["kind"] == SNAPSHOT and row["rows"]
+            for row in read_statistics(self._lake.paths).rows
         ):
             return []
-        into, day = self._paths, self._day
+        into, day = self._lake.paths, self._day
 
         def written(some: Iterable[tuple[AnyPath, int]]) -> Iterator[DecodedFiles]:
             rows = (
@@ -517,7 +510,7 @@ class _Day:
             yield write_rows(rows, batch=0, into=into)
 
         runs_on = executor(
-            self._spark, into.change_log, "keeping exports", rows=there.rows, size=there.size
+            self._lake.spark, into.change_log, "keeping exports", rows=there.rows, size=there.size
         )
         tasks = there.tasks(runs_on.workers)
         return [
@@ -528,10 +521,12 @@ class _Day:
 
     def _close(self) -> int:
         """Close what is in quarantine no more; return how many faults of decoding are none now."""
-        applied = {place_of(row) for row in read_quarantine(self._paths) if row["stage"] == "apply"}
-        close_rows(self._paths, "apply", applied - self._in_log(applied), Closing.REMOVED)
+        applied = {
+            place_of(row) for row in read_quarantine(self._lake.paths) if row["stage"] == "apply"
+        }
+        close_rows(self._lake.paths, "apply", applied - self._in_log(applied), Closing.REMOVED)
         released = self._faults & self._in_log(self._faults, self._day)
-        close_rows(self._paths, "decode", released, Closing.REDRIVE)
+        close_rows(self._lake.paths, "decode", released, Closing.REDRIVE)
         return len(released)
 
     def _in_log(self, places: Collection[Place], day: date | None = None) -> set[Place]:
@@ -541,7 +536,7 @@ class _Day:
         condition = ds.field("offset").isin(sorted({place[2] for place in places}))
         if day is not None:
             condition &= ds.field("landed_day") == day
-        rows = read_table(self._paths.change_log, condition, columns=[*PLACE])
+        rows = read_table(self._lake.paths.change_log, condition, columns=[*PLACE])
         return set() if rows is None else set(places_in(rows)).intersection(places)
 
 

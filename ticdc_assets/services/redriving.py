@@ -17,10 +17,9 @@ from datetime import UTC, date, datetime
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import SparkSession
 
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import latest_version, read_table
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.change_files import (
     DECODED_SCHEMA,
@@ -71,19 +70,19 @@ class Redriving:
     days: dict[date, int]
 
 
-def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Redriving:
+def redrive(lake: Lake) -> Redriving:
     """Decode the quarantined records again."""
     # Finishes a batch that a killed run left half done.
-    days = decode_new(spark, paths, changefeed).days
+    days = decode_new(lake).days
     refold = frozenset(
         (row["database"], row["table"])
-        for row in read_quarantine(paths, tables=changefeed.tables)
+        for row in read_quarantine(lake.paths, tables=lake.changefeed.tables)
         if row["stage"] == "apply"
     )
-    exported = _redrive_exports(spark, paths)
+    exported = _redrive_exports(lake)
     days = dict(Counter(days) + Counter(exported.days))
-    waiting = count_open(paths).decode
-    if not waiting or latest_version(paths.raw_messages) is None:
+    waiting = count_open(lake.paths).decode
+    if not waiting or latest_version(lake.paths.raw_messages) is None:
         return Redriving(
             records=waiting + exported.decoded,
             decoded=exported.decoded,
@@ -92,27 +91,31 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
             days=days,
         )
     tell(f"decoding {waiting:,} quarantined records")
-    places = frozenset(place_of(row) for row in read_quarantine(paths) if row["stage"] == "decode")
+    places = frozenset(
+        place_of(row) for row in read_quarantine(lake.paths) if row["stage"] == "decode"
+    )
     # Of a record of several rows some may be in the change log already.
-    known = _in_log(paths, places)
-    batch, landed = decoded_position(paths)
+    known = _in_log(lake.paths, places)
+    batch, landed = decoded_position(lake.paths)
     batch += 1
     found = decode_into_files(
-        spark,
-        Landed(table=paths.raw_messages, chosen=Records(frozenset(place[:-1] for place in places))),
+        lake.spark,
+        Landed(
+            table=lake.paths.raw_messages, chosen=Records(frozenset(place[:-1] for place in places))
+        ),
         # What was too far ahead of the clock then may not be by now.
-        record_decoder(changefeed, batch, now=datetime.now(UTC)),
+        record_decoder(lake.changefeed, batch, now=datetime.now(UTC)),
         batch=batch,
-        into=paths,
+        into=lake.paths,
         choose=_Missing(known),
     )
     if found.changes:
-        append_changes(paths, found, batch=batch, landed=landed, redrive=True)
-        added = add_to_statistics(spark, paths, batch, found.totals)
+        append_changes(lake.paths, found, batch=batch, landed=landed, redrive=True)
+        added = add_to_statistics(lake, batch, found.totals)
         days = dict(Counter(days) + Counter(added.days))
-        known |= _in_log(paths, places, since=batch)
+        known |= _in_log(lake.paths, places, since=batch)
     fixed = places & known
-    close_rows(paths, "decode", fixed, Closing.REDRIVE)
+    close_rows(lake.paths, "decode", fixed, Closing.REDRIVE)
     done = len(fixed)
     return Redriving(
         records=waiting + exported.decoded,
@@ -163,20 +166,20 @@ class _RedrivenExports:
     days: dict[date, int]
 
 
-def _redrive_exports(spark: SparkSession, paths: LakePaths) -> _RedrivenExports:
+def _redrive_exports(lake: Lake) -> _RedrivenExports:
     """Decode the quarantined rows of exports again; what is a row now becomes a batch."""
-    seeds = read_seeds(paths)
+    seeds = read_seeds(lake.paths)
     numbers = {(item.seed, *item.name) for item in seeds}
     waiting = [
         row
-        for row in read_quarantine(paths)
+        for row in read_quarantine(lake.paths)
         if row["stage"] == "decode" and (row["partition"], row["database"], row["table"]) in numbers
     ]
     if not waiting:
         return _RedrivenExports(decoded=0, days={})
     places = set(map(place_of, waiting))
     landed = read_table(
-        paths.snapshot_rows,
+        lake.paths.snapshot_rows,
         ds.field("batch").isin(sorted({row["partition"] for row in waiting}))
         & ds.field("file").isin(sorted({row["topic"] for row in waiting}))
         & ds.field("line").isin(sorted({row["offset"] for row in waiting})),
@@ -185,9 +188,9 @@ def _redrive_exports(spark: SparkSession, paths: LakePaths) -> _RedrivenExports:
     if landed is None:
         return _RedrivenExports(decoded=0, days={})
     # A killed run appended some and did not close them.
-    fixed = places & _in_log(paths, places)
+    fixed = places & _in_log(lake.paths, places)
     places -= fixed
-    batch, done = decoded_position(paths)
+    batch, done = decoded_position(lake.paths)
     batch += 1
     decode = row_decoder(seeds, batch)
     rows = pa.Table.from_batches(list(decode(landed.to_batches())), DECODED_SCHEMA)
@@ -195,9 +198,9 @@ def _redrive_exports(spark: SparkSession, paths: LakePaths) -> _RedrivenExports:
     good = rows.filter(is_wanted).filter(ds.field("kind") != ERROR)
     days: dict[date, int] = {}
     if good.num_rows:
-        found = write_rows(good.to_batches(), batch=batch, into=paths)
-        append_changes(paths, found, batch=batch, landed=done, redrive=True)
-        days = add_to_statistics(spark, paths, batch, found.totals).days
+        found = write_rows(good.to_batches(), batch=batch, into=lake.paths)
+        append_changes(lake.paths, found, batch=batch, landed=done, redrive=True)
+        days = add_to_statistics(lake, batch, found.totals).days
     fixed = fixed.union(places_in(good))
-    close_rows(paths, "decode", fixed, Closing.REDRIVE)
+    close_rows(lake.paths, "decode", fixed, Closing.REDRIVE)
     return _RedrivenExports(decoded=len(fixed), days=days)

@@ -41,9 +41,7 @@ from operator import or_
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import SparkSession
 
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import (
     commit_metadata,
     open_table,
@@ -52,6 +50,7 @@ from ticdc_assets.engine.control import (
     write_table,
 )
 from ticdc_assets.engine.delta_files import log_state
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.names import joined_name
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_groups, read_statistics
@@ -148,9 +147,7 @@ class Retaining:
 
 
 def retain(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     *,
     now: datetime | None = None,
     dry_run: bool = False,
@@ -158,24 +155,22 @@ def retain(
     """Remove what the configured ages let go. The caller holds the writer lock.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         now: the time that ages are counted up to.
         dry_run: whether only to say what would go.
     """
     now = now or datetime.now(UTC)
-    statistics, cuts = read_statistics(paths), read_cuts(paths)
-    run = _Retention(spark, paths, changefeed, now, dry_run=dry_run)
+    statistics, cuts = read_statistics(lake.paths), read_cuts(lake.paths)
+    run = _Retention(lake, now, dry_run=dry_run)
     # What is older is in another change log.
-    cuts = [cut for cut in cuts if cut.generation == paths.generation]
+    cuts = [cut for cut in cuts if cut.generation == lake.paths.generation]
     if not cuts:
         return run.done()
-    if not _is_decoded(paths, statistics):
+    if not _is_decoded(lake.paths, statistics):
         run.notes.append("nothing is truncated: a sync must first finish a killed run")
     else:
-        bases = BaseCuts(paths, changefeed, statistics, cuts, run.point)
-        ages = changefeed.retention
+        bases = BaseCuts(lake, statistics, cuts, run.point)
+        ages = lake.changefeed.retention
         # Both before anything is removed: the change log says to which cuts rows came late.
         base = run.base(bases, cuts, ages.change_log, run.point, "change_log")
         raw_base = run.base(
@@ -204,20 +199,16 @@ class _Retention:
 
     def __init__(
         self,
-        spark: SparkSession,
-        paths: LakePaths,
-        changefeed: Changefeed,
+        lake: Lake,
         now: datetime,
         *,
         dry_run: bool,
     ) -> None:
-        self._spark = spark
-        self._paths = paths
-        self._changefeed = changefeed
+        self._lake = lake
         self._now = now
         self._dry_run = dry_run
-        self.point = read_truncation_point(paths)
-        self.raw_point = read_raw_truncation_point(paths)
+        self.point = read_truncation_point(lake.paths)
+        self.raw_point = read_raw_truncation_point(lake.paths)
         self.notes: list[str] = []
         self._changes = self._records = self._cuts = 0
         self._tables: dict[str, int] | None = {} if dry_run else None
@@ -277,7 +268,7 @@ class _Retention:
 
     def truncate_change_log(self, base: Cut, lacking: Iterable[LackingTable]) -> None:
         """Remove what is at or below the base, but of tables that lack something there."""
-        log, kept = self._paths.change_log, self._kept(lacking)
+        log, kept = self._lake.paths.change_log, self._kept(lacking)
         moved = self._moved(base, kept)
         at, kind, batch = (ds.field(name) for name in ("commit_ts", "kind", "batch"))
         stays = [span.condition() for item in kept for span in item.spans]
@@ -286,10 +277,10 @@ class _Retention:
             rows &= ~surely(reduce(or_, stays))
         # Watermarks tell replays of what stays.
         watermarks = (kind == WATERMARK) & (at <= moved.lowest)
-        registered = commit_metadata(self._paths.schema_registry).get("batch", 0)
+        registered = commit_metadata(self._lake.paths.schema_registry).get("batch", 0)
         bootstraps = (kind == BOOTSTRAP) & (batch <= min(base.batch, registered))
         gone = surely(rows | watermarks | bootstraps)
-        waiting = [row["batch"] for row in read_rows(self._paths.checksums) if row["waiting"]]
+        waiting = [row["batch"] for row in read_rows(self._lake.paths.checksums) if row["waiting"]]
         if waiting:
             # Batches that are compared with their checksums once more, whole.
             gone &= ~batch.isin(waiting)
@@ -353,7 +344,7 @@ class _Retention:
             return
         self.point = moved
         if not self._dry_run:
-            self._removing(self._paths.change_log, moved).remove_files(())
+            self._removing(self._lake.paths.change_log, moved).remove_files(())
 
     def _count(self, rows: pa.Table) -> None:
         """Count rows that would go, by table."""
@@ -370,19 +361,19 @@ class _Retention:
     def _removing(self, table: AnyPath, point: TruncationPoint | None = None) -> Removing:
         """Return what removes rows of a table by one commit, which sets its truncation point."""
         properties = {} if point is None else properties_of(point)
-        return Removing(spark=self._spark, table=table, properties=properties)
+        return Removing(spark=self._lake.spark, table=table, properties=properties)
 
     # The raw messages -------------------------------------------------------------------------
 
     def truncate_raw_messages(self, base: Cut) -> None:
         """Remove the landing days all of which is at or below the base."""
-        landed = landed_up_to(self._paths, base.batch)
+        landed = landed_up_to(self._lake.paths, base.batch)
         if landed is None:
             self.notes.append("raw_messages is not truncated: its batches are no longer known")
             return
-        raw = self._paths.raw_messages
+        raw = self._lake.paths.raw_messages
         files = _files_by_day(raw)
-        greatest = _greatest(self._paths, base.tso)
+        greatest = _greatest(self._lake.paths, base.tso)
         self._days = tuple(
             LandingDay(
                 day=day,
@@ -407,11 +398,11 @@ class _Retention:
         """
         if self.raw_point.cut is None:
             return
-        seeds = read_seeds(self._paths)
+        seeds = read_seeds(self._lake.paths)
         tsos = {item.tso for item in seeds}
         waiting = {
             row["partition"]
-            for row in read_quarantine(self._paths)
+            for row in read_quarantine(self._lake.paths)
             if row["database"] is not None and row["commit_ts"] in (None, *tsos)
         }
         numbers = sorted(
@@ -421,9 +412,12 @@ class _Retention:
                 if item.tso <= self.raw_point.tso and item.seed not in waiting
             }
         )
-        if not numbers or open_table(self._paths.snapshot_rows) is None:
+        if not numbers or open_table(self._lake.paths.snapshot_rows) is None:
             return
-        gone, removing = ds.field("batch").isin(numbers), self._removing(self._paths.snapshot_rows)
+        gone, removing = (
+            ds.field("batch").isin(numbers),
+            self._removing(self._lake.paths.snapshot_rows),
+        )
         if self._dry_run:
             self._records += removing.going(gone, gone, ("batch",)).num_rows
         else:
@@ -433,10 +427,10 @@ class _Retention:
 
     def remove_cuts(self) -> None:
         """Remove the cuts that are too old and that nothing needs."""
-        paths, cuts = self._paths, read_cuts(self._paths)
+        paths, cuts = self._lake.paths, read_cuts(self._lake.paths)
         kept = kept_cuts(
             cuts,
-            self._changefeed,
+            self._lake.changefeed,
             self._now,
             truncation_point=self.point,
             raw_truncation_point=self.raw_point,

@@ -19,9 +19,7 @@ the raw messages, because the changes after them no longer exist.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import SparkSession
-
-from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.names import joined_name
@@ -59,9 +57,7 @@ class Rewinding:
 
 
 def rewind(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     *,
     by: str,
     tso: int | None = None,
@@ -72,9 +68,7 @@ def rewind(
     The caller holds the writer lock.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         by: who asks for it.
         tso: the TSO, or the cut of a time (`tso.cut_of`).
         number: the number; one of the two is given.
@@ -82,25 +76,27 @@ def rewind(
     Raises:
         NotFoundError: nothing is published yet, there is no such cut, or it cannot be gone back to.
     """
-    before = require_cut(paths)
-    older = _wanted(paths, before, tso=tso, number=number)
-    _require_rows(paths, older)
+    before = require_cut(lake.paths)
+    older = _wanted(lake.paths, before, tso=tso, number=number)
+    _require_rows(lake.paths, older)
     # Finishes what a killed run left, and decodes what waits by the limit of today.
-    decode_new(spark, paths, changefeed)
-    days = redecode_ahead(spark, paths, changefeed)
+    decode_new(lake)
+    days = redecode_ahead(lake)
     cut = before
     if older.number != before.number:
         # What closed them since is not in the mirrors any more.
-        reopen_applied(paths, commit_ts=older.tso, since=older.made_at)
+        reopen_applied(lake.paths, commit_ts=older.tso, since=older.made_at)
         cut = replace(
             older.again(before),
-            quarantined=count_open(paths).decode,
-            steps_back=sum(item.steps_back for item in read_statistics(paths).progress().values()),
+            quarantined=count_open(lake.paths).decode,
+            steps_back=sum(
+                item.steps_back for item in read_statistics(lake.paths).progress().values()
+            ),
             rewind=Rewind(
                 number=older.number, from_number=before.number, from_tso=before.tso, by=by
             ),
         )
-        publish(paths, cut)
+        publish(lake.paths, cut)
     return Rewinding(older=older, before=before, cut=cut, days=days)
 
 

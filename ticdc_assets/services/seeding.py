@@ -19,13 +19,13 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.control import dataset_of, open_table
 from ticdc_assets.engine.damage import reading
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, InputError, NotFoundError
 from ticdc_assets.exports.dialect import CsvDialect
@@ -104,9 +104,7 @@ class Seeding:
 
 
 def seed(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     folder: str,
     *,
     tables: Collection[TableName] = (),
@@ -117,9 +115,7 @@ def seed(
     """Seed tables from an export. The caller holds the writer's lock.
 
     Args:
-        spark: the session, which is asked for nothing if the export is small.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         folder: the folder of the export, or its URI.
         tables: which of its tables; all if none is named.
         tso: the TSO, where the export does not say it.
@@ -132,21 +128,21 @@ def seed(
             future.
     """
     export = read_export(folder, tso=tso)
-    dialect, timezone = dialect or CsvDialect(), timezone or changefeed.timezone
+    dialect, timezone = dialect or CsvDialect(), timezone or lake.changefeed.timezone
     changefeed_zone(timezone)
-    _require_above(paths, export)
-    require_past(export, changefeed)
-    _begin(spark, paths, changefeed)
-    chosen, excluded = _chosen(export, changefeed, tables)
-    known = {(item.name, item.tso): item for item in read_seeds(paths)}
+    _require_above(lake.paths, export)
+    require_past(export, lake.changefeed)
+    _begin(lake)
+    chosen, excluded = _chosen(export, lake.changefeed, tables)
+    known = {(item.name, item.tso): item for item in read_seeds(lake.paths)}
     refused: dict[TableName, str] = {}
     again: list[Seed] = []
     new: list[tuple[Seed, ExportedTable]] = []
-    number, now = landed_seed(paths) + 1, datetime.now(UTC)
+    number, now = landed_seed(lake.paths) + 1, datetime.now(UTC)
     history: SchemaHistory | None = None
     for table in chosen:
         if table.create_sql is None and history is None:
-            history = Knowledge.of(paths, changefeed.timezone).history
+            history = Knowledge.of(lake.paths, lake.changefeed.timezone).history
         try:
             found = _schema(table, export.tso, timezone, history)
         except InputError as error:
@@ -174,13 +170,15 @@ def seed(
     unterminated: tuple[str, ...] = ()
     if new:
         seeds = [item for item, _ in new]
-        write_seeds(paths, seeds)
-        unterminated = land_seed(spark, paths, seeds, [table.files for _, table in new])
-        decode_new(spark, paths, changefeed)
+        write_seeds(lake.paths, seeds)
+        unterminated = land_seed(lake, seeds, [table.files for _, table in new])
+        decode_new(lake)
     seeded = [*((item, True) for item, _ in new), *((item, False) for item in again)]
     return Seeding(
         tso=export.tso,
-        tables=tuple(sorted(_counted(paths, seeded), key=lambda item: (item.database, item.table))),
+        tables=tuple(
+            sorted(_counted(lake.paths, seeded), key=lambda item: (item.database, item.table))
+        ),
         refused=refused,
         excluded=excluded,
         skipped=export.skipped,
@@ -213,11 +211,11 @@ def require_past(export: Export, changefeed: Changefeed) -> None:
         )
 
 
-def _begin(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> None:
+def _begin(lake: Lake) -> None:
     """Finish what a killed run left, and let the tables be there that others are made from."""
-    if open_table(paths.raw_messages) is None:
+    if open_table(lake.paths.raw_messages) is None:
         append_files(
-            paths.raw_messages,
+            lake.paths.raw_messages,
             [],
             RAW_SCHEMA,
             app_id="land",
@@ -225,7 +223,7 @@ def _begin(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Non
             metadata={"batch": 0, "next": [], "topic_ids": {}},
             layout=BY_LANDING_DAY,
         )
-    decode_new(spark, paths, changefeed)
+    decode_new(lake)
 
 
 def _chosen(

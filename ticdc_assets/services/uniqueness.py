@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 
 from ticdc_assets.engine.frames import quoted
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.session import functions
 from ticdc_assets.errors import InputError
 from ticdc_assets.isolation import Failure, Failures
@@ -70,7 +70,7 @@ class KeyCounts:
     repeated: tuple[RepeatedKeys, ...]
 
 
-def count_keys(spark: SparkSession, paths: LakePaths, cut: Cut, timezone: str) -> KeyCounts:
+def count_keys(lake: Lake, cut: Cut) -> KeyCounts:
     """Look for keys that are not unique in the mirrors of `cut`.
 
     Raises:
@@ -84,7 +84,7 @@ def count_keys(spark: SparkSession, paths: LakePaths, cut: Cut, timezone: str) -
         if mirror.rows < 2:
             continue
         name = joined_name(mirror.database, mirror.table)
-        found = failures.attempted(partial(_repeated, spark, paths, mirror, schema, timezone), name)
+        found = failures.attempted(partial(_repeated, lake, mirror, schema), name)
         keys, examples = (0, ()) if isinstance(found, Failure) else found
         if keys:
             repeated.append(
@@ -107,10 +107,10 @@ def count_keys(spark: SparkSession, paths: LakePaths, cut: Cut, timezone: str) -
 
 
 def _repeated(
-    spark: SparkSession, paths: LakePaths, mirror: MirrorCut, schema: TableSchema, timezone: str
+    lake: Lake, mirror: MirrorCut, schema: TableSchema
 ) -> tuple[int, tuple[RepeatedKey, ...]]:
-    rows = mirror_in_spark(spark, paths, mirror)
-    F = functions(spark)
+    rows = mirror_in_spark(lake, mirror)
+    F = functions(lake.spark)
     layout = MirrorLayout(schema=schema)
     # Columns of ours: names of key columns may be anything.
     columns: list[Column] = []
@@ -133,7 +133,12 @@ def _repeated(
     examples = tuple(
         RepeatedKey(
             key={
-                name: _text(schema.column(name), row[f"c{number}"], row[f"x{number}"], timezone)
+                name: _text(
+                    schema.column(name),
+                    row[f"c{number}"],
+                    row[f"x{number}"],
+                    lake.changefeed.timezone,
+                )
                 for number, name in enumerate(schema.handle_key)
             },
             rows=row["copies"],

@@ -26,11 +26,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import commits_after, foreign_changes
 from ticdc_assets.engine.damage import require_answer
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.isolation import Failure, attempted_alone
 from ticdc_assets.names import joined_name
@@ -228,9 +226,7 @@ class Verification:
 
 
 def verify(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     *,
     table: tuple[str, str] | None = None,
     examples: int = EXAMPLES,
@@ -238,9 +234,7 @@ def verify(
     """Rebuild the mirrors of the newest cut from the landed records, and compare.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         table: (database, table) of the one mirror to verify; all if None.
         examples: how many differing rows of a mirror to show at most.
 
@@ -250,19 +244,15 @@ def verify(
         StoreUnavailableError: the lake's store does not answer.
     """
     began = datetime.now(UTC)
-    cut = require_cut(paths)
+    cut = require_cut(lake.paths)
     if table is not None:
         require_mirror(cut, *table)
-    with made_apart(spark, paths, changefeed, cut, table=table) as made:
-        return compared(
-            spark, paths, changefeed, cut, made, began=began, table=table, examples=examples
-        )
+    with made_apart(lake, cut, table=table) as made:
+        return compared(lake, cut, made, began=began, table=table, examples=examples)
 
 
 def compared(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
+    lake: Lake,
     cut: Cut,
     made: Made,
     *,
@@ -273,18 +263,16 @@ def compared(
     """Compare a cut with a generation that was made of the same records.
 
     Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
+        lake: the changefeed's lake.
         cut: the cut.
         made: the generation.
         began: when the work began.
         table: (database, table) of the one mirror to compare; all if None.
         examples: how many differing rows of a mirror to show at most.
     """
-    mirrors = _Comparing(spark, paths, changefeed, made, examples).mirrors(cut, table)
+    mirrors = _Comparing(lake, made, examples).mirrors(cut, table)
     return Verification(
-        changefeed=paths.changefeed,
+        changefeed=lake.paths.changefeed,
         cut=cut.number,
         tso=cut.tso,
         moment=cut.moment,
@@ -349,15 +337,11 @@ class _Comparing:
 
     def __init__(
         self,
-        spark: SparkSession,
-        paths: LakePaths,
-        changefeed: Changefeed,
+        lake: Lake,
         made: Made,
         examples: int,
     ) -> None:
-        self._spark = spark
-        self._paths = paths
-        self._changefeed = changefeed
+        self._lake = lake
         self._made = made
         self._examples = examples
 
@@ -399,9 +383,9 @@ class _Comparing:
             if ours is None:
                 told = replace(told, finding=Finding.NOT_IN_CUT)
                 return
-            check_files(self._paths, ours, footers=True)
-            told = replace(told, foreign=tuple(_foreign_commits(self._paths, ours)))
-            there = self._table(self._paths, ours)
+            check_files(self._lake.paths, ours, footers=True)
+            told = replace(told, foreign=tuple(_foreign_commits(self._lake.paths, ours)))
+            there = self._table(self._lake.paths, ours)
             found = self._content(there)
             if theirs is None or rebuild is None:
                 told = replace(told, mirror=found, finding=Finding.NOT_REBUILT)
@@ -412,10 +396,10 @@ class _Comparing:
             # Tables with other columns have no rows to be compared.
             if found != made and not columns:
                 rows = row_differences(
-                    self._spark,
+                    self._lake.spark,
                     there,
                     rebuild,
-                    self._changefeed.timezone,
+                    self._lake.changefeed.timezone,
                     new_folder(self._made.paths),
                     examples=self._examples,
                 )
@@ -438,7 +422,7 @@ class _Comparing:
         if not isinstance(done, Failure):
             return told
         # Libraries have words of their own for a store that is away.
-        require_answer(self._paths.base)
+        require_answer(self._lake.paths.base)
         # What is known before the failure is told too.
         return replace(told, error=done.reason)
 
@@ -446,14 +430,14 @@ class _Comparing:
         rows = mirror_as_stored(paths, mirror)
         if rows is None:
             rows = copied_by_spark(
-                mirror_in_spark(self._spark, paths, mirror),
+                mirror_in_spark(self._lake.at(paths), mirror),
                 mirror_columns(paths, mirror),
                 new_folder(self._made.paths),
             )
         return Compared.whole(rows, mirror.table_schema)
 
     def _content(self, table: Compared) -> Content:
-        return content_of(self._spark, table, new_folder(self._made.paths))
+        return content_of(self._lake.spark, table, new_folder(self._made.paths))
 
     def _differences(self, ours: MirrorCut, theirs: MirrorCut) -> Iterable[str]:
         """Yield what differs besides columns and rows."""

@@ -3,7 +3,8 @@
 In: the URI of a name node or of a name service. Out: a `pyarrow.fs.FileSystem` over the package
 hdfs-native, which is the client inside delta-rs too. Addresses of name services, the user and
 Kerberos come from where Hadoop's own clients have them: the files in `HADOOP_CONF_DIR`,
-`HADOOP_USER_NAME`, and the cache of tickets (docs/decisions/0078-hdfs-without-java.md).
+`HADOOP_USER_NAME`, and the cache of tickets. Arrow's own file system for HDFS loads libhdfs, which
+starts a JVM in each Python process (docs/decisions/0069-the-lake-is-a-uri.md).
 
 What is still written to a file is seen by others, so whoever replaces a file writes another one and
 moves it (`storage.paths`). Why doing something again is safe: nothing is kept here but the client.

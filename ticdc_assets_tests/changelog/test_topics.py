@@ -96,6 +96,16 @@ def test_a_dropped_database_retires_the_topics_of_its_tables() -> None:
     assert (found[DEFAULT].tables, found[DEFAULT].retired_ts) == (0, 20)
 
 
+def test_a_topic_of_bootstraps_without_a_name_is_a_default_topic() -> None:
+    nameless = TopicRows(topic=DEFAULT, database=None, table=None, min_ts=0, max_ts=0)
+    found = topic_tables([], [nameless, rows(A, "a", 19)])
+    assert (found[DEFAULT].tables, found[DEFAULT].retired_ts) == (0, 0)
+    assert (found[A].tables, found[A].retired_ts) == (1, None)
+    created = history_of((ddl("create table shop.a (id int primary key)", 5), DEFAULT))
+    found = topic_tables(created.ddls, [nameless])
+    assert (found[DEFAULT].tables, found[DEFAULT].retired_ts) == (1, None)
+
+
 def test_a_table_that_is_made_again_brings_its_topic_back() -> None:
     drop, create = ddl("drop table a", 20), ddl("create table a (id int)", 30)
     assert topic_tables(history_of((drop, A)).ddls, [rows(A, "a", 9)])[A].retired_ts == 20

@@ -18,8 +18,9 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import Settings, load_settings
+from ticdc_assets.config import CaptureSource, Changefeed, Settings, load_settings
 from ticdc_assets.engine.delta_files import live_files
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.checks import readable_key
@@ -284,12 +285,22 @@ def test_what_spark_says_of_a_broken_table_is_our_sentence(
     paths = lake.paths("shop")
     found = require_cut(paths).mirror(*ORDERS)
     assert found is not None
+    opened = Lake(
+        changefeed=Changefeed(
+            name="shop",
+            wire_format="simple-json",
+            timezone="UTC",
+            source=CaptureSource(path=Path()),
+        ),
+        paths=paths,
+        session=spark,
+    )
     lose_file(found.path(paths))
     with pytest.raises(LakeDamagedError, match=r"the mirror of shop\.orders"), damage_told(paths):
-        mirror_in_spark(spark, paths, found).collect()
+        mirror_in_spark(opened, found).collect()
     tear_log(found.path(paths))
     with pytest.raises(LakeDamagedError, match="is torn"), damage_told(paths):
-        mirror_in_spark(spark, paths, found).collect()
+        mirror_in_spark(opened, found).collect()
     # What has nothing to do with the tables comes out as it was.
     with pytest.raises(ValueError, match="else"), damage_told(paths):
         raise ValueError("else")

@@ -38,6 +38,7 @@ from ticdc_assets.engine.control import (
     write_table,
 )
 from ticdc_assets.engine.files import WRITTEN_NAME, FileWriter, WrittenFile
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError, UnfinishedError
 from ticdc_assets.isolation import Failures
@@ -550,7 +551,7 @@ def test_a_history_is_named_by_its_own_commit(
             assert not disturbed(patch, path, disturb, is_before=is_before)
             mirror = found.synced()
         assert met
-        rows = history_in_spark(spark, found.feed.paths, mirror)
+        rows = history_in_spark(found.feed.lake, mirror)
         assert rows.count() == mirror.history_rows
         current = rows.where("_ticdc_valid_to is null").count()
         assert current == mirror.rows
@@ -569,7 +570,9 @@ def test_retention_counts_what_its_own_commit_removed(life: Life) -> None:
 
     def truncated() -> Any:
         now = datetime.now(UTC) + timedelta(hours=2)
-        return retain(life.feed.spark, life.feed.paths, kept, now=now)
+        return retain(
+            Lake(changefeed=kept, paths=life.feed.paths, session=life.feed.spark), now=now
+        )
 
     def once() -> None:
         if newest_version(log) == version:
@@ -603,13 +606,13 @@ def test_verify_does_not_blame_a_half_finished_run_of_ours(
     operations = [item.operation for item in commits_after(path, published.version)]
     assert operations == ["WRITE"]
     assert all(item.commit_id for item in commits_after(path, published.version))
-    found = verify(life.feed.spark, life.feed.paths, life.feed.changefeed)
+    found = verify(life.feed.lake)
     assert found.equal, [item.findings() for item in found.mirrors]
     # What leaves the rows is not blamed either, what others change is.
     by_spark(life.feed.spark, path, "vacuum")
-    assert verify(life.feed.spark, life.feed.paths, life.feed.changefeed).equal
+    assert verify(life.feed.lake).equal
     by_spark(life.feed.spark, path, "delete")
-    (item,) = verify(life.feed.spark, life.feed.paths, life.feed.changefeed).mirrors
+    (item,) = verify(life.feed.lake).mirrors
     assert item.finding is Finding.EQUAL
     assert [text.partition(" (")[2] for text in item.foreign] == ["DELETE)"]
     life.synced()
@@ -640,7 +643,7 @@ def test_a_decoding_whose_files_are_elsewhere_moves_no_position(
     with monkeypatch.context() as patch:
         patch.setattr(decoding, "decode_into_files", elsewhere)
         with pytest.raises(NotThereError, match="do not share the lake's folder") as caught:
-            decode_new(life.feed.spark, life.feed.paths, life.feed.changefeed)
+            decode_new(life.feed.lake)
     assert lost[0] in str(caught.value)
     assert (decoded_position(life.feed.paths), newest_version(life.feed.paths.change_log)) == at
     life.synced()
@@ -700,9 +703,11 @@ def test_maintenance_removes_what_no_commit_names(large: Life) -> None:
     fresh = paths.raw_messages / written(paths.raw_messages).path
     for path in orphans:
         os.utime(path, (time.time() - 7200,) * 2)
-    counted = maintain(large.feed.spark, paths, large.feed.changefeed, dry_run=True)
+    counted = maintain(
+        Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark), dry_run=True
+    )
     assert all(path.exists() for path in orphans)
-    done = maintain(large.feed.spark, paths, large.feed.changefeed)
+    done = maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
     for report in (counted, done):
         found = {item.name: item.unnamed_removed for item in report.tables if item.unnamed_removed}
         assert found == {
@@ -717,7 +722,7 @@ def test_maintenance_removes_what_no_commit_names(large: Life) -> None:
     # Somebody else may be about to commit it.
     assert young.exists()
     os.utime(young, (0, 0))
-    maintain(large.feed.spark, paths, large.feed.changefeed)
+    maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
     assert not young.exists()
     assert large.feed.rows() == truth_rows(large.changefeed.truth())
     assert large.feed.rows_as_of(large.feed.cut.tso) == then
@@ -808,7 +813,7 @@ def test_nothing_is_maintained_where_what_landed_is_behind(life: Life) -> None:
         life.synced()
     files = lose_commit(paths.raw_messages, newest_version(paths.raw_messages))
     with pytest.raises(LakeDamagedError, match="the end of its log is missing"):
-        maintain(life.feed.spark, paths, life.feed.changefeed)
+        maintain(Lake(changefeed=life.feed.changefeed, paths=paths, session=life.feed.spark))
     assert set(paths.raw_messages.rglob("part-*")) == files
 
 
@@ -823,7 +828,10 @@ def test_files_stay_where_the_log_of_a_mirror_is_behind_its_cut(large: Life) -> 
     files = lose_commit(path, newest_version(path))
     grow_cuts_older(paths, 24)
     with pytest.raises(UnfinishedError, match=r"d\.t: .* the end of its log is missing"):
-        maintain(large.feed.spark, paths, large.feed.changefeed, margin=timedelta())
+        maintain(
+            Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark),
+            margin=timedelta(),
+        )
     assert set(path.rglob("part-*")) == files
 
 
@@ -838,7 +846,7 @@ def test_a_torn_log_entry_ahead_of_a_cut_stops_its_mirror_alone(large: Life) -> 
     assert newest > mirror.version
     (path / "_delta_log" / f"{newest:020}.json").write_text("{")
     with pytest.raises(UnfinishedError, match=r"d\.t: .*torn"):
-        maintain(large.feed.spark, paths, large.feed.changefeed)
+        maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
     large.write(seed=9)
     assert large.synced().version > mirror.version
 

@@ -30,6 +30,7 @@ from ticdc_assets.engine.executing import (
     OnSpark,
     executor,
 )
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import LakeDamagedError, SourceUnavailableError
@@ -197,10 +198,10 @@ def test_both_executors_write_the_same_tables(
         patch.setattr(executing, "OnSpark", None)
         patch.setattr(SparkSession, "read", None)
         here.land()
-        mine = decode_new(spark, here.paths, here.changefeed)
+        mine = decode_new(here.lake)
     with by_spark(monkeypatch):
         there.land()
-        assert decode_new(spark, there.paths, there.changefeed) == mine
+        assert decode_new(there.lake) == mine
     assert bool(mine.quarantined) is (name == "corrupt")
     tables = ["raw_messages", "change_log", *(["quarantine"] if mine.quarantined else [])]
     for table in tables:
@@ -274,10 +275,10 @@ def test_both_executors_in_turns_and_over_checkpoints(
         if number in (1, 10, 21):
             with by_spark(monkeypatch):
                 feed.land()
-                decode_new(feed.spark, feed.paths, feed.changefeed)
+                decode_new(feed.lake)
         else:
             feed.land()
-            decode_new(feed.spark, feed.paths, feed.changefeed)
+            decode_new(feed.lake)
     for path, app_id in zip(tables, ("land", "decode", "decode"), strict=True):
         names = {file.name for file in (path / "_delta_log").glob("*.checkpoint.parquet")}
         assert names == {f"{version:020}.checkpoint.parquet" for version in (10, 20)}
@@ -314,10 +315,10 @@ def test_what_one_executor_left_half_done_the_other_finishes(
 
     def decode(way: str) -> None:
         if way == "here":
-            decode_new(feed.spark, feed.paths, feed.changefeed)
+            decode_new(feed.lake)
         else:
             with by_spark(monkeypatch):
-                decode_new(feed.spark, feed.paths, feed.changefeed)
+                decode_new(feed.lake)
 
     with monkeypatch.context() as patch:
         DEATHS[death](patch)
@@ -342,7 +343,7 @@ def test_a_killed_run_is_finished_without_spark(
 
     def run() -> None:
         feed.land()
-        decode_new(feed.spark, feed.paths, feed.changefeed)
+        decode_new(feed.lake)
 
     send()
     run()
@@ -517,9 +518,9 @@ def test_both_executors_land_the_same_records(
     here, there = (LakePaths(root=tmp_path / name, changefeed="feed") for name in ("a", "b"))
     with monkeypatch.context() as patch:
         patch.setattr(executing, "OnSpark", None)
-        landed = land(spark, here, changefeed)
+        landed = land(Lake(changefeed=changefeed, paths=here, session=spark))
     with by_spark(monkeypatch):
-        assert land(spark, there, changefeed) == landed
+        assert land(Lake(changefeed=changefeed, paths=there, session=spark)) == landed
     assert_same_table(here.raw_messages, there.raw_messages)
     rows = read_table(here.raw_messages)
     assert rows is not None
@@ -554,9 +555,9 @@ def _check_isolation(source: KafkaSource, topic: str, spark: SparkSession, folde
     writer.begin_transaction()
     writer.produce(topic, value=b"open", partition=1)
     writer.flush()
-    assert land(spark, paths, changefeed).backlog == 0
+    assert land(Lake(changefeed=changefeed, paths=paths, session=spark)).backlog == 0
     writer.commit_transaction(30)
-    land(spark, paths, changefeed)
+    land(Lake(changefeed=changefeed, paths=paths, session=spark))
     rows = read_table(paths.raw_messages)
     assert rows is not None
     told = [value for value in rows.column("value").to_pylist() if value in TRANSACTIONS]

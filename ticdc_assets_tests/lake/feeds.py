@@ -23,8 +23,7 @@ from ticdc_assets.config import (
 )
 from ticdc_assets.engine.control import commit_metadata, read_table, write_table
 from ticdc_assets.engine.executing import Executor, OnSpark
-from ticdc_assets.engine.generations import paths_of
-from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.pipeline import (
@@ -105,12 +104,17 @@ class Feed:
 
     spark: SparkSession
     changefeed: Changefeed
-    lake: AnyPath
+    root: AnyPath
+
+    @property
+    def lake(self) -> Lake:
+        """Its lake, as the newest cut names it."""
+        return Lake.open(self.root, self.changefeed, self.spark)
 
     @property
     def paths(self) -> LakePaths:
         """Its tables, as the newest cut names them."""
-        return paths_of(self.lake, self.changefeed.name)
+        return self.lake.paths
 
     @classmethod
     def of(
@@ -143,7 +147,7 @@ class Feed:
 
     def in_folder(self, folder: Path) -> "Feed":
         """Return the same feed with a lake of its own."""
-        return replace(self, lake=folder / "lake")
+        return replace(self, root=folder / "lake")
 
     def with_mirrors_of(self, tables: Iterable[tuple[str, str]]) -> "Feed":
         """Return the same feed with mirrors of these tables alone."""
@@ -158,12 +162,12 @@ class Feed:
         write_capture(self.changefeed.source.path, records)
 
     def land(self, max_records: int | None = None) -> Landing:
-        return land(self.spark, self.paths, self.changefeed, max_records=max_records)
+        return land(self.lake, max_records=max_records)
 
     def rebuild(self, *, accept_losses: bool = False) -> Rebuild:
         """Make everything again that is made from what landed, and publish it."""
-        with writer_lock(self.paths, self.changefeed.writer):
-            return rebuild(self.spark, self.paths, self.changefeed, accept_losses=accept_losses)
+        with self.lake.writing():
+            return rebuild(self.lake, accept_losses=accept_losses)
 
     def sync(
         self,
@@ -194,15 +198,10 @@ class Feed:
     ) -> Applying:
         """Land, decode, register and apply once."""
         self.land(max_records)
-        decode_new(self.spark, self.paths, self.changefeed)
-        register_new(self.paths, self.changefeed)
+        decode_new(self.lake)
+        register_new(self.lake)
         return apply_changes(
-            self.spark,
-            self.paths,
-            self.changefeed,
-            until=until,
-            refold=refold,
-            refold_quarantined=refold_quarantined,
+            self.lake, until=until, refold=refold, refold_quarantined=refold_quarantined
         )
 
     @property
@@ -213,7 +212,7 @@ class Feed:
 
     def listed(self) -> list[MirrorListing]:
         """Return the mirrors as the command `tables` lists them."""
-        return list_mirrors(self.paths, read_status(self.paths, self.changefeed, datetime.now(UTC)))
+        return list_mirrors(self.paths, read_status(self.lake, datetime.now(UTC)))
 
     @property
     def settings(self) -> Settings:
@@ -230,14 +229,12 @@ class Feed:
 
     def tables_as_of(self, tso: int) -> list[TableRows]:
         """Return every table as of a TSO."""
-        moment = AsOf(self.spark, self.paths, self.changefeed, tso)
+        moment = AsOf(self.lake, tso)
         return [moment.rows(mirror) for mirror in moment.plan.mirrors]
 
     def rows(self) -> Rows:
         """Return the rows of every mirror at the newest cut."""
-        return self.rows_of(
-            published_table(self.spark, self.paths, mirror) for mirror in self.cut.mirrors
-        )
+        return self.rows_of(published_table(self.lake, mirror) for mirror in self.cut.mirrors)
 
     def rows_of(self, tables: Iterable[TableRows]) -> Rows:
         """Return the rows of tables; each has to have as many as it says."""

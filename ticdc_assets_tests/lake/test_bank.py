@@ -36,14 +36,12 @@ def total(feed: Feed, tables: Iterable[TableRows]) -> Decimal:
 
 
 def total_as_of(feed: Feed, tso: int) -> Decimal:
-    moment = AsOf(feed.spark, feed.paths, feed.changefeed, tso)
+    moment = AsOf(feed.lake, tso)
     return total(feed, (moment.rows(mirror) for mirror in moment.plan.mirrors))
 
 
 def total_now(feed: Feed) -> Decimal:
-    return total(
-        feed, (published_table(feed.spark, feed.paths, mirror) for mirror in feed.cut.mirrors)
-    )
+    return total(feed, (published_table(feed.lake, mirror) for mirror in feed.cut.mirrors))
 
 
 @pytest.mark.parametrize("moments", [6, pytest.param(200, marks=pytest.mark.slow)])

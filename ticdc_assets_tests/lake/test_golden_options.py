@@ -119,7 +119,7 @@ def test_large_rows_whose_file_is_missing_are_quarantined_and_redriven(
     assert feed.cut.quarantined == len(waiting) > 0
     for file in (scenario.folder / "claim-check").iterdir():
         (storage / file.name).write_bytes(file.read_bytes())
-    done = redrive(spark, feed.paths, feed.changefeed)
+    done = redrive(feed.lake)
     assert (done.decoded, done.still_quarantined) == (len(waiting), 0)
     feed.sync()
     assert feed.cut.quarantined == 0
@@ -129,11 +129,11 @@ def test_large_rows_whose_file_is_missing_are_quarantined_and_redriven(
 def said(feed: Feed) -> Verdict:
     """Return what is said of the checksums now."""
     now = datetime.now(UTC)
-    return read_status(feed.paths, feed.changefeed, now).verdicts[Check.ROW_CHECKSUMS]
+    return read_status(feed.lake, now).verdicts[Check.ROW_CHECKSUMS]
 
 
 def compare(feed: Feed) -> Checksums:
-    compare_new(feed.spark, feed.paths, feed.changefeed, statistics=read_statistics(feed.paths))
+    compare_new(feed.lake, statistics=read_statistics(feed.paths))
     return read_checksums(feed.paths)
 
 

@@ -382,7 +382,7 @@ class Life:
         """Seed some tables from an export of this moment, or of that of a run that was killed."""
         again, self.exported = self.exported, None
         if again is not None and self.rng.random() < 0.5:
-            seed_from(self.feed.spark, self.feed.paths, self.feed.changefeed, again)
+            seed_from(self.feed.lake, again)
         elif self.upstream.tables:
             known = self.upstream.tables
             some = self.rng.sample(known, self.rng.randint(1, len(known)))
@@ -394,13 +394,7 @@ class Life:
         folder = self.folder / f"export{len(self.told)}"
         kind = self.rng.choice(("csv", "sql"))
         tso, self.exported = export_upstream(self.upstream, folder, file_type=kind), str(folder)
-        found = seed_from(
-            self.feed.spark,
-            self.feed.paths,
-            self.feed.changefeed,
-            self.exported,
-            tables=tuple(names),
-        )
+        found = seed_from(self.feed.lake, self.exported, tables=tuple(names))
         self.exported = None
         self.told.append([(item.table, item.rows) for item in found.tables])
         seeded = {(item.database, item.table) for item in found.tables}
@@ -426,7 +420,7 @@ class Life:
         if newest_cut(self.feed.paths) is None:
             return  # no watermark has come yet
         before = self.feed.rows()
-        rebuilt = rebuilding.rebuild(self.feed.spark, self.feed.paths, self.feed.changefeed)
+        rebuilt = rebuilding.rebuild(self.feed.lake)
         assert rebuilt.verification is None or rebuilt.verification.equal, rebuilt.lines()
         assert self.feed.rows() == before
         self.sync()
@@ -439,14 +433,14 @@ class Life:
             self.sync()
         if read_cuts(self.feed.paths):
             grow_cuts_older(self.feed.paths, 24)
-        done = retain(self.feed.spark, self.feed.paths, self.feed.changefeed)
+        done = retain(self.feed.lake)
         self.told.append((done.notes, [item.clause for item in done.truncation_point.kept]))
         LandingClock.at += DAY
 
     def redrive(self) -> None:
         """Re-drive with a newer program."""
         self.decoder.generation += 1
-        found = redrive(self.feed.spark, self.feed.paths, self.feed.changefeed)
+        found = redrive(self.feed.lake)
         self.told.append(found.decoded)
         self.feed.sync(refold=found.refold)
 
@@ -454,7 +448,7 @@ class Life:
         cuts = read_cuts(self.feed.paths)
         number = self.rng.choice(cuts[-3:]).number if cuts else 1
         try:
-            rewind(self.feed.spark, self.feed.paths, self.feed.changefeed, by="test", number=number)
+            rewind(self.feed.lake, by="test", number=number)
         except NotFoundError as error:
             self.told.append(str(error))
         if self.rng.random() < 0.7:
@@ -466,7 +460,7 @@ class Life:
         if days and first_whole_day(self.feed.paths).year == 1:
             self.decoder.generation += 1
             day = self.rng.choice(days)
-            redecode(self.feed.spark, self.feed.paths, self.feed.changefeed, [day])
+            redecode(self.feed.lake, [day])
             self.sync()
 
     def step(self) -> None:
@@ -527,7 +521,7 @@ class Life:
         assert unmarked(rows, marked) == unmarked(truth, marked)
         assert feed.cut.held == ()
         assert read_quarantine(feed.paths) == []
-        found = verify(feed.spark, feed.paths, feed.changefeed)
+        found = verify(feed.lake)
         unsound = [item for item in found.mirrors if not item.is_sound]
         assert [item for item in unsound if (item.database, item.table) not in marked] == []
         assert marked or found.differences == ()

@@ -41,9 +41,7 @@ import importlib, json, os, signal, sys
 from datetime import timedelta
 from pathlib import Path
 from ticdc_assets.config import CaptureSource, Changefeed, Writer
-from ticdc_assets.engine.lock import writer_lock
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import LazySession
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.pipeline import file_fates
 from ticdc_assets.pipeline.decoding import decode_new
@@ -74,13 +72,13 @@ feed = Changefeed(
     name="feed", wire_format="simple-json", timezone="UTC",
     source=CaptureSource(path=Path(capture)), writer=Writer(lease=timedelta(seconds=2)),
 )
-paths, spark = LakePaths(root=Path(root), changefeed="feed"), LazySession()
+lake = Lake.open(Path(root), feed)
 try:
-    with writer_lock(paths, feed.writer):
-        land(spark, paths, feed)
-        decode_new(spark, paths, feed)
-        register_new(paths, feed)
-        apply_changes(spark, paths, feed)
+    with lake.writing():
+        land(lake)
+        decode_new(lake)
+        register_new(lake)
+        apply_changes(lake)
     print("done", flush=True)
 except TicdcError as error:
     print(type(error).__name__, error, flush=True)
@@ -248,7 +246,7 @@ def test_a_stalled_sync_loses_and_doubles_nothing(
     story.go_on(seed=3)
     assert story.sync() is Outcome.PUBLISHED
     story.require_whole()
-    assert verify(spark, story.feed.paths, story.feed.changefeed).equal
+    assert verify(story.feed.lake).equal
 
 
 @pytest.mark.parametrize("where", FIRST)
@@ -267,4 +265,4 @@ def test_a_stalled_first_sync_loses_and_doubles_nothing(
     story.go_on(seed=3)
     assert story.sync() is Outcome.PUBLISHED
     story.require_whole()
-    assert verify(spark, story.feed.paths, story.feed.changefeed).equal
+    assert verify(story.feed.lake).equal

@@ -132,7 +132,7 @@ def test_a_row_that_is_held_is_never_ahead_of_the_cut() -> None:
 
 def test_an_empty_lake_has_a_status(tmp_path: Path) -> None:
     shop = SmallShop(tmp_path)
-    found = read_status(shop.paths, shop.changefeed, NOW)
+    found = read_status(shop.lake, NOW)
     assert (found.cut, found.lag, found.tables, found.topics) == (None, None, (), ())
     assert (found.backlog, found.newest_record_ms, found.source_seen_at) == (0, None, None)
     assert not shop.paths.base.exists()
@@ -150,7 +150,7 @@ def test_the_status_of_a_small_lake(spark: SparkSession, tmp_path: Path) -> None
     now = datetime.now(UTC)
 
     # Everything is applied, and nothing waits.
-    found = read_status(shop.paths, shop.changefeed, now)
+    found = read_status(shop.lake, now)
     assert found.cut is not None
     assert found.lag is not None
     assert found.watermark.watermark_ts == found.cut.tso
@@ -169,7 +169,7 @@ def test_the_status_of_a_small_lake(spark: SparkSession, tmp_path: Path) -> None
     shop.insert(ORDERS, 1)
     shop.send()
     feed.land()
-    landed = read_status(shop.paths, shop.changefeed, now)
+    landed = read_status(shop.lake, now)
     assert landed.lag is not None
     assert (landed.landed_batch, landed.decoded_batch) == (2, 1)
     newest = landed.newest_record_ms
@@ -187,9 +187,9 @@ def test_the_status_of_a_small_lake(spark: SparkSession, tmp_path: Path) -> None
     shop.insert(ORDERS, 1)
     shop.send()
     later = datetime.now(UTC) + timedelta(hours=1)
-    source = see_source(shop.paths, shop.changefeed).present
-    unseen = read_status(shop.paths, shop.changefeed, later)
-    seen = read_status(shop.paths, shop.changefeed, later, source=source)
+    source = see_source(shop.lake).present
+    unseen = read_status(shop.lake, later)
+    seen = read_status(shop.lake, later, source=source)
     assert unseen.lag is not None
     assert seen.lag is not None
     assert (unseen.backlog, unseen.lag.largest) == (0, LagPart.SOURCE_TO_KAFKA)
@@ -200,7 +200,7 @@ def test_the_status_of_a_small_lake(spark: SparkSession, tmp_path: Path) -> None
     # Keys: each is once, until a file is appended behind the pipeline's back.
     published = newest_cut(shop.paths)
     assert published is not None
-    counts = count_keys(spark, shop.paths, published, "UTC")
+    counts = count_keys(shop.lake.using(spark), published)
     assert (counts.mirrors, counts.without_key, counts.repeated) == (2, 0, ())
     orders = published.mirror(*ORDERS)
     assert orders is not None
@@ -212,6 +212,6 @@ def test_the_status_of_a_small_lake(spark: SparkSession, tmp_path: Path) -> None
         published,
         mirrors=tuple(newer if item == orders else item for item in published.mirrors),
     )
-    (repeated,) = count_keys(spark, shop.paths, spoilt, "UTC").repeated
+    (repeated,) = count_keys(shop.lake.using(spark), spoilt).repeated
     assert (repeated.database, repeated.table, repeated.keys) == (*ORDERS, 1)
     assert [(dict(item.key), item.rows) for item in repeated.examples] == [({"id": "1"}, 2)]

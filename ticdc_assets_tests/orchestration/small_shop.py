@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import CaptureSource, Changefeed, Settings
-from ticdc_assets.engine.generations import paths_of
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.simulator.changefeed import StandInChangefeed
@@ -54,7 +54,12 @@ class SmallShop:
     @property
     def paths(self) -> LakePaths:
         """Its tables, as the newest cut names them."""
-        return paths_of(self.settings.lake, "shop")
+        return self.lake.paths
+
+    @property
+    def lake(self) -> Lake:
+        """Its lake, as the newest cut names it."""
+        return Lake.open(self.settings.lake, self.changefeed)
 
     def create_tables(self) -> None:
         """Create both tables, empty."""

@@ -225,7 +225,7 @@ def test_each_check_says_what_to_do_and_where_more_is_told(definitions: dg.Defin
     graph = definitions.resolve_asset_graph()
     for key in graph.asset_check_keys:
         description = graph.get(key).description or ""
-        assert description.endswith(f"See docs/operate.md#{key.name}."), key
+        assert description.endswith(f"See docs/troubleshooting.md#{key.name}."), key
         assert len(description) > 150, key
 
 

@@ -20,7 +20,7 @@ from ticdc_assets_tests.report.small_lake import small_lake
 @pytest.fixture
 def steps(tmp_path: Path) -> ChangefeedSteps:
     changefeed, paths = small_lake(tmp_path)
-    return ChangefeedSteps(changefeed=changefeed, lake=paths.root)
+    return ChangefeedSteps(changefeed=changefeed, root=paths.root)
 
 
 @pytest.mark.thorough
@@ -80,7 +80,7 @@ def test_an_empty_lake_has_a_report(tmp_path: Path, instance: dg.DagsterInstance
     from ticdc_assets_tests.orchestration.small_shop import SmallShop
 
     shop = SmallShop(tmp_path)
-    steps = ChangefeedSteps(changefeed=shop.changefeed, lake=shop.paths.root)
+    steps = ChangefeedSteps(changefeed=shop.changefeed, root=shop.paths.root)
     job = definitions_of([steps]).resolve_job_def(steps.names.job("report"))
     assert job.execute_in_process(instance=instance).success
     assert "no cut yet" in shop.paths.report.read_text(encoding="utf-8")

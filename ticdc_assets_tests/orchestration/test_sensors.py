@@ -22,6 +22,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from ticdc_assets import tso
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import KafkaSource, Writer
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.lock import nobody_at_work, seen_at_work
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.observe.status_reading import read_status
@@ -399,8 +400,8 @@ def test_a_tick_sees_new_records_and_starts_no_spark(
     assert isinstance(observation, dg.AssetObservation)
     assert observation.asset_key == NAMES.asset("kafka_topic")
     assert observation.metadata["backlog"].value == count
-    source = see_source(steps.paths, steps.changefeed)
-    status = read_status(steps.paths, steps.changefeed, NOW, source=source.present)
+    source = see_source(steps.lake)
+    status = read_status(steps.lake, NOW, source=source.present)
     state = sensor_state(instance, steps, status)
     assert state.status.backlog == count
     assert "2 partitions are new (shop/0, shop/1)" in state.reasons()
@@ -462,7 +463,7 @@ def test_a_gap_is_a_reason_until_somebody_accepts_it(
     shop.create_tables()
     shop.insert(ORDERS, 6)
     shop.send()
-    land(LazySession(), shop.paths, shop.changefeed)
+    land(Lake(changefeed=shop.changefeed, paths=shop.paths, session=LazySession()))
     # The first record of each partition is all that is left.
     records = shop.capture.read_text().splitlines(keepends=True)
     first = {json.loads(line)["partition"]: line for line in reversed(records)}
@@ -475,7 +476,7 @@ def test_a_gap_is_a_reason_until_somebody_accepts_it(
         gap = f"landing is stopped by a gap in topic 'shop' partition {partition}: "
         assert message.startswith(gap)
         assert f"`ticdc-assets accept-gap shop shop {partition}`" in message
-        accept(shop.paths, shop.changefeed, "shop", partition)
+        accept(shop.lake, "shop", partition)
     assert evaluate(instance, steps, None).run_requests
 
 
@@ -530,7 +531,7 @@ def test_verdicts_are_told_when_they_change_and_again_after_a_while(
     publish_with_tables(shop.paths, made)
 
     def after(seconds: float, cursor: SensorCursor) -> tuple[dict[str, str], SensorCursor]:
-        status = read_status(steps.paths, steps.changefeed, now + timedelta(seconds=seconds))
+        status = read_status(steps.lake, now + timedelta(seconds=seconds))
         events, cursor = changed_verdicts(instance, steps, cursor, status)
         return store(instance, events), read_cursor(cursor_text(cursor), SensorCursor)
 

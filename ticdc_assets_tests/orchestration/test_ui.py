@@ -19,6 +19,7 @@ from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from dagster._core.execution.backfill import BulkActionStatus
 
 from ticdc_assets.config import Settings, load_settings
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.orchestration.run import open_instance, run_sync, ui_command
@@ -327,7 +328,9 @@ def test_the_topic_shows_its_offsets(page: Page, server: str) -> None:
 
 def test_the_report_of_the_changefeed(page: Page, settings: Settings, tmp_path: Path) -> None:
     paths = LakePaths(root=settings.lake, changefeed="shop")
-    overview = read_overview(settings.changefeed("shop"), paths, now=datetime.now(UTC))
+    overview = read_overview(
+        Lake(changefeed=settings.changefeed("shop"), paths=paths), now=datetime.now(UTC)
+    )
     report = tmp_path / "report.html"
     write_at_once(report, page_text([overview]))
     for name, scheme, width in (

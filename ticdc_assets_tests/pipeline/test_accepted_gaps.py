@@ -15,6 +15,7 @@ import pytest
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, parse_changefeeds
 from ticdc_assets.engine.control import read_table
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import LandingGapError, NotFoundError
 from ticdc_assets.kafka.administration import Listing, OffsetRange
@@ -72,7 +73,7 @@ class Shop:
         self.feed.write(records)
 
     def accept(self, topic: str = "shop", partition: int = 0) -> AcceptedGap:
-        return accept(self.feed.paths, self.feed.changefeed, topic, partition)
+        return accept(self.feed.lake, topic, partition)
 
     def caveats(self) -> dict[str, list[str]]:
         """Return the caveats of each table that speak of lost records."""
@@ -107,12 +108,7 @@ def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_anew
         with pytest.raises(LandingGapError, match="ticdc-assets accept-gap feed shop 0") as caught:
             feed.land()
         assert (caught.value.landed, caught.value.available) == (position, gap_end)
-    status = read_status(
-        feed.paths,
-        feed.changefeed,
-        datetime.now(UTC),
-        gaps=see_source(feed.paths, feed.changefeed).gaps,
-    )
+    status = read_status(feed.lake, datetime.now(UTC), gaps=see_source(feed.lake).gaps)
     assert [(item["landed"], item["available"]) for item in status.as_json()["gaps"]] == [
         (position, gap_end)
     ]
@@ -140,7 +136,9 @@ def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_anew
 
     # As of a TSO below the gap nothing is missing, above it something may be.
     for tso, warned in ((before, False), (feed.cut.tso, True)):
-        moment = AsOf(LazySession(), feed.paths, feed.changefeed, tso)
+        moment = AsOf(
+            Lake(changefeed=feed.changefeed, paths=feed.paths, session=LazySession()), tso
+        )
         for mirror in moment.plan.mirrors:
             assert any("gone before" in item for item in moment.rows(mirror).warnings) is warned
 
@@ -155,7 +153,7 @@ def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_anew
     (kept,) = read_accepted(feed.paths)
     assert kept.until_ts is not None
     assert kept.until_ts > before
-    status = read_status(feed.paths, feed.changefeed, datetime.now(UTC))
+    status = read_status(feed.lake, datetime.now(UTC))
     assert [item["number"] for item in status.as_json()["accepted_gaps"]] == [1]
     told = openmetrics_text(Figures(statuses=[status], source_up={}))
     assert 'ticdc_accepted_gaps{changefeed="feed",partition="0",topic="shop"} 1.0' in told
@@ -255,7 +253,7 @@ def test_a_topic_with_another_id(tmp_path: Path) -> None:
     places = (("shop", 0), ("shop", 1))
     position = Position(batch=1, next_offsets=dict.fromkeys(places, 10), topic_ids={"shop": "a"})
     ranges = {place: OffsetRange(earliest=2, end=50) for place in places}
-    gaps = beside(feed.paths, feed.changefeed, position, ranges, {"shop": "b"}).gaps
+    gaps = beside(feed.lake, position, ranges, {"shop": "b"}).gaps
     assert [(gap.partition, gap.to_offset, gap.offset_base) for gap in gaps] == [
         (0, 10, 8),
         (1, 10, 8),
@@ -264,7 +262,7 @@ def test_a_topic_with_another_id(tmp_path: Path) -> None:
     # One accepted, the other not; and what was accepted is not accepted for a third topic.
     accepted = replace(position, bases={places[0]: 8}, accepted_ids={places[0]: "b"})
     for topic_id, left in (("b", [1]), ("c", [0, 1])):
-        gaps = beside(feed.paths, feed.changefeed, accepted, ranges, {"shop": topic_id}).gaps
+        gaps = beside(feed.lake, accepted, ranges, {"shop": topic_id}).gaps
         assert [gap.partition for gap in gaps] == left
 
 
@@ -314,7 +312,9 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
         return made
 
     def land(*topics: str) -> int:
-        return landing.land(LazySession(), paths, feed(*topics)).records
+        return landing.land(
+            Lake(changefeed=feed(*topics), paths=paths, session=LazySession())
+        ).records
 
     def refused(*topics: str) -> tuple[str, int, int, int]:
         with pytest.raises(LandingGapError, match="expired before they were landed") as caught:
@@ -339,7 +339,7 @@ def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_reco
     assert refused("cdc_{table}", "later", "ol*") == ("older", 0, 0, 50)
     # A loss that is accepted is behind.
     monkeypatch.setattr(sources, "list_ranges", lambda source: (listed(source).ranges, {}))
-    gap = accept(paths, feed("cdc_{table}", "later", "ol*"), "older", 0)
+    gap = accept(Lake(changefeed=feed("cdc_{table}", "later", "ol*"), paths=paths), "older", 0)
     assert (gap.from_offset, gap.to_offset, gap.offset_base) == (0, 50, 0)
     assert land("cdc_{table}", "later", "ol*") == 10
 
@@ -428,7 +428,9 @@ def test_which_tables_a_lost_record_may_be_of(
     feed = shop.feed
     feed.write(shop.insert(ORDERS, CUSTOMERS))
     feed.sync()
-    mirrors = AsOf(LazySession(), feed.paths, feed.changefeed, feed.cut.tso).plan.mirrors
+    mirrors = AsOf(
+        Lake(changefeed=feed.changefeed, paths=feed.paths, session=LazySession()), feed.cut.tso
+    ).plan.mirrors
     by_name = {mirror.name: mirror for mirror in mirrors}
     gap = AcceptedGap(
         number=1,

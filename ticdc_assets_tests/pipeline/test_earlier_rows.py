@@ -109,7 +109,10 @@ def test_a_seed_brings_the_rows(spark: SparkSession, tmp_path: Path, name: str) 
     before = scene.feed.cut.tso
     export_upstream(scene.upstream, tmp_path / "export")
     churn(scene.upstream, steps=4, seed=3)
-    seed(spark, scene.feed.paths, scene.feed.changefeed, str(tmp_path / "export"))
+    seed(
+        scene.feed.lake,
+        str(tmp_path / "export"),
+    )
     scene.go_on()
     assert scene.lacking() == []
     wanted = scene.changefeed.truth(scene.changefeed.watermark_ts)
@@ -136,7 +139,7 @@ def test_each_surface_says_it_once(spark: SparkSession, tmp_path: Path) -> None:
     first_ts = read_statistics(scene.feed.paths).first_ts
     assert first_ts is not None
     caveat = f"{LACKS_EARLIER}{time_with_tso(first_ts)} may be missing: seed it"
-    status = read_status(scene.feed.paths, scene.feed.changefeed, datetime.now(UTC))
+    status = read_status(scene.feed.lake, datetime.now(UTC))
     verdict = status.verdicts[Check.MIRRORS_COMPLETE]
     assert verdict.level is Level.WARN
     assert verdict.sentence.count(caveat) == 1

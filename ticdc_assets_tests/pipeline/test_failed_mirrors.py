@@ -59,7 +59,7 @@ def shop(spark: SparkSession, folder: Path) -> tuple[Feed, StandInChangefeed, Up
 
 def said(feed: Feed, check: Check) -> CheckVerdict:
     """Return what a check says now."""
-    status = read_status(feed.paths, feed.changefeed, datetime.now(UTC))
+    status = read_status(feed.lake, datetime.now(UTC))
     return check_verdict(check, feed.changefeed, status)
 
 
@@ -122,13 +122,9 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
     verdict = said(feed, Check.MIRRORS_COMPLETE)
     assert (verdict.level, "bad" in verdict.description) == ("error", True)
     now = datetime.now(UTC)
-    worst = read_status(feed.paths, feed.changefeed, now).tables[0]
+    worst = read_status(feed.lake, now).tables[0]
     assert (worst.table, worst.is_complete) == ("bad", False)
-    (figures,) = (
-        item
-        for item in read_overview(feed.changefeed, feed.paths).tables
-        if item.failed is not None
-    )
+    (figures,) = (item for item in read_overview(feed.lake).tables if item.failed is not None)
     assert (figures.table, figures.complete_ms) == ("bad", physical_ms(old_tso))
     # Reads as of a TSO do not build on rows that are older than they say.
     as_of = read_mirror(spark, "feed", "d", "bad", as_of=cut.tso, settings=feed.settings)
@@ -175,7 +171,7 @@ def test_a_mirror_that_was_never_made_is_listed(
     assert (listed.version, listed.incomplete) == (None, True)
     with pytest.raises(NotFoundError, match="No space left on device"):
         require_mirror(feed.cut, "d", "bad")
-    status = read_status(feed.paths, feed.changefeed, datetime.now(UTC))
+    status = read_status(feed.lake, datetime.now(UTC))
     assert {item.table: item.has_mirror for item in status.tables} == {"bad": False, "good": True}
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())

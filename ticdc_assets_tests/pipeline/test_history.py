@@ -37,7 +37,7 @@ def kept(feed: Feed, mirror: MirrorCut) -> Counter[str]:
     """Return the versions in a history as comparable texts."""
     schema = mirror.table_schema
     layout = HistoryLayout(schema=schema)
-    table = history_in_spark(feed.spark, feed.paths, mirror).toArrow().combine_chunks()
+    table = history_in_spark(feed.lake, mirror).toArrow().combine_chunks()
     assert table.num_rows == mirror.history_rows
     own = table.select([layout.valid_from, layout.valid_to, layout.op, layout.ended_by]).to_pylist()
     found: Counter[str] = Counter()
@@ -168,9 +168,17 @@ def test_a_history_is_merged_taken_back_and_read(
     # One row, from the history and from the change log.
     key = str(versions.where("_ticdc_ended_by = 'update'").first()["id"])
     name = ("kinds", "types")
-    told = row_versions(spark, feed.paths, feed.changefeed, feed.cut, name, key)
+    told = row_versions(feed.lake, feed.cut, name, key)
     alone = replace(feed.cut, mirrors=(replace(mirror, history_version=None),))
-    assert row_versions(spark, feed.paths, feed.changefeed, alone, name, f"id={key}") == told
+    assert (
+        row_versions(
+            feed.lake,
+            alone,
+            name,
+            f"id={key}",
+        )
+        == told
+    )
     assert len(told) > 1
     assert [line.valid_to for line in told[:-1]] == [line.valid_from for line in told[1:]]
 
@@ -198,7 +206,10 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
         return feed.cut.tso
 
     def truncate() -> None:
-        done = retain(spark, feed.paths, feed.changefeed, now=feed.cut.published_at + day)
+        done = retain(
+            feed.lake,
+            now=feed.cut.published_at + day,
+        )
         assert done.truncation_point.cut == feed.cut
 
     def rows(tso: int) -> int:
@@ -226,5 +237,5 @@ def test_a_moment_that_a_history_does_not_know_is_refused(
     feed.write(changefeed.tick())
     feed.sync()
     assert not feed.cut.mirrors
-    (version,) = row_versions(spark, feed.paths, feed.changefeed, cut, table, key)
+    (version,) = row_versions(feed.lake, cut, table, key)
     assert version.valid_to is None

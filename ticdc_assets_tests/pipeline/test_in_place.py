@@ -96,7 +96,7 @@ def assert_read_alike(feed: Feed) -> None:
         rows = mirror_as_stored(feed.paths, mirror)
         assert rows is not None
         deleted += sum(item.cardinality for item in rows.deleted.values())
-        spark_rows = mirror_in_spark(feed.spark, feed.paths, mirror).toArrow()
+        spark_rows = mirror_in_spark(feed.lake, mirror).toArrow()
         assert rows.count == spark_rows.num_rows
         assert rows.schema.names == spark_rows.schema.names
         order = [("id", "ascending")]
@@ -128,7 +128,7 @@ def test_small_mirrors_and_histories_have_the_columns_in_their_new_order(
             names = [field.name for field in table.schema().fields]
             assert "".join(name[0] for name in names if len(name) <= 2) == order
         assert feed.rows() == truth_rows(changefeed.truth())
-        assert verify(spark, feed.paths, feed.changefeed).equal
+        assert verify(feed.lake).equal
 
 
 @pytest.mark.usefixtures("large")

@@ -63,7 +63,7 @@ def test_all_ways_come_to_the_same_rows_counts_and_caveats(
     assert feed.rows() == truth_rows(changefeed.truth())
     assert feed.cut.mirrors[0].casts == casts
     assert kept(feed, feed.cut.mirrors[0]) == wanted(history, feed.cut.mirrors[0])
-    between = AsOf(spark, feed.paths, feed.changefeed, first + 1).table(*T)
+    between = AsOf(feed.lake, first + 1).table(*T)
     assert [text for text in between.warnings if "lenient" in text] == mirror.caveats[:1]
     assert feed.rows_as_of(second + 1) == truth_rows(changefeed.truth(second + 1))
 

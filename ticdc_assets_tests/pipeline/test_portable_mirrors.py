@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Readers, Retention, TableChoice
 from ticdc_assets.engine.control import is_portable, open_table
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.pipeline import mirrors
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.mirror_making import Mode
@@ -203,7 +204,7 @@ def test_no_name_keeps_a_mirror_from_being_plain(
         assert feed.read("d", mirror.table).count() == mirror.rows
     # Maintenance brings properties up to date, which Spark would refuse where a name has a space.
     kept = replace(feed.changefeed, retention=Retention(cuts=timedelta(days=9)))
-    maintain(spark, feed.paths, kept)
+    maintain(Lake(changefeed=kept, paths=feed.paths, session=spark))
     for mirror in feed.cut.mirrors:
         table = open_table(mirror.path(feed.paths))
         assert table is not None

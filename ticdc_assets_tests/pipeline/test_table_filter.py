@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import Retention, TableChoice, TableFilter
 from ticdc_assets.engine.control import write_table
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.cuts import filter_text
@@ -105,7 +106,7 @@ def test_what_is_left_out_is_whole_when_it_is_included(spark: SparkSession, tmp_
 
     # Included, though nothing new was landed: what waits counts, and a proof is of the cut's own.
     everything = filtered(feed, TableFilter())
-    assert verify(spark, feed.paths, everything.changefeed).equal
+    assert verify(Lake(changefeed=everything.changefeed, paths=feed.paths, session=spark)).equal
     assert everything.sync().outcome is Outcome.PUBLISHED
     assert feed.rows() == some(truth_rows(changefeed.truth()), KEPT, DRAFT)
     assert [(item.table, item.rows) for item in feed.cut.held] == [
@@ -166,10 +167,14 @@ def test_what_was_truncated_while_it_was_left_out_is_told(
     # While a cut lacks a table that is mirrored by now, nothing of that goes.
     everything = filtered(feed, TableFilter())
     then = base.published_at + DAY / 2
-    kept = retain(spark, feed.paths, everything.changefeed, now=then, dry_run=True)
+    kept = retain(
+        Lake(changefeed=everything.changefeed, paths=feed.paths, session=spark),
+        now=then,
+        dry_run=True,
+    )
     assert kept.changes > 0
     assert DRAFT in {item.name for item in kept.truncation_point.kept}
-    assert retain(spark, feed.paths, feed.changefeed, now=then).changes > kept.changes
+    assert retain(feed.lake, now=then).changes > kept.changes
     assert read_truncation_point(feed.paths).tso == base.tso
 
     # A table without a mirror hands its rows over to one with a mirror; another one is included.

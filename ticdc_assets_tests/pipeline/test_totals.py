@@ -33,8 +33,8 @@ def test_totals_are_the_same_whatever_they_are_made_of(
     shop.send()
     shop.insert(ODD, 2)
     shop.send()
-    land(spark, shop.paths, shop.changefeed)
-    decode_new(spark, shop.paths, shop.changefeed)
+    land(shop.lake)
+    decode_new(shop.lake)
     groups = read_groups(shop.paths).to_pylist()
     (batch,) = {row["last_batch"] for row in groups}
 
@@ -63,8 +63,8 @@ def test_days_have_totals_of_their_own_and_count_together(
         clock.at = day
         shop.insert(ORDERS, rows)
         shop.send()
-        land(spark, shop.paths, shop.changefeed)
-        decode_new(spark, shop.paths, shop.changefeed)
+        land(shop.lake)
+        decode_new(shop.lake)
 
     groups = read_groups(shop.paths).to_pylist()
     of_days = {at.date(): [row for row in groups if row["landed_day"] == at.date()] for at in days}

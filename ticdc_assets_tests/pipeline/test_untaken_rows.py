@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.events import Bootstrap, DdlEvent
 from ticdc_assets.pipeline import mirrors
 from ticdc_assets.pipeline.cuts import ChangeAccount
@@ -152,9 +153,11 @@ def test_a_broken_account_is_an_error_everywhere(
     assert "changes_accounted" in commands.done("status", "feed")
     assert "9 not accounted for" in commands.done("tables", "feed")
     found = verify(
-        spark,
-        commands.paths("feed"),
-        replace(feed.changefeed, wire_format=PLAIN["open-protocol"].wire_format),
+        Lake(
+            changefeed=replace(feed.changefeed, wire_format=PLAIN["open-protocol"].wire_format),
+            paths=commands.paths("feed"),
+            session=spark,
+        )
     )
     assert not found.equal
     assert found.summary.startswith("not proven: 9 row changes")

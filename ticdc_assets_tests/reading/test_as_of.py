@@ -204,6 +204,6 @@ def test_retention_beside_a_reader_takes_no_row_from_it(
 ) -> None:
     """It removes rows of the change log between the look at its state and the reading of it."""
     upstream, feed, base = keyed_beyond_base(spark, tmp_path, Retention(change_log=DAY))
-    moment = as_of.AsOf(spark, feed.paths, feed.changefeed, feed.cut.tso)
+    moment = as_of.AsOf(feed.lake, feed.cut.tso)
     assert truncated(feed, base).changes > 0
     assert moment.table(*KEYED).rows == len(upstream.rows(KEYED))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.report.page import page as page_text
@@ -34,7 +35,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     publish(paths, cut_of(4, NOW - timedelta(seconds=5), 1, mirrors=more))
     path = folder / "page with spaces.html"
-    write_at_once(path, page_text([read_overview(changefeed, paths, now=MADE)]))
+    write_at_once(
+        path, page_text([read_overview(Lake(changefeed=changefeed, paths=paths), now=MADE)])
+    )
     return path
 
 
@@ -95,7 +98,12 @@ def test_the_page_is_drawn(page: Page, file: Path, scheme: str, width: int) -> N
 def test_the_limits_of_a_high_lag_do_not_overprint(page: Page, tmp_path: Path) -> None:
     changefeed, paths = small_lake(tmp_path)
     late = tmp_path / "late.html"
-    write_at_once(late, page_text([read_overview(changefeed, paths, now=NOW + timedelta(days=3))]))
+    write_at_once(
+        late,
+        page_text(
+            [read_overview(Lake(changefeed=changefeed, paths=paths), now=NOW + timedelta(days=3))]
+        ),
+    )
     for width in (390, 1440):
         page.resize(width, 5000)
         page.open(late.as_uri())
@@ -110,7 +118,12 @@ def test_the_limits_of_a_high_lag_do_not_overprint(page: Page, tmp_path: Path) -
 def test_a_line_of_zeros_is_told_and_not_drawn(page: Page, tmp_path: Path) -> None:
     changefeed, paths = small_lake(tmp_path)
     later = tmp_path / "later.html"
-    write_at_once(later, page_text([read_overview(changefeed, paths, now=NOW + timedelta(days=3))]))
+    write_at_once(
+        later,
+        page_text(
+            [read_overview(Lake(changefeed=changefeed, paths=paths), now=NOW + timedelta(days=3))]
+        ),
+    )
     page.resize(1440, 5000)
     page.open(later.as_uri())
     flat = "document.getElementById('plot-shop-throughput').closest('figure').className"
@@ -186,6 +199,9 @@ def test_an_old_page_says_so(page: Page, file: Path, tmp_path: Path) -> None:
     assert "This page is old" in page.wait_for("This page is old")
     changefeed, paths = small_lake(tmp_path)
     fresh = tmp_path / "fresh.html"
-    write_at_once(fresh, page_text([read_overview(changefeed, paths, now=datetime.now(UTC))]))
+    write_at_once(
+        fresh,
+        page_text([read_overview(Lake(changefeed=changefeed, paths=paths), now=datetime.now(UTC))]),
+    )
     page.open(fresh.as_uri())
     assert "This page is old" not in page.wait_for("Replication lag", "just now")

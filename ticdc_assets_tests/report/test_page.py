@@ -17,6 +17,7 @@ from plotly.offline import get_plotlyjs_version
 
 from ticdc_assets.cli import main
 from ticdc_assets.config import CaptureSource, Changefeed
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.overview import FeedOverview, read_overview
 from ticdc_assets.observe.wording import duration
@@ -37,13 +38,14 @@ from ticdc_assets_tests.statuses import publish_with_tables
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Changefeed, LakePaths]:
-    return small_lake(tmp_path_factory.mktemp("lake"))
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    changefeed, paths = small_lake(tmp_path_factory.mktemp("lake"))
+    return Lake(changefeed=changefeed, paths=paths)
 
 
 @pytest.fixture(scope="module")
-def overview(lake: tuple[Changefeed, LakePaths]) -> FeedOverview:
-    return read_overview(*lake, now=NOW)
+def overview(lake: Lake) -> FeedOverview:
+    return read_overview(lake, now=NOW)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +87,9 @@ def empty(folder: Path) -> FeedOverview:
         timezone="UTC",
         source=CaptureSource(path=folder / "none.jsonl"),
     )
-    return read_overview(changefeed, LakePaths(root=folder, changefeed="new"), now=NOW)
+    return read_overview(
+        Lake(changefeed=changefeed, paths=LakePaths(root=folder, changefeed="new")), now=NOW
+    )
 
 
 # Texts ------------------------------------------------------------------------------------------
@@ -279,16 +283,14 @@ def test_several_changefeeds_share_a_page(overview: FeedOverview, tmp_path: Path
     assert len(both) < len(page([overview])) + 50_000, "plotly is in it once"
 
 
-def test_thousands_of_tables_are_listed_by_search(
-    lake: tuple[Changefeed, LakePaths], tmp_path: Path
-) -> None:
+def test_thousands_of_tables_are_listed_by_search(lake: Lake, tmp_path: Path) -> None:
     paths = LakePaths(root=tmp_path, changefeed="shop")
     mirrors = tuple(
         mirror_of("big", f"table_{number}", mirror_id=str(number), changes=number)
         for number in range(1500)
     )
     publish_with_tables(paths, cut_of(1, ago(5), 1, mirrors=mirrors), with_mirrors=False)
-    text = page([read_overview(lake[0], paths, now=NOW)])
+    text = page([read_overview(lake.at(paths), now=NOW)])
     found = Elements(text)
     assert "All 1,500 tables, with a search" in found.texts
     listed = [item for item in found.scripts if item.startswith('[[["')]
@@ -357,22 +359,22 @@ def test_the_headlines_of_a_lake_with_some_of_everything(overview: FeedOverview)
 
 
 def test_a_late_cut_is_judged_by_the_limits_of_the_changefeed(
-    lake: tuple[Changefeed, LakePaths],
+    lake: Lake,
 ) -> None:
-    found = headlines(read_overview(*lake, now=NOW + timedelta(minutes=6)))
+    found = headlines(read_overview(lake, now=NOW + timedelta(minutes=6)))
     assert [item.level for item in found[:3]] == [Level.WARN, Level.GOOD, Level.WARN]
     assert "7 records wait to be landed" in found[0].advice
-    found = headlines(read_overview(*lake, now=NOW + timedelta(hours=1)))
+    found = headlines(read_overview(lake, now=NOW + timedelta(hours=1)))
     assert [item.level for item in found[:3]] == [Level.BAD, Level.GOOD, Level.WARN]
-    found = headlines(read_overview(*lake, now=NOW - timedelta(hours=1)))
+    found = headlines(read_overview(lake, now=NOW - timedelta(hours=1)))
     assert "synchronise the clocks" in found[0].advice
 
 
 def test_held_rows_are_judged_by_the_limits_of_their_check(
-    lake: tuple[Changefeed, LakePaths],
+    lake: Lake,
 ) -> None:
     levels = [
-        headlines(read_overview(*lake, now=NOW + timedelta(seconds=seconds - 49)))[3].level
+        headlines(read_overview(lake, now=NOW + timedelta(seconds=seconds - 49)))[3].level
         for seconds in (599, 600, 3599, 3600)
     ]
     assert levels == [Level.GOOD, Level.WARN, Level.WARN, Level.BAD]

@@ -36,7 +36,7 @@ def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
     feed.write(StandInChangefeed(upstream, "topic").tick())
     feed.sync()
     before = feed.rows()
-    found = diff(spark, feed.paths, feed.changefeed, str(tmp_path / "export"))
+    found = diff(feed.lake, str(tmp_path / "export"))
     assert found.equal, found.tables
     assert {(item.database, item.table) for item in found.tables} >= {("shop", "orders")}
     assert feed.rows() == before
@@ -62,17 +62,28 @@ def test_what_differs_is_told_by_key_and_column(
         StandInChangefeed(upstream, "topic", options=FeedOptions(force_replicate=True)).tick()
     )
     with pytest.raises(NotFoundError):
-        diff(spark, feed.paths, feed.changefeed, str(tmp_path / "export"))
+        diff(
+            feed.lake,
+            str(tmp_path / "export"),
+        )
     feed.sync()
     with monkeypatch.context() as patch:
         # The moment is refused before the export is landed.
         patch.delattr(diffing, "seed")
         for tso in (1, feed.cut.tso + 1):
             with pytest.raises(NotFoundError):
-                diff(spark, feed.paths, feed.changefeed, str(tmp_path / "export"), tso=tso)
+                diff(
+                    feed.lake,
+                    str(tmp_path / "export"),
+                    tso=tso,
+                )
         then = from_datetime(datetime.now(UTC) + timedelta(days=9))
         with pytest.raises(ConfigError, match="give its TSO with --tso"):
-            diff(spark, feed.paths, feed.changefeed, str(tmp_path / "export"), tso=then)
+            diff(
+                feed.lake,
+                str(tmp_path / "export"),
+                tso=then,
+            )
     with monkeypatch.context() as patch:
         patch.setattr(diffing, "_compared_table", away)
         with pytest.raises(StoreUnavailableError):
@@ -107,4 +118,4 @@ def test_what_differs_is_told_by_key_and_column(
 
 
 def compared(spark: SparkSession, feed: Feed, folder: Path) -> SourceDifference:
-    return diff(spark, feed.paths, feed.changefeed, str(folder / "export"))
+    return diff(feed.lake, str(folder / "export"))

@@ -171,7 +171,7 @@ def rows_of(feed: Feed, cut: Cut) -> Rows:
     """Return the rows of every mirror as a cut names it."""
     rows: Rows = {}
     for mirror in cut.mirrors:
-        table = published_table(feed.spark, feed.paths, mirror)
+        table = published_table(feed.lake, mirror)
         texts = iterate_rows([table], feed.changefeed.timezone)
         rows[mirror.database, mirror.table] = Counter(
             comparable(json.loads(text)) for _, _, text in texts
@@ -235,12 +235,12 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
     before = {cut.number: rows_of(feed, cut) for cut in cuts}
     assert len(before) == 4
     # Two of them are 40 and 30 hours old, two are younger than wanted.
-    trial = maintain(spark, feed.paths, feed.changefeed, dry_run=True)
+    trial = maintain(feed.lake, dry_run=True)
     assert (trial.retaining.cuts, trial.cut) == (2, None)
     assert read_cuts(feed.paths) == cuts
 
     files = set(data_files(feed.paths))
-    done = maintain(spark, feed.paths, feed.changefeed, margin=timedelta())
+    done = maintain(feed.lake, margin=timedelta())
     assert done.retaining.cuts == 2
     assert done.cut == feed.cut
     kept = read_cuts(feed.paths)
@@ -314,12 +314,15 @@ def test_a_killed_optimize_is_finished_by_the_next(
     with monkeypatch.context() as patch:
         patch.setattr(maintenance, "publish", die)
         with pytest.raises(Killed):
-            optimize_mirrors(spark, feed.paths, feed.changefeed, Failures("maintenance"))
+            optimize_mirrors(
+                feed.lake,
+                Failures("maintenance"),
+            )
     table = open_table(feed.paths.mirror(feed.cut.mirrors[0].mirror_id))
     assert table is not None
     assert table.version() > version
     # It left the rows as they were, so the next one publishes what it made.
-    made = optimize_mirrors(spark, feed.paths, feed.changefeed, Failures("maintenance"))
+    made = optimize_mirrors(feed.lake, Failures("maintenance"))
     assert made is not None
     assert made.mirrors[0].version == table.version()
     assert feed.rows() == truth_rows(changefeed.truth())
@@ -327,12 +330,12 @@ def test_a_killed_optimize_is_finished_by_the_next(
     feed.write(changefeed.tick())
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
-    made = optimize_mirrors(spark, feed.paths, feed.changefeed, Failures("maintenance"))
+    made = optimize_mirrors(feed.lake, Failures("maintenance"))
     assert made is not None
     assert made.number == number + 3
     assert feed.rows() == truth_rows(changefeed.truth())
     position = commit_metadata(feed.paths.raw_messages)
-    maintain(spark, feed.paths, feed.changefeed)
+    maintain(feed.lake)
     assert commit_metadata(feed.paths.raw_messages) == position
     assert clean_logs(feed.paths, Failures("maintenance"), kept=timedelta()) == 0
 
@@ -366,7 +369,7 @@ def test_damaged_mirrors_do_not_stop_the_others(
         (*_, entry) = sorted((mirror.path(feed.paths)).rglob("0*.json"))
         entry.write_text("{")
     with pytest.raises(UnfinishedError) as told:
-        maintain(spark, feed.paths, feed.changefeed, margin=timedelta())
+        maintain(feed.lake, margin=timedelta())
     assert "torn" in str(told.value)
     assert "whole" not in str(told.value)
     (torn, whole), before = feed.cut.mirrors, last.mirrors
@@ -376,13 +379,13 @@ def test_damaged_mirrors_do_not_stop_the_others(
     assert table is not None
     assert len(table.file_uris()) == 1
     with pytest.raises(UnfinishedError, match=r"d\.torn"):
-        count_keys(spark, feed.paths, feed.cut, "UTC")
+        count_keys(feed.lake, feed.cut)
     # What is damaged is made again by the next sync that reads it.
     fill(upstream, names[1], rows=1, seed=3)
     feed.write(changefeed.tick())
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
-    assert count_keys(spark, feed.paths, feed.cut, "UTC").mirrors == 2
+    assert count_keys(feed.lake, feed.cut).mirrors == 2
 
 
 @pytest.mark.spark
@@ -426,7 +429,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
     assert wanted <= configuration(feed.paths.mirror(newer.mirror_id)).items()
     versions = {item.mirror_id: history_texts(feed, item) for item in cut.mirrors}
 
-    done = maintain(spark, feed.paths, feed.changefeed, margin=timedelta())
+    done = maintain(feed.lake, margin=timedelta())
     assert f"histories/{older.mirror_id}" in {item.name for item in done.tables}
     made = done.cut
     assert made is not None
@@ -438,7 +441,13 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
         assert (table.version(), len(table.file_uris())) == (item.history_version, 1)
         assert history_texts(feed, item) == versions[item.mirror_id]
     assert {item.mirror_id: history_texts(feed, item) for item in cut.mirrors} == versions
-    assert optimize_mirrors(spark, feed.paths, feed.changefeed, Failures("maintenance")) is None
+    assert (
+        optimize_mirrors(
+            feed.lake,
+            Failures("maintenance"),
+        )
+        is None
+    )
 
     # And it is continued from there.
     churn(upstream, steps=6, seed=9)
@@ -463,7 +472,7 @@ def history_texts(feed: Feed, mirror: MirrorCut) -> list[str]:
     """Return the versions of a table's rows as a cut names them."""
     return sorted(
         row["value"]
-        for row in history_in_spark(feed.spark, feed.paths, mirror)
+        for row in history_in_spark(feed.lake, mirror)
         .selectExpr("to_json(struct(*), map('ignoreNullFields', 'false')) as value")
         .collect()
     )

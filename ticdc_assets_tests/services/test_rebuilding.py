@@ -79,7 +79,7 @@ class Life:
 
     def require_truth(self) -> None:
         assert self.feed.rows() == truth_rows(self.changefeed.truth())
-        assert verify(self.feed.spark, self.feed.paths, self.feed.changefeed).equal
+        assert verify(self.feed.lake).equal
 
 
 @pytest.fixture
@@ -120,9 +120,7 @@ def test_a_rebuild_puts_an_equal_generation_in_place_and_syncs_go_on_in_it(life:
     (kept,) = [cut for cut in read_cuts(feed.paths) if cut.number == old.number]
     assert [item.generation for item in kept.mirrors] == [old.generation] * 2
     assert {item.path(feed.paths).parent.parent.name for item in kept.mirrors} == {old.generation}
-    assert all(
-        mirror_in_spark(feed.spark, feed.paths, item).count() == item.rows for item in kept.mirrors
-    )
+    assert all(mirror_in_spark(feed.lake, item).count() == item.rows for item in kept.mirrors)
     history = mirror_of(feed, KEYED)
     assert history.history_version is not None
     assert history.history_path(feed.paths).parent.parent.name == new.generation
@@ -265,7 +263,7 @@ def test_quarantine_stays_and_lost_records_are_named_and_only_published_if_accep
     assert rebuilt.verification.equal
     assert f"{waiting} events in quarantine can be decoded now" in "".join(rebuilt.lines())
     assert (feed.cut.quarantined, feed.rows()) == (waiting, rows)
-    redrive(spark, feed.paths, feed.changefeed)
+    redrive(feed.lake)
     feed.sync()
     assert feed.cut.quarantined == 0
     cut, rows = feed.cut, feed.rows()
@@ -300,13 +298,7 @@ def test_a_truncated_lake_is_rebuilt_from_its_base(spark: SparkSession, tmp_path
     )
     life.feed = feed
     base = feed.cut
-    done = maintain(
-        feed.spark,
-        feed.paths,
-        feed.changefeed,
-        now=datetime.now(UTC) + timedelta(days=2),
-        margin=timedelta(),
-    )
+    done = maintain(feed.lake, now=datetime.now(UTC) + timedelta(days=2), margin=timedelta())
     assert done.retaining.truncation_point.tso == base.tso
     assert done.retaining.raw_truncation_point.tso == base.tso
     life.more()
@@ -321,13 +313,7 @@ def test_a_truncated_lake_is_rebuilt_from_its_base(spark: SparkSession, tmp_path
     life.more()
     life.require_truth()
     # The base of the next truncation is a cut of the new generation.
-    maintain(
-        feed.spark,
-        feed.paths,
-        feed.changefeed,
-        now=datetime.now(UTC) + timedelta(days=2),
-        margin=timedelta(),
-    )
+    maintain(feed.lake, now=datetime.now(UTC) + timedelta(days=2), margin=timedelta())
     assert names_in(feed.paths.generations) == [feed.paths.generation]
     life.more()
     life.require_truth()
@@ -343,14 +329,14 @@ def test_maintenance_removes_a_generation_when_no_kept_cut_names_it(life: Life) 
     )
     old = feed.paths.generation
     feed.rebuild()
-    maintain(feed.spark, feed.paths, feed.changefeed)
+    maintain(feed.lake)
     # Its cuts are young, so its rows stay; what they were made from goes.
     assert old in names_in(feed.paths.generations)
     assert sorted(names_in(feed.paths.of(old).made)) == ["histories", "mirrors"]
     later = datetime.now(UTC) + timedelta(days=2)
-    maintain(feed.spark, feed.paths, feed.changefeed, now=later)
+    maintain(feed.lake, now=later)
     assert names_in(feed.paths.generations) == [feed.paths.generation]
-    assert verify(feed.spark, feed.paths, feed.changefeed).equal
+    assert verify(feed.lake).equal
 
 
 def test_cuts_of_before_the_rebuild_are_not_rewound_to(life: Life) -> None:
@@ -358,9 +344,9 @@ def test_cuts_of_before_the_rebuild_are_not_rewound_to(life: Life) -> None:
     number = feed.cut.number
     feed.rebuild()
     with pytest.raises(NotFoundError, match="its tables were rebuilt since"):
-        rewind(feed.spark, feed.paths, feed.changefeed, by="someone", number=number)
+        rewind(feed.lake, by="someone", number=number)
     life.more()
-    rewind(feed.spark, feed.paths, feed.changefeed, by="someone", number=number + 1)
+    rewind(feed.lake, by="someone", number=number + 1)
     life.more()
     life.require_truth()
 

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.config import Retention
 from ticdc_assets.engine import executing
 from ticdc_assets.engine.control import latest_version, read_rows, read_table
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.session import functions
 from ticdc_assets.errors import LossError, NotFoundError
 from ticdc_assets.pipeline import landing, mirrors
@@ -164,7 +165,7 @@ def damage(feed: Feed) -> None:
 
 
 def again(feed: Feed, days: Iterable[date]) -> tuple[RedecodedDay, ...]:
-    return redecode(feed.spark, feed.paths, feed.changefeed, list(days)).days
+    return redecode(feed.lake, list(days)).days
 
 
 def versions(feed: Feed) -> list[int | None]:
@@ -263,7 +264,7 @@ def test_quarantine_is_renewed(story: Story, feed: Feed) -> None:
     assert feed.rows() == truth(story)
 
     # Whoever accepts it has what is refused in quarantine, and the mirrors without it.
-    (day,) = redecode(feed.spark, feed.paths, feed.changefeed, [TODAY], accept_losses=True).days
+    (day,) = redecode(feed.lake, [TODAY], accept_losses=True).days
     assert day.losses
     assert "lost: " in day.sentence()
     assert count_open(feed.paths).decode == 1 + day.quarantined
@@ -288,7 +289,9 @@ def test_what_is_refused_on_two_days_is_in_quarantine_of_both(feed: Feed) -> Non
     shutil.rmtree(feed.paths.quarantine)
     strict = replace(feed.changefeed, max_ahead_seconds=-10 * 365 * 86400)
     before = len(log_rows(feed))
-    days = redecode(feed.spark, feed.paths, strict, [YESTERDAY, TODAY]).days
+    days = redecode(
+        Lake(changefeed=strict, paths=feed.paths, session=feed.spark), [YESTERDAY, TODAY]
+    ).days
     assert all(day.rows < day.before for day in days)
     moved = [row for row in read_rows(feed.paths.quarantine) if row["reason"] == TS_AHEAD]
     assert len(moved) == before - len(log_rows(feed)) == sum(day.before - day.rows for day in days)
@@ -302,7 +305,7 @@ def test_behind_a_truncation_totals_go_on_and_days_before_it_are_refused(
     places = [place_of(row) for row in read_quarantine(feed.paths)]
     close_rows(feed.paths, "decode", places, Closing.REMOVED)
     keeping = replace(feed.changefeed, retention=Retention(change_log=timedelta(hours=1)))
-    assert retain(feed.spark, feed.paths, keeping, now=BEGAN).changes
+    assert retain(Lake(changefeed=keeping, paths=feed.paths, session=feed.spark), now=BEGAN).changes
     totals, log = groups(feed), log_rows(feed)
     with pytest.raises(NotFoundError, match=f"landed before {TODAY}"):
         again(feed, [YESTERDAY, TODAY])

@@ -162,7 +162,7 @@ def keeping(feed: Feed, ages: Retention) -> Feed:
 
 def truncated(feed: Feed, cut: Cut) -> retention.Retaining:
     """Retain at the moment at which `cut` is the newest that is old enough."""
-    return retain(feed.spark, feed.paths, feed.changefeed, now=cut.published_at + DAY)
+    return retain(feed.lake, now=cut.published_at + DAY)
 
 
 def keyed_upstream() -> tuple[Upstream, StandInChangefeed]:
@@ -295,7 +295,11 @@ def test_truncating_changes_nothing_that_is_kept(
     position = read_position(feed.paths)
 
     # A dry run says the same, and does nothing.
-    told = retain(spark, feed.paths, feed.changefeed, now=base.published_at + DAY, dry_run=True)
+    told = retain(
+        feed.lake,
+        now=base.published_at + DAY,
+        dry_run=True,
+    )
     assert told.tables is not None
     assert {"d.keyed", "d.bag", "watermarks"} <= told.tables.keys()
     assert read_truncation_point(feed.paths).cut is None
@@ -333,7 +337,7 @@ def test_truncating_changes_nothing_that_is_kept(
     assert feed.rows() == truth
     assert [mirror.mode for mirror in feed.cut.mirrors] == ["fold", "fold"]
     assert not any(is_told_below(item.caveats) for item in feed.cut.mirrors)
-    assert verify(spark, feed.paths, feed.changefeed).equal
+    assert verify(feed.lake).equal
 
     # What is sent again from below is not applied but counted; what is new is applied.
     changefeed.restart(first.tso)
@@ -351,7 +355,7 @@ def test_truncating_changes_nothing_that_is_kept(
     )
     assert rows_below(feed, base.tso) == arrived
     assert {item.base for item in done.truncation_point.kept} == {base.number}
-    assert verify(spark, feed.paths, feed.changefeed).equal
+    assert verify(feed.lake).equal
 
 
 @pytest.mark.spark
@@ -398,11 +402,11 @@ def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
         assert rows_below(feed, feed.cut.tso) == {"waiting": before["waiting"]}
         assert records_at(feed) == set(range(changefeed.next_offsets[0]))
     assert done.truncation_point.number == cuts[-1].number
-    (told,) = read_status(feed.paths, feed.changefeed, datetime.now(UTC)).untruncated
+    (told,) = read_status(feed.lake, datetime.now(UTC)).untruncated
     assert told.sentence == (
         f"d.waiting is not truncated at all since {since:%Y-%m-%d %H:%M:%S} UTC: {told.reason}"
     )
-    assert verify(spark, feed.paths, feed.changefeed).equal
+    assert verify(feed.lake).equal
 
     # The schema comes, from below the truncation point.
     synced(feed, sent_later(changefeed, [schema]))
@@ -415,7 +419,7 @@ def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
     whole.sync()
     mirrors = [item.cut.mirror(*WAITING) for item in (feed, whole)]
     assert len({item.history_rows for item in mirrors if item is not None}) == 1
-    assert verify(spark, feed.paths, feed.changefeed).equal
+    assert verify(feed.lake).equal
     feed.sync(refold={KEYED, WAITING})
     assert feed.rows() == wanted
     clock.at = LANDED + 3 * DAY
@@ -427,7 +431,7 @@ def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
     assert rows_below(feed, feed.cut.tso) == {}
     feed.sync(refold={KEYED, WAITING})
     assert feed.rows() == truth_rows(changefeed.truth())
-    assert verify(spark, feed.paths, feed.changefeed).equal
+    assert verify(feed.lake).equal
 
 
 @pytest.mark.spark
@@ -463,19 +467,19 @@ def test_no_table_is_truncated_beyond_a_record_in_quarantine(
     with monkeypatch.context() as patch:
         patch.setattr(redriving, "close_rows", die)
         with pytest.raises(KeyboardInterrupt):
-            redrive(spark, feed.paths, feed.changefeed)
+            redrive(feed.lake)
     assert truncated(feed, second).changes == 0
     feed.sync()
     assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
     assert feed.rows() == truth_rows(changefeed.truth())
-    redrive(spark, feed.paths, feed.changefeed)
+    redrive(feed.lake)
     assert read_quarantine(feed.paths) == []
     assert feed.rows() == truth_rows(changefeed.truth())
-    assert verify(spark, feed.paths, feed.changefeed).equal
+    assert verify(feed.lake).equal
     done = truncated(feed, feed.cut)
     assert done.truncation_point.number == feed.cut.number
     assert done.records > 0
-    assert verify(spark, feed.paths, feed.changefeed).equal
+    assert verify(feed.lake).equal
 
 
 @pytest.mark.spark
@@ -504,7 +508,7 @@ def test_a_table_with_rows_that_cite_the_version_of_another_one_is_not_truncated
     # Its rows of before cite its old name; those of the other table's time are gone.
     assert rows_below(feed, feed.cut.tso) == {"other": 4, "keyed": 1}
     assert (done.changes > 0, done.records) == (True, 0)
-    assert verify(spark, feed.paths, feed.changefeed).equal
+    assert verify(feed.lake).equal
 
 
 @pytest.mark.spark
@@ -561,10 +565,14 @@ def test_a_table_is_not_truncated_below_rows_that_no_cut_has(
     if how == "a rewind":
         feed.sync()
         assert feed.cut.late == 1
-        rewind(spark, feed.paths, feed.changefeed, by="test", number=older.number)
+        rewind(
+            feed.lake,
+            by="test",
+            number=older.number,
+        )
     else:
         feed.land()
-        decode_new(spark, feed.paths, feed.changefeed)
+        decode_new(feed.lake)
     rows = rows_below(feed, feed.cut.tso)
     done = truncated(feed, feed.cut)
     assert done.records == 0
@@ -627,11 +635,11 @@ def test_a_table_without_a_key_that_has_held_rows_counts_no_row_twice(
     assert (table.table, table.base) == ("bag", first.number)
     # No row goes, so everything above the older base can be read still.
     assert done.truncation_point.number == first.number
-    assert verify(spark, feed.paths, feed.changefeed).equal
+    assert verify(feed.lake).equal
     clock.at = LANDED + 2 * DAY
     synced(feed, sent_later(changefeed, [schema]))
     assert feed.rows() == truth_rows(changefeed.truth())
-    assert verify(spark, feed.paths, feed.changefeed).equal
+    assert verify(feed.lake).equal
     feed.sync(refold={BAG})
     assert feed.rows() == truth_rows(changefeed.truth())
     done = truncated(feed, feed.cut)
@@ -639,7 +647,7 @@ def test_a_table_without_a_key_that_has_held_rows_counts_no_row_twice(
     assert rows_below(feed, feed.cut.tso) == {}
     feed.sync(refold={BAG})
     assert feed.rows() == truth_rows(changefeed.truth())
-    assert verify(spark, feed.paths, feed.changefeed).equal
+    assert verify(feed.lake).equal
 
 
 @pytest.mark.spark

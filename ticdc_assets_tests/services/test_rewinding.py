@@ -18,6 +18,7 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import ALL_TABLES
 from ticdc_assets.engine.control import read_rows
 from ticdc_assets.engine.files import FileWriter
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.session import functions
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import Watermark
@@ -156,7 +157,7 @@ def feed(story: Story, tmp_path: Path) -> Feed:
 
 
 def rewound(feed: Feed, **wanted: int) -> Rewinding:
-    return rewind(feed.spark, feed.paths, feed.changefeed, by="ada@here", **wanted)
+    return rewind(feed.lake, by="ada@here", **wanted)
 
 
 def ahead(feed: Feed) -> list[dict[str, Any]]:
@@ -219,12 +220,12 @@ def test_after_it_the_lake_is_as_if_it_had_never_believed_it(story: Story, feed:
     assert feed.rows_as_of(cut.tso) == story.truth_then
     assert_clean(feed)
     assert feed.sync().outcome is Outcome.UNCHANGED
-    maintain(feed.spark, feed.paths, feed.changefeed, margin=timedelta(0))
+    maintain(feed.lake, margin=timedelta(0))
     assert feed.rows() == story.truth
     assert feed.rows_as_of(cut.tso) == story.truth_then
     # Nothing of it is forgotten: it comes back if it is wanted.
     anything = replace(feed.changefeed, max_ahead_seconds=1e12)
-    assert redrive(feed.spark, feed.paths, anything).decoded == 3
+    assert redrive(Lake(changefeed=anything, paths=feed.paths, session=feed.spark)).decoded == 3
     assert feed.sync().cut is not None
     assert feed.cut.tso == MAX_TSO
 
@@ -321,7 +322,7 @@ def test_records_that_are_ahead_are_refused_in_their_files(story: Story, feed: F
         for row in read_rows(feed.paths.raw_messages)
         if row["value"] == mark(0, MAX_TSO).value
     )
-    found = decoding._decoded_batch(feed.spark, feed.paths, feed.changefeed, landed=landed, batch=7)
+    found = decoding._decoded_batch(feed.lake, landed=landed, batch=7)
     files = [pq.read_table(feed.paths.change_log / file.path) for file in found.changes]
     here = pa.concat_tables(files)
     assert "error" not in here["kind"].to_pylist()
@@ -350,10 +351,10 @@ def test_what_a_re_drive_accepted_stays_accepted(
     assert feed.cut.tso == changefeed.watermark_ts
 
     def redriven() -> int:
-        return redrive(feed.spark, feed.paths, feed.changefeed).decoded
+        return redrive(feed.lake).decoded
 
     def decoded_again() -> bool:
-        return redecode(feed.spark, feed.paths, feed.changefeed, landed_days(feed.paths)).equal
+        return redecode(feed.lake, landed_days(feed.paths)).equal
 
     assert redriven() == 0
     assert decoded_again()
@@ -371,5 +372,5 @@ def test_what_a_re_drive_accepted_stays_accepted(
     assert feed.cut.tso == far
     assert decoded_again()
     assert_clean(feed)
-    assert redecode_ahead(feed.spark, feed.paths, feed.changefeed)[0].equal
+    assert redecode_ahead(feed.lake)[0].equal
     assert feed.rows() == truth_rows(changefeed.truth())

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.engine.control import commit_metadata, read_table
 from ticdc_assets.engine.executing import OnSpark
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, LakeDamagedError, LossError, NotFoundError
 from ticdc_assets.exports.images import ImageMaker
@@ -84,7 +85,7 @@ def test_a_shop_seeded_in_its_middle(
     feed = Feed.of(spark, tmp_path, timezone=TIMEZONE, wire_format=wire_format)
     feed = replace(feed, changefeed=replace(feed.changefeed, start_ts=first_ts))
     feed.write(changefeed.tick())
-    found = seed(spark, feed.paths, feed.changefeed, str(tmp_path / "export"))
+    found = seed(feed.lake, str(tmp_path / "export"))
     assert found.tso == at
     assert found.refused == {}
     assert sum(item.quarantined for item in found.tables) == 0
@@ -146,7 +147,11 @@ class Scene:
     def seed(self, name: str = "export", *, tables: tuple[tuple[str, str], ...] = ()) -> Seeding:
         feed = self.feed
         folder = str(self.folder / name)
-        return seed(self.spark, feed.paths, feed.changefeed, folder, tables=tables)
+        return seed(
+            feed.lake,
+            folder,
+            tables=tables,
+        )
 
     def sync(self, until: int | None = None) -> None:
         self.feed.write(self.changefeed.tick())
@@ -181,7 +186,7 @@ def test_a_table_is_incomplete_until_its_export(spark: SparkSession, tmp_path: P
     scene.require_truth()
     scene.sync()
     scene.require_truth()
-    moment = AsOf(spark, scene.feed.paths, scene.feed.changefeed, scene.middle)
+    moment = AsOf(scene.feed.lake, scene.middle)
     with pytest.raises(NotFoundError, match=f"only known from TSO {scene.at} on"):
         moment.table("d", "keyed")
 
@@ -212,7 +217,7 @@ def test_seeded_between_syncs_and_one_table_again(
     assert scene.feed.rows() == before
     scene.sync()
     scene.require_truth()
-    verification = verify(spark, scene.feed.paths, scene.feed.changefeed)
+    verification = verify(scene.feed.lake)
     assert verification.equal, verification.mirrors
 
 
@@ -225,12 +230,16 @@ def test_what_was_seeded_is_applied_again_after_a_rewind(
     scene.seed()
     scene.sync()
     scene.require_truth()
-    rewind(spark, scene.feed.paths, scene.feed.changefeed, by="test", number=1)
+    rewind(
+        scene.feed.lake,
+        by="test",
+        number=1,
+    )
     assert scene.feed.rows() == before
     churn(scene.upstream, steps=3, seed=7)
     scene.sync()
     scene.require_truth()
-    verification = verify(spark, scene.feed.paths, scene.feed.changefeed)
+    verification = verify(scene.feed.lake)
     assert verification.equal, verification.mirrors
 
 
@@ -324,7 +333,7 @@ def test_what_is_no_row_is_quarantined_and_redriven(spark: SparkSession, tmp_pat
     assert (fault["database"], fault["table"]) == ("d", "keyed")
     assert (fault["reason"], fault["got"]) == ("invalid_row", "fewer fields than columns")
     scene.sync()
-    again = redrive(spark, scene.feed.paths, scene.feed.changefeed)
+    again = redrive(scene.feed.lake)
     assert (again.records, again.decoded) == (1, 0)
     # The export is mended and seeded again: the fault is of a seed that counts no more.
     path.write_bytes(b"\r\n".join(lines))
@@ -368,7 +377,7 @@ def test_seeded_rows_are_there_again_after_a_rebuild(spark: SparkSession, tmp_pa
     assert read_quarantine(scene.feed.paths) == []
     # The same files again are nothing new.
     assert {item.is_new for item in scene.seed().tables} == {False}
-    verification = verify(spark, scene.feed.paths, scene.feed.changefeed)
+    verification = verify(scene.feed.lake)
     assert verification.equal, verification.mirrors
 
 
@@ -418,11 +427,11 @@ def test_what_a_later_program_can_read_is_redriven(
     with monkeypatch.context() as patch:
         patch.setattr(redriving, "close_rows", killed)
         with pytest.raises(KeyboardInterrupt):
-            redrive(spark, scene.feed.paths, scene.feed.changefeed)
-    again = redrive(spark, scene.feed.paths, scene.feed.changefeed)
+            redrive(scene.feed.lake)
+    again = redrive(scene.feed.lake)
     assert (again.decoded, again.still_quarantined) == (count, 0)
     assert read_quarantine(scene.feed.paths) == []
-    register_new(scene.feed.paths, scene.feed.changefeed)
+    register_new(scene.feed.lake)
     scene.sync()
     scene.require_truth()
 
@@ -446,7 +455,7 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
 
     def retained() -> Retaining:
         then = read_cuts(paths)[0].published_at + timedelta(days=1)
-        return retain(spark, paths, scene.feed.changefeed, now=then)
+        return retain(Lake(changefeed=scene.feed.changefeed, paths=paths, session=spark), now=then)
 
     with monkeypatch.context() as patch:
         patch.setattr(retention._Retention, "truncate_raw_messages", killed)
@@ -462,7 +471,7 @@ def test_rows_of_exports_go_after_the_point_that_says_so(
     assert retained().records == landed
     assert rows_landed(paths) == 0
     assert commit_metadata(paths.snapshot_rows) == metadata
-    verification = verify(spark, paths, scene.feed.changefeed)
+    verification = verify(Lake(changefeed=scene.feed.changefeed, paths=paths, session=spark))
     assert verification.equal, verification.mirrors
     before = scene.feed.rows()
     scene.feed.rebuild()
@@ -513,9 +522,7 @@ def test_tables_that_cannot_be_seeded_are_told_and_the_others_go_on(
         scene.seed(tables=(("d", "other"),))
     with pytest.raises(ConfigError, match="give its TSO with --tso"):
         seed(
-            spark,
-            scene.feed.paths,
-            scene.feed.changefeed,
+            scene.feed.lake,
             str(tmp_path / "export"),
             tso=from_datetime(datetime.now(UTC) + timedelta(hours=2)),
         )
@@ -542,18 +549,26 @@ def test_parquet_files_with_the_schemas_of_the_registry(
         pq.write_table(rows, folder / f"{'.'.join(name)}.000000000.parquet", row_group_size=7)
     uri = folder.as_uri()
     with pytest.raises(ConfigError, match="TSO"):
-        seed(spark, scene.feed.paths, scene.feed.changefeed, uri)
-    found = seed(spark, scene.feed.paths, scene.feed.changefeed, uri, tso=scene.at)
+        seed(scene.feed.lake, uri)
+    found = seed(
+        scene.feed.lake,
+        uri,
+        tso=scene.at,
+    )
     assert all(reason.startswith("no_schema") for reason in found.refused.values())
     assert set(found.refused) == set(scene.upstream.tables)
     assert found.tables == ()
     scene.sync()
-    found = seed(spark, scene.feed.paths, scene.feed.changefeed, uri, tso=scene.at)
+    found = seed(
+        scene.feed.lake,
+        uri,
+        tso=scene.at,
+    )
     assert found.refused == {}
     assert sum(item.quarantined for item in found.tables) == 0
     scene.sync()
     scene.require_truth()
-    verification = verify(spark, scene.feed.paths, scene.feed.changefeed)
+    verification = verify(scene.feed.lake)
     assert verification.equal, verification.mirrors
 
 
@@ -567,7 +582,10 @@ def test_large_files_are_read_in_parts_by_workers(
     scene.export("large", file_type=file_type)
     told: list[str] = []
     with listened(told.append):
-        found = seed(spark, scene.feed.paths, scene.feed.changefeed, str(tmp_path / "large"))
+        found = seed(
+            scene.feed.lake,
+            str(tmp_path / "large"),
+        )
     assert found.rows == sum(len(rows) for rows in scene.upstream.truth(found.tso).values())
     landed = [text for text in told if text.startswith("landed ")]
     assert " of 2 parts" not in landed[0], "each file is several parts"

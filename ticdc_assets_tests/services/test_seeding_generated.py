@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Retention
+from ticdc_assets.engine.lake import Lake
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.reading.as_of import AsOf
@@ -154,14 +155,18 @@ class Scene:
         return str(place)
 
     def seed(self, export: str, dialect: CsvDialect | None = None) -> Seeding:
-        return seed(self.spark, self.feed.paths, self.feed.changefeed, export, dialect=dialect)
+        return seed(
+            self.feed.lake,
+            export,
+            dialect=dialect,
+        )
 
     def sync(self) -> None:
         self.feed.write(self.changefeed.tick())
         self.feed.sync()
 
     def diff(self, export: str) -> SourceDifference:
-        return diff(self.spark, self.feed.paths, self.feed.changefeed, export)
+        return diff(self.feed.lake, export)
 
     def require_truth(self) -> None:
         assert self.feed.rows() == truth_rows(self.changefeed.truth(self.feed.cut.tso))
@@ -201,7 +206,7 @@ def test_stored_columns_are_worked_out(
     compared = scene.diff(export)
     assert compared.equal
     assert [item.uncompared for item in compared.tables] == [()]
-    assert verify(spark, scene.feed.paths, scene.feed.changefeed).equal
+    assert verify(scene.feed.lake).equal
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["as Dumpling writes it", "with its option"])
@@ -256,7 +261,7 @@ def test_what_cannot_be_worked_out_is_not_known(
     (caveat,) = scene.caveats
     assert caveat.startswith("column 's' is not known in rows that did not change since")
     assert "--include-generated-columns stored" in caveat
-    moment = AsOf(spark, scene.feed.paths, scene.feed.changefeed, scene.at)
+    moment = AsOf(scene.feed.lake, scene.at)
     assert moment.table(*NAME).warnings == (caveat,)
     (listed,) = scene.feed.listed()
     assert caveat in listed.status.caveats
@@ -327,7 +332,7 @@ def test_a_key_that_cannot_be_worked_out(spark: SparkSession, tmp_path: Path) ->
     scene.sync()
     (caveat,) = scene.caveats
     assert caveat.startswith("2 rows of the export could not be read and wait in quarantine")
-    assert redrive(spark, scene.feed.paths, scene.feed.changefeed).decoded == 0
+    assert redrive(scene.feed.lake).decoded == 0
     # Nothing is lost: with the column the rows are there.
     scene.seed(scene.export(whole=True))
     scene.sync()
@@ -424,7 +429,10 @@ def test_it_stays_unknown_when_the_rows_of_the_export_are_removed(
     scene.sync()
     paths = scene.feed.paths
     grow_cuts_older(paths, hours=72)
-    retained = retain(spark, paths, scene.feed.changefeed, now=datetime.now(UTC) + 3 * day)
+    retained = retain(
+        Lake(changefeed=scene.feed.changefeed, paths=paths, session=spark),
+        now=datetime.now(UTC) + 3 * day,
+    )
     assert retained.changes > 0, retained.notes
     scene.insert({"id": "3", "v": "c", "s": "C000"})
     scene.sync()

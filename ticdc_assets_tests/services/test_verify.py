@@ -61,7 +61,7 @@ PAIRS, BAG, DAYS, OTHER = ("d", "pairs"), ("d", "bag"), ("d", "o'days `x`"), ("d
 
 
 def verified(feed: Feed, table: tuple[str, str] | None = None) -> Verification:
-    return verify(feed.spark, feed.paths, feed.changefeed, table=table)
+    return verify(feed.lake, table=table)
 
 
 def of(verification: Verification, name: tuple[str, str]) -> VerifiedMirror:
@@ -149,7 +149,7 @@ def lived(spark: SparkSession, folder: Path) -> Life:
     churn(life.upstream, steps=5, seed=2, tables=[OTHER])
     life.write()
     life.feed.land()
-    decode_new(spark, life.feed.paths, life.feed.changefeed)
+    decode_new(life.feed.lake)
     return life
 
 
@@ -242,7 +242,7 @@ def name_newest_versions(feed: Feed) -> None:
         version = latest_version(mirror.path(feed.paths))
         assert version is not None
         named = replace(mirror, version=version)
-        rows = mirror_in_spark(feed.spark, feed.paths, named).count()
+        rows = mirror_in_spark(feed.lake, named).count()
         mirrors.append(replace(named, rows=rows))
     publish(feed.paths, replace(cut, number=cut.number + 1, mirrors=tuple(mirrors)))
 
@@ -414,7 +414,7 @@ def test_records_in_quarantine_and_redriven_ones(
     assert found.equal
     assert found.decodable == waiting
     assert f"{waiting} events in quarantine can be decoded now" in found.notes()[0]
-    redrive(spark, feed.paths, feed.changefeed)
+    redrive(feed.lake)
     # Decoded, and in no cut yet.
     assert verified(feed).equal
     feed.sync()

@@ -387,7 +387,7 @@ def spelled(image: Read | None, ours: Image | None) -> Image | None:
     return found
 
 
-# Why fastavro is not our reader: decision 0019 ----------------------------------------------------
+# Why fastavro is not our reader: decision 0010 ----------------------------------------------------
 
 LETTERS = {"type": "enum", "name": "Letters", "symbols": ["A", "B"]}
 LONGS = {"type": "array", "items": "long"}
