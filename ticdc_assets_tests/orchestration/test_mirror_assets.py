@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.config import InDagster
+from ticdc_assets.config import InDagster, TableChoice
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.metadata import sample_metadata
@@ -252,6 +252,21 @@ def test_a_mirror_is_folded_again_from_its_page(folding: Folding) -> None:
     assert again.metadata["sample"].value == first.metadata["sample"].value
     assert len(folding.made(odd)) == 1, "the other table is as it was"
     assert TABLE_LAG in {item.check_name for item in done.get_asset_check_evaluations()}
+
+
+@pytest.mark.dagster
+def test_a_history_is_an_asset_that_is_folded_with_its_mirror(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    shop = SmallShop(tmp_path)
+    shop.changefeed = replace(shop.changefeed, history=TableChoice(("shop.orders",)))
+    folding = Folding(shop, instance)
+    orders, history = NAMES.mirror(*ORDERS), NAMES.history(*ORDERS)
+    (first,) = folding.made(history)
+    assert first.metadata["versions"].value == 3
+    assert not instance.has_asset_key(NAMES.history(*ODD)), "it has none"
+    assert folding.materialise(history).success
+    assert len(folding.made(history)) == len(folding.made(orders)) == 2
 
 
 @pytest.mark.dagster
