@@ -29,7 +29,6 @@ from ticdc_assets.observe.judging import judge_table
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.wording import duration
-from ticdc_assets.orchestration.lineage import COLUMN_LINEAGE, mirror_lineage
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import FeedNames, table_named
 from ticdc_assets.orchestration.resources import LakeSpark
@@ -199,7 +198,6 @@ def mirror_definition(
         "dagster/table_name": f"{names.changefeed}.{joined_name(mirror.database, mirror.table)}",
         "dagster/uri": mirror.path(paths).absolute().as_uri(),
         "dagster/column_schema": mirror_columns(mirror),
-        COLUMN_LINEAGE: mirror_lineage(names, mirror),
     }
 
 

@@ -17,7 +17,6 @@ from ticdc_assets.orchestration import tables_sensor
 from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
 from ticdc_assets.orchestration.lineage import (
     change_log_lineage,
-    mirror_lineage,
     quarantine_lineage,
     schema_registry_lineage,
 )
@@ -226,16 +225,13 @@ def test_lineage_names_columns_that_are_there(steps: ChangefeedSteps) -> None:
         names.asset("change_log"): set(CHANGE_LOG),
         names.asset("schema_registry"): set(SCHEMA_REGISTRY),
     }
-    mirror = mirror_of("shop", "orders")
     for value in (
         change_log_lineage(names),
         quarantine_lineage(names),
         schema_registry_lineage(names),
-        mirror_lineage(names, mirror),
     ):
         assert isinstance(value, dg.TableColumnLineageMetadataValue)
         for deps in value.value.deps_by_column.values():
             assert deps
             for dep in deps:
                 assert dep.column_name in columns[dep.asset_key]
-    assert "id" in mirror_lineage(names, mirror).value.deps_by_column
