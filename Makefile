@@ -43,7 +43,7 @@ $(VENV)/.made: pyproject.toml uv.lock .python-version
 		echo "Python 3.11 to 3.14 is needed and was not found on PATH (python3 here: $$(python3 --version 2>&1 || true)); install one, or run make with PYTHON=/path/to/python3.12." >&2; \
 		exit 1; \
 	fi; \
-	"$$python" -m ticdc_assets.preflight; \
+	"$$python" -m ticdc_assets.spark.preflight; \
 	uv=$$(command -v uv || true); \
 	if [ -z "$$uv" ]; then \
 		uv=.venv-uv/bin/uv; \

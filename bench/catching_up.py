@@ -27,12 +27,12 @@ from bench.pipeline import Feed
 from bench.results import CONSTANT, Part, Result, Shares
 from bench.traffic import Traffic, narrow, wide
 from ticdc_assets.config import KafkaSource, OptionValue
-from ticdc_assets.engine.session import get_spark
-from ticdc_assets.kafka.records import produce
-from ticdc_assets.pipeline.cuts import require_cut
-from ticdc_assets.pipeline.decoding import decode_new
-from ticdc_assets.pipeline.landing import land
-from ticdc_assets.pipeline.schema_tables import register_new
+from ticdc_assets.log.cuts import require_cut
+from ticdc_assets.log.decoding import decode_new
+from ticdc_assets.log.landing import land
+from ticdc_assets.log.schema_tables import register_new
+from ticdc_assets.source.kafka.records import produce
+from ticdc_assets.spark.session import get_spark
 from ticdc_assets_tests.brokers import OwnBroker
 
 SECTION = "From Kafka to mirrors"

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 from bench.measuring import measure
 from bench.results import Result
-from ticdc_assets.schemas import ColumnSchema
-from ticdc_assets.simulator.columns import column, random_value
-from ticdc_assets.values import canonical_of, physical_of, text_of, typed_array
+from ticdc_assets.demo.simulator.columns import column, random_value
+from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.model.values import canonical_of, physical_of, text_of, typed_array
 
 SECTION = "Values, one process, no Spark"
 Converter: TypeAlias = Callable[[Any], Any]

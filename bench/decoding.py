@@ -25,7 +25,7 @@ from bench.goals import Goal, Reached
 from bench.measuring import measure_in_turn
 from bench.messages import Messages, load_messages
 from bench.results import FASTER, Result
-from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
@@ -33,7 +33,7 @@ from ticdc_assets.wire.record import Record
 SECTION = "Decoding, one process, no Spark"
 DIFFERENCES = "Messages that differ harmlessly"
 BATCH_RECORDS = 5_000
-"""As many records as Spark gives in one Arrow batch (`engine.session`)."""
+"""As many records as Spark gives in one Arrow batch (`spark.session`)."""
 
 GOALS: Mapping[WireFormat, Goal] = {
     WireFormat.SIMPLE_JSON: Goal.DECODE_SIMPLE_JSON,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench.traffic import DATABASE
-from ticdc_assets.simulator.export import SETTINGS, finish
+from ticdc_assets.demo.simulator.export import SETTINGS, finish
 
 TABLE = "exported"
 CREATE = f"""CREATE TABLE `{TABLE}` (

@@ -19,14 +19,14 @@ from bench.measuring import leave_out
 from bench.pipeline import Feed
 from bench.traffic import DATABASE, FIRST_ID, Shape, Traffic, narrow
 from ticdc_assets.config import KafkaSource, Readers, TableChoice
-from ticdc_assets.engine.session import functions
-from ticdc_assets.kafka.records import produce
-from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
-from ticdc_assets.pipeline.publishing import publish
-from ticdc_assets.pipeline.table_writers import mirror_writer
-from ticdc_assets.pipeline.versions import mirror_in_spark
+from ticdc_assets.log.cuts import MirrorCut, require_cut
+from ticdc_assets.log.publishing import publish
+from ticdc_assets.mirrors.table_writers import mirror_writer
+from ticdc_assets.mirrors.versions import mirror_in_spark
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import copied_by_spark
+from ticdc_assets.source.kafka.records import produce
+from ticdc_assets.spark.session import functions
 from ticdc_assets.storage.paths import remove_tree
 from ticdc_assets_tests.brokers import OwnBroker
 

@@ -18,10 +18,10 @@ from bench.messages import Messages
 from bench.results import FASTER, Result
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.changelog.planning import build_plan
-from ticdc_assets.events import RowChange
+from ticdc_assets.model.events import RowChange
+from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.rows.mirror_rows import change_operations
-from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record

@@ -31,10 +31,12 @@ from pyspark.sql import SparkSession
 from bench.measuring import measure
 from bench.pipeline import Feed, Shop, alternating
 from bench.results import SLOWER, Part, Result, Shares
+from ticdc_assets.log import decoding, schema_tables
+from ticdc_assets.mirrors import applying as mirrors
+from ticdc_assets.mirrors import validity
 from ticdc_assets.orchestration.source_watcher import SourceWatcher
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Syncing
-from ticdc_assets.pipeline import decoding, mirrors, schema_tables, validity
 
 FRESHNESS = "Freshness"
 

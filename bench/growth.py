@@ -22,7 +22,7 @@ from bench.messages import Messages
 from bench.pipeline import Feed, Shop, alternating
 from bench.results import CONSTANT, GROWS, Part, Result, Series
 from bench.traffic import TEXT_FORMATS, Traffic, narrow
-from ticdc_assets.kafka.records import produce
+from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.batch import decode_batch
 

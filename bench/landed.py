@@ -25,15 +25,15 @@ from bench.measuring import Sample, measure
 from bench.pipeline import Feed
 from bench.results import CONSTANT, Part
 from bench.traffic import Traffic, narrow
-from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
-from ticdc_assets.engine.control import commit_metadata
-from ticdc_assets.engine.files import WrittenFile
-from ticdc_assets.kafka.records import produce
+from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.delta.control import commit_metadata
+from ticdc_assets.delta.files import WrittenFile
+from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
+from ticdc_assets.log.cuts import require_cut
+from ticdc_assets.log.landing_files import RAW_SCHEMA
+from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.observe.status_reading import read_status
-from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
-from ticdc_assets.pipeline.cuts import require_cut
-from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
-from ticdc_assets.pipeline.validity import Knowledge
+from ticdc_assets.source.kafka.records import produce
 
 _COPIES = 5
 """The smallest number of messages is landed by a sync and so many commits, it included."""

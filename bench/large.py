@@ -23,7 +23,7 @@ from bench.measuring import Sample, measure
 from bench.pipeline import Feed
 from bench.results import SLOWER, Part, Result
 from bench.traffic import FIRST_ID
-from ticdc_assets.engine.session import functions
+from ticdc_assets.spark.session import functions
 
 SECTION = "Large mirrors"
 

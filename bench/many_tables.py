@@ -22,10 +22,10 @@ from bench.goals import Goal
 from bench.measuring import Sample
 from bench.orders import create_orders
 from bench.results import CONSTANT, GROWS, SLOWER, Part, Result, Series
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.stored_table import TableName
-from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.simulator.builders import write_capture
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.stored_table import TableName
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 
 SECTION = "Thousands of tables"
 CHANGEFEED = "bench"

@@ -15,11 +15,11 @@ from functools import cached_property
 from itertools import accumulate, islice
 from pathlib import Path
 
-from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.events import RowChange
-from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.shop import ShopWorkload
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.shop import ShopWorkload
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.model.events import RowChange
+from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 

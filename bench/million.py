@@ -30,12 +30,12 @@ from bench.goals import Goal
 from bench.measuring import Memory, Sample, leave_out
 from bench.results import SLOWER, Part, Result
 from bench.traffic import Shape, Traffic, Varied
-from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.engine.generations import paths_of
-from ticdc_assets.kafka.records import produce
-from ticdc_assets.pipeline.cuts import require_cut
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.dialects import MessageOptions
+from ticdc_assets.delta.generations import paths_of
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.dialects import MessageOptions
+from ticdc_assets.log.cuts import require_cut
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
 

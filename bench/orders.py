@@ -5,9 +5,9 @@ In: an upstream, names of tables, how many rows. Out: the tables, with rows that
 
 from collections.abc import Iterable
 
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.stored_table import TableName
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.stored_table import TableName
+from ticdc_assets.demo.simulator.upstream import Upstream
 
 
 def create_orders(upstream: Upstream, names: Iterable[TableName], *, rows: int) -> None:

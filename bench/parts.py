@@ -396,7 +396,7 @@ def _landed(sizes: Sizes, folder: Path) -> Part:
 
 def _lakes(sizes: Sizes, folder: Path) -> Part:
     from bench.lakes import measure_lakes
-    from ticdc_assets.engine.session import LazySession
+    from ticdc_assets.spark.session import LazySession
 
     return measure_lakes(
         LazySession(), folder, sizes.lake_sizes, syncs=sizes.lake_syncs, repetitions=sizes.few
@@ -484,7 +484,7 @@ def _million(sizes: Sizes, folder: Path) -> Part:
 
 
 def _spark() -> "SparkSession":
-    from ticdc_assets.engine.session import get_spark
+    from ticdc_assets.spark.session import get_spark
 
     return get_spark({"spark.master": "local[2]"})
 

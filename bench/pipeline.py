@@ -23,21 +23,21 @@ from bench.measuring import Sample, measure
 from bench.orders import create_orders
 from bench.results import SLOWER, Result
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
-from ticdc_assets.engine.control import keeping, read_rows, write_table
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.pipeline.cuts import newest_cut, require_cut
-from ticdc_assets.pipeline.decoding import decode_new
-from ticdc_assets.pipeline.landing import land
-from ticdc_assets.pipeline.mirrors import apply_changes
-from ticdc_assets.pipeline.schema_tables import register_new
+from ticdc_assets.delta.control import keeping, read_rows, write_table
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.stored_table import TableName
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log.cuts import newest_cut, require_cut
+from ticdc_assets.log.decoding import decode_new
+from ticdc_assets.log.landing import land
+from ticdc_assets.log.schema_tables import register_new
+from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.reading.mirrors import read_mirror, require_mirror
-from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.stored_table import TableName
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire import WireFormat
-from ticdc_assets_tests.simulator.builders import write_capture
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 
 MIRRORS = "Mirrors in Spark"
 CONTROL = "Control tables"

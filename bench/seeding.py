@@ -26,15 +26,15 @@ from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds, measure, m
 from bench.pipeline import Feed
 from bench.results import SLOWER, Part, Result, Shares
 from bench.traffic import DATABASE
-from ticdc_assets.engine.executing import INLINE_ROWS
-from ticdc_assets.engine.session import get_spark
-from ticdc_assets.pipeline.cuts import require_cut
-from ticdc_assets.pipeline.schema_tables import register_new
-from ticdc_assets.services.diffing import SourceDifference, diff
-from ticdc_assets.services.seeding import seed
-from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.simulator.builders import write_capture
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log.cuts import require_cut
+from ticdc_assets.log.schema_tables import register_new
+from ticdc_assets.repair.diffing import SourceDifference, diff
+from ticdc_assets.repair.seeding import seed
+from ticdc_assets.spark.executing import INLINE_ROWS
+from ticdc_assets.spark.session import get_spark
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 
 SECTION = "Exports"
 WARM_UP_ROWS = 2 * INLINE_ROWS

@@ -29,6 +29,7 @@ from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.scheduler.instigation import TickStatus
 
 from bench.sustained import seconds_until_cut
+from ticdc_assets.base.ports import free_port
 from ticdc_assets.changelog.progress import TopicState
 from ticdc_assets.config import (
     CHANGEFEEDS_VARIABLE,
@@ -38,20 +39,19 @@ from ticdc_assets.config import (
     Settings,
     load_settings,
 )
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.config.topics import TopicPattern
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.demo.simulator.changefeed import FeedOptions
+from ticdc_assets.demo.simulator.run import SimulatorResult, SimulatorRun, run_simulator
+from ticdc_assets.demo.simulator.shop import ShopOptions
+from ticdc_assets.log.cuts import Cut, newest_cut, read_cuts
+from ticdc_assets.log.positions import known_partitions
+from ticdc_assets.log.watermark import read_watermark
+from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG
 from ticdc_assets.orchestration.run import HOME_VARIABLE, ui_command
-from ticdc_assets.pipeline.cuts import Cut, newest_cut, read_cuts
-from ticdc_assets.pipeline.positions import known_partitions
-from ticdc_assets.pipeline.watermark import read_watermark
-from ticdc_assets.ports import free_port
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
-from ticdc_assets.simulator.changefeed import FeedOptions
-from ticdc_assets.simulator.run import SimulatorResult, SimulatorRun, run_simulator
-from ticdc_assets.simulator.shop import ShopOptions
-from ticdc_assets.topics import TopicPattern
-from ticdc_assets.tso import physical_ms
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
 

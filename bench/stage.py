@@ -17,12 +17,12 @@ from bench.measuring import measure_in_turn
 from bench.messages import load_messages
 from bench.pipeline import Feed
 from bench.results import FASTER, Part, Result
-from ticdc_assets.engine.control import commit_metadata
-from ticdc_assets.engine.session import functions
-from ticdc_assets.pipeline.decoding import decode_new
-from ticdc_assets.pipeline.landing import land
+from ticdc_assets.delta.control import commit_metadata
+from ticdc_assets.log.decoding import decode_new
+from ticdc_assets.log.landing import land
+from ticdc_assets.spark.session import functions
 from ticdc_assets.wire import WireFormat
-from ticdc_assets_tests.simulator.builders import write_capture
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 
 SECTION = "Decoding in Spark"
 FILES = 4

@@ -29,11 +29,11 @@ from bench.measuring import Sample
 from bench.results import Part, Result
 from bench.traffic import Traffic
 from bench.trickle import load_apart
-from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.kafka.records import produce
-from ticdc_assets.pipeline.cuts import Cut, read_cuts, require_cut
-from ticdc_assets.tso import physical_ms
+from ticdc_assets.log.cuts import Cut, read_cuts, require_cut
+from ticdc_assets.model.tso import physical_ms
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.source.kafka.records import produce
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire import WireFormat
 
 SECTION = "Sustained changes"

@@ -21,14 +21,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 
-from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.events import Op, RowChange, Watermark
-from ticdc_assets.schemas import ColumnSchema
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.columns import column, random_value
-from ticdc_assets.simulator.dialects import MessageOptions
-from ticdc_assets.simulator.stored_table import TableName
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column, random_value
+from ticdc_assets.demo.simulator.dialects import MessageOptions
+from ticdc_assets.demo.simulator.stored_table import TableName
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.model.events import Op, RowChange, Watermark
+from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 

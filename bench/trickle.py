@@ -33,12 +33,12 @@ from bench.pipeline import Feed, Shop
 from bench.results import SLOWER, TRICKLE_PLOT, Part, Result, Series
 from bench.traffic import Traffic
 from ticdc_assets.config import KafkaSource, Settings
-from ticdc_assets.engine.session import LazySession, functions, get_spark
-from ticdc_assets.kafka.records import produce
-from ticdc_assets.pipeline.cuts import require_cut
-from ticdc_assets.pipeline.versions import mirror_rows
+from ticdc_assets.log.cuts import require_cut
+from ticdc_assets.mirrors.versions import mirror_rows
 from ticdc_assets.reading.embedded import query
 from ticdc_assets.reading.mirrors import read_mirror
+from ticdc_assets.source.kafka.records import produce
+from ticdc_assets.spark.session import LazySession, functions, get_spark
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.brokers import OwnBroker
 

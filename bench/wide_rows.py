@@ -17,8 +17,8 @@ from bench.measuring import measure
 from bench.pipeline import Feed
 from bench.results import Part, Result
 from bench.traffic import Traffic, wide
-from ticdc_assets.events import Op
-from ticdc_assets.kafka.records import produce
+from ticdc_assets.model.events import Op
+from ticdc_assets.source.kafka.records import produce
 
 SECTION = "Rows of many columns"
 

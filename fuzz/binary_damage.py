@@ -17,9 +17,9 @@ from typing import Any, TypeAlias, assert_never
 
 from fuzz.damage import BYTES, NUMBERS, damaged
 from fuzz.json_damage import damaged_json
-from ticdc_assets.errors import WireError
-from ticdc_assets.simulator.encoders.avro import write
-from ticdc_assets.simulator.encoders.craft_layout import write_event, write_rows
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.demo.simulator.encoders.avro import write
+from ticdc_assets.demo.simulator.encoders.craft_layout import write_event, write_rows
 from ticdc_assets.wire import WireFormat, avro, simple_avro
 from ticdc_assets.wire.craft_layout import ColumnGroup, Header, Message, read_group, read_message
 from ticdc_assets.wire.record import Record

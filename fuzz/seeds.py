@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from ticdc_assets.capture import read_capture
-from ticdc_assets.errors import WireError
-from ticdc_assets.events import DdlEvent, Event, RowChange
-from ticdc_assets.schemas import TableSchema
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.dialects import MessageOptions
-from ticdc_assets.simulator.shop import ShopWorkload
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.dialects import MessageOptions
+from ticdc_assets.demo.simulator.shop import ShopWorkload
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.model.events import DdlEvent, Event, RowChange
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.source.capture import read_capture
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record

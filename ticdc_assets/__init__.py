@@ -9,9 +9,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ticdc_assets.engine.session import get_spark
     from ticdc_assets.orchestration.component import ChangefeedComponent
     from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
+    from ticdc_assets.spark.session import get_spark
 
     __version__: str
 
@@ -19,7 +19,7 @@ __all__ = ["ChangefeedComponent", "__version__", "get_spark", "locate_mirror", "
 
 _MODULES = {
     "ChangefeedComponent": "ticdc_assets.orchestration.component",
-    "get_spark": "ticdc_assets.engine.session",
+    "get_spark": "ticdc_assets.spark.session",
     "locate_mirror": "ticdc_assets.reading.mirrors",
     "read_mirror": "ticdc_assets.reading.mirrors",
 }

@@ -6,7 +6,7 @@ definitions. Loading reads small tables and writes nothing.
 
 from pathlib import Path
 
-from ticdc_assets.garbage import look_seldom
+from ticdc_assets.base.garbage import look_seldom
 
 # Before the imports: they make most of the objects.
 look_seldom()
@@ -14,7 +14,7 @@ look_seldom()
 import dagster as dg  # noqa: E402
 
 from ticdc_assets.config import load_settings  # noqa: E402
-from ticdc_assets.engine.control import keeping  # noqa: E402
+from ticdc_assets.delta.control import keeping  # noqa: E402
 from ticdc_assets.orchestration.changefeeds import all_definitions  # noqa: E402
 
 _ROOM = Path(__file__).parent / "defs"

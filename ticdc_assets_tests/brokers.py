@@ -14,9 +14,9 @@ from typing import Any, Self
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from ticdc_assets.broker import LocalBroker
-from ticdc_assets.kafka.administration import Administration
-from ticdc_assets.kafka.connection import client_options
+from ticdc_assets.demo.broker import LocalBroker
+from ticdc_assets.source.kafka.administration import Administration
+from ticdc_assets.source.kafka.connection import client_options
 
 _SECONDS = 15.0
 

@@ -18,7 +18,7 @@ import psutil
 import pyspark
 import pytest
 
-from ticdc_assets.ports import free_port
+from ticdc_assets.base.ports import free_port
 from ticdc_assets.storage.paths import AnyPath
 
 ROOT = Path(__file__).resolve().parent.parent

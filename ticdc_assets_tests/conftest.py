@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ticdc_assets.engine.class_archive import make_archive
-from ticdc_assets.jars import SPARK_JARS, resolve
-from ticdc_assets.preflight import check_java
+from ticdc_assets.spark.class_archive import make_archive
+from ticdc_assets.spark.jars import SPARK_JARS, resolve
+from ticdc_assets.spark.preflight import check_java
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.examples import register_profiles
 from ticdc_assets_tests.hdfs import HdfsLake, running_hdfs
@@ -166,7 +166,7 @@ def settings_of_the_test() -> Generator[None]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> "type[LandingClock]":
     """Let records land when a clock of the test says, as on days that are over."""
-    from ticdc_assets.pipeline import landing
+    from ticdc_assets.log import landing
     from ticdc_assets_tests.lake.feeds import LANDED, LandingClock
 
     monkeypatch.setattr(landing, "datetime", LandingClock)
@@ -235,7 +235,7 @@ def broker(class_archive: None, tmp_path_factory: pytest.TempPathFactory) -> Gen
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest, class_archive: None) -> "SparkSession":
     """The Spark session of this process; it ends with it."""
-    from ticdc_assets.engine.session import get_spark
+    from ticdc_assets.spark.session import get_spark
 
     is_by_day = "not slow" in request.config.option.markexpr
     return get_spark({**OF_THE_SESSION, **(INTERPRETED if is_by_day else {})})

@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ticdc_assets.capture import CaptureRecord, read_capture
-from ticdc_assets.claim_check import ClaimCheckStore
+from ticdc_assets.base.errors import WireError
 from ticdc_assets.config import ClaimCheck
-from ticdc_assets.errors import WireError
-from ticdc_assets.events import Event, RowChange
+from ticdc_assets.model.events import Event, RowChange
 from ticdc_assets.registry.history import Coordinates
+from ticdc_assets.source.capture import CaptureRecord, read_capture
+from ticdc_assets.source.claim_check import ClaimCheckStore
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record

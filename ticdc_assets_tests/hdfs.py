@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.jars import HADOOP, JarSet, java_path, resolve, spark_home
-from ticdc_assets.ports import HOST, free_port
+from ticdc_assets.base.ports import HOST, free_port
+from ticdc_assets.spark.jars import HADOOP, JarSet, java_path, resolve, spark_home
 from ticdc_assets.storage.paths import RemotePath, remote_path
 from ticdc_assets.storage.stores import Storage
 

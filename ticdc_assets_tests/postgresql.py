@@ -20,7 +20,7 @@ from typing import Any
 import psycopg2
 import psycopg2.extensions
 
-from ticdc_assets.ports import HOST, free_port
+from ticdc_assets.base.ports import HOST, free_port
 
 DEBIAN = Path("/usr/lib/postgresql")
 USERS = ("postgres", "nobody")

@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from ticdc_assets.ports import HOST, free_port
+from ticdc_assets.base.ports import HOST, free_port
 from ticdc_assets.storage.paths import RemotePath, remote_path
 from ticdc_assets.storage.stores import Storage
 

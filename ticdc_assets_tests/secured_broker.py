@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from ticdc_assets.base.ports import HOST, free_port
 from ticdc_assets.config import KafkaSource, OptionValue
-from ticdc_assets.ports import HOST, free_port
 from ticdc_assets_tests.brokers import OwnBroker
 
 USER = "alice"

@@ -6,20 +6,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from ticdc_assets import tso
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
-from ticdc_assets.engine.control import latest_version, write_table
-from ticdc_assets.engine.paths import FIRST_GENERATION, LakePaths
+from ticdc_assets.delta.control import latest_version, write_table
+from ticdc_assets.log.agreement import Agreement, Checksums
+from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
+from ticdc_assets.log.change_statistics import GROUPS_SCHEMA
+from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut
+from ticdc_assets.log.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
+from ticdc_assets.log.landing_files import RAW_SCHEMA
+from ticdc_assets.log.publishing import publish
+from ticdc_assets.model import tso
 from ticdc_assets.observe.lag import split_lag
 from ticdc_assets.observe.status import ChangeTimes, Status, TopicStatus
 from ticdc_assets.observe.table_status import table_statuses
-from ticdc_assets.pipeline.agreement import Agreement, Checksums
-from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
-from ticdc_assets.pipeline.change_statistics import GROUPS_SCHEMA
-from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut
-from ticdc_assets.pipeline.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
-from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
-from ticdc_assets.pipeline.publishing import publish
+from ticdc_assets.storage.lake_paths import FIRST_GENERATION, LakePaths
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NOW_MS = round(NOW.timestamp() * 1000)

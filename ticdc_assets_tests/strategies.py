@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from ticdc_assets.events import (
+from ticdc_assets.model.events import (
     Bootstrap,
     Checksum,
     DdlEvent,
@@ -24,8 +24,8 @@ from ticdc_assets.events import (
     Watermark,
     ZonedTimestamp,
 )
-from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
-from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
+from ticdc_assets.model.tso import MAX_TSO
 
 SENT_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
 """What messages say of a row; exports have an op of their own."""

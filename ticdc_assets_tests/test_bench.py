@@ -51,11 +51,11 @@ from bench.results import (
 from bench.stage import GOALS as STAGE_GOALS
 from bench.sustained import seconds_until_cut
 from bench.traffic import TEXT_FORMATS, Traffic, narrow, wide
-from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.engine.paths import FIRST_GENERATION
-from ticdc_assets.events import Image, Op, RowChange, Watermark
-from ticdc_assets.pipeline.cuts import Cut
-from ticdc_assets.tso import physical_ms
+from ticdc_assets.log.cuts import Cut
+from ticdc_assets.model.events import Image, Op, RowChange, Watermark
+from ticdc_assets.model.tso import physical_ms
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.storage.lake_paths import FIRST_GENERATION
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 

@@ -167,8 +167,7 @@ def columns_of(root: Path, table: str) -> dict[str, str]:
 def code_columns() -> dict[str, dict[str, str]]:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from ticdc_assets.orchestration.table_schemas import QUARANTINE
-    from ticdc_assets.pipeline import (
+    from ticdc_assets.log import (
         accepted_gaps,
         change_files,
         change_statistics,
@@ -181,6 +180,7 @@ def code_columns() -> dict[str, dict[str, str]]:
         seed_landing,
         seeds,
     )
+    from ticdc_assets.orchestration.table_schemas import QUARANTINE
 
     spark_types = {
         "raw_messages": from_arrow_schema(landing_files.RAW_SCHEMA),
@@ -231,8 +231,8 @@ def test_tables_have_the_columns_that_are_described(table: str, root: Path) -> N
 def test_mirrors_have_the_columns_that_are_described(root: Path) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    from ticdc_assets.model.schemas import TableSchema
     from ticdc_assets.rows.mirror_rows import MirrorLayout
-    from ticdc_assets.schemas import TableSchema
 
     layout = MirrorLayout(
         schema=TableSchema(database="d", table="t", table_id=1, version=1, columns=(), indexes=())
@@ -244,8 +244,8 @@ def test_mirrors_have_the_columns_that_are_described(root: Path) -> None:
 
 
 def test_histories_have_the_columns_that_are_described(root: Path) -> None:
+    from ticdc_assets.model.schemas import TableSchema
     from ticdc_assets.rows.history_layout import HistoryLayout, version_schema
-    from ticdc_assets.schemas import TableSchema
 
     schema = TableSchema(database="d", table="t", table_id=1, version=1, columns=(), indexes=())
     layout = HistoryLayout(schema=schema)
@@ -269,9 +269,9 @@ def test_caveats_are_explained(root: Path) -> None:
         (root / "ticdc_assets" / "changelog" / f"{name}.py").read_text(encoding="utf-8")
         for name in modules
     )
-    mirrors = (root / "ticdc_assets" / "pipeline" / "mirrors.py").read_text(encoding="utf-8")
+    mirrors = (root / "ticdc_assets" / "mirrors" / "applying.py").read_text(encoding="utf-8")
     damage = root / "ticdc_assets" / "changelog" / "encoder_damage.py"
-    gaps = (root / "ticdc_assets" / "pipeline" / "accepted_gaps.py").read_text(encoding="utf-8")
+    gaps = (root / "ticdc_assets" / "log" / "accepted_gaps.py").read_text(encoding="utf-8")
     reasons = [
         *re.findall(r'reason = f"([^"{]+)', damage.read_text(encoding="utf-8")),
         *re.findall(r'_REASON = "([^"]+)"', plan),
@@ -290,7 +290,8 @@ def test_caveats_are_explained(root: Path) -> None:
 
 def test_known_differences_are_those_of_the_tests(root: Path) -> None:
     """docs/limitations.md and the tables of the tests give the same reasons, none less or more."""
-    from ticdc_assets_tests import golden, test_event_lines_golden
+    from ticdc_assets_tests import golden
+    from ticdc_assets_tests.source import test_event_lines_golden
 
     text = (root / "docs" / "limitations.md").read_text(encoding="utf-8")
     section = re.search(r"^### Differences from the truth\n(.*?)^###", text, re.M | re.S)

@@ -26,8 +26,8 @@ from fuzz.json_damage import damaged_json, nodes_of
 from fuzz.running import Bounds, Report, run, run_batches
 from fuzz.seeds import DdlSeeds, Seeds, golden_folder, load_ddl_seeds, load_seeds
 from fuzz.targets import make_target
-from ticdc_assets.errors import WireError
-from ticdc_assets.events import Event, Op, RowChange, Watermark
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.model.events import Event, Op, RowChange, Watermark
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.wire import WireFormat, decode

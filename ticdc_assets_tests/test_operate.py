@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from ticdc_assets.cli import main
 from ticdc_assets.config import OptionValue, parse_changefeeds
 from ticdc_assets.config.spark import read_spark
-from ticdc_assets.demo import use_demo
+from ticdc_assets.demo.run import use_demo
 from ticdc_assets.observe.alerting import understands
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.steps import steps_of

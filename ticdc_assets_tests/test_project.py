@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ticdc_assets_tests.test_preflight import fake_java
+from ticdc_assets_tests.spark.test_preflight import fake_java
 
 NEEDED_FOR_SETUP = ["Makefile", "pyproject.toml", "uv.lock", ".python-version", "ticdc_assets"]
 

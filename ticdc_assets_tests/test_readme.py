@@ -24,16 +24,16 @@ import yaml
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
-from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.cli import main
 from ticdc_assets.config import CaptureSource, KafkaSource, parse_changefeeds
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.export import export_upstream
+from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.orchestration.component import read_attributes
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.export import export_upstream
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.source.capture import CaptureRecord, read_capture
 from ticdc_assets_tests.brokers import OwnBroker
-from ticdc_assets_tests.simulator.builders import write_capture
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,12 +6,12 @@ unique key listed again as `primary`, the others text and flags. No message says
 
 from dataclasses import replace
 
-from ticdc_assets.events import DdlEvent, Image, Op, RowChange
+from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
+from ticdc_assets.model.events import DdlEvent, Image, Op, RowChange
+from ticdc_assets.model.schemas import IndexSchema, TableSchema
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
-from ticdc_assets.schemas import IndexSchema, TableSchema
-from ticdc_assets.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.wire import WireFormat
 
 T1 = (

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import TypeAlias
 
+from ticdc_assets.base.errors import ImageError, PartitionError, shorten
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, PartitionRows
-from ticdc_assets.errors import ImageError, PartitionError, shorten
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.evolution import (
     CanonicalRow,
     Casts,
@@ -24,8 +26,6 @@ from ticdc_assets.registry.evolution import (
     key_names,
 )
 from ticdc_assets.registry.partitions import partition_test
-from ticdc_assets.schemas import TableSchema
-from ticdc_assets.tso import MAX_TSO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ are: all FLOAT columns are named, also those whose rows an ALTER carried into an
 from collections.abc import Mapping
 
 from ticdc_assets.changelog.plan import Caveat, MirrorPlan, earlier_first
-from ticdc_assets.mysql_types import Kind, kind_of
+from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.wire.formats import WireFormat
 
 

@@ -21,7 +21,8 @@ from ticdc_assets.changelog.plan import (
     SeededTable,
     TableName,
 )
-from ticdc_assets.events import DdlEvent
+from ticdc_assets.model.events import DdlEvent
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.evolution import diff
 from ticdc_assets.registry.history import (
     INFERRED_SOURCES,
@@ -30,7 +31,6 @@ from ticdc_assets.registry.history import (
     SchemaSource,
     is_snapshot,
 )
-from ticdc_assets.schemas import TableSchema
 
 _NOT_SENT = INFERRED_SOURCES | {SchemaSource.SNAPSHOT}
 

@@ -20,11 +20,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
+from ticdc_assets.base.errors import ImageError
 from ticdc_assets.changelog.carrying import RowCarrier
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, Removal
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
-from ticdc_assets.errors import ImageError
-from ticdc_assets.events import Image, Op
+from ticdc_assets.model.events import Image, Op
+from ticdc_assets.model.schemas import RowShape, TableSchema
+from ticdc_assets.model.values import key_text
 from ticdc_assets.registry.evolution import (
     CanonicalRow,
     RowTransform,
@@ -33,8 +35,6 @@ from ticdc_assets.registry.evolution import (
     diff,
     key_names,
 )
-from ticdc_assets.schemas import RowShape, TableSchema
-from ticdc_assets.values import key_text
 
 
 class VersionEvent(StrEnum):

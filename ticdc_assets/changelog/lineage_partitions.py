@@ -8,6 +8,7 @@ The same DDL in the same order leave the same lineage.
 
 from collections.abc import Callable
 
+from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.changelog.lineages import (
     Lineage,
 )
@@ -16,8 +17,8 @@ from ticdc_assets.changelog.plan import (
     Removal,
     TableName,
 )
-from ticdc_assets.errors import PartitionError
-from ticdc_assets.events import DdlEvent
+from ticdc_assets.model.events import DdlEvent
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.ddl_statement import (
     DdlAction,
     DdlStatement,
@@ -30,7 +31,6 @@ from ticdc_assets.registry.partitions import (
     partition_test,
     partitions_of,
 )
-from ticdc_assets.schemas import TableSchema
 
 _PARTITION_ROWS = frozenset(
     {

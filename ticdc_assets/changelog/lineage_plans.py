@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from ticdc_assets.base.isolation import Failure
 from ticdc_assets.changelog.lineages import (
     Lineage,
     ReceivedRows,
@@ -25,13 +26,12 @@ from ticdc_assets.changelog.plan import (
     RowGroup,
     TableName,
 )
-from ticdc_assets.events import DdlEvent
-from ticdc_assets.isolation import Failure
+from ticdc_assets.model.events import DdlEvent
+from ticdc_assets.model.schemas import TableSchema, schema_to_json
 from ticdc_assets.registry.column_order import ColumnOrders
 from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff, unknown_defaults
 from ticdc_assets.registry.respelling import respellings
-from ticdc_assets.schemas import TableSchema, schema_to_json
 
 
 class LineagePlans:

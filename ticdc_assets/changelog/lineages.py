@@ -7,6 +7,7 @@ making of one plan and is kept nowhere.
 
 from dataclasses import dataclass, field
 
+from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.changelog.plan import (
     Binding,
     Caveat,
@@ -17,13 +18,12 @@ from ticdc_assets.changelog.plan import (
     TableName,
     any_meets,
 )
-from ticdc_assets.errors import PartitionError
-from ticdc_assets.events import DdlEvent
+from ticdc_assets.model.events import DdlEvent
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.evolution import column_renames
 from ticdc_assets.registry.history import RegisteredDdl
 from ticdc_assets.registry.partition_rules import TablePartitions
-from ticdc_assets.schemas import TableSchema
 
 
 @dataclass(eq=False)

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.registry.catalog import SeenShape
 from ticdc_assets.registry.ddl_statement import PartitionAction
 from ticdc_assets.registry.evolution import SchemaStep
 from ticdc_assets.registry.partition_rules import TablePartitions
-from ticdc_assets.schemas import RowShape, TableSchema
 
 TableName: TypeAlias = tuple[str, str]
 """(database, table)."""

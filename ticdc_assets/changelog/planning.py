@@ -22,6 +22,8 @@ from dataclasses import replace
 from itertools import groupby
 from types import MappingProxyType
 
+from ticdc_assets.base.isolation import Failure, attempted
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.cited_rows import attach_groups
 from ticdc_assets.changelog.exported_tables import ExportedTables
 from ticdc_assets.changelog.lineage_partitions import (
@@ -48,9 +50,8 @@ from ticdc_assets.changelog.plan import (
     SeededTable,
     TableName,
 )
-from ticdc_assets.events import DdlEvent
-from ticdc_assets.isolation import Failure, attempted
-from ticdc_assets.names import joined_name
+from ticdc_assets.model.events import DdlEvent
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.column_order import ColumnOrders
 from ticdc_assets.registry.ddl_parts import name_in_text
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind
@@ -61,7 +62,6 @@ from ticdc_assets.registry.history import (
     exchange_of,
     folded_name,
 )
-from ticdc_assets.schemas import TableSchema
 
 
 def build_plan(

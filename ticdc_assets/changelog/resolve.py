@@ -34,19 +34,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from ticdc_assets.base.errors import ImageError, shorten
 from ticdc_assets.changelog.carrying import CarriedRow, RowCarrier, UpgradePath
 from ticdc_assets.changelog.plan import MirrorPlan
-from ticdc_assets.errors import ImageError, shorten
-from ticdc_assets.events import Image, Op, PhysicalValue
+from ticdc_assets.model.events import Image, Op, PhysicalValue
+from ticdc_assets.model.schemas import ColumnSchema, RowShape, TableSchema
+from ticdc_assets.model.tso import MAX_TSO
+from ticdc_assets.model.values import canonical_of, key_text
 from ticdc_assets.registry.evolution import (
     CanonicalRow,
     Casts,
     SchemaStep,
 )
 from ticdc_assets.registry.respelling import Respelling, respellings
-from ticdc_assets.schemas import ColumnSchema, RowShape, TableSchema
-from ticdc_assets.tso import MAX_TSO
-from ticdc_assets.values import canonical_of, key_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

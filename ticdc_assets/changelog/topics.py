@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TypeAlias
 
-from ticdc_assets.events import DdlEvent
+from ticdc_assets.model.events import DdlEvent
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.ddl_parts import all_parts
 from ticdc_assets.registry.ddl_statement import DdlKind
 from ticdc_assets.registry.history import RegisteredDdl, folded_name, of_one_partition
 from ticdc_assets.registry.renames import Rename, settle
-from ticdc_assets.schemas import TableSchema
 
 _Name: TypeAlias = tuple[str, str]
 

@@ -11,7 +11,7 @@ Commands import Spark, Delta and Dagster inside their functions, and only if the
 `--help` and errors in the configuration must not take seconds.
 """
 
-from ticdc_assets.garbage import look_seldom
+from ticdc_assets.base.garbage import look_seldom
 
 # Before the imports: they make most of the objects.
 look_seldom()

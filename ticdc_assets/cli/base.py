@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ticdc_assets.base.errors import ConfigError, StoreUnavailableError, TicdcError
+from ticdc_assets.base.isolation import RUST_PANIC, Failure, attempted, first_sentence
+from ticdc_assets.base.machine import refusal
 from ticdc_assets.cli.waiting import progress_lines
 from ticdc_assets.config import Settings, lake_path, load_settings
-from ticdc_assets.demo_place import CHANGEFEED, use_demo
-from ticdc_assets.engine.compute import watched
-from ticdc_assets.errors import ConfigError, StoreUnavailableError, TicdcError
-from ticdc_assets.isolation import RUST_PANIC, Failure, attempted, first_sentence
-from ticdc_assets.machine import refusal
+from ticdc_assets.demo.place import CHANGEFEED, use_demo
+from ticdc_assets.model.tso import cut_of
+from ticdc_assets.spark.compute import watched
 from ticdc_assets.storage.paths import RemotePath
-from ticdc_assets.tso import cut_of
 
 if TYPE_CHECKING:
-    from ticdc_assets.engine.lake import Lake
+    from ticdc_assets.delta.lake import Lake
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -157,7 +157,7 @@ _USED = "ticdc_assets.cli.used"
 def lake_of(settings: Settings, name: str) -> "Lake":
     """Return the lake of a changefeed, and record it for `_damage_told`."""
     # Arrow is imported with it, which takes a while.
-    from ticdc_assets.engine.lake import Lake
+    from ticdc_assets.delta.lake import Lake
 
     lake = Lake.open(settings.lake, settings.changefeed(name))
     click.get_current_context().meta.setdefault(_USED, []).append(lake.paths)
@@ -174,7 +174,7 @@ def _damage_told() -> Iterator[None]:
         if not used:
             raise
         # Only now, because it costs time to import.
-        from ticdc_assets.pipeline.damage import damage_told
+        from ticdc_assets.log.damage import damage_told
 
         with damage_told(*used):
             raise

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.cli.base import lake_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json
@@ -15,7 +16,6 @@ from ticdc_assets.config import (
     KafkaSource,
     load_settings,
 )
-from ticdc_assets.errors import ConfigError
 
 
 def _kafka_source(feed: Changefeed) -> KafkaSource:
@@ -36,7 +36,7 @@ def record(changefeed: str, capture: Path, limit: int | None) -> None:
 
     An existing capture is continued.
     """
-    from ticdc_assets.transfer import record_topic
+    from ticdc_assets.source.transfer import record_topic
 
     lake = lake_of(load_settings(), changefeed)
     done = record_topic(_kafka_source(lake.changefeed), capture, limit=limit)
@@ -54,7 +54,7 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
 
     Topics, partitions, keys, timestamps and order stay the same. Missing topics are created.
     """
-    from ticdc_assets.transfer import play_capture
+    from ticdc_assets.source.transfer import play_capture
 
     lake = lake_of(load_settings(), changefeed)
     done = play_capture(
@@ -102,11 +102,11 @@ def decode(
     "held": true and its values as sent. A record that is not a message becomes a line of type
     "error" with the reason and the position.
     """
-    from ticdc_assets.capture import read_capture
-    from ticdc_assets.claim_check import ClaimCheckStore
     from ticdc_assets.config import ClaimCheck
-    from ticdc_assets.event_lines import CaptureFormat, event_lines
-    from ticdc_assets.values.zones import changefeed_zone
+    from ticdc_assets.model.values.zones import changefeed_zone
+    from ticdc_assets.source.capture import read_capture
+    from ticdc_assets.source.claim_check import ClaimCheckStore
+    from ticdc_assets.source.event_lines import CaptureFormat, event_lines
     from ticdc_assets.wire import WireFormat
     from ticdc_assets.wire.compression import Compression, supports
 

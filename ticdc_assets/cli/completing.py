@@ -12,10 +12,10 @@ from typing import TypeVar
 
 import click
 
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.config import load_settings
-from ticdc_assets.demo_place import CHANGEFEED, use_demo
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import TicdcError
+from ticdc_assets.demo.place import CHANGEFEED, use_demo
+from ticdc_assets.storage.lake_paths import LakePaths
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 

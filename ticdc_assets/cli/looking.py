@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ticdc_assets.base.errors import ConfigError, LakeDamagedError, PrerequisiteError, TicdcError
 from ticdc_assets.cli.base import end_with, lake_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument, changefeeds_argument, table_arguments
 from ticdc_assets.cli.printing import in_total, print_json, print_table, shown_text
 from ticdc_assets.config import load_settings
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import ConfigError, LakeDamagedError, PrerequisiteError, TicdcError
+from ticdc_assets.model.tso import to_datetime
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.tso import to_datetime
 
 if TYPE_CHECKING:
-    from ticdc_assets.engine.lease import LeaseState
+    from ticdc_assets.delta.lease import LeaseState
     from ticdc_assets.observe.openmetrics import Figures
     from ticdc_assets.observe.overview import FeedOverview
     from ticdc_assets.observe.status import Status
@@ -189,9 +189,9 @@ def _statuses(
     """
     settings = load_settings()
     feeds = settings.changefeeds if changefeed is None else (settings.changefeed(changefeed),)
-    from ticdc_assets.engine.lake import Lake
+    from ticdc_assets.delta.lake import Lake
+    from ticdc_assets.log.sources import see_source
     from ticdc_assets.observe.status_reading import read_status
-    from ticdc_assets.pipeline.sources import see_source
 
     for feed in feeds:
         lake = Lake.open(settings.lake, feed)
@@ -217,7 +217,7 @@ def _statuses(
 
 def _lease(lake: AnyPath, changefeed: str, damages: list[LakeDamagedError]) -> "LeaseState | None":
     """Return who writes to a changefeed, as far as a lease tells; None where there is none."""
-    from ticdc_assets.engine.lease_log import read_lease
+    from ticdc_assets.delta.lease_log import read_lease
 
     try:
         return read_lease(LakePaths(root=lake, changefeed=changefeed).lease)
@@ -413,7 +413,7 @@ def path(changefeed: str, database: str, table: str, *, as_json: bool) -> None:
 @reported_errors
 def quarantine(changefeed: str, as_json: bool) -> None:
     """List the open records in quarantine: position, reason, expected and got."""
-    from ticdc_assets.pipeline.quarantine import read_quarantine
+    from ticdc_assets.log.quarantine import read_quarantine
 
     lake = lake_of(load_settings(), changefeed)
     rows = read_quarantine(lake.paths, tables=lake.changefeed.tables)
@@ -468,8 +468,8 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     if not lakes:
         raise ConfigError(f"{settings.path} has no changefeed to report on")
     from ticdc_assets.observe.overview import read_overview
-    from ticdc_assets.report.headlines import headlines, verdict
-    from ticdc_assets.report.page import page
+    from ticdc_assets.observe.report.headlines import headlines, verdict
+    from ticdc_assets.observe.report.page import page
     from ticdc_assets.storage.paths import write_at_once
 
     overviews: list[FeedOverview] = []

@@ -24,7 +24,7 @@ def doctor(*, machine: bool) -> None:
 
     A line that begins with `warn` is advice: syncs still run. With a `FAIL`, the exit code is 1.
     """
-    from ticdc_assets.doctor import check_machine, run_checks
+    from ticdc_assets.doctor.checks import check_machine, run_checks
 
     checks = check_machine(progress=note) if machine else run_checks(progress=note)
     for check in checks:
@@ -85,8 +85,8 @@ def demo(
     end_progress_lines()
     if port is not None and not live:
         raise click.UsageError("--port is the port of the Dagster UI of --live; give both")
-    from ticdc_assets.demo import run_demo
-    from ticdc_assets.simulator.dialects import Dialect
+    from ticdc_assets.demo.run import run_demo
+    from ticdc_assets.demo.simulator.dialects import Dialect
     from ticdc_assets.wire import WireFormat
 
     same = run_demo(
@@ -113,7 +113,7 @@ def upstream(statement: str, directory: Path) -> None:
     STATEMENT is INSERT, UPDATE or DELETE, or ALTER TABLE on columns; name tables `database.table`.
     The demo's changefeed sends the commit to its broker, and the mirrors follow.
     """
-    from ticdc_assets.demo_place import run_upstream
+    from ticdc_assets.demo.place import run_upstream
 
     click.echo(run_upstream(directory, statement))
 
@@ -134,8 +134,8 @@ def ui(port: int, demo_directory: Path | None) -> None:
     if demo_directory is None:
         serve_ui(load_settings(), port)
         return
-    from ticdc_assets.demo import demo_broker, demo_lock
-    from ticdc_assets.demo_place import use_demo
+    from ticdc_assets.demo.place import use_demo
+    from ticdc_assets.demo.run import demo_broker, demo_lock
 
     settings, folder = use_demo(demo_directory.resolve()), demo_directory.resolve()
     with demo_lock(folder), demo_broker(folder, note=note):

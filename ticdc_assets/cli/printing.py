@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ticdc_assets.report.texts import visible
+from ticdc_assets.observe.report.texts import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from ticdc_assets.services.comparing import RowDifference
+    from ticdc_assets.repair.comparing import RowDifference
 
 
 # JSON does not escape these, and many readers end a line at them.

@@ -22,10 +22,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from ticdc_assets.base.errors import BusyError, LakeDamagedError, TicdcError
 from ticdc_assets.config import Settings
-from ticdc_assets.engine.control import commit_metadata, keeping
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.errors import BusyError, LakeDamagedError, TicdcError
+from ticdc_assets.delta.control import commit_metadata, keeping
+from ticdc_assets.delta.lake import Lake
 from ticdc_assets.observe.status import Status
 from ticdc_assets.orchestration.home import home_path
 from ticdc_assets.orchestration.source_watcher import SourceWatcher
@@ -75,8 +75,8 @@ class LastSync:
         # Only now, since a command with other work needs none of it.
         from datetime import UTC, datetime
 
+        from ticdc_assets.mirrors.standing import Outcome, standing
         from ticdc_assets.observe.status_reading import read_status
-        from ticdc_assets.pipeline.standing import Outcome, standing
 
         kept = self._kept()
         if self._source is None or kept is None or kept["source"] != _text(self._source):

@@ -9,13 +9,13 @@ from datetime import datetime
 
 import click
 
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.cli.base import checked_moment, lake_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import shown_text
 from ticdc_assets.cli.syncing import applied_lines, sync_lines
 from ticdc_assets.config import load_settings
-from ticdc_assets.errors import TicdcError
-from ticdc_assets.tso import cut_of
+from ticdc_assets.model.tso import cut_of
 
 
 @main.command()
@@ -38,8 +38,8 @@ def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
     """
     if (moment is None) == (number is None):
         raise click.UsageError("give the cut to go back to: --to TSO, or --cut NUMBER")
-    from ticdc_assets.pipeline.cuts import require_cut
-    from ticdc_assets.services.rewinding import rewind as rewound
+    from ticdc_assets.log.cuts import require_cut
+    from ticdc_assets.repair.rewinding import rewind as rewound
 
     lake = lake_of(load_settings(), changefeed)
     with lake.writing():
@@ -151,9 +151,9 @@ def rebuild(changefeed: str, *, accept_losses: bool) -> None:
     with the published ones, and what differs is printed. Readers have the old mirrors until the new
     ones are published, all at once; older cuts stay readable until maintenance removes them.
     """
+    from ticdc_assets.log.sources import see_source
     from ticdc_assets.orchestration.run import run_landed, run_rebuild, run_sync
-    from ticdc_assets.pipeline.sources import see_source
-    from ticdc_assets.services.rebuilding import keeps_landings
+    from ticdc_assets.repair.rebuilding import keeps_landings
 
     settings = load_settings()
     lake = lake_of(settings, changefeed)
@@ -189,7 +189,7 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
     settings = load_settings()
     lake = lake_of(settings, changefeed)
     if dry_run:
-        from ticdc_assets.services.maintenance import maintain as maintained
+        from ticdc_assets.repair.maintenance import maintain as maintained
 
         with lake.writing():
             done = maintained(lake, dry_run=True)
@@ -218,7 +218,7 @@ def accept_gap(changefeed: str, topic: str, partition: int) -> None:
     Mirrors that may lack changes are marked until their table is created or truncated again. The
     next sync lands from the first record that exists.
     """
-    from ticdc_assets.pipeline.sources import accept, see_source
+    from ticdc_assets.log.sources import accept, see_source
 
     lake = lake_of(load_settings(), changefeed)
     with lake.writing():

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.cli.base import (
     AS_OF_HELP,
     checked_moment,
@@ -22,14 +24,12 @@ from ticdc_assets.cli.base import (
 from ticdc_assets.cli.completing import changefeed_argument, table_arguments
 from ticdc_assets.cli.printing import print_json, print_rows
 from ticdc_assets.config import load_settings
-from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.names import joined_name
 
 if TYPE_CHECKING:
-    from ticdc_assets.engine.lake import Lake
-    from ticdc_assets.pipeline.cuts import Cut
+    from ticdc_assets.delta.lake import Lake
+    from ticdc_assets.log.cuts import Cut
+    from ticdc_assets.model.schemas import TableSchema
     from ticdc_assets.reading.as_of import TableRows
-    from ticdc_assets.schemas import TableSchema
 
 
 @main.command()
@@ -103,7 +103,7 @@ def show(
 
 def _printed(row: dict[str, Any], schema: "TableSchema") -> dict[str, Any]:
     """Return a row of canonical texts as TiDB prints them."""
-    from ticdc_assets.values.printing import printers
+    from ticdc_assets.model.values.printing import printers
 
     for name, printed in printers(schema.columns).items():
         if row.get(name) is not None:
@@ -133,7 +133,7 @@ def _csv_field(text: str | None) -> str:
 
 def _show_versions(lake: "Lake", name: tuple[str, str], key: str, *, output: str) -> None:
     """Show every version of one row, oldest first."""
-    from ticdc_assets.pipeline.cuts import require_cut
+    from ticdc_assets.log.cuts import require_cut
     from ticdc_assets.reading.histories import row_versions
     from ticdc_assets.reading.mirrors import require_mirror
 
@@ -190,7 +190,7 @@ def _show_deleted(
     output: str,
 ) -> None:
     """Show the newest version of every row that a table ever had."""
-    from ticdc_assets.pipeline.cuts import require_cut, tso_as_of
+    from ticdc_assets.log.cuts import require_cut, tso_as_of
     from ticdc_assets.reading.histories import deleted_lines
     from ticdc_assets.reading.mirrors import require_mirror
 
@@ -239,8 +239,8 @@ def sql(changefeed: str, query: str, *, output: str, as_of: str | None, engine: 
     rows, and `table__with_deleted` also has deleted rows. Statements other than queries are
     refused. Values are printed by the engine, timestamps in UTC, binary as 0x and hex.
     """
-    from ticdc_assets.engine.session import LazySession, get_spark
-    from ticdc_assets.pipeline.cuts import tso_as_of
+    from ticdc_assets.log.cuts import tso_as_of
+    from ticdc_assets.spark.session import LazySession, get_spark
 
     settings = load_settings()
     lake = lake_of(settings, changefeed)
@@ -286,7 +286,7 @@ def _print_result(
 
 
 def _table_at(lake: "Lake", database: str, table: str, as_of: str | None) -> "TableRows":
-    from ticdc_assets.pipeline.cuts import require_cut, tso_as_of
+    from ticdc_assets.log.cuts import require_cut, tso_as_of
     from ticdc_assets.reading.as_of import AsOf
     from ticdc_assets.reading.mirrors import published_table, require_mirror
 
@@ -305,8 +305,8 @@ def _table_at(lake: "Lake", database: str, table: str, as_of: str | None) -> "Ta
 @reported_errors
 def dump(changefeed: str, as_of: str | None) -> None:
     """Write every row of every mirror as {"database", "table", "row"} lines in canonical text."""
-    from ticdc_assets.pipeline.cuts import require_cut, tso_as_of
-    from ticdc_assets.pipeline.damage import damage_told
+    from ticdc_assets.log.cuts import require_cut, tso_as_of
+    from ticdc_assets.log.damage import damage_told
     from ticdc_assets.reading.as_of import AsOf
     from ticdc_assets.reading.mirrors import iterate_rows, published_table
 

@@ -10,12 +10,12 @@ from ticdc_assets.cli.base import lake_of, main, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
-from ticdc_assets.exports.dialect import DUMPLING_OPTION, OUTPUT_DIALECTS, dialect_of
+from ticdc_assets.observe.report.texts import visible
 from ticdc_assets.observe.wording import listed
-from ticdc_assets.report.texts import visible
+from ticdc_assets.source.exports.dialect import DUMPLING_OPTION, OUTPUT_DIALECTS, dialect_of
 
 if TYPE_CHECKING:
-    from ticdc_assets.services.diffing import SourceDifference
+    from ticdc_assets.repair.diffing import SourceDifference
 
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -190,9 +190,9 @@ def diff(
     not change the changefeed's tables, and syncs may run meanwhile. The exit code is 1 if anything
     differs. The options are those of `seed`.
     """
+    from ticdc_assets.log.cuts import require_cut
     from ticdc_assets.orchestration.partitions import table_named
-    from ticdc_assets.pipeline.cuts import require_cut
-    from ticdc_assets.services.diffing import diff as compared
+    from ticdc_assets.repair.diffing import diff as compared
 
     lake = lake_of(load_settings(), changefeed)
     require_cut(lake.paths)

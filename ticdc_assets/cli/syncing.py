@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ticdc_assets.base.garbage import pass_over_all
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.cli.base import (
     checked_moment,
     end_with,
@@ -19,14 +21,12 @@ from ticdc_assets.cli.base import (
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import KafkaSource, Settings, load_settings
-from ticdc_assets.garbage import pass_over_all
-from ticdc_assets.names import joined_name
+from ticdc_assets.model.tso import cut_of
 from ticdc_assets.observe.wording import listed
-from ticdc_assets.tso import cut_of
 
 if TYPE_CHECKING:
     from ticdc_assets.cli.quiet_sync import QuietSync
-    from ticdc_assets.pipeline.cuts import Cut
+    from ticdc_assets.log.cuts import Cut
 
 
 @main.command()
@@ -89,8 +89,8 @@ def sync(
 def _follow(settings: Settings, name: str, seconds: float | None) -> None:
     lake = lake_of(settings, name)
     end_progress_lines()
+    from ticdc_assets.log.cuts import newest_cut
     from ticdc_assets.orchestration.run import run_follow
-    from ticdc_assets.pipeline.cuts import newest_cut
 
     run_follow(
         settings,
@@ -102,8 +102,8 @@ def _follow(settings: Settings, name: str, seconds: float | None) -> None:
 
 
 def _sync_one(settings: Settings, name: str, until: str | None, max_records: int | None) -> None:
-    from ticdc_assets.kafka.administration import reach
-    from ticdc_assets.pipeline.cuts import newest_cut
+    from ticdc_assets.log.cuts import newest_cut
+    from ticdc_assets.source.kafka.administration import reach
 
     lake = lake_of(settings, name)
     cut = newest_cut(lake.paths)
@@ -241,7 +241,7 @@ def _cut_lines(name: str, cut: Any) -> Iterable[str]:
 @reported_errors
 def redrive(changefeed: str) -> None:
     """Decode and apply the quarantined records of CHANGEFEED again, after a fix."""
-    from ticdc_assets.pipeline.quarantine import count_open
+    from ticdc_assets.log.quarantine import count_open
 
     settings = load_settings()
     lake = lake_of(settings, changefeed)

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.cli.base import lake_of, main, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument, table_arguments
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
-from ticdc_assets.names import joined_name
 
 if TYPE_CHECKING:
-    from ticdc_assets.services.verifying import Verification
+    from ticdc_assets.repair.verifying import Verification
 
 
 @main.command()
@@ -27,8 +27,8 @@ def verify(changefeed: str, database: str | None, table: str | None, *, as_json:
     which is removed at the end. It does not change the changefeed's tables, and syncs may run
     meanwhile. Differing rows are shown with their values. The exit code is 1 if anything differs.
     """
-    from ticdc_assets.pipeline.cuts import require_cut
-    from ticdc_assets.services.verifying import verify as verified
+    from ticdc_assets.log.cuts import require_cut
+    from ticdc_assets.repair.verifying import verify as verified
 
     if database is not None and table is None:
         raise click.UsageError("give a table with its database, or neither")

@@ -1,8 +1,8 @@
 """Progress lines on standard error, for commands that take long.
 
-In: the texts that functions report (`ticdc_assets.progress`). Out: nothing in the first seconds;
-then a line when the text changes, and now and then the same line again, each with the seconds since
-the command began. Standard output has only the command's result.
+In: the texts that functions report (`base.progress`). Out: nothing in the first seconds; then a
+line when the text changes, and now and then the same line again, each with the seconds since the
+command began. Standard output has only the command's result.
 """
 
 import threading
@@ -12,8 +12,8 @@ from time import monotonic
 
 import click
 
+from ticdc_assets.base.progress import listened
 from ticdc_assets.cli.printing import visible
-from ticdc_assets.progress import listened
 
 FIRST_SECONDS = 3.0
 """How long a command runs before it prints progress."""

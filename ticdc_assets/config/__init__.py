@@ -25,6 +25,7 @@ from typing import Annotated, Any, Final, cast
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from ticdc_assets.base.errors import ConfigError, NotFoundError, shorten
 from ticdc_assets.config.changefeed import (
     ALL_TABLES,
     NAME,
@@ -68,7 +69,6 @@ from ticdc_assets.config.spark import (
     read_spark,
 )
 from ticdc_assets.config.storage import StorageBlock
-from ticdc_assets.errors import ConfigError, NotFoundError, shorten
 from ticdc_assets.storage.paths import AnyPath, RemotePath, remote_path
 from ticdc_assets.storage.stores import Storage
 

@@ -20,6 +20,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails
 
+from ticdc_assets.base.cron import cron_mistake
 from ticdc_assets.config.reading import (
     File,
     Keys,
@@ -37,8 +38,7 @@ from ticdc_assets.config.reading import (
 )
 from ticdc_assets.config.sources import FROM_ENV, MODEL, CaptureSource, Source, read_source
 from ticdc_assets.config.table_choice import ALL_TABLES, TableChoice, parts_of
-from ticdc_assets.cron import cron_mistake
-from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.formats import WireFormat
 

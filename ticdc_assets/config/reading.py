@@ -20,7 +20,7 @@ from pydantic import GetCoreSchemaHandler, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from ticdc_assets.errors import shorten
+from ticdc_assets.base.errors import shorten
 
 T = TypeVar("T")
 Check: TypeAlias = Callable[[Mapping[str, Any], ValidationInfo], Iterable[InitErrorDetails]]

@@ -19,6 +19,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationInfo
 from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config.reading import (
     File,
     Keys,
@@ -33,8 +34,7 @@ from ticdc_assets.config.reading import (
     scalar,
     unexpected,
 )
-from ticdc_assets.errors import ConfigError
-from ticdc_assets.topics import TopicPattern, is_topic_name, is_topic_pattern
+from ticdc_assets.config.topics import TopicPattern, is_topic_name, is_topic_pattern
 
 MODEL: Final = ConfigDict(hide_input_in_errors=True)
 """The configuration shared by all models."""

@@ -6,7 +6,7 @@ of. Properties that results or readers depend on are ours: another value is a mi
 A value given as `{env: NAME}` is secret and not shown; a property that has a secret by its name has
 to be given so.
 
-Not done here: nothing is started and no file is opened; `engine.session` starts Spark.
+Not done here: nothing is started and no file is opened; `spark.session` starts Spark.
 """
 
 import re
@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, cast
 from pydantic import TypeAdapter, ValidationError, ValidationInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config.reading import (
     File,
     OptionValue,
@@ -29,7 +30,6 @@ from ticdc_assets.config.reading import (
     unexpected,
 )
 from ticdc_assets.config.sources import FROM_ENV
-from ticdc_assets.errors import ConfigError
 
 SPARK_CONF_VARIABLE: Final = "TICDC_SPARK_CONF"
 MASTER_VARIABLE: Final = "TICDC_SPARK_MASTER"

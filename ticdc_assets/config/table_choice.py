@@ -10,8 +10,8 @@ from typing import Final
 
 from pydantic.dataclasses import dataclass
 
+from ticdc_assets.base.names import split_name
 from ticdc_assets.config.sources import MODEL
-from ticdc_assets.names import split_name
 
 
 @dataclass(frozen=True, slots=True, config=MODEL)

@@ -1,0 +1,1 @@
+"""How the lake is doing: one status, verdicts, series, metrics, alerts and the report."""

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.config import OptionValue
-from ticdc_assets.errors import TicdcError
 from ticdc_assets.observe.verdicts import Level
 
 _LISTED: Final = 20

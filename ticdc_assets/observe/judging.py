@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import Changefeed
-from ticdc_assets.names import joined_name
+from ticdc_assets.log.agreement import Agreement
+from ticdc_assets.log.faults import Faults
+from ticdc_assets.model.schemas import ColumnSchema, TableSchema, schema_from_text
+from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.lag import Lag, LagPart
 from ticdc_assets.observe.status import Ending, Status
 from ticdc_assets.observe.table_status import TableState, TableStatus, by_caveat
 from ticdc_assets.observe.verdicts import Check, Level, Verdict
 from ticdc_assets.observe.wording import duration, listed
-from ticdc_assets.pipeline.agreement import Agreement
-from ticdc_assets.pipeline.faults import Faults
-from ticdc_assets.schemas import ColumnSchema, TableSchema, schema_from_text
-from ticdc_assets.tso import to_datetime
 
 CLOCK_TOLERANCE_SECONDS = 5.0
 """How far the upstream's clock may be ahead of this machine's before a lag has no meaning."""

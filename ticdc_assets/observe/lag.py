@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from ticdc_assets.pipeline.positions import PartitionOffsets
+from ticdc_assets.log.positions import PartitionOffsets
 
 
 class LagPart(StrEnum):

@@ -18,11 +18,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from ticdc_assets.log.positions import PartitionOffsets
+from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.observe.lag import LagPart
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableStatus
-from ticdc_assets.pipeline.positions import PartitionOffsets
-from ticdc_assets.tso import physical_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

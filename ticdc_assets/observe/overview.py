@@ -24,9 +24,10 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.progress import PartitionProgress, TopicState
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.control import read_table
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.delta.control import read_table
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.positions import PartitionOffsets
+from ticdc_assets.model.schemas import TableSchema, schema_from_text
 from ticdc_assets.observe.series import (
     CutHistory,
     LandingPoint,
@@ -38,11 +39,10 @@ from ticdc_assets.observe.series import (
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.table_status import TableState, TableStatus
-from ticdc_assets.pipeline.positions import PartitionOffsets
 from ticdc_assets.registry.ddl import parse_ddl_script
 from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.differences import Difference, differences
-from ticdc_assets.schemas import TableSchema, schema_from_text
+from ticdc_assets.storage.lake_paths import LakePaths
 
 DDL_SHOWN = 2000
 """So many of the newest DDL are read in full."""

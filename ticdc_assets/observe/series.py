@@ -27,11 +27,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.config import TableFilter
-from ticdc_assets.engine.control import read_leaves, read_table
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.pipeline.cuts import CARRIED, Cut, void_numbers
-from ticdc_assets.pipeline.faults import is_mirrored_fault
-from ticdc_assets.tso import lag_ms, lag_seconds
+from ticdc_assets.delta.control import read_leaves, read_table
+from ticdc_assets.log.cuts import CARRIED, Cut, void_numbers
+from ticdc_assets.log.faults import is_mirrored_fault
+from ticdc_assets.model.tso import lag_ms, lag_seconds
+from ticdc_assets.storage.lake_paths import LakePaths
 
 MIRROR_BUDGET = 3_000_000
 """Entries of mirrors (cuts times tables) that are counted at most."""

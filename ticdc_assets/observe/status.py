@@ -16,21 +16,21 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
+from ticdc_assets.log.accepted_gaps import AcceptedGap
+from ticdc_assets.log.agreement import Checksums
+from ticdc_assets.log.cuts import Cut, FailedMirror, HeldRows
+from ticdc_assets.log.faults import Faults
+from ticdc_assets.log.positions import PartitionOffsets
+from ticdc_assets.model.tso import physical_ms, to_datetime
 from ticdc_assets.observe.lag import Lag, LagPart
 from ticdc_assets.observe.table_status import TableStatus
 from ticdc_assets.observe.verdicts import Check, Verdict
 from ticdc_assets.observe.wording import iso
-from ticdc_assets.pipeline.accepted_gaps import AcceptedGap
-from ticdc_assets.pipeline.agreement import Checksums
-from ticdc_assets.pipeline.cuts import Cut, FailedMirror, HeldRows
-from ticdc_assets.pipeline.faults import Faults
-from ticdc_assets.pipeline.positions import PartitionOffsets
-from ticdc_assets.tso import physical_ms, to_datetime
 
 if TYPE_CHECKING:
     # It looks at sources by way of Spark's types.
-    from ticdc_assets.pipeline.sources import Gap
-    from ticdc_assets.pipeline.truncation_points import KeptTable
+    from ticdc_assets.log.sources import Gap
+    from ticdc_assets.mirrors.truncation_points import KeptTable
 
 
 # Topics -----------------------------------------------------------------------------------------

@@ -13,29 +13,29 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import TableFilter
-from ticdc_assets.engine.control import read_rows, read_table
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.observe.judging import judge
-from ticdc_assets.observe.lag import split_lag, waiting_since
-from ticdc_assets.observe.status import NEW_TOPIC, ChangeTimes, Ending, Status, TopicStatus
-from ticdc_assets.observe.table_status import table_statuses
-from ticdc_assets.pipeline.accepted_gaps import read_accepted
-from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
-from ticdc_assets.pipeline.checksums import read_checksums
-from ticdc_assets.pipeline.cuts import Cut, newest_cut
-from ticdc_assets.pipeline.faults import Faults, is_mirrored_fault
-from ticdc_assets.pipeline.positions import (
+from ticdc_assets.delta.control import read_rows, read_table
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.accepted_gaps import read_accepted
+from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
+from ticdc_assets.log.checksums import read_checksums
+from ticdc_assets.log.cuts import Cut, newest_cut
+from ticdc_assets.log.faults import Faults, is_mirrored_fault
+from ticdc_assets.log.positions import (
     PartitionOffsets,
     decoded_position,
     landed_batch,
     newest_landing,
     partitions_of,
 )
-from ticdc_assets.pipeline.sources import Gap
-from ticdc_assets.pipeline.truncation_points import read_kept_tables
-from ticdc_assets.pipeline.watermark import read_watermark
-from ticdc_assets.tso import physical_ms
+from ticdc_assets.log.sources import Gap
+from ticdc_assets.log.watermark import read_watermark
+from ticdc_assets.mirrors.truncation_points import read_kept_tables
+from ticdc_assets.model.tso import physical_ms
+from ticdc_assets.observe.judging import judge
+from ticdc_assets.observe.lag import split_lag, waiting_since
+from ticdc_assets.observe.status import NEW_TOPIC, ChangeTimes, Ending, Status, TopicStatus
+from ticdc_assets.observe.table_status import table_statuses
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import counted_as
 
 

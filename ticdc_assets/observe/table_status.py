@@ -14,11 +14,11 @@ from enum import StrEnum
 from typing import Any
 
 from ticdc_assets.changelog.plan import lacks_rows
+from ticdc_assets.log.cuts import Cut, FailedMirror, HeldRows
+from ticdc_assets.log.faults import Faults
+from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.observe.verdicts import Level, Verdict
 from ticdc_assets.observe.wording import iso
-from ticdc_assets.pipeline.cuts import Cut, FailedMirror, HeldRows
-from ticdc_assets.pipeline.faults import Faults
-from ticdc_assets.tso import physical_ms
 
 
 class TableState(StrEnum):

@@ -21,7 +21,7 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
-from ticdc_assets.errors import TicdcError
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.observe.alerting import Problem, deliver, news
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.cursors import cursor_text, read_cursor

@@ -23,9 +23,10 @@ from typing import TypedDict
 import dagster as dg
 from pydantic import Field
 
+from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
-from ticdc_assets.engine.compute import watched
-from ticdc_assets.errors import ConfigError
+from ticdc_assets.log.change_statistics import read_statistics
+from ticdc_assets.model.tso import cut_of
 from ticdc_assets.orchestration.exports import seed_tables_asset, snapshot_asset
 from ticdc_assets.orchestration.lineage import (
     COLUMN_LINEAGE,
@@ -52,9 +53,8 @@ from ticdc_assets.orchestration.table_schemas import (
     raw_messages_columns,
     schema_registry_columns,
 )
-from ticdc_assets.pipeline.change_statistics import read_statistics
-from ticdc_assets.services.redecoding import redecode
-from ticdc_assets.tso import cut_of
+from ticdc_assets.repair.redecoding import redecode
+from ticdc_assets.spark.compute import watched
 from ticdc_assets.wire import WireFormat
 
 

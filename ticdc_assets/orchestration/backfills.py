@@ -15,9 +15,12 @@ from datetime import date, timedelta
 
 from dagster import DagsterInstance
 
+from ticdc_assets.base.errors import ConfigError, NotFoundError
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Settings
-from ticdc_assets.errors import ConfigError, NotFoundError
-from ticdc_assets.names import joined_name
+from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
+from ticdc_assets.log.landing import landed_days
+from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.metadata import utc_now
@@ -25,10 +28,7 @@ from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of, ranges_of
 from ticdc_assets.orchestration.run import execute, open_instance
 from ticdc_assets.orchestration.steps import LOCK_PATIENCE_SECONDS, steps_of
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut
-from ticdc_assets.pipeline.landing import landed_days
-from ticdc_assets.pipeline.standing import Applying
-from ticdc_assets.services.redecoding import RedecodedDay, Redecoding
+from ticdc_assets.repair.redecoding import RedecodedDay, Redecoding
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"

@@ -19,9 +19,11 @@ from typing import Any
 
 import dagster as dg
 
+from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.control import keeping
-from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.delta.control import keeping
+from ticdc_assets.log.cuts import newest_cut
+from ticdc_assets.log.damage import require_in_step
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check
@@ -34,10 +36,8 @@ from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.status_metadata import SEEN_UNTIL, check_verdict, quarantine_verdict
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
-from ticdc_assets.pipeline.cuts import newest_cut
-from ticdc_assets.pipeline.damage import require_in_step
-from ticdc_assets.services.uniqueness import count_keys
-from ticdc_assets.services.verifying import verify
+from ticdc_assets.repair.uniqueness import count_keys
+from ticdc_assets.repair.verifying import verify
 
 LAKE_READABLE = "lake_readable"
 KEYS_UNIQUE = "keys_unique"

@@ -18,10 +18,10 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config import Changefeed, Settings, changefeeds_of, lake_path
 from ticdc_assets.config.reading import Keys, Reads
 from ticdc_assets.config.sources import SourceKeys
-from ticdc_assets.errors import ConfigError
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.steps import steps_of
 

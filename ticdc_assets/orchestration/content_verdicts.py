@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
-from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.names import joined_name
+from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.observe.wording import LISTED, listed
 from ticdc_assets.orchestration.metadata import Metadata, tso_metadata
 from ticdc_assets.orchestration.table_schemas import table_of
 from ticdc_assets.orchestration.verdicts import CheckVerdict
-from ticdc_assets.services.diffing import SourceDifference
-from ticdc_assets.services.seeding import SeedBalance
-from ticdc_assets.services.uniqueness import KeyCounts, RepeatedKeys
-from ticdc_assets.services.verifying import Verification, VerifiedMirror
+from ticdc_assets.repair.diffing import SourceDifference
+from ticdc_assets.repair.seeding import SeedBalance
+from ticdc_assets.repair.uniqueness import KeyCounts, RepeatedKeys
+from ticdc_assets.repair.verifying import Verification, VerifiedMirror
 
 # Damage -----------------------------------------------------------------------------------------
 

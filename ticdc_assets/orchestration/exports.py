@@ -18,10 +18,10 @@ import dagster as dg
 import pyarrow.fs as fs
 from pydantic import Field
 
-from ticdc_assets.errors import TicdcError
-from ticdc_assets.exports.dialect import dialect_of
-from ticdc_assets.exports.folder import export_tso, opened_folder
-from ticdc_assets.isolation import first_sentence
+from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.base.isolation import first_sentence
+from ticdc_assets.base.progress import listened
+from ticdc_assets.log.cuts import newest_cut
 from ticdc_assets.orchestration.content_verdicts import judge_seeds, judge_source
 from ticdc_assets.orchestration.partitions import seeded_tables, table_named
 from ticdc_assets.orchestration.resources import LakeSpark
@@ -29,10 +29,10 @@ from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import Step, Syncing
 from ticdc_assets.orchestration.table_schemas import snapshot_rows_columns
 from ticdc_assets.orchestration.verdicts import runbook
-from ticdc_assets.pipeline.cuts import newest_cut
-from ticdc_assets.progress import listened
-from ticdc_assets.services.diffing import diff
-from ticdc_assets.services.seeding import seed_balance
+from ticdc_assets.repair.diffing import diff
+from ticdc_assets.repair.seeding import seed_balance
+from ticdc_assets.source.exports.dialect import dialect_of
+from ticdc_assets.source.exports.folder import export_tso, opened_folder
 
 SNAPSHOT_COMPLETE = "snapshot_complete"
 MIRROR_EQUALS_SOURCE = "mirror_equals_source"

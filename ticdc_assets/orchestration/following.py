@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from ticdc_assets.errors import BusyError, SourceRefusedError, SourceUnavailableError
+from ticdc_assets.base.errors import BusyError, SourceRefusedError, SourceUnavailableError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

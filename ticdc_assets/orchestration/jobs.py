@@ -16,12 +16,12 @@ from typing import Any
 import dagster as dg
 
 from ticdc_assets.config import OFF
+from ticdc_assets.log.landing import landed_days
 from ticdc_assets.orchestration.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD, cheap_checks
 from ticdc_assets.orchestration.exports import MIRROR_EQUALS_SOURCE
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, JobKind
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.pipeline.landing import landed_days
-from ticdc_assets.services.redecoding import first_whole_day
+from ticdc_assets.repair.redecoding import first_whole_day
 
 MAINTENANCE_CRON = "30 1 * * *"
 """The default time of maintenance: when the day before is complete."""

@@ -13,28 +13,28 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.progress import GlobalWatermark
-from ticdc_assets.engine.compute import Ran
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.names import joined_name
+from ticdc_assets.log.change_statistics import ChangeStatistics
+from ticdc_assets.log.cuts import Cut, MirrorCut
+from ticdc_assets.log.decoding import Decoding
+from ticdc_assets.log.landing import Landing
+from ticdc_assets.log.positions import PartitionOffsets
+from ticdc_assets.log.quarantine import QuarantineCounts
+from ticdc_assets.log.schema_tables import Registering
+from ticdc_assets.mirrors.mirror_making import Mode
+from ticdc_assets.mirrors.standing import Applying, Outcome
+from ticdc_assets.model.tso import lag_seconds, to_datetime
 from ticdc_assets.observe.status import ACCOUNT_COUNTS
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.orchestration.table_schemas import mirror_columns, table_of
-from ticdc_assets.pipeline.change_statistics import ChangeStatistics
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut
-from ticdc_assets.pipeline.decoding import Decoding
-from ticdc_assets.pipeline.landing import Landing
-from ticdc_assets.pipeline.mirror_making import Mode
-from ticdc_assets.pipeline.positions import PartitionOffsets
-from ticdc_assets.pipeline.quarantine import QuarantineCounts
-from ticdc_assets.pipeline.schema_tables import Registering
-from ticdc_assets.pipeline.standing import Applying, Outcome
-from ticdc_assets.services.maintenance import Maintaining
-from ticdc_assets.services.rebuilding import Rebuild
-from ticdc_assets.services.redecoding import RedecodedDay
-from ticdc_assets.services.redriving import Redriving
-from ticdc_assets.services.seeding import SeededRows, Seeding
-from ticdc_assets.tso import lag_seconds, to_datetime
+from ticdc_assets.repair.maintenance import Maintaining
+from ticdc_assets.repair.rebuilding import Rebuild
+from ticdc_assets.repair.redecoding import RedecodedDay
+from ticdc_assets.repair.redriving import Redriving
+from ticdc_assets.repair.seeding import SeededRows, Seeding
+from ticdc_assets.spark.compute import Ran
+from ticdc_assets.storage.lake_paths import LakePaths
 
 Metadata: TypeAlias = dict[str, Any]
 """What Dagster takes as metadata: plain texts, numbers and truth values, and its own values."""

@@ -21,10 +21,12 @@ from functools import cached_property
 import dagster as dg
 from pydantic import Field
 
+from ticdc_assets.base.errors import LakeDamagedError, NotFoundError, TicdcError
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import LakeDamagedError, NotFoundError, TicdcError
-from ticdc_assets.names import joined_name
+from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, require_cut
+from ticdc_assets.mirrors.applying import apply_changes
+from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.observe.judging import judge_table
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
@@ -36,9 +38,7 @@ from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.syncing import DATA_VERSION, Reporter, assets_of
 from ticdc_assets.orchestration.table_schemas import mirror_columns
 from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, require_cut
-from ticdc_assets.pipeline.mirrors import apply_changes
-from ticdc_assets.pipeline.standing import Applying, Outcome
+from ticdc_assets.storage.lake_paths import LakePaths
 
 TABLE_LAG = "table_lag"
 

@@ -15,9 +15,9 @@ from urllib.parse import unquote
 
 import dagster as dg
 
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import ConfigError, LakeDamagedError, shorten
-from ticdc_assets.pipeline.landing import landed_days, landed_folders
+from ticdc_assets.base.errors import ConfigError, LakeDamagedError, shorten
+from ticdc_assets.log.landing import landed_days, landed_folders
+from ticdc_assets.storage.lake_paths import LakePaths
 
 CHANGEFEED_TAG = "ticdc/changefeed"
 """Tag of every run of a changefeed; its value is the changefeed's name."""

@@ -40,7 +40,7 @@ def report_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         # plotly takes a while to import; loading definitions should not.
         from ticdc_assets.observe.overview import read_overview
-        from ticdc_assets.report.page import page
+        from ticdc_assets.observe.report.page import page
         from ticdc_assets.storage.paths import write_at_once
 
         with reported_failures(paths):
@@ -61,7 +61,7 @@ def report_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
 
 def _figures(overview: "FeedOverview") -> Metadata:
     """Return the headline figures with their verdict and advice, and those that make plots."""
-    from ticdc_assets.report.headlines import headlines, verdict
+    from ticdc_assets.observe.report.headlines import headlines, verdict
 
     found, status = headlines(overview), overview.status
     figures: Metadata = {

@@ -1,4 +1,4 @@
-"""The Spark session of `engine.session` as a Dagster resource, started when first used.
+"""The Spark session of `spark.session` as a Dagster resource, started when first used.
 
 Sensors, checks and the loading of definitions never use it, so they need no JVM; a run with few
 rows does not need one either. Steps run in one process (`in_process_executor`), and all steps of a
@@ -9,7 +9,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 from pyspark.sql import SparkSession
 
-from ticdc_assets.engine.session import LazySession
+from ticdc_assets.spark.session import LazySession
 
 
 class LakeSpark(LazyPySparkResource):
@@ -26,7 +26,7 @@ class LakeSpark(LazyPySparkResource):
 
     spark_config: dict[str, str] = Field(
         default_factory=dict,
-        description="Spark settings that override those of `ticdc_assets.engine.session`.",
+        description="Spark settings that override those of `ticdc_assets.spark.session`.",
     )
 
     def _init_session(self) -> None:

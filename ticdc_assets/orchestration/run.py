@@ -32,9 +32,14 @@ from dagster import DagsterInstance
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 
 import ticdc_assets
+from ticdc_assets.base.errors import PrerequisiteError, TicdcError
+from ticdc_assets.base.ports import HOST, port_is_free
 from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, Settings
-from ticdc_assets.engine.lock import seen_at_work
-from ticdc_assets.errors import PrerequisiteError, TicdcError
+from ticdc_assets.delta.lock import seen_at_work
+from ticdc_assets.log.decoding import Decoding
+from ticdc_assets.log.landing import Landing
+from ticdc_assets.log.schema_tables import Registering
+from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.orchestration.active_runs import end_orphans
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.event_log import opened_instance
@@ -46,15 +51,10 @@ from ticdc_assets.orchestration.signals import signals_handled
 from ticdc_assets.orchestration.steps import ChangefeedSteps, patient_lock, steps_of
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER
 from ticdc_assets.orchestration.workers import WORKER_TAG, worker_tag
-from ticdc_assets.pipeline.decoding import Decoding
-from ticdc_assets.pipeline.landing import Landing
-from ticdc_assets.pipeline.schema_tables import Registering
-from ticdc_assets.pipeline.standing import Applying
-from ticdc_assets.ports import HOST, port_is_free
-from ticdc_assets.services.maintenance import Maintaining
-from ticdc_assets.services.rebuilding import Rebuild
-from ticdc_assets.services.redriving import Redriving
-from ticdc_assets.services.seeding import Seeding
+from ticdc_assets.repair.maintenance import Maintaining
+from ticdc_assets.repair.rebuilding import Rebuild
+from ticdc_assets.repair.redriving import Redriving
+from ticdc_assets.repair.seeding import Seeding
 
 FOLLOW_RUN_SECONDS = 3600.0
 """The longest that one run follows."""

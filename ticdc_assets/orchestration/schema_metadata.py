@@ -10,14 +10,14 @@ values; the whole text is in `ddl_history`.
 
 import dagster as dg
 
-from ticdc_assets.engine.control import latest_version
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.delta.control import latest_version
+from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.overview import newest_ddls, newest_schemas
 from ticdc_assets.orchestration.metadata import Metadata
 from ticdc_assets.orchestration.table_schemas import table_of
 from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets.registry.differences import Difference, DifferenceKind
-from ticdc_assets.tso import to_datetime
+from ticdc_assets.storage.lake_paths import LakePaths
 
 _VERSIONS = 25
 _DDLS = 25

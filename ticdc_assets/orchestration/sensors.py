@@ -26,9 +26,12 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
+from ticdc_assets.base.errors import LakeDamagedError, TicdcError
 from ticdc_assets.config import CaptureSource
-from ticdc_assets.errors import LakeDamagedError, TicdcError
-from ticdc_assets.kafka.administration import OffsetRange
+from ticdc_assets.log.cuts import Cut
+from ticdc_assets.log.positions import PartitionOffsets, known_partitions
+from ticdc_assets.log.sources import SourceState, capture_ranges, see_source
+from ticdc_assets.model.tso import lag_seconds, to_datetime
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check
@@ -40,10 +43,7 @@ from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH, offsets_metadat
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.verdicts import CheckVerdict, shown_level
-from ticdc_assets.pipeline.cuts import Cut
-from ticdc_assets.pipeline.positions import PartitionOffsets, known_partitions
-from ticdc_assets.pipeline.sources import SourceState, capture_ranges, see_source
-from ticdc_assets.tso import lag_seconds, to_datetime
+from ticdc_assets.source.kafka.administration import OffsetRange
 
 INTERVAL_SECONDS = 20
 OBSERVATION_SECONDS = 60

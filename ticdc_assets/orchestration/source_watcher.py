@@ -11,12 +11,12 @@ Not handled: the content of the new records. Watermarks count like any other rec
 import time
 from collections.abc import Callable, Hashable, Mapping
 
+from ticdc_assets.base.errors import SourceUnavailableError
 from ticdc_assets.config import CaptureSource, KafkaSource
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.errors import SourceUnavailableError
-from ticdc_assets.kafka.administration import Administration
-from ticdc_assets.pipeline.positions import read_position
-from ticdc_assets.pipeline.sources import see_source
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.positions import read_position
+from ticdc_assets.log.sources import see_source
+from ticdc_assets.source.kafka.administration import Administration
 
 LISTING_SECONDS = 30.0
 """How long the list of topics and partitions is taken as it was."""

@@ -8,8 +8,11 @@ from datetime import datetime
 
 import dagster as dg
 
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Changefeed
-from ticdc_assets.names import joined_name
+from ticdc_assets.log.cuts import HeldRows
+from ticdc_assets.log.faults import Faults
+from ticdc_assets.model.tso import lag_seconds
 from ticdc_assets.observe.judging import claims, judge_quarantine
 from ticdc_assets.observe.lag import LagPart
 from ticdc_assets.observe.status import Status
@@ -19,9 +22,6 @@ from ticdc_assets.observe.wording import LISTED, duration
 from ticdc_assets.orchestration.metadata import Metadata, time_text, tso_metadata
 from ticdc_assets.orchestration.table_schemas import table_of
 from ticdc_assets.orchestration.verdicts import CheckVerdict
-from ticdc_assets.pipeline.cuts import HeldRows
-from ticdc_assets.pipeline.faults import Faults
-from ticdc_assets.tso import lag_seconds
 
 SEEN_UNTIL = "seen_until"
 """Metadata of an evaluation: up to which moment of quarantining it has looked."""

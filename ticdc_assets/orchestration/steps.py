@@ -17,15 +17,15 @@ from typing import TypeVar
 import dagster as dg
 from dagster import DagsterInstance
 
+from ticdc_assets.base.errors import BusyError, TicdcError
 from ticdc_assets.config import Changefeed, Settings
-from ticdc_assets.engine.control import keeping
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import BusyError, TicdcError
+from ticdc_assets.delta.control import keeping
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.damage import damage_told
 from ticdc_assets.orchestration.active_runs import follows_beside
 from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG, FeedNames
 from ticdc_assets.orchestration.workers import name_worker
-from ticdc_assets.pipeline.damage import damage_told
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
 PATIENCE_SECONDS = 300.0

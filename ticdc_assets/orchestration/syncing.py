@@ -23,10 +23,16 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.compute import watched
-from ticdc_assets.engine.control import partition_days
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.exports.dialect import CsvDialect
+from ticdc_assets.delta.control import partition_days
+from ticdc_assets.log.change_statistics import read_statistics
+from ticdc_assets.log.checksums import compare_new
+from ticdc_assets.log.cuts import Cut, MirrorCut
+from ticdc_assets.log.decoding import decode_new
+from ticdc_assets.log.landing import land
+from ticdc_assets.log.quarantine import QuarantineCounts, count_open
+from ticdc_assets.log.schema_tables import register_new
+from ticdc_assets.mirrors.applying import apply_changes
+from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.orchestration.following import NewData
 from ticdc_assets.orchestration.metadata import (
     DAY_SAID,
@@ -55,18 +61,12 @@ from ticdc_assets.orchestration.metadata import (
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of, seeded_tables
 from ticdc_assets.orchestration.schema_metadata import schema_metadata
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.pipeline.change_statistics import read_statistics
-from ticdc_assets.pipeline.checksums import compare_new
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut
-from ticdc_assets.pipeline.decoding import decode_new
-from ticdc_assets.pipeline.landing import land
-from ticdc_assets.pipeline.mirrors import apply_changes
-from ticdc_assets.pipeline.quarantine import QuarantineCounts, count_open
-from ticdc_assets.pipeline.schema_tables import register_new
-from ticdc_assets.pipeline.standing import Applying, Outcome
 from ticdc_assets.reading.mirrors import sample_rows
-from ticdc_assets.services.redriving import redrive
-from ticdc_assets.services.seeding import Seeding, seed
+from ticdc_assets.repair.redriving import redrive
+from ticdc_assets.repair.seeding import Seeding, seed
+from ticdc_assets.source.exports.dialect import CsvDialect
+from ticdc_assets.spark.compute import watched
+from ticdc_assets.storage.lake_paths import LakePaths
 
 _TABLES_SAMPLED = 100
 """Of how many tables at most a sync shows rows: reading them takes some milliseconds each."""

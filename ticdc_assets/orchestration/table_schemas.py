@@ -11,14 +11,14 @@ import dagster as dg
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
-from ticdc_assets.pipeline.cuts import MirrorCut
-from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
-from ticdc_assets.pipeline.schema_tables import REGISTRY_SCHEMA
-from ticdc_assets.pipeline.seed_landing import SNAPSHOT_SCHEMA
+from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
+from ticdc_assets.log.cuts import MirrorCut
+from ticdc_assets.log.landing_files import RAW_SCHEMA
+from ticdc_assets.log.schema_tables import REGISTRY_SCHEMA
+from ticdc_assets.log.seed_landing import SNAPSHOT_SCHEMA
+from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.registry.differences import declared_type
 from ticdc_assets.rows.mirror_rows import MirrorLayout, spark_type_name
-from ticdc_assets.schemas import ColumnSchema
 
 _PLACE = {
     "topic": "Kafka topic of the record.",

@@ -25,7 +25,9 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
-from ticdc_assets.errors import LakeDamagedError, TicdcError
+from ticdc_assets.base.errors import LakeDamagedError, TicdcError
+from ticdc_assets.log.cuts import Cut, newest_cut
+from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.overview import (
     SchemaFigures,
     SchemaNews,
@@ -40,8 +42,6 @@ from ticdc_assets.orchestration.schema_metadata import said_changes
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import assets_of
 from ticdc_assets.orchestration.verdicts import shown_level
-from ticdc_assets.pipeline.cuts import Cut, newest_cut
-from ticdc_assets.tso import to_datetime
 
 INTERVAL_SECONDS = 60
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 import dagster as dg
 from pydantic import Field
 
-from ticdc_assets.engine.compute import watched
+from ticdc_assets.log.watermark import read_watermark
+from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.orchestration.metadata import (
     Metadata,
     maintaining_metadata,
@@ -20,10 +21,9 @@ from ticdc_assets.orchestration.metadata import (
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Reporter
-from ticdc_assets.pipeline.standing import Applying, Outcome
-from ticdc_assets.pipeline.watermark import read_watermark
-from ticdc_assets.services.maintenance import maintain
-from ticdc_assets.services.rebuilding import rebuild
+from ticdc_assets.repair.maintenance import maintain
+from ticdc_assets.repair.rebuilding import rebuild
+from ticdc_assets.spark.compute import watched
 
 
 def maintenance_job(steps: ChangefeedSteps) -> dg.JobDefinition:

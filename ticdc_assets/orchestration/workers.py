@@ -6,7 +6,7 @@ tag that each run gets here.
 
 The number of a process means something only to those who share its numbers: not to another
 container, nor after a restart of the machine. So the tag also names a lock that the process holds
-while it lives (`engine.lock.seen_at_work`).
+while it lives (`delta.lock.seen_at_work`).
 """
 
 import os
@@ -19,9 +19,9 @@ import dagster as dg
 from dagster import DagsterRun
 
 from ticdc_assets.config import Writer
-from ticdc_assets.engine.lease import this_process
-from ticdc_assets.engine.lock import nobody_at_work, seen_at_work
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.delta.lease import this_process
+from ticdc_assets.delta.lock import nobody_at_work, seen_at_work
+from ticdc_assets.storage.lake_paths import LakePaths
 
 WORKER_TAG = "ticdc/worker"
 """Tag of a run: which process works on it; see `worker_tag`."""

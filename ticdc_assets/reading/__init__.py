@@ -1,0 +1,1 @@
+"""Mirrors, histories and views, now and as of any TSO."""

@@ -21,35 +21,35 @@ from functools import cached_property
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from ticdc_assets.base.errors import NotFoundError
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, SeededTable
-from ticdc_assets.engine.delta_files import broken
-from ticdc_assets.engine.executing import INLINE_ROWS
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.scratch import READING, Scratch
-from ticdc_assets.errors import NotFoundError
-from ticdc_assets.names import joined_name
-from ticdc_assets.pipeline.accepted_gaps import gap_caveats, read_accepted
-from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
-from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut, read_cuts, require_cut
-from ticdc_assets.pipeline.earlier_rows import earlier_rows
-from ticdc_assets.pipeline.export_caveats import (
+from ticdc_assets.delta.delta_files import broken
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.accepted_gaps import gap_caveats, read_accepted
+from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
+from ticdc_assets.log.cuts import Cut, MirrorCut, read_cuts, require_cut
+from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.mirrors.change_folding import ChangeFolding, hidden_columns
+from ticdc_assets.mirrors.earlier_rows import earlier_rows
+from ticdc_assets.mirrors.export_caveats import (
     export_caveats,
     quarantined_by_seed,
     still_unknown,
     unknown_columns,
 )
-from ticdc_assets.pipeline.late_changes import caveats_below
-from ticdc_assets.pipeline.lenient_casts import cast_caveats
-from ticdc_assets.pipeline.quarantine import read_quarantine
-from ticdc_assets.pipeline.validity import Knowledge, LateRows
-from ticdc_assets.pipeline.versions import mirror_as_stored, mirror_in_spark
+from ticdc_assets.mirrors.late_changes import caveats_below
+from ticdc_assets.mirrors.lenient_casts import cast_caveats
+from ticdc_assets.mirrors.validity import Knowledge, LateRows
+from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_in_spark
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.tso import moment_text
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
-from ticdc_assets.schemas import TableSchema
-from ticdc_assets.tso import moment_text
+from ticdc_assets.spark.executing import INLINE_ROWS
+from ticdc_assets.spark.scratch import READING, Scratch
+from ticdc_assets.storage.lake_paths import LakePaths
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,12 +27,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Settings
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.names import joined_name
-from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
-from ticdc_assets.pipeline.damage import damage_told, find_damage
-from ticdc_assets.pipeline.versions import (
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.cuts import MirrorCut, require_cut
+from ticdc_assets.log.damage import damage_told, find_damage
+from ticdc_assets.mirrors.versions import (
     history_as_stored,
     history_in_spark,
     mirror_as_stored,

@@ -20,30 +20,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_assets.base.errors import ConfigError, NotFoundError
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Settings, load_settings
-from ticdc_assets.engine.frames import map_batches, quoted
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.scratch import READING, Scratch
-from ticdc_assets.errors import ConfigError, NotFoundError
-from ticdc_assets.names import joined_name
-from ticdc_assets.pipeline.change_folding import ChangeFolding
-from ticdc_assets.pipeline.change_statistics import read_statistics
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut, tso_as_of
-from ticdc_assets.pipeline.history import HistoryBase, HistoryFolding
-from ticdc_assets.pipeline.truncation_points import read_truncation_point
-from ticdc_assets.pipeline.validity import Knowledge
-from ticdc_assets.pipeline.versions import history_in_spark, history_in_sql, stored_history
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.change_statistics import read_statistics
+from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut, tso_as_of
+from ticdc_assets.mirrors.change_folding import ChangeFolding
+from ticdc_assets.mirrors.history import HistoryBase, HistoryFolding
+from ticdc_assets.mirrors.truncation_points import read_truncation_point
+from ticdc_assets.mirrors.validity import Knowledge
+from ticdc_assets.mirrors.versions import history_in_spark, history_in_sql, stored_history
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.tso import moment_text, to_datetime
+from ticdc_assets.model.values import UNFIT, key_text, typed_of
 from ticdc_assets.reading.as_of import incomplete, require_changes
 from ticdc_assets.reading.mirrors import applied_ts, require_mirror
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
 from ticdc_assets.rows.row_identity import key_columns, may_be_rescued
-from ticdc_assets.schemas import TableSchema
-from ticdc_assets.tso import moment_text, to_datetime
-from ticdc_assets.values import UNFIT, key_text, typed_of
+from ticdc_assets.spark.frames import map_batches, quoted
+from ticdc_assets.spark.scratch import READING, Scratch
+from ticdc_assets.storage.lake_paths import LakePaths
 
 
 def read_history(

@@ -16,27 +16,27 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_assets.base.errors import NotFoundError
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Settings, load_settings
-from ticdc_assets.engine.frames import map_batches, quoted
-from ticdc_assets.engine.generations import paths_of
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import NotFoundError
-from ticdc_assets.names import joined_name
-from ticdc_assets.observe.status import Status
-from ticdc_assets.observe.table_status import TableStatus
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut, tso_as_of
-from ticdc_assets.pipeline.versions import (
+from ticdc_assets.delta.generations import paths_of
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut, tso_as_of
+from ticdc_assets.mirrors.versions import (
     first_rows,
     is_portable_mirror,
     mirror_as_stored,
     mirror_in_spark,
 )
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.tso import moment_text
+from ticdc_assets.observe.status import Status
+from ticdc_assets.observe.table_status import TableStatus
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
-from ticdc_assets.schemas import TableSchema
+from ticdc_assets.spark.frames import map_batches, quoted
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.tso import moment_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

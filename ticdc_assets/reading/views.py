@@ -28,21 +28,21 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.config import Settings, load_settings
-from ticdc_assets.engine.driver import plan_of
-from ticdc_assets.engine.frames import quoted
-from ticdc_assets.engine.generations import paths_of
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.scratch import READING, Scratch
-from ticdc_assets.engine.session import functions
-from ticdc_assets.errors import TicdcError
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut
-from ticdc_assets.pipeline.versions import history_in_sql, mirror_in_sql
+from ticdc_assets.delta.generations import paths_of
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
+from ticdc_assets.mirrors.versions import history_in_sql, mirror_in_sql
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.histories import with_deleted_sql
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
+from ticdc_assets.spark.driver import plan_of
+from ticdc_assets.spark.frames import quoted
+from ticdc_assets.spark.scratch import READING, Scratch
+from ticdc_assets.spark.session import functions
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
 HISTORY = "__history"

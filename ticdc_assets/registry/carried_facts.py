@@ -7,9 +7,9 @@ fact stands under the version of the schema that it was told of.
 
 from typing import Generic, TypeVar
 
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlStatement
 from ticdc_assets.registry.history import folded_name
-from ticdc_assets.schemas import TableSchema
 
 F = TypeVar("F")
 

@@ -31,6 +31,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, TypeAlias
 
+from ticdc_assets.model.schemas import NO_TABLE_ID, RowShape, TableSchema
+from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.ddl_parts import name_in_text, parts_of
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind, DdlStatement, TableName
 from ticdc_assets.registry.history import (
@@ -57,8 +59,6 @@ from ticdc_assets.registry.rename_steps import Move, moves_of
 from ticdc_assets.registry.renames import Rename, settle
 from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape
 from ticdc_assets.registry.virtual_columns import with_virtual_columns
-from ticdc_assets.schemas import NO_TABLE_ID, RowShape, TableSchema
-from ticdc_assets.tso import MAX_TSO
 
 _ROWS = Coordinates(topic="", partition=-1, offset=-1, index=-1)
 """Where a schema is said to be from that no single record holds."""

@@ -12,6 +12,7 @@ mirror's columns decides nothing else.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.carried_facts import CarriedFacts
 from ticdc_assets.registry.ddl_statement import ChangeKind, DdlStatement
 from ticdc_assets.registry.evolution import column_renames
@@ -21,7 +22,6 @@ from ticdc_assets.registry.history import (
     SchemaHistory,
     is_snapshot,
 )
-from ticdc_assets.schemas import TableSchema
 
 _PLACING = frozenset({ChangeKind.ADD_COLUMN, ChangeKind.MODIFY_COLUMN, ChangeKind.CHANGE_COLUMN})
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.ddl_statement import (
     DdlAction,
     DdlKind,
@@ -31,7 +32,6 @@ from ticdc_assets.registry.history import (
     is_snapshot,
     named_by_text,
 )
-from ticdc_assets.schemas import TableSchema
 
 _KINDS: Final[Mapping[DdlAction, DdlKind]] = {
     DdlAction.CREATE_TABLE: DdlKind.CREATE,

@@ -21,7 +21,7 @@ from array import array
 from collections.abc import Container
 from typing import Final
 
-from ticdc_assets.errors import shorten
+from ticdc_assets.base.errors import shorten
 from ticdc_assets.registry.ddl_statement import TableName
 
 END: Final = 0

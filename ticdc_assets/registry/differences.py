@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ticdc_assets.mysql_types import Kind, kind_of
+from ticdc_assets.model.mysql_types import Kind, kind_of
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.evolution import diff
 from ticdc_assets.registry.row_shapes import spelled_type
-from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
 
 
 class DifferenceKind(StrEnum):

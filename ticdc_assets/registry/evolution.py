@@ -19,13 +19,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeAlias
 
-from ticdc_assets.errors import CastError
-from ticdc_assets.registry.ddl_statement import ChangeKind, DdlStatement
-from ticdc_assets.registry.inferred_columns import HIDDEN_COLUMNS
-from ticdc_assets.registry.inferred_defaults import sent_default
-from ticdc_assets.schemas import ColumnSchema, TableSchema
-from ticdc_assets.tso import to_datetime
-from ticdc_assets.values import (
+from ticdc_assets.base.errors import CastError
+from ticdc_assets.model.schemas import ColumnSchema, TableSchema
+from ticdc_assets.model.tso import to_datetime
+from ticdc_assets.model.values import (
     Cast,
     TextCast,
     cast_is_identity,
@@ -33,7 +30,10 @@ from ticdc_assets.values import (
     default_text,
     lenient_cast_of,
 )
-from ticdc_assets.values.defaults import is_lossy
+from ticdc_assets.model.values.defaults import is_lossy
+from ticdc_assets.registry.ddl_statement import ChangeKind, DdlStatement
+from ticdc_assets.registry.inferred_columns import HIDDEN_COLUMNS
+from ticdc_assets.registry.inferred_defaults import sent_default
 
 CanonicalRow: TypeAlias = dict[str, str | None]
 """Column name to canonical text. An absent column is unknown, not NULL."""

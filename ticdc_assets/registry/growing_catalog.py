@@ -14,11 +14,11 @@ that comes later can change what an earlier row would have been read with. Whoev
 uses `catalog.complete`.
 """
 
-from ticdc_assets.events import DdlEvent
+from ticdc_assets.model.events import DdlEvent
+from ticdc_assets.model.schemas import RowShape, TableSchema
 from ticdc_assets.registry.catalog import Catalog, SeenShape
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.row_shapes import fits
-from ticdc_assets.schemas import RowShape, TableSchema
 
 _MOST_FITTING = 65536
 

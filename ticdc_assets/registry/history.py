@@ -17,7 +17,8 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
-from ticdc_assets.events import SNAPSHOT_DDL, DdlEvent
+from ticdc_assets.model.events import SNAPSHOT_DDL, DdlEvent
+from ticdc_assets.model.schemas import NO_TABLE_ID, TableSchema
 from ticdc_assets.registry.ddl import parse_ddl_script
 from ticdc_assets.registry.ddl_statement import (
     DdlAction,
@@ -26,7 +27,6 @@ from ticdc_assets.registry.ddl_statement import (
     PartitionAction,
     PartitionChange,
 )
-from ticdc_assets.schemas import NO_TABLE_ID, TableSchema
 
 SchemaKey: TypeAlias = tuple[str, str, int]
 """(database, table, version): how a row change cites its schema."""

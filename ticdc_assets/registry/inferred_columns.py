@@ -36,6 +36,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.registry.ddl_statement import (
     ChangeKind,
     ColumnDefinition,
@@ -45,7 +46,6 @@ from ticdc_assets.registry.ddl_statement import (
     TableOption,
 )
 from ticdc_assets.registry.inferred_defaults import sent_default
-from ticdc_assets.schemas import ColumnSchema
 
 BINARY: Final = "binary"
 """Charset and collation of everything that is not text."""

@@ -34,16 +34,22 @@ from datetime import UTC
 from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
 from typing import Final, TypeAlias
 
-from ticdc_assets.errors import CastError
-from ticdc_assets.mysql_types import Kind, declared_length, fractional_digits, is_char, kind_of
+from ticdc_assets.base.errors import CastError
+from ticdc_assets.model.mysql_types import (
+    Kind,
+    declared_length,
+    fractional_digits,
+    is_char,
+    kind_of,
+)
+from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.model.values import moments, shapes
+from ticdc_assets.model.values.canonical import datetime_text, parse_datetime
+from ticdc_assets.model.values.casts import cast_of
+from ticdc_assets.model.values.floats import double_text, float_text, to_float32
+from ticdc_assets.model.values.widening import float_scale
+from ticdc_assets.model.values.zones import find_zone, to_utc
 from ticdc_assets.registry.ddl_statement import DefaultValue, LiteralForm
-from ticdc_assets.schemas import ColumnSchema
-from ticdc_assets.values import moments, shapes
-from ticdc_assets.values.canonical import datetime_text, parse_datetime
-from ticdc_assets.values.casts import cast_of
-from ticdc_assets.values.floats import double_text, float_text, to_float32
-from ticdc_assets.values.widening import float_scale
-from ticdc_assets.values.zones import find_zone, to_utc
 
 CURRENT_TIMESTAMP: Final = "CURRENT_TIMESTAMP"
 CURRENT_DATE: Final = "CURRENT_DATE"

@@ -29,7 +29,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ticdc_assets.errors import shorten
+from ticdc_assets.base.errors import shorten
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.registry.ddl_statement import (
     AlterChange,
     ChangeKind,
@@ -53,7 +54,6 @@ from ticdc_assets.registry.inferred_columns import (
     table_defaults,
 )
 from ticdc_assets.registry.inferred_defaults import sent_default
-from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ the one that is returned.
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.history import folded_name
-from ticdc_assets.schemas import TableSchema
 
 Name: TypeAlias = tuple[str, str]
 """(database, table)."""

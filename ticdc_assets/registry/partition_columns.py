@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from ticdc_assets.errors import PartitionError, shorten
-from ticdc_assets.mysql_types import (
+from ticdc_assets.base.errors import PartitionError, shorten
+from ticdc_assets.model.mysql_types import (
     Kind,
     declared_length,
     fractional_digits,
@@ -23,12 +23,12 @@ from ticdc_assets.mysql_types import (
     kind_of,
     lacks_size,
 )
+from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.registry.ddl_tokens import HEX, Cursor
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.partition_expressions import integer_bound, parse_moment, text_of_column
 from ticdc_assets.registry.partition_functions import literal_moment
 from ticdc_assets.registry.partition_terms import Moment
-from ticdc_assets.schemas import ColumnSchema
 
 ColumnValue: TypeAlias = int | Moment | str | bytes
 """A value that compares with the others of its column as TiDB compares them."""

@@ -16,8 +16,11 @@ from datetime import datetime
 from fractions import Fraction
 from typing import ClassVar, Final, TypeAlias, TypeVar
 
-from ticdc_assets.errors import PartitionError, shorten
-from ticdc_assets.mysql_types import Kind, fractional_digits, kind_of, lacks_size
+from ticdc_assets.base.errors import PartitionError, shorten
+from ticdc_assets.model.mysql_types import Kind, fractional_digits, kind_of, lacks_size
+from ticdc_assets.model.schemas import ColumnSchema, TableSchema
+from ticdc_assets.model.values.moments import span_of_text
+from ticdc_assets.model.values.zones import changefeed_zone, to_utc
 from ticdc_assets.registry.ddl_tokens import (
     DOUBLE_QUOTED,
     NUMBER,
@@ -50,9 +53,6 @@ from ticdc_assets.registry.partition_terms import (
     TimestampTerm,
     integer_of,
 )
-from ticdc_assets.schemas import ColumnSchema, TableSchema
-from ticdc_assets.values.moments import span_of_text
-from ticdc_assets.values.zones import changefeed_zone, to_utc
 
 MAX_DEPTH: Final = 24
 MAX_TERMS: Final = 60

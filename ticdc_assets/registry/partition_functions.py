@@ -18,7 +18,9 @@ from functools import lru_cache
 from math import ceil, floor
 from typing import Final
 
-from ticdc_assets.errors import PartitionError
+from ticdc_assets.base.errors import PartitionError
+from ticdc_assets.model.values.moments import datetime_of_number, parse_datetime_text
+from ticdc_assets.model.values.zones import changefeed_zone, to_utc
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.partition_terms import (
     Integer,
@@ -34,8 +36,6 @@ from ticdc_assets.registry.partition_terms import (
     integer_of,
     number_of,
 )
-from ticdc_assets.values.moments import datetime_of_number, parse_datetime_text
-from ticdc_assets.values.zones import changefeed_zone, to_utc
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from typing import Final, TypeAlias
 
-from ticdc_assets.errors import PartitionError, shorten
+from ticdc_assets.base.errors import PartitionError, shorten
 from ticdc_assets.registry.ddl_statement import BoundKind, PartitionDefinition
 from ticdc_assets.registry.ddl_tokens import Cursor, shown_sql
 from ticdc_assets.registry.partition_columns import take_text

@@ -21,7 +21,8 @@ from itertools import pairwise
 from typing import Final
 from zlib import crc32
 
-from ticdc_assets.errors import PartitionError, shorten
+from ticdc_assets.base.errors import PartitionError, shorten
+from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.registry.ddl_statement import BoundKind, PartitionDefinition, PartitionMethod
 from ticdc_assets.registry.ddl_tokens import Cursor, shown_sql
 from ticdc_assets.registry.evolution import CanonicalRow
@@ -41,7 +42,6 @@ from ticdc_assets.registry.partition_expressions import (
 from ticdc_assets.registry.partition_functions import is_repeated
 from ticdc_assets.registry.partition_intervals import folded_name
 from ticdc_assets.registry.partition_terms import Integer, integer_of, number_of, whole_number
-from ticdc_assets.schemas import ColumnSchema, TableSchema
 
 Rule = Callable[[CanonicalRow], int | None]
 

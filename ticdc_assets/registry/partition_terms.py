@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
-from ticdc_assets.errors import PartitionError
+from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.registry.evolution import CanonicalRow
 
 

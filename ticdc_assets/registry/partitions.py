@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from ticdc_assets.errors import PartitionError
+from ticdc_assets.base.errors import PartitionError
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.ddl_statement import (
     PartitionAction,
     PartitionChange,
@@ -34,7 +35,6 @@ from ticdc_assets.registry.partition_intervals import (
     up_to_last,
 )
 from ticdc_assets.registry.partition_rules import TablePartitions, partition_rule
-from ticdc_assets.schemas import TableSchema
 
 _COUNTED: Final = frozenset({PartitionMethod.HASH, PartitionMethod.KEY})
 

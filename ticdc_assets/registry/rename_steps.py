@@ -10,10 +10,10 @@ Nothing is written: the same parts and tables give the same steps.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ticdc_assets.model.schemas import NO_TABLE_ID
 from ticdc_assets.registry.ddl_parts import name_in_text
 from ticdc_assets.registry.history import RegisteredDdl
 from ticdc_assets.registry.known_tables import KnownTables, Name, folded
-from ticdc_assets.schemas import NO_TABLE_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Final
 
-from ticdc_assets.errors import ImageError, shorten
-from ticdc_assets.events import PhysicalValue
-from ticdc_assets.mysql_types import Kind, base_type, kind_of
+from ticdc_assets.base.errors import ImageError, shorten
+from ticdc_assets.model.events import PhysicalValue
+from ticdc_assets.model.mysql_types import Kind, base_type, kind_of
+from ticdc_assets.model.schemas import ColumnSchema, RowShape, SentColumn, TableSchema
 from ticdc_assets.registry.inferred_columns import BINARY_TWINS
-from ticdc_assets.schemas import ColumnSchema, RowShape, SentColumn, TableSchema
 from ticdc_assets.wire.go_quote import unquote, unquoted_text
 
 Respelling = Callable[[PhysicalValue], PhysicalValue]

@@ -37,7 +37,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from ticdc_assets.mysql_types import (
+from ticdc_assets.model.mysql_types import (
     INTEGER_BITS,
     Kind,
     base_type,
@@ -49,6 +49,15 @@ from ticdc_assets.mysql_types import (
     kind_of,
     lacks_sign,
     lacks_size,
+)
+from ticdc_assets.model.schemas import (
+    ColumnFlag,
+    ColumnSchema,
+    IndexSchema,
+    RowShape,
+    SentColumn,
+    TableSchema,
+    unfit_for_keys,
 )
 from ticdc_assets.registry.inferred_columns import (
     BINARY,
@@ -62,15 +71,6 @@ from ticdc_assets.registry.inferred_columns import (
     clock_length,
     labels_length,
     primary_name,
-)
-from ticdc_assets.schemas import (
-    ColumnFlag,
-    ColumnSchema,
-    IndexSchema,
-    RowShape,
-    SentColumn,
-    TableSchema,
-    unfit_for_keys,
 )
 
 # ------------------------------------------------------------------------------ rows to schemas

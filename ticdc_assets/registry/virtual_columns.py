@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
+from ticdc_assets.model.schemas import TableSchema, is_of_expression
 from ticdc_assets.registry.carried_facts import CarriedFacts
 from ticdc_assets.registry.ddl_statement import DdlStatement, GeneratedKind
 from ticdc_assets.registry.evolution import column_renames
@@ -25,7 +26,6 @@ from ticdc_assets.registry.history import (
     SchemaHistory,
     is_snapshot,
 )
-from ticdc_assets.schemas import TableSchema, is_of_expression
 
 _Names: TypeAlias = frozenset[str]
 """Columns of one schema, in lower case."""

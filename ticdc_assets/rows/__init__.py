@@ -1,0 +1,1 @@
+"""Rows of changes and of mirrors: typed, folded, ordered, found in files."""

@@ -24,14 +24,14 @@ import pyarrow.compute as pc
 
 from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.changelog.sequence import DELETE_RANK, PUT_RANK
-from ticdc_assets.events import Op
+from ticdc_assets.model.events import Op
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.values import key_text, text_of
+from ticdc_assets.model.values.column_loops import ABSENT, NULL, TEXT
+from ticdc_assets.model.values.columns import TypedColumn, typed_column
+from ticdc_assets.model.values.zones import CHANGEFEED_ZONE_NAMES
 from ticdc_assets.rows.mirror_rows import SHAPE
 from ticdc_assets.rows.row_operations import SEQUENCE_TYPE, operation_schema
-from ticdc_assets.schemas import TableSchema
-from ticdc_assets.values import key_text, text_of
-from ticdc_assets.values.column_loops import ABSENT, NULL, TEXT
-from ticdc_assets.values.columns import TypedColumn, typed_column
-from ticdc_assets.values.zones import CHANGEFEED_ZONE_NAMES
 from ticdc_assets.wire.image_reading import ImageReader, Images
 from ticdc_assets.wire.rows import shape_from_text
 

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ticdc_assets.engine.delta_protocol import DeletionVector, Positions
-from ticdc_assets.engine.files import open_parquet
+from ticdc_assets.delta.delta_protocol import DeletionVector, Positions
+from ticdc_assets.delta.files import open_parquet
 from ticdc_assets.rows.rows_of_work import RowPart
 from ticdc_assets.storage.paths import AnyPath
 

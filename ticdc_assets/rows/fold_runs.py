@@ -22,8 +22,8 @@ from itertools import accumulate
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ticdc_assets.engine.executing import Executor
-from ticdc_assets.engine.files import FileLayout, WrittenFile
+from ticdc_assets.delta.files import FileLayout, WrittenFile
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.bag_operations import of_no_change
 from ticdc_assets.rows.folding import (
     FoldCounts,
@@ -48,7 +48,7 @@ from ticdc_assets.rows.rows_of_work import (
     kept_rows,
     numbered_names,
 )
-from ticdc_assets.schemas import TableSchema
+from ticdc_assets.spark.executing import Executor
 from ticdc_assets.storage.paths import AnyPath
 
 _READ_AHEAD = 100_000

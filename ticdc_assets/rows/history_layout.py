@@ -12,10 +12,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from ticdc_assets.mysql_types import arrow_type
+from ticdc_assets.model.mysql_types import arrow_type
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.mirror_rows import MirrorLayout, free_name
 from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_TYPE
-from ticdc_assets.schemas import TableSchema
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ticdc_assets.base.errors import InputError
 from ticdc_assets.changelog.carrying import hands_over
 from ticdc_assets.changelog.history_changes import (
     HistoryResolver,
@@ -22,8 +23,9 @@ from ticdc_assets.changelog.history_changes import (
 )
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.sequence import rank_of
-from ticdc_assets.errors import InputError
-from ticdc_assets.events import Op
+from ticdc_assets.model.events import Op
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.values import UNFIT, typed_array, typed_of
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.rows.history_layout import (
     KEPT_TYPE,
@@ -43,8 +45,6 @@ from ticdc_assets.rows.mirror_rows import (
     row_shape,
 )
 from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_FIELDS
-from ticdc_assets.schemas import TableSchema
-from ticdc_assets.values import UNFIT, typed_array, typed_of
 from ticdc_assets.wire.rows import image_from_json
 
 

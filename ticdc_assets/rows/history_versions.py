@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_assets.changelog.history_changes import KeptText, VersionEvent, texts_at
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.history_layout import version_schema
 from ticdc_assets.rows.mirror_rows import PARTIAL, ArrowMap
 from ticdc_assets.rows.row_operations import RESCUED_TYPE
-from ticdc_assets.schemas import TableSchema
 
 
 @dataclass(slots=True, eq=False)

@@ -19,14 +19,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from ticdc_assets.base.errors import ImageError, InputError
 from ticdc_assets.changelog.carrying import CarriedRow, RowCarrier, part_carrier
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
 from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
-from ticdc_assets.engine.frames import sql_type_name
-from ticdc_assets.errors import ImageError, InputError
-from ticdc_assets.events import Op
-from ticdc_assets.mysql_types import Kind, arrow_type
+from ticdc_assets.model.events import Op
+from ticdc_assets.model.mysql_types import Kind, arrow_type
+from ticdc_assets.model.schemas import ColumnSchema, RowShape, TableSchema
+from ticdc_assets.model.values import key_text, text_of, typed_array
 from ticdc_assets.registry.evolution import CanonicalRow, Casts
 from ticdc_assets.rows.row_operations import (
     CASTS_TYPE,
@@ -34,8 +35,7 @@ from ticdc_assets.rows.row_operations import (
     SEQUENCE_TYPE,
     operation_schema,
 )
-from ticdc_assets.schemas import ColumnSchema, RowShape, TableSchema
-from ticdc_assets.values import key_text, text_of, typed_array
+from ticdc_assets.spark.frames import sql_type_name
 from ticdc_assets.wire.rows import image_from_json, shape_from_text
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ hold is NULL there, and its exact text is in the rescued data. So two rows are t
 typed keys are equal, and the rescued texts of the key columns that may have one. Pure.
 """
 
-from ticdc_assets.mysql_types import kind_of
+from ticdc_assets.model.mysql_types import kind_of
+from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.rows.mirror_rows import EXACT_KINDS
-from ticdc_assets.schemas import ColumnSchema, TableSchema
 
 
 def key_columns(schema: TableSchema) -> list[ColumnSchema]:

@@ -5,8 +5,8 @@
 
 import pyarrow as pa
 
-from ticdc_assets.mysql_types import arrow_type
-from ticdc_assets.schemas import TableSchema
+from ticdc_assets.model.mysql_types import arrow_type
+from ticdc_assets.model.schemas import TableSchema
 
 RESCUED_TYPE = pa.map_(pa.string(), pa.string())
 """Arrow type of the rescued data."""

@@ -18,9 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ticdc_assets.engine.delta_protocol import DeletionVector
-from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS
-from ticdc_assets.engine.files import (
+from ticdc_assets.delta.delta_protocol import DeletionVector
+from ticdc_assets.delta.files import (
     FileLayout,
     FileWriter,
     WrittenFile,
@@ -29,8 +28,9 @@ from ticdc_assets.engine.files import (
     read_footer,
     texts_of,
 )
-from ticdc_assets.engine.frames import Frame, copied_into, frame_of, parquet_frame
-from ticdc_assets.engine.session import Session
+from ticdc_assets.spark.executing import INLINE_BYTES, INLINE_ROWS
+from ticdc_assets.spark.frames import Frame, copied_into, frame_of, parquet_frame
+from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.paths import AnyPath
 
 _ROWS_PER_BUCKET = 100_000

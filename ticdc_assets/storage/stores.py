@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote, urlsplit
 
-from ticdc_assets.errors import ConfigError, PrerequisiteError, shorten
+from ticdc_assets.base.errors import ConfigError, PrerequisiteError, shorten
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

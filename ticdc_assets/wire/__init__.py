@@ -11,7 +11,7 @@ Not handled: what a value means in MySQL (`values`), and which schema a row need
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ticdc_assets.events import Event
+from ticdc_assets.model.events import Event
 from ticdc_assets.wire import canal_json, craft, open_protocol, simple_avro, simple_json
 from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.formats import WireFormat

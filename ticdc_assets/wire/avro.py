@@ -32,7 +32,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from ticdc_assets.errors import WireError, shorten
+from ticdc_assets.base.errors import WireError, shorten
 
 MAX_ITEMS: Final = 65_536
 """Items of one array or map that are still read: above every limit of MySQL (columns of a table,

@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_assets.errors import WireError
+from ticdc_assets.base.errors import WireError
 from ticdc_assets.wire import (
     DECODERS,
     WireFormat,

@@ -161,7 +161,7 @@ def gathered_texts(
         ends: where it ends.
         present: which ranges are there, the others are null, and empty; None if all are.
     """
-    from ticdc_assets.values.word_loops import gathered
+    from ticdc_assets.model.values.word_loops import gathered
 
     ends_written = np.cumsum(ends - starts)
     written = writing(int(ends_written[-1]) if len(starts) else 0)

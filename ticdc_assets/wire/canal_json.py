@@ -62,8 +62,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ticdc_assets.errors import WireError, shorten
-from ticdc_assets.events import (
+from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
     Event,
@@ -73,8 +73,8 @@ from ticdc_assets.events import (
     RowChange,
     Watermark,
 )
-from ticdc_assets.schemas import RowShape, SentColumn, sent_shape
-from ticdc_assets.tso import from_physical_ms
+from ticdc_assets.model.schemas import RowShape, SentColumn, sent_shape
+from ticdc_assets.model.tso import from_physical_ms
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.json_fields import (

@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_assets.errors import WireError
-from ticdc_assets.tso import LOGICAL_BITS
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.wire import canal_json, canal_loops
 from ticdc_assets.wire.byte_columns import Flags, Octets
 from ticdc_assets.wire.canal_json import EXTENSION, FIELDS, WATERMARK_TYPE, Columns

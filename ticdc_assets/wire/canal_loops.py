@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.word_loops import same
+from ticdc_assets.base.compiled import compiled, inlined
+from ticdc_assets.model.values.word_loops import same
 from ticdc_assets.wire.json_loops import HALF, ZERO_WORD, Ints, Octets, Places, hashed
 from ticdc_assets.wire.tape_loops import ESCAPED, NONE, OBJECT, TEXT, Nodes
 

@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from ticdc_assets.compiled import compiled
-from ticdc_assets.values.text_loops import BASE64
-from ticdc_assets.values.vector_loops import put_word
-from ticdc_assets.values.word_loops import copied, stop
+from ticdc_assets.base.compiled import compiled
+from ticdc_assets.model.values.text_loops import BASE64
+from ticdc_assets.model.values.vector_loops import put_word
+from ticdc_assets.model.values.word_loops import copied, stop
 from ticdc_assets.wire.json_loops import (
     BACKSLASH,
     LETTER_U,

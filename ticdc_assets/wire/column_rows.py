@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from ticdc_assets.events import Op
+from ticdc_assets.model.events import Op
 from ticdc_assets.wire.byte_columns import Buffer, Flags, Ints, Octets, buffer_of
 from ticdc_assets.wire.rows import ROW, WATERMARK, RegularRows
 

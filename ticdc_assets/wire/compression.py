@@ -51,7 +51,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from ticdc_assets.errors import WireError, shorten
+from ticdc_assets.base.errors import WireError, shorten
 from ticdc_assets.wire import open_protocol
 from ticdc_assets.wire.formats import WireFormat
 from ticdc_assets.wire.record import Record

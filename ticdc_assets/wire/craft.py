@@ -24,8 +24,8 @@ Not handled: damaged FLOAT values, which nobody can tell from others (`craft_val
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from ticdc_assets.errors import WireError, shorten
-from ticdc_assets.events import (
+from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.model.events import (
     DdlEvent,
     Event,
     Op,
@@ -33,7 +33,7 @@ from ticdc_assets.events import (
     RowChange,
     Watermark,
 )
-from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn, sent_shape
+from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, sent_shape
 from ticdc_assets.wire.column_types import TYPE_NAMES, ddl_word
 from ticdc_assets.wire.craft_bytes import Reader
 from ticdc_assets.wire.craft_layout import (

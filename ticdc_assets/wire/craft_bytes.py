@@ -23,7 +23,7 @@ Source: pingcap/tiflow pkg/sink/codec/craft/message_encoder.go and message_decod
 
 from typing import Final, NoReturn
 
-from ticdc_assets.errors import WireError, shorten
+from ticdc_assets.base.errors import WireError, shorten
 
 MAX_UINT64: Final = 2**64 - 1
 

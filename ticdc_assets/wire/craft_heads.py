@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ticdc_assets.errors import WireError
+from ticdc_assets.base.errors import WireError
 from ticdc_assets.wire import craft
 from ticdc_assets.wire.byte_columns import Buffer, Flags, Ints, distinct
 from ticdc_assets.wire.column_rows import words

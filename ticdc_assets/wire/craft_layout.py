@@ -46,8 +46,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from ticdc_assets.errors import UnsupportedVersionError, WireError, shorten
-from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.base.errors import UnsupportedVersionError, WireError, shorten
+from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire.craft_bytes import (
     Reader,
     reversed_uvarint,

@@ -32,9 +32,9 @@ from binascii import b2a_base64
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ticdc_assets.errors import WireError, shorten
-from ticdc_assets.schemas import ColumnFlag
-from ticdc_assets.values.floats import double_text, float_text, to_float32
+from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.model.schemas import ColumnFlag
+from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire.column_types import TYPE_NAMES
 from ticdc_assets.wire.craft_bytes import Reader, text_of
 from ticdc_assets.wire.value_forms import Form

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO
+from ticdc_assets.model.tso import LOGICAL_BITS, MAX_TSO
 
 
 class Kind(StrEnum):

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ticdc_assets.errors import WireError, shorten
+from ticdc_assets.base.errors import WireError, shorten
 
 MAX_DEPTH: Final = 100
 """Arrays and objects in each other that are still read; a table schema needs 6."""

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_assets.values.floats import double_text, float_text
+from ticdc_assets.model.values.floats import double_text, float_text
 from ticdc_assets.wire.byte_columns import Bits, Buffer, Flags, Ints, slices, spread, writing
 from ticdc_assets.wire.value_forms import Form
 

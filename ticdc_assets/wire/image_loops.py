@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ticdc_assets.compiled import compiled
-from ticdc_assets.values.column_loops import ESCAPED, NULL, TEXT, ZONED, Column
-from ticdc_assets.values.text_loops import NULL_WORD, stands
-from ticdc_assets.values.word_loops import copied, same, stop
+from ticdc_assets.base.compiled import compiled
+from ticdc_assets.model.values.column_loops import ESCAPED, NULL, TEXT, ZONED, Column
+from ticdc_assets.model.values.text_loops import NULL_WORD, stands
+from ticdc_assets.model.values.word_loops import copied, same, stop
 from ticdc_assets.wire.character_loops import UNESCAPED, in_base64, utf8_written
 
 Bytes = npt.NDArray[np.uint8]

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ticdc_assets.values.column_loops import ABSENT, NULL, Column
-from ticdc_assets.values.columns import Flags, Places
-from ticdc_assets.values.vector_loops import PADDING
+from ticdc_assets.model.values.column_loops import ABSENT, NULL, Column
+from ticdc_assets.model.values.columns import Flags, Places
+from ticdc_assets.model.values.vector_loops import PADDING
 from ticdc_assets.wire import image_loops as loops
 
 MOST_BYTES: Final = 1 << 30

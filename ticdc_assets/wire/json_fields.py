@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
-from ticdc_assets.errors import WireError, shorten
-from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
 
 _T = TypeVar("_T")

@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.vector_loops import put_word
-from ticdc_assets.values.word_loops import copied, same
+from ticdc_assets.base.compiled import compiled, inlined
+from ticdc_assets.model.values.vector_loops import put_word
+from ticdc_assets.model.values.word_loops import copied, same
 from ticdc_assets.wire.character_loops import text_written
 from ticdc_assets.wire.json_loops import (
     HALF,

@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.vector_loops import among, first_bit, word_at
-from ticdc_assets.values.word_loops import number_at, number_of, stop
+from ticdc_assets.base.compiled import compiled, inlined
+from ticdc_assets.model.values.vector_loops import among, first_bit, word_at
+from ticdc_assets.model.values.word_loops import number_at, number_of, stop
 
 Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]

@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.text_loops import from_base64
-from ticdc_assets.values.vector_loops import put_word, word_at
-from ticdc_assets.values.word_loops import copied
+from ticdc_assets.base.compiled import compiled, inlined
+from ticdc_assets.model.values.text_loops import from_base64
+from ticdc_assets.model.values.vector_loops import put_word, word_at
+from ticdc_assets.model.values.word_loops import copied
 from ticdc_assets.wire.character_loops import (
     bytes_in_text,
     hex_digit,

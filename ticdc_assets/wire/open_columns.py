@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
-from ticdc_assets.errors import WireError, shorten
-from ticdc_assets.events import PhysicalValue
-from ticdc_assets.schemas import ColumnFlag, SentColumn
-from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.model.events import PhysicalValue
+from ticdc_assets.model.schemas import ColumnFlag, SentColumn
+from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.column_types import TYPE_NAMES
 from ticdc_assets.wire.json_fields import optional, read_boolean, read_object

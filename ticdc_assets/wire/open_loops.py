@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.vector_loops import word_at
+from ticdc_assets.base.compiled import compiled, inlined
+from ticdc_assets.model.values.vector_loops import word_at
 from ticdc_assets.wire.json_image_loops import Columns, Images, column_of
 from ticdc_assets.wire.json_loops import Octets, Texts, natural
 from ticdc_assets.wire.tape_loops import ESCAPED, FALSE, INTEGER, NULL, OBJECT, TRUE, Nodes

@@ -71,8 +71,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from ticdc_assets.errors import UnsupportedVersionError, WireError, shorten
-from ticdc_assets.events import (
+from ticdc_assets.base.errors import UnsupportedVersionError, WireError, shorten
+from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
     Event,
@@ -80,7 +80,7 @@ from ticdc_assets.events import (
     RowChange,
     Watermark,
 )
-from ticdc_assets.schemas import sent_shape
+from ticdc_assets.model.schemas import sent_shape
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.column_types import ddl_word
 from ticdc_assets.wire.fields import Field, Kind, Presence

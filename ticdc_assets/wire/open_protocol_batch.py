@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_assets.errors import WireError
-from ticdc_assets.schemas import ColumnFlag, SentColumn, sent_shape
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.model.schemas import ColumnFlag, SentColumn, sent_shape
 from ticdc_assets.wire import json_value_loops as loops
 from ticdc_assets.wire import open_loops, open_protocol
 from ticdc_assets.wire.byte_columns import Flags, Ints, Octets, gathered_texts

@@ -37,9 +37,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from ticdc_assets.errors import WireError, shorten
-from ticdc_assets.schemas import ColumnFlag
-from ticdc_assets.values.floats import double_text, float_text, to_float32
+from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.model.schemas import ColumnFlag
+from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire.go_json import OtherNumber
 from ticdc_assets.wire.go_quote import is_quoted, unquote
 from ticdc_assets.wire.json_fields import read_text, wrong_type

@@ -7,7 +7,7 @@ Columns of rows end at 2 GiB; what else may be in them grows to six times its le
 from json.encoder import encode_basestring
 from typing import Final
 
-from ticdc_assets.errors import WireError
+from ticdc_assets.base.errors import WireError
 
 MAX_REPEATED: Final = 64
 """How many times its own length a message may grow so."""

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ticdc_assets.errors import InputError, WireError
-from ticdc_assets.events import (
+from ticdc_assets.base.errors import InputError, WireError
+from ticdc_assets.model.events import (
     Bootstrap,
     Checksum,
     DdlEvent,
@@ -37,7 +37,7 @@ from ticdc_assets.events import (
     Watermark,
     ZonedTimestamp,
 )
-from ticdc_assets.schemas import (
+from ticdc_assets.model.schemas import (
     RowShape,
     TableSchema,
     schema_to_json,

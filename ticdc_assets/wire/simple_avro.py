@@ -55,17 +55,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from ticdc_assets.errors import WireError, shorten
-from ticdc_assets.events import Checksum, Event, PhysicalValue, ZonedTimestamp
-from ticdc_assets.mysql_types import Kind as ColumnKind
-from ticdc_assets.mysql_types import kind_of
-from ticdc_assets.schemas import (
+from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.model.events import Checksum, Event, PhysicalValue, ZonedTimestamp
+from ticdc_assets.model.mysql_types import Kind as ColumnKind
+from ticdc_assets.model.mysql_types import kind_of
+from ticdc_assets.model.schemas import (
     ColumnSchema,
     TableSchema,
     default_to_json,
     sent_schema,
 )
-from ticdc_assets.values.floats import double_text, float_text
+from ticdc_assets.model.values.floats import double_text, float_text
 from ticdc_assets.wire import avro
 from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
 from ticdc_assets.wire.go_json import member

@@ -22,9 +22,9 @@ compressed values are refused as what they are here, bytes that are no JSON.
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ticdc_assets.errors import WireError, shorten
-from ticdc_assets.events import Checksum, Event, PhysicalValue, ZonedTimestamp
-from ticdc_assets.schemas import sent_schema
+from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.model.events import Checksum, Event, PhysicalValue, ZonedTimestamp
+from ticdc_assets.model.schemas import sent_schema
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.fields import Kind
 from ticdc_assets.wire.json_fields import (

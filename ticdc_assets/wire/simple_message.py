@@ -37,8 +37,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from ticdc_assets.errors import UnsupportedVersionError, WireError, shorten
-from ticdc_assets.events import (
+from ticdc_assets.base.errors import UnsupportedVersionError, WireError, shorten
+from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
     Event,
@@ -46,7 +46,7 @@ from ticdc_assets.events import (
     RowChange,
     Watermark,
 )
-from ticdc_assets.schemas import TableSchema
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.wire.fields import Field, Kind, Presence
 
 VERSION: Final = 1

@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ticdc_assets.compiled import compiled, inlined
-from ticdc_assets.values.vector_loops import word_at
-from ticdc_assets.values.word_loops import copied, number_end, same, stop
+from ticdc_assets.base.compiled import compiled, inlined
+from ticdc_assets.model.values.vector_loops import word_at
+from ticdc_assets.model.values.word_loops import copied, number_end, same, stop
 from ticdc_assets.wire.character_loops import text_written
 from ticdc_assets.wire.json_loops import (
     BYTE,

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ticdc_assets.changelog.plan import MirrorPlan
-from ticdc_assets.events import Bootstrap, DdlEvent, Event, Op, RowChange
+from ticdc_assets.demo.simulator.shapes import shape_of
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Op, RowChange
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
-from ticdc_assets.simulator.shapes import shape_of
 from ticdc_assets_tests.reference.fold import FoldedTable, fold
 
 VARCHAR = {"charset": "utf8mb4", "collation": "utf8mb4_bin", "length": 40}

@@ -5,11 +5,11 @@ from decimal import Decimal
 
 import pytest
 
-from ticdc_assets.simulator.commits import CommittedTransaction
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.commits import CommittedTransaction
+from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat
-from ticdc_assets_tests.simulator.bank import BALANCE, Bank, total_of
-from ticdc_assets_tests.simulator.variants import Variant, shuffled
+from ticdc_assets_tests.demo.simulator.bank import BALANCE, Bank, total_of
+from ticdc_assets_tests.demo.simulator.variants import Variant, shuffled
 
 
 def run_bank(*, transfers: int) -> tuple[Upstream, Bank]:

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from ticdc_assets.schemas import NO_TABLE_ID
+from ticdc_assets.model.schemas import NO_TABLE_ID
 from ticdc_assets_tests.changelog.lives import Life, of, table
 
 WITH_AND_WITHOUT_SCHEMAS = pytest.mark.parametrize("schemas", [True, False])

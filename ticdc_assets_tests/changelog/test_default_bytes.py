@@ -5,12 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from ticdc_assets.events import DdlEvent, Event, Op, RowChange
-from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
-from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
-from ticdc_assets.schemas import (
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
+from ticdc_assets.model.events import DdlEvent, Event, Op, RowChange
+from ticdc_assets.model.schemas import (
     RowShape,
     TableSchema,
     schema_from_json,
@@ -18,8 +16,10 @@ from ticdc_assets.schemas import (
     schema_to_json,
     schema_to_text,
 )
-from ticdc_assets.simulator.encoders import encode
-from ticdc_assets.simulator.shapes import canal_shape_of, shape_of
+from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.history import Coordinates
+from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
+from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets_tests.reference.fold import FoldedTable, fold
 

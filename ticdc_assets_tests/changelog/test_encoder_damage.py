@@ -4,7 +4,7 @@ import pytest
 
 from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import MirrorPlan
-from ticdc_assets.events import DdlEvent
+from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.reference.fold import fold

@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 
 from ticdc_assets.changelog.planning import build_plan
-from ticdc_assets.events import SNAPSHOT_DDL, DdlEvent, Event, Op, RowChange
+from ticdc_assets.demo.simulator.alterations import AddColumn, DropColumn, RenameColumn
+from ticdc_assets.demo.simulator.changefeed import FeedOptions
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.shop import ShopWorkload
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.model.events import SNAPSHOT_DDL, DdlEvent, Event, Op, RowChange
+from ticdc_assets.model.values import physical_of
 from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.simulator.alterations import AddColumn, DropColumn, RenameColumn
-from ticdc_assets.simulator.changefeed import FeedOptions
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.shop import ShopWorkload
-from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets.values import physical_of
+from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant, shuffled
 from ticdc_assets_tests.reference.fold import collect_history, group_rows
-from ticdc_assets_tests.simulator.builders import churn, fill
-from ticdc_assets_tests.simulator.variants import PLAIN, Variant, shuffled
 
 with_commit_ts = pytest.mark.parametrize(
     "variant",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets_tests.golden import (
     FORMATS,

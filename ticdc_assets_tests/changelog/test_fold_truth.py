@@ -4,13 +4,23 @@ import random
 
 import pytest
 
-from ticdc_assets.simulator.alterations import AddColumn, DropColumn, ModifyColumn, RenameColumn
-from ticdc_assets.simulator.changefeed import FeedOptions
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.shop import ShopWorkload
-from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.simulator.builders import churn, fill, odd_names_upstream, wide_upstream
-from ticdc_assets_tests.simulator.variants import PLAIN, Variant, shuffled
+from ticdc_assets.demo.simulator.alterations import (
+    AddColumn,
+    DropColumn,
+    ModifyColumn,
+    RenameColumn,
+)
+from ticdc_assets.demo.simulator.changefeed import FeedOptions
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.shop import ShopWorkload
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets_tests.demo.simulator.builders import (
+    churn,
+    fill,
+    odd_names_upstream,
+    wide_upstream,
+)
+from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant, shuffled
 
 every_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
 

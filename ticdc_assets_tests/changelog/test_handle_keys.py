@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from ticdc_assets.events import Bootstrap, Event
+from ticdc_assets.model.events import Bootstrap, Event
+from ticdc_assets.model.schemas import IndexSchema, TableSchema
 from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.schemas import IndexSchema, TableSchema
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.reference.fold import FoldedTable, fold
 from ticdc_assets_tests.text_tables import T1, altered, created, ddl, row

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.inferred_columns import HIDDEN_COLUMNS
-from ticdc_assets.schemas import TableSchema
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_handle_keys import folded, values
 from ticdc_assets_tests.text_tables import altered, created, ddl, row

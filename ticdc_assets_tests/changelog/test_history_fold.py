@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ticdc_assets.changelog.history_changes import KeepingRow, first_cut_after, keeping_carry
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.evolution import diff
-from ticdc_assets.schemas import TableSchema
-from ticdc_assets.simulator.columns import column
 from ticdc_assets_tests.golden import Scenario, comparable
 from ticdc_assets_tests.reference.fold import fold
 from ticdc_assets_tests.reference.history_fold import RowVersion, fold_history

@@ -4,14 +4,14 @@ from collections import Counter
 
 import pytest
 
-from ticdc_assets.events import Bootstrap, DdlEvent, Event
+from ticdc_assets.demo.simulator.alterations import DropColumn, ModifyColumn, RenameColumn
+from ticdc_assets.demo.simulator.changefeed import FeedOptions
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Event
 from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.simulator.alterations import DropColumn, ModifyColumn, RenameColumn
-from ticdc_assets.simulator.changefeed import FeedOptions
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant, rows_of, shuffled
 from ticdc_assets_tests.reference.history_fold import fold_history
-from ticdc_assets_tests.simulator.variants import PLAIN, Variant, rows_of, shuffled
 
 T = ("d", "t")
 

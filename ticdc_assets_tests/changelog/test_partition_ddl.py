@@ -8,36 +8,36 @@ from typing import Any
 
 import pytest
 
+from ticdc_assets.base.errors import ImageError
 from ticdc_assets.changelog import carrying
 from ticdc_assets.changelog.carrying import part_carrier
 from ticdc_assets.changelog.plan import RowGroup
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.errors import ImageError
-from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange
-from ticdc_assets.registry import partition_rules
-from ticdc_assets.registry.catalog import complete
-from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
-from ticdc_assets.simulator.alterations import (
+from ticdc_assets.demo.simulator.alterations import (
     AddColumn,
     AddPrimaryKey,
     DropPrimaryKey,
     ModifyColumn,
 )
-from ticdc_assets.simulator.changefeed import FeedOptions
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.partitions import Method, Partition, Partitioning
-from ticdc_assets.simulator.stored_table import TableName
-from ticdc_assets_tests.reference.fold import FoldedTable
-from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
-from ticdc_assets_tests.simulator.partition_changes import (
+from ticdc_assets.demo.simulator.changefeed import FeedOptions
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.partitions import Method, Partition, Partitioning
+from ticdc_assets.demo.simulator.stored_table import TableName
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
+from ticdc_assets.registry import partition_rules
+from ticdc_assets.registry.catalog import complete
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.history import Coordinates, SchemaHistory
+from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
+from ticdc_assets_tests.demo.simulator.partition_changes import (
     DropPartitions,
     RemovePartitioning,
     TruncatePartitions,
 )
-from ticdc_assets_tests.simulator.variants import OLD, PLAIN, Variant, rows_of
+from ticdc_assets_tests.demo.simulator.variants import OLD, PLAIN, Variant, rows_of
+from ticdc_assets_tests.reference.fold import FoldedTable
 
 # Each format in both dialects; where the rows go is the same in them, so one of the two is enough
 # for most.

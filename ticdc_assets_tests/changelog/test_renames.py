@@ -6,10 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
 
-from ticdc_assets.events import DdlEvent, Event, Op, RowChange
-from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.registry.renames import Name, Rename, settle
-from ticdc_assets.schemas import (
+from ticdc_assets.model.events import DdlEvent, Event, Op, RowChange
+from ticdc_assets.model.schemas import (
     ColumnFlag,
     ColumnSchema,
     IndexSchema,
@@ -17,6 +15,8 @@ from ticdc_assets.schemas import (
     SentColumn,
     TableSchema,
 )
+from ticdc_assets.registry.history import Coordinates
+from ticdc_assets.registry.renames import Name, Rename, settle
 from ticdc_assets_tests.reference.fold import fold
 
 Pair = tuple[Name, Name]

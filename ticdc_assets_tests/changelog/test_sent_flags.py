@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.events import DdlEvent, Event, Op, RowChange, Watermark
-from ticdc_assets.mysql_types import arrow_type, lacks_sign
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.model.events import DdlEvent, Event, Op, RowChange, Watermark
+from ticdc_assets.model.mysql_types import arrow_type, lacks_sign
+from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn
 from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn
-from ticdc_assets.simulator.encoders import encode
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.open_protocol import DDL, ROW

@@ -10,11 +10,18 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from ticdc_assets.simulator.changefeed import FeedOptions
+from ticdc_assets.demo.simulator.changefeed import FeedOptions
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.demo.simulator.storm import Storm, storm
+from ticdc_assets_tests.demo.simulator.variants import (
+    OLD,
+    PLAIN,
+    Variant,
+    rows_of,
+    shuffled,
+    variant_of,
+)
 from ticdc_assets_tests.examples import examples
-from ticdc_assets_tests.simulator.storm import Storm, storm
-from ticdc_assets_tests.simulator.variants import OLD, PLAIN, Variant, rows_of, shuffled, variant_of
 
 ZONE = "Asia/Tokyo"
 

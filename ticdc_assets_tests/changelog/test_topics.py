@@ -2,7 +2,6 @@
 
 import pytest
 
-from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.changelog.progress import (
     GlobalWatermark,
     PartitionProgress,
@@ -12,13 +11,14 @@ from ticdc_assets.changelog.progress import (
     global_watermark,
 )
 from ticdc_assets.changelog.topics import TopicRows, topic_tables
-from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
+from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
-from ticdc_assets_tests.simulator.storm import storm
+from ticdc_assets_tests.demo.simulator.storm import storm
 
 A, B, DEFAULT = "cdc_shop_a", "cdc_shop_b", "default"
 

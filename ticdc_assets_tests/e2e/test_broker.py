@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.capture import CaptureRecord, read_capture
-from ticdc_assets.pipeline.positions import known_partitions
-from ticdc_assets.simulator.changefeed import FeedOptions
-from ticdc_assets.simulator.run import run_simulator
+from ticdc_assets.demo.simulator.changefeed import FeedOptions
+from ticdc_assets.demo.simulator.run import run_simulator
+from ticdc_assets.log.positions import known_partitions
+from ticdc_assets.source.capture import CaptureRecord, read_capture
 from ticdc_assets_tests.brokers import OwnBroker
+from ticdc_assets_tests.demo.simulator.builders import with_tombstones
 from ticdc_assets_tests.e2e.topics import FEED, TopicFeed, WrittenFeed, retopiced
 from ticdc_assets_tests.golden import Scenario, assert_same_rows
 from ticdc_assets_tests.lake.feeds import truth_rows
-from ticdc_assets_tests.simulator.builders import with_tombstones
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -13,22 +13,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ticdc_assets.engine.commits import newest_version
-from ticdc_assets.engine.control import open_table
-from ticdc_assets.kafka.records import produce
-from ticdc_assets.ports import free_port
-from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.base.ports import free_port
+from ticdc_assets.delta.commits import newest_version
+from ticdc_assets.delta.control import open_table
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.clusters import Cluster, cluster, executor_environment, found
 from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 from ticdc_assets_tests.golden import Rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
 from ticdc_assets_tests.s3 import SECRETS
 from ticdc_assets_tests.secured_broker import PASSWORD, SecuredBroker, make_keys, source
-from ticdc_assets_tests.simulator.builders import write_capture
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.kafka]
 

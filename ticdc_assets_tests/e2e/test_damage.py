@@ -18,16 +18,16 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.config import CaptureSource, Changefeed, Settings, load_settings
-from ticdc_assets.engine.delta_files import live_files
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.delta.delta_files import live_files
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.cuts import require_cut
+from ticdc_assets.log.damage import damage_told, find_damage
+from ticdc_assets.mirrors.versions import mirror_in_spark
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.checks import readable_key
 from ticdc_assets.orchestration.partitions import FeedNames
-from ticdc_assets.pipeline.cuts import require_cut
-from ticdc_assets.pipeline.damage import damage_told, find_damage
-from ticdc_assets.pipeline.versions import mirror_in_spark
 from ticdc_assets_tests.commands import Commands, Done
 from ticdc_assets_tests.lake.places import named_table
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop

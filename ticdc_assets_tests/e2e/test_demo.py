@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from ticdc_assets.demo_place import run_upstream, use_demo
-from ticdc_assets.errors import ConfigError
+from ticdc_assets.base.errors import ConfigError
+from ticdc_assets.base.ports import free_port, port_is_free
+from ticdc_assets.demo.place import run_upstream, use_demo
 from ticdc_assets.orchestration.run import HOME_VARIABLE
-from ticdc_assets.ports import free_port, port_is_free
 from ticdc_assets.reading.mirrors import read_mirror
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.conftest import OF_THE_USER

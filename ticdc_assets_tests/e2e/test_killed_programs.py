@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.e2e.topics import FEED, TopicFeed, retopiced
 from ticdc_assets_tests.golden import Scenario, assert_same_rows

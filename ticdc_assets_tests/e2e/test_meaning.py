@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pytest
 
-from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.events import Event, Watermark
-from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.model.events import Event, Watermark
+from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.commands import Commands
-from ticdc_assets_tests.simulator.builders import write_capture
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 from ticdc_assets_tests.text_tables import T1, created, ddl, row
 
 FORMATS = (WireFormat.SIMPLE_JSON, WireFormat.OPEN_PROTOCOL, WireFormat.CRAFT)

@@ -13,15 +13,15 @@ import dagster as dg
 import pytest
 from dagster import serialize_value
 
-from ticdc_assets.capture import CaptureRecord, read_capture
-from ticdc_assets.errors import TicdcError
-from ticdc_assets.simulator.alterations import AddColumn, ModifyColumn
-from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.demo.simulator.alterations import AddColumn, ModifyColumn
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.source.capture import CaptureRecord, read_capture
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
-from ticdc_assets_tests.simulator.builders import write_capture
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 
 VALUE, KEY, WRONG, CORRUPT, CUT_SHORT, KAFKA_KEY = PAYLOADS = tuple(
     f"pAyLoAd{name}" for name in ("Value", "Key", "Wrong", "Corrupt", "CutShort", "KafkaKey")

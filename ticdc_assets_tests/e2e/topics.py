@@ -4,18 +4,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource
-from ticdc_assets.engine.control import open_table, read_table
-from ticdc_assets.kafka.records import produce
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.delta.control import open_table, read_table
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.source.kafka.records import produce
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.demo.simulator.builders import churn, write_capture
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import truth_rows
-from ticdc_assets_tests.simulator.builders import churn, write_capture
 
 FEED = "feed"
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import (
     CaptureSource,
     Changefeed,
@@ -21,12 +20,14 @@ from ticdc_assets.config import (
     TableChoice,
     TableFilter,
 )
-from ticdc_assets.engine.control import commit_metadata, read_table, write_table
-from ticdc_assets.engine.executing import Executor, OnSpark
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.observe.status_reading import read_status
-from ticdc_assets.pipeline import (
+from ticdc_assets.delta.control import commit_metadata, read_table, write_table
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.demo.simulator.commits import Truth
+from ticdc_assets.log.cuts import CUT_SCHEMA, Cut, newest_cut
+from ticdc_assets.log.decoding import decode_new
+from ticdc_assets.log.landing import Landing, land
+from ticdc_assets.log.schema_tables import register_new
+from ticdc_assets.mirrors import (
     change_folding,
     change_reading,
     file_fates,
@@ -34,11 +35,8 @@ from ticdc_assets.pipeline import (
     mirror_making,
     table_writing,
 )
-from ticdc_assets.pipeline.cuts import CUT_SCHEMA, Cut, newest_cut
-from ticdc_assets.pipeline.decoding import decode_new
-from ticdc_assets.pipeline.landing import Landing, land
-from ticdc_assets.pipeline.mirrors import Applying, apply_changes
-from ticdc_assets.pipeline.schema_tables import register_new
+from ticdc_assets.mirrors.applying import Applying, apply_changes
+from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.reading.mirrors import (
     MirrorListing,
@@ -47,14 +45,16 @@ from ticdc_assets.reading.mirrors import (
     published_table,
     read_mirror,
 )
+from ticdc_assets.repair.rebuilding import Rebuild, rebuild
 from ticdc_assets.rows import rows_of_work
-from ticdc_assets.services.rebuilding import Rebuild, rebuild
-from ticdc_assets.simulator.commits import Truth
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.spark.executing import Executor, OnSpark
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 from ticdc_assets_tests.golden import Rows, comparable
-from ticdc_assets_tests.simulator.builders import write_capture
 
 LANDED = datetime(2026, 1, 1, 12, tzinfo=UTC)
 """When the first records land by a `LandingClock`."""

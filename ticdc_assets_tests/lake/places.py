@@ -1,6 +1,6 @@
 """Where a table of a changefeed is, by its name."""
 
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.demo.simulator.bank import BALANCE, TABLES, Bank
 from ticdc_assets_tests.lake.feeds import Feed
-from ticdc_assets_tests.simulator.bank import BALANCE, TABLES, Bank
 
 pytestmark = pytest.mark.spark
 

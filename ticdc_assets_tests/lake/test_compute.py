@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config import Compute, load_compute, load_settings
-from ticdc_assets.engine import executing
-from ticdc_assets.engine.compute import HERE, Ran, computing, report, watched
-from ticdc_assets.engine.executing import Inline, executor
-from ticdc_assets.engine.session import LazySession
-from ticdc_assets.errors import ConfigError
+from ticdc_assets.spark import executing
+from ticdc_assets.spark.compute import HERE, Ran, computing, report, watched
+from ticdc_assets.spark.executing import Inline, executor
+from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.golden import FORMATS, Scenario, assert_same_rows
 from ticdc_assets_tests.lake.golden_lakes import feed_of
 

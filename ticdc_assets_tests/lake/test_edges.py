@@ -10,21 +10,19 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.engine.control import read_rows, read_table
-from ticdc_assets.errors import LandingGapError, SourceUnavailableError
-from ticdc_assets.pipeline.quarantine import read_quarantine
-from ticdc_assets.pipeline.standing import Outcome
+from ticdc_assets.base.errors import LandingGapError, SourceUnavailableError
+from ticdc_assets.delta.control import read_rows, read_table
+from ticdc_assets.demo.simulator.alterations import AddColumn, ModifyColumn
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.shop import ShopWorkload
+from ticdc_assets.demo.simulator.shop_tables import CUSTOMERS, INVENTORY, ORDERS
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.reading import mirrors as reading
-from ticdc_assets.simulator.alterations import AddColumn, ModifyColumn
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.shop import ShopWorkload
-from ticdc_assets.simulator.shop_tables import CUSTOMERS, INVENTORY, ORDERS
-from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables, treat_as_large, truth_rows
-from ticdc_assets_tests.services.test_retention import an_insert
-from ticdc_assets_tests.simulator.builders import (
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets_tests.demo.simulator.builders import (
     all_types_upstream,
     churn,
     fill,
@@ -33,6 +31,8 @@ from ticdc_assets_tests.simulator.builders import (
     wide_upstream,
     with_tombstones,
 )
+from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables, treat_as_large, truth_rows
+from ticdc_assets_tests.repair.test_retention import an_insert
 
 pytestmark = pytest.mark.spark
 

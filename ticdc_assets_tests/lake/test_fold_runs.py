@@ -10,16 +10,16 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
-from ticdc_assets.engine import executing
-from ticdc_assets.engine.commits import NamedCommit
-from ticdc_assets.engine.committing import commit_written
-from ticdc_assets.engine.control import dataset_of, is_portable, open_table
-from ticdc_assets.engine.files import FileWriter
-from ticdc_assets.pipeline import change_files
-from ticdc_assets.pipeline.change_folding import ChangeFolding
-from ticdc_assets.pipeline.cuts import MirrorCut
-from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.delta.commits import NamedCommit
+from ticdc_assets.delta.committing import commit_written
+from ticdc_assets.delta.control import dataset_of, is_portable, open_table
+from ticdc_assets.delta.files import FileWriter
+from ticdc_assets.log import change_files
+from ticdc_assets.log.cuts import MirrorCut
+from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.rows import fold_runs, rows_of_work
+from ticdc_assets.spark import executing
 from ticdc_assets_tests.golden import THREE_OF_THE_SHOP
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes

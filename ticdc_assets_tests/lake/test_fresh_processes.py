@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ticdc_assets.engine import executing
-from ticdc_assets.engine.session import LazySession
-from ticdc_assets.pipeline import change_reading, mirror_making
-from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
-from ticdc_assets.pipeline.quarantine import Closing, close_rows, place_of, read_quarantine
+from ticdc_assets.demo.simulator.alterations import DropColumn
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.stored_table import TableName
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log.cuts import MirrorCut, require_cut
+from ticdc_assets.log.quarantine import Closing, close_rows, place_of, read_quarantine
+from ticdc_assets.mirrors import change_reading, mirror_making
 from ticdc_assets.rows import rows_of_work
-from ticdc_assets.simulator.alterations import DropColumn
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.stored_table import TableName
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.spark import executing
+from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 from ticdc_assets_tests.golden import Rows, rows_of
 from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
-from ticdc_assets_tests.simulator.builders import write_capture
 
 pytestmark = pytest.mark.spark
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.engine.control import read_rows
-from ticdc_assets.pipeline.quarantine import read_quarantine
-from ticdc_assets.pipeline.standing import Outcome
+from ticdc_assets.delta.control import read_rows
+from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.mirrors.standing import Outcome
+from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets_tests.golden import (
     FORMATS,
     LOST_BY_THE_FORMAT,

@@ -11,17 +11,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import ClaimCheck
-from ticdc_assets.engine.control import open_table, read_rows
-from ticdc_assets.events import Op, RowChange
+from ticdc_assets.delta.control import open_table, read_rows
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.log.agreement import Agreement, Checksums
+from ticdc_assets.log.change_statistics import read_statistics
+from ticdc_assets.log.checksums import compare_new, read_checksums
+from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.model.events import Op, RowChange
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check, Level, Verdict
-from ticdc_assets.pipeline.agreement import Agreement, Checksums
-from ticdc_assets.pipeline.change_statistics import read_statistics
-from ticdc_assets.pipeline.checksums import compare_new, read_checksums
-from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.rows.mirror_rows import PARTIAL
-from ticdc_assets.services.redriving import redrive
-from ticdc_assets.simulator.encoders import encode
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.changelog.test_fold_golden import (

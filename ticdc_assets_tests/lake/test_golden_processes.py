@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.pipeline.cuts import require_cut
+from ticdc_assets.log.cuts import require_cut
 from ticdc_assets_tests.changelog.test_fold_golden import (
     folded,
     keys_of,

@@ -12,23 +12,19 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.engine import committing
-from ticdc_assets.engine.control import read_rows
-from ticdc_assets.pipeline import (
-    decoding,
-    landing,
-    mirror_making,
-    mirrors,
-    schema_tables,
-)
-from ticdc_assets.pipeline.standing import Outcome
-from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
-from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.delta import committing
+from ticdc_assets.delta.control import read_rows
+from ticdc_assets.demo.simulator.alterations import AddColumn, RenameColumn
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log import decoding, landing, schema_tables
+from ticdc_assets.mirrors import applying as mirrors
+from ticdc_assets.mirrors import mirror_making
+from ticdc_assets.mirrors.standing import Outcome
+from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, small_up_to, truth_rows
-from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
 

@@ -24,10 +24,10 @@ _DECODE_LARGE = """
 import sys
 import pyarrow as pa
 from pathlib import Path
-from ticdc_assets.capture import read_capture
-from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.pipeline.change_files import write_rows
-from ticdc_assets.pipeline.decoding import record_decoder
+from ticdc_assets.source.capture import read_capture
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.log.change_files import write_rows
+from ticdc_assets.log.decoding import record_decoder
 from ticdc_assets.config import load_settings
 folder = Path(sys.argv[1])
 changefeed = load_settings().changefeed("f")

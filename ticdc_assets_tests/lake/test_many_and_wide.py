@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.events import Event
+from ticdc_assets.model.events import Event
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.extremes import FIRST_TS, sync, watermark, wide_table, write_compressed

@@ -26,33 +26,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets import wire
-from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.config import Readers, Retention, TableChoice, TableFilter, Writer
-from ticdc_assets.engine.control import open_table
-from ticdc_assets.engine.lock import writer_lock
-from ticdc_assets.errors import NotFoundError
-from ticdc_assets.events import RowChange
-from ticdc_assets.pipeline import decoding, landing, seed_decoding
-from ticdc_assets.pipeline.cuts import newest_cut, read_cuts
-from ticdc_assets.pipeline.positions import read_position
-from ticdc_assets.pipeline.quarantine import read_quarantine
-from ticdc_assets.pipeline.truncation_points import is_told_below, read_truncation_point
-from ticdc_assets.services import (
-    making,
-    rebuilding,
-    redecoding,
-    redriving,
-    retention,
-    rewinding,
-    seeding,
-)
-from ticdc_assets.services.redecoding import first_whole_day, redecode
-from ticdc_assets.services.redriving import redrive
-from ticdc_assets.services.retention import retain
-from ticdc_assets.services.rewinding import rewind
-from ticdc_assets.services.seeding import seed as seed_from
-from ticdc_assets.services.verifying import verify
-from ticdc_assets.simulator.alterations import (
+from ticdc_assets.delta.control import open_table
+from ticdc_assets.delta.lock import writer_lock
+from ticdc_assets.demo.simulator.alterations import (
     AddColumn,
     AddPrimaryKey,
     AlterAction,
@@ -61,14 +39,37 @@ from ticdc_assets.simulator.alterations import (
     ModifyColumn,
     RenameColumn,
 )
-from ticdc_assets.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.dialects import Dialect, MessageOptions
-from ticdc_assets.simulator.export import export_upstream
-from ticdc_assets.simulator.stored_table import TableName
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions
+from ticdc_assets.demo.simulator.export import export_upstream
+from ticdc_assets.demo.simulator.stored_table import TableName
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log import decoding, landing, seed_decoding
+from ticdc_assets.log.cuts import newest_cut, read_cuts
+from ticdc_assets.log.positions import read_position
+from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.mirrors.truncation_points import is_told_below, read_truncation_point
+from ticdc_assets.model.events import RowChange
+from ticdc_assets.repair import (
+    making,
+    rebuilding,
+    redecoding,
+    redriving,
+    retention,
+    rewinding,
+    seeding,
+)
+from ticdc_assets.repair.redecoding import first_whole_day, redecode
+from ticdc_assets.repair.redriving import redrive
+from ticdc_assets.repair.retention import retain
+from ticdc_assets.repair.rewinding import rewind
+from ticdc_assets.repair.seeding import seed as seed_from
+from ticdc_assets.repair.verifying import verify
+from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import (
     Feed,
@@ -80,7 +81,6 @@ from ticdc_assets_tests.lake.feeds import (
 )
 from ticdc_assets_tests.lake.test_killed_runs import DEATHS as DEATHS_OF_SYNCS
 from ticdc_assets_tests.lake.test_killed_runs import OF_LARGE, Killed, before
-from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
 

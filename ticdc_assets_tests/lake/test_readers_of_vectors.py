@@ -24,10 +24,10 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, DeltaProtocolError
 from pyspark.sql import SparkSession
 
-from ticdc_assets.engine.delta_files import broken
-from ticdc_assets.engine.paths import MIRRORS
-from ticdc_assets.engine.session import get_spark
-from ticdc_assets.pipeline import versions
+from ticdc_assets.delta.delta_files import broken
+from ticdc_assets.mirrors import versions
+from ticdc_assets.spark.session import get_spark
+from ticdc_assets.storage.lake_paths import MIRRORS
 from ticdc_assets_tests.lake.vectors import Batch, make_table
 
 Row = dict[str, Any]

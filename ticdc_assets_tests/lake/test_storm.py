@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.simulator.changefeed import FeedOptions
-from ticdc_assets.simulator.commits import CommittedTransaction
+from ticdc_assets.demo.simulator.changefeed import FeedOptions
+from ticdc_assets.demo.simulator.commits import CommittedTransaction
+from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_storm import ZONE
+from ticdc_assets_tests.demo.simulator.storm import storm
+from ticdc_assets_tests.demo.simulator.variants import OLD, PLAIN
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
-from ticdc_assets_tests.simulator.storm import storm
-from ticdc_assets_tests.simulator.variants import OLD, PLAIN
 
 pytestmark = pytest.mark.spark
 

@@ -19,18 +19,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Writer
-from ticdc_assets.engine.commits import newest_version, read_commit
-from ticdc_assets.engine.control import read_rows
-from ticdc_assets.engine.lock import writer_lock
-from ticdc_assets.pipeline.mirrors import Outcome
-from ticdc_assets.services.verifying import verify
-from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
-from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.delta.commits import newest_version, read_commit
+from ticdc_assets.delta.control import read_rows
+from ticdc_assets.delta.lock import writer_lock
+from ticdc_assets.demo.simulator.alterations import AddColumn, RenameColumn
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.mirrors.applying import Outcome
+from ticdc_assets.repair.verifying import verify
+from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.lake.feeds import Feed, small_up_to, truth_rows
 from ticdc_assets_tests.lake.test_killed_runs import place
-from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -41,13 +41,13 @@ import importlib, json, os, signal, sys
 from datetime import timedelta
 from pathlib import Path
 from ticdc_assets.config import CaptureSource, Changefeed, Writer
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.errors import TicdcError
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.pipeline import file_fates
-from ticdc_assets.pipeline.decoding import decode_new
-from ticdc_assets.pipeline.landing import land
-from ticdc_assets.pipeline.mirrors import apply_changes
-from ticdc_assets.pipeline.schema_tables import register_new
+from ticdc_assets.log.decoding import decode_new
+from ticdc_assets.log.landing import land
+from ticdc_assets.mirrors.applying import apply_changes
+from ticdc_assets.log.schema_tables import register_new
 
 root, capture, owner, name, about, is_large = sys.argv[1:]
 if is_large:
@@ -105,12 +105,12 @@ class Place:
 
 
 COMMIT = ("deltalake:DeltaTable", "create_write_transaction")
-WRITE = ("ticdc_assets.engine.control", "write_deltalake")
-PUT = ("ticdc_assets.pipeline.table_writing", "create")
+WRITE = ("ticdc_assets.delta.control", "write_deltalake")
+PUT = ("ticdc_assets.mirrors.table_writing", "create")
 MAKE = ("deltalake:DeltaTable", "create")
 
 PLACES = {
-    "records are in files": Place("ticdc_assets.engine.appending", "commit_written"),
+    "records are in files": Place("ticdc_assets.delta.appending", "commit_written"),
     "records are about to be committed": Place(*COMMIT, "raw_messages"),
     "the landing is about to be logged": Place(*WRITE, "landings"),
     "changes are about to be committed": Place(*COMMIT, "change_log"),
@@ -120,7 +120,7 @@ PLACES = {
     "schemas are about to be committed": Place(*WRITE, "schema_registry"),
     "a small mirror is about to be committed": Place(*PUT),
     "a large mirror is about to be committed": Place(*PUT, is_large=True),
-    "a cut is about to be published": Place("ticdc_assets.pipeline.mirrors", "publish"),
+    "a cut is about to be published": Place("ticdc_assets.mirrors.applying", "publish"),
     "a cut is about to be committed": Place(*WRITE, "cuts"),
 }
 

@@ -14,10 +14,10 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from ticdc_assets.config import Retention
-from ticdc_assets.engine.session import LazySession
-from ticdc_assets.pipeline import file_fates, table_writing
-from ticdc_assets.pipeline.table_writing import TableWriter
+from ticdc_assets.mirrors import file_fates, table_writing
+from ticdc_assets.mirrors.table_writing import TableWriter
 from ticdc_assets.rows.finding import keys_of
+from ticdc_assets.spark.session import LazySession
 
 KEY: Final = "id"
 """The column of keys."""

@@ -6,8 +6,8 @@ from urllib.request import Request, urlopen
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from ticdc_assets.log.positions import PartitionOffsets
 from ticdc_assets.observe.openmetrics import FIGURES, Figures, openmetrics_text, serve_figures
-from ticdc_assets.pipeline.positions import PartitionOffsets
 from ticdc_assets_tests.statuses import NOW, held, mirror, status
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

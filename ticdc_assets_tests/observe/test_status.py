@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from ticdc_assets import tso
+from ticdc_assets.log.cuts import newest_cut
+from ticdc_assets.log.faults import Faults
+from ticdc_assets.log.positions import PartitionOffsets, known_partitions
+from ticdc_assets.log.sources import see_source
+from ticdc_assets.model import tso
 from ticdc_assets.observe.lag import LagPart, split_lag, waiting_since
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.table_status import table_statuses
-from ticdc_assets.pipeline.cuts import newest_cut
-from ticdc_assets.pipeline.faults import Faults
-from ticdc_assets.pipeline.positions import PartitionOffsets, known_partitions
-from ticdc_assets.pipeline.sources import see_source
-from ticdc_assets.services.uniqueness import count_keys
+from ticdc_assets.repair.uniqueness import count_keys
 from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 from ticdc_assets_tests.statuses import NOW, NOW_MS, at, cut, held, mirror

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import CaptureSource, Changefeed, Settings
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.orchestration.partitions import FeedNames
-from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.simulator.builders import write_capture
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 
 ORDERS = ("shop", "orders")
 ODD = ("a.b", "50% of c/d")

@@ -21,8 +21,9 @@ from dagster import DagsterRunStatus
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.base.ports import free_port
 from ticdc_assets.config import Alerts, OptionValue
-from ticdc_assets.errors import TicdcError
 from ticdc_assets.observe.alerting import Problem, deliver, news, understands
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.changefeeds import definitions_of
@@ -30,7 +31,6 @@ from ticdc_assets.orchestration.partitions import IMPLICIT_ASSET_JOB_NAME, FeedN
 from ticdc_assets.orchestration.status_metadata import OPEN, SEEN_UNTIL
 from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER
-from ticdc_assets.ports import free_port
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 
 NAMES = FeedNames(changefeed="shop")

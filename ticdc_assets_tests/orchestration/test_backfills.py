@@ -11,11 +11,12 @@ from click.testing import CliRunner
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
+from ticdc_assets.base.errors import BusyError, ConfigError, NotFoundError
 from ticdc_assets.cli import main
 from ticdc_assets.config import Writer
-from ticdc_assets.engine.lock import writer_lock
-from ticdc_assets.engine.paths import FIRST_GENERATION
-from ticdc_assets.errors import BusyError, ConfigError, NotFoundError
+from ticdc_assets.delta.lock import writer_lock
+from ticdc_assets.log.cuts import Cut, MirrorCut
+from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.orchestration.backfills import (
     backfill_days,
     backfill_tables,
@@ -27,8 +28,7 @@ from ticdc_assets.orchestration.jobs import redecode_schedule
 from ticdc_assets.orchestration.partitions import ranges_of
 from ticdc_assets.orchestration.run import open_instance, run_sync
 from ticdc_assets.orchestration.steps import patient_lock, steps_of
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut
-from ticdc_assets.pipeline.standing import Outcome
+from ticdc_assets.storage.lake_paths import FIRST_GENERATION
 from ticdc_assets_tests.orchestration.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop
 from ticdc_assets_tests.orchestration.test_end_to_end import asked, materializations
 

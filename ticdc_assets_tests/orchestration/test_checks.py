@@ -10,6 +10,9 @@ import dagster as dg
 import pytest
 
 from ticdc_assets.config import CaptureSource, Changefeed, CheckLimits
+from ticdc_assets.log.cuts import Cut
+from ticdc_assets.log.faults import Faults
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema, schema_to_json
 from ticdc_assets.observe.judging import judge
 from ticdc_assets.observe.status import ChangeTimes, Status, TopicStatus
 from ticdc_assets.observe.table_status import table_statuses
@@ -18,12 +21,9 @@ from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.content_verdicts import judge_keys, judge_source
 from ticdc_assets.orchestration.status_metadata import check_verdict, quarantine_verdict
 from ticdc_assets.orchestration.verdicts import CheckVerdict
-from ticdc_assets.pipeline.cuts import Cut
-from ticdc_assets.pipeline.faults import Faults
-from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema, schema_to_json
-from ticdc_assets.services.comparing import RowCounts, RowDifference, RowFinding
-from ticdc_assets.services.diffing import DiffedTable, SourceDifference
-from ticdc_assets.services.uniqueness import KeyCounts, RepeatedKey, RepeatedKeys
+from ticdc_assets.repair.comparing import RowCounts, RowDifference, RowFinding
+from ticdc_assets.repair.diffing import DiffedTable, SourceDifference
+from ticdc_assets.repair.uniqueness import KeyCounts, RepeatedKey, RepeatedKeys
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 from ticdc_assets_tests.statuses import NOW, NOW_MS, at, cut, held, mirror, status
 
@@ -410,7 +410,7 @@ def test_checks_run_alone_on_an_empty_lake_and_start_no_spark(
     def refuse(*_: object) -> None:
         raise AssertionError("a check asked for Spark")
 
-    monkeypatch.setattr("ticdc_assets.engine.session.get_spark", refuse)
+    monkeypatch.setattr("ticdc_assets.spark.session.get_spark", refuse)
     definitions = all_definitions(shop.settings)
     job = dg.define_asset_job("checks", selection=dg.AssetSelection.all_asset_checks()).resolve(
         asset_graph=definitions.resolve_asset_graph()

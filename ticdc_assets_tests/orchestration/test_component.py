@@ -12,8 +12,8 @@ import dagster as dg
 import pytest
 import yaml
 
+from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config import parse_changefeeds
-from ticdc_assets.errors import ConfigError
 from ticdc_assets.orchestration.component import ChangefeedComponent, read_attributes
 from ticdc_assets_tests.orchestration.small_shop import CHANGEFEEDS, SmallShop
 

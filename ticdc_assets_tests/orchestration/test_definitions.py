@@ -8,16 +8,16 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config import CaptureSource, Changefeed, Settings
-from ticdc_assets.errors import ConfigError
+from ticdc_assets.log.quarantine import FAULT_SCHEMA
+from ticdc_assets.model.tso import MAX_TSO, es_cut, from_physical_ms
 from ticdc_assets.orchestration import table_schemas
 from ticdc_assets.orchestration.assets import ApplyConfig
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.run import dagster_home
-from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA
-from ticdc_assets.tso import MAX_TSO, es_cut, from_physical_ms
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 
 

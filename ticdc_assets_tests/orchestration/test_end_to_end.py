@@ -9,12 +9,12 @@ import pytest
 from dagster import DagsterRunStatus
 from pyspark.sql import SparkSession
 
-from ticdc_assets.errors import ConfigError, LandingGapError, SourceUnavailableError
+from ticdc_assets.base.errors import ConfigError, LandingGapError, SourceUnavailableError
+from ticdc_assets.log.cuts import read_cuts
+from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.orchestration.run import open_instance, run_redrive, run_sync
 from ticdc_assets.orchestration.sensors import tick
 from ticdc_assets.orchestration.steps import steps_of
-from ticdc_assets.pipeline.cuts import read_cuts
-from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 
 pytestmark = pytest.mark.spark

@@ -10,12 +10,12 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.errors import TicdcError
+from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.demo.simulator.export import export_upstream
+from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.exports import finished_exports
 from ticdc_assets.orchestration.run import run_seed, run_sync
-from ticdc_assets.pipeline.cuts import require_cut
-from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets_tests.orchestration.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop
 
 pytestmark = pytest.mark.spark

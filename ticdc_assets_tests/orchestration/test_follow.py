@@ -15,10 +15,11 @@ import pytest
 from dagster import DagsterRunStatus
 from pyspark.sql import SparkSession
 
+from ticdc_assets.base.errors import BusyError, LandingGapError
 from ticdc_assets.config import Writer
-from ticdc_assets.engine.control import read_table
-from ticdc_assets.engine.lock import writer_lock
-from ticdc_assets.errors import BusyError, LandingGapError
+from ticdc_assets.delta.control import read_table
+from ticdc_assets.delta.lock import writer_lock
+from ticdc_assets.log.cuts import newest_cut, read_cuts
 from ticdc_assets.orchestration import follow_job, sensors
 from ticdc_assets.orchestration import run as run_module
 from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
@@ -30,7 +31,6 @@ from ticdc_assets.orchestration.run import open_instance, run_follow
 from ticdc_assets.orchestration.steps import patient_lock, steps_of
 from ticdc_assets.orchestration.summing import Untold
 from ticdc_assets.orchestration.syncing import Report, Step, Syncing
-from ticdc_assets.pipeline.cuts import newest_cut, read_cuts
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ticdc_assets.errors import (
+from ticdc_assets.base.errors import (
     BusyError,
     LandingGapError,
     SourceRefusedError,

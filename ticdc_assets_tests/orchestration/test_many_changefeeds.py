@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.cli import main
 from ticdc_assets.config import Settings, load_settings
-from ticdc_assets.engine.paths import LakePaths, changefeeds_in
+from ticdc_assets.log.cuts import require_cut
+from ticdc_assets.log.landing import read_position
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.run import open_instance, run_sync
-from ticdc_assets.pipeline.cuts import require_cut
-from ticdc_assets.pipeline.landing import read_position
+from ticdc_assets.storage.lake_paths import LakePaths, changefeeds_in
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 
 

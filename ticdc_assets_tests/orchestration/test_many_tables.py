@@ -12,6 +12,10 @@ import pytest
 from dagster import DagsterEventType
 
 from ticdc_assets.config import InDagster, Settings
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.log import change_statistics, cuts, schema_tables
+from ticdc_assets.log.cuts import require_cut
+from ticdc_assets.mirrors import change_reading
 from ticdc_assets.observe import status_reading
 from ticdc_assets.orchestration import checks
 from ticdc_assets.orchestration.changefeeds import definitions_of
@@ -19,17 +23,9 @@ from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.run import RunReport, run_sync
 from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.orchestration.tables_sensor import tick
-from ticdc_assets.pipeline import (
-    change_reading,
-    change_statistics,
-    cuts,
-    schema_tables,
-)
-from ticdc_assets.pipeline.cuts import require_cut
-from ticdc_assets.simulator.columns import column
 from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.observe.report.small_lake import NOW
 from ticdc_assets_tests.orchestration.small_shop import ORDERS, SmallShop
-from ticdc_assets_tests.report.small_lake import NOW
 
 pytestmark = pytest.mark.dagster
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.config import InDagster, TableChoice
-from ticdc_assets.errors import TicdcError
+from ticdc_assets.log.publishing import publish
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.metadata import sample_metadata
 from ticdc_assets.orchestration.mirror_assets import TABLE_LAG, MirrorAssets
@@ -20,9 +21,7 @@ from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.run import run_sync
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER, reload_location, tick
-from ticdc_assets.pipeline.publishing import publish
-from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
-from ticdc_assets_tests.report.small_lake import (
+from ticdc_assets_tests.observe.report.small_lake import (
     NOW,
     ago,
     cut_of,
@@ -30,6 +29,7 @@ from ticdc_assets_tests.report.small_lake import (
     write_groups,
     write_landings,
 )
+from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 from ticdc_assets_tests.statuses import write_tables
 
 NAMES = FeedNames(changefeed="shop")

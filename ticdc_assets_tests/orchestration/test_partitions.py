@@ -7,7 +7,7 @@ from dagster._core.definitions.partitions.utils.base import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.errors import ConfigError
+from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.orchestration.partitions import partition_of, table_named, table_of
 
 

@@ -10,15 +10,15 @@ from dagster import DagsterRunStatus
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_assets.engine.control import latest_version
+from ticdc_assets.delta.control import latest_version
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.log.cuts import Cut, require_cut
+from ticdc_assets.log.publishing import publish
+from ticdc_assets.mirrors import mirrors
 from ticdc_assets.orchestration.active_runs import active_runs
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.run import open_instance, run_sync
-from ticdc_assets.pipeline import mirrors
-from ticdc_assets.pipeline.cuts import Cut, require_cut
-from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.reading.mirrors import read_mirror
-from ticdc_assets.simulator.columns import column
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 
 pytestmark = pytest.mark.spark

@@ -8,13 +8,13 @@ import pytest
 from dagster import DagsterInstance
 
 from ticdc_assets.config import Schedules, Writer
-from ticdc_assets.engine import session
-from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.orchestration.active_runs import active_runs
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets_tests.report.small_lake import small_lake
+from ticdc_assets.spark import session
+from ticdc_assets_tests.observe.report.small_lake import small_lake
 
 
 @pytest.fixture

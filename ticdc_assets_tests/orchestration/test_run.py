@@ -14,9 +14,10 @@ import pytest
 import yaml
 from dagster import DagsterRun
 
+from ticdc_assets.base.errors import BusyError, NotFoundError, PrerequisiteError
+from ticdc_assets.base.ports import free_port, port_is_free
 from ticdc_assets.config import Writer
-from ticdc_assets.engine.lock import nobody_at_work, writer_lock
-from ticdc_assets.errors import BusyError, NotFoundError, PrerequisiteError
+from ticdc_assets.delta.lock import nobody_at_work, writer_lock
 from ticdc_assets.orchestration.run import (
     dagster_home,
     instance_settings,
@@ -27,7 +28,6 @@ from ticdc_assets.orchestration.run import (
     ui_command,
 )
 from ticdc_assets.orchestration.workers import is_gone, worker_name, worker_of
-from ticdc_assets.ports import free_port, port_is_free
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 
 

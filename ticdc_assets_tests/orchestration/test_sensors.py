@@ -19,12 +19,17 @@ from dagster._core.remote_origin import (
 )
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
-from ticdc_assets import tso
+from ticdc_assets.base.ports import free_port
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import KafkaSource, Writer
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.engine.lock import nobody_at_work, seen_at_work
-from ticdc_assets.engine.session import LazySession
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.lock import nobody_at_work, seen_at_work
+from ticdc_assets.log.cuts import Rewind
+from ticdc_assets.log.landing import land
+from ticdc_assets.log.positions import PartitionOffsets
+from ticdc_assets.log.publishing import publish
+from ticdc_assets.log.sources import accept, see_source
+from ticdc_assets.model import tso
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.orchestration import sensors
 from ticdc_assets.orchestration.active_runs import end_orphans
@@ -42,12 +47,7 @@ from ticdc_assets.orchestration.sensors import (
 )
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
 from ticdc_assets.orchestration.workers import WORKER_TAG, Worker, is_gone, worker_name
-from ticdc_assets.pipeline.cuts import Rewind
-from ticdc_assets.pipeline.landing import land
-from ticdc_assets.pipeline.positions import PartitionOffsets
-from ticdc_assets.pipeline.publishing import publish
-from ticdc_assets.pipeline.sources import accept, see_source
-from ticdc_assets.ports import free_port
+from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.orchestration.small_shop import ORDERS, SmallShop
 from ticdc_assets_tests.statuses import cut, held, mirror, publish_with_tables, status
 
@@ -302,8 +302,8 @@ def test_a_run_of_another_container_is_ended_once_its_process_is_no_more(
     """It is told by the lock: host name and process numbers are those of the other container."""
     program = (
         "import sys; from pathlib import Path; from ticdc_assets.config import Writer\n"
-        "from ticdc_assets.engine.lock import seen_at_work\n"
-        "from ticdc_assets.engine.paths import LakePaths\n"
+        "from ticdc_assets.delta.lock import seen_at_work\n"
+        "from ticdc_assets.storage.lake_paths import LakePaths\n"
         "paths = LakePaths(root=Path(sys.argv[1]), changefeed='shop')\n"
         "with seen_at_work(paths, Writer()) as lock: print(lock, flush=True); input()"
     )
@@ -388,7 +388,7 @@ def test_a_tick_sees_new_records_and_starts_no_spark(
     steps: ChangefeedSteps,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delattr("ticdc_assets.engine.session.get_spark")
+    monkeypatch.delattr("ticdc_assets.spark.session.get_spark")
     shop.create_tables()
     shop.insert(("shop", "orders"), 5)
     count = shop.send()
@@ -449,7 +449,7 @@ def test_a_dead_broker_is_a_reason(
     server = f"127.0.0.1:{free_port()}"
     source = KafkaSource(bootstrap_servers=server, topics=("shop",))
     # What a sensor really does, with less patience.
-    monkeypatch.setattr("ticdc_assets.kafka.connection.DOWN_SECONDS", 0.5)
+    monkeypatch.setattr("ticdc_assets.source.kafka.connection.DOWN_SECONDS", 0.5)
     steps = steps_of(shop.settings, replace(shop.changefeed, source=source))
     result = evaluate(instance, steps, None)
     assert not result.run_requests

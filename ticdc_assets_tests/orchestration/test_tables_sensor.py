@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 from ticdc_assets.config import CaptureSource, Changefeed, Settings
-from ticdc_assets.engine.control import read_table
+from ticdc_assets.delta.control import read_table
+from ticdc_assets.log.publishing import publish
+from ticdc_assets.model.tso import from_datetime
 from ticdc_assets.observe import overview
 from ticdc_assets.orchestration import tables_sensor
 from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
@@ -25,9 +27,7 @@ from ticdc_assets.orchestration.schema_metadata import schema_metadata
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
 from ticdc_assets.orchestration.table_schemas import CHANGE_LOG, RAW_MESSAGES, SCHEMA_REGISTRY
 from ticdc_assets.orchestration.tables_sensor import TablesCursor, tick
-from ticdc_assets.pipeline.publishing import publish
-from ticdc_assets.tso import from_datetime
-from ticdc_assets_tests.report.small_lake import (
+from ticdc_assets_tests.observe.report.small_lake import (
     NOW,
     ago,
     cut_of,

@@ -18,22 +18,22 @@ import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from dagster._core.execution.backfill import BulkActionStatus
 
+from ticdc_assets.base.ports import free_port, port_is_free
 from ticdc_assets.config import Settings, load_settings
-from ticdc_assets.engine.lake import Lake
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
+from ticdc_assets.demo.simulator.shop import ShopWorkload
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log import landing
 from ticdc_assets.observe.overview import read_overview
+from ticdc_assets.observe.report.page import page as page_text
 from ticdc_assets.orchestration.run import open_instance, run_sync, ui_command
-from ticdc_assets.pipeline import landing
-from ticdc_assets.ports import free_port, port_is_free
-from ticdc_assets.report.page import page as page_text
-from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
-from ticdc_assets.simulator.shop import ShopWorkload
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import write_at_once
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 from ticdc_assets_tests.orchestration.browser import Page, find_chromium, open_browser
 from ticdc_assets_tests.orchestration.small_shop import CHANGEFEEDS
-from ticdc_assets_tests.simulator.builders import write_capture
 
 START_SECONDS = 180.0
 RUN_SECONDS = 300.0

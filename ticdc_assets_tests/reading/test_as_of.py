@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from ticdc_assets.base.errors import ConfigError, NotFoundError
 from ticdc_assets.config import Retention
-from ticdc_assets.errors import ConfigError, NotFoundError
-from ticdc_assets.pipeline.cuts import read_cuts
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log.cuts import read_cuts
+from ticdc_assets.model.tso import from_physical_ms, physical_ms, to_datetime
 from ticdc_assets.reading import as_of, mirrors
 from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
-from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets.tso import from_physical_ms, physical_ms, to_datetime
+from ticdc_assets_tests.demo.simulator.builders import fill
 from ticdc_assets_tests.golden import (
     FORMATS,
     THREE_OF_THE_SHOP,
@@ -32,13 +33,12 @@ from ticdc_assets_tests.golden import (
 from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 from ticdc_assets_tests.lake.test_golden_mirrors import renumbered
-from ticdc_assets_tests.services.test_retention import (
+from ticdc_assets_tests.repair.test_retention import (
     DAY,
     KEYED,
     keyed_beyond_base,
     truncated,
 )
-from ticdc_assets_tests.simulator.builders import fill
 
 pytestmark = pytest.mark.spark
 

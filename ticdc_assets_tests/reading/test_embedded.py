@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.config import TableChoice
-from ticdc_assets.engine.session import LazySession
-from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.pipeline import versions
-from ticdc_assets.pipeline.publishing import publish
+from ticdc_assets.log.publishing import publish
+from ticdc_assets.mirrors import versions
 from ticdc_assets.reading import views
 from ticdc_assets.reading.embedded import query
 from ticdc_assets.reading.views import QueryError, text_rows
+from ticdc_assets.spark.session import LazySession
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import TableChoice
-from ticdc_assets.pipeline.publishing import publish
+from ticdc_assets.log.publishing import publish
 from ticdc_assets.reading.views import QueryError, create_views, query, require_query, text_rows
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed

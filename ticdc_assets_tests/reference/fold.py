@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
 
+from ticdc_assets.base.errors import ImageError, InputError
 from ticdc_assets.changelog.carrying import handover_steps, part_carrier
 from ticdc_assets.changelog.plan import (
     HandoverPart,
@@ -24,8 +25,8 @@ from ticdc_assets.changelog.plan import (
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver, casts_after, standing_casts
 from ticdc_assets.changelog.sequence import rank_of
-from ticdc_assets.errors import ImageError, InputError
-from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange, Watermark
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange, Watermark
+from ticdc_assets.model.schemas import RowShape
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow, Casts
 from ticdc_assets.registry.history import (
@@ -34,7 +35,6 @@ from ticdc_assets.registry.history import (
     SchemaSource,
     SchemaVersion,
 )
-from ticdc_assets.schemas import RowShape
 
 SequenceKey: TypeAlias = tuple[int, int, str, int, int, int]
 """(commit_ts, rank, topic, partition, offset, index): the sort key of a change."""

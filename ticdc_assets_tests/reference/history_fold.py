@@ -31,7 +31,7 @@ from ticdc_assets.changelog.history_changes import (
 )
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, TableName
 from ticdc_assets.changelog.planning import build_plan
-from ticdc_assets.events import Event, RowChange
+from ticdc_assets.model.events import Event, RowChange
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets_tests.reference.fold import collect_history, group_rows, ordered_changes

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from ticdc_assets.events import DdlEvent
+from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlStatement, GeneratedKind
 from ticdc_assets.registry.history import Coordinates, RegisteredDdl

@@ -8,10 +8,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from ticdc_assets.events import SNAPSHOT_DDL
+from ticdc_assets.model.events import SNAPSHOT_DDL
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.column_order import ColumnOrders
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets.schemas import TableSchema
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.golden import Scenario

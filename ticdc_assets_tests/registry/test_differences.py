@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.registry.ddl import parse_ddl_script
 from ticdc_assets.registry.differences import DifferenceKind, differences
-from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
 
 ID = ColumnSchema(name="id", mysql_type="int", nullable=False)
 A = ColumnSchema(name="a", mysql_type="varchar", length=10, charset="utf8mb4")

@@ -7,7 +7,7 @@ import pytest
 
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.events import DdlEvent
+from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 

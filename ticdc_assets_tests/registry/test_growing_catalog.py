@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.events import DdlEvent
+from ticdc_assets.demo.simulator.shapes import shape_of
+from ticdc_assets.model.events import DdlEvent
+from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
 from ticdc_assets.registry.catalog import Catalog, SeenShape, complete
 from ticdc_assets.registry.growing_catalog import GrowingCatalog
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.row_shapes import fits
-from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
-from ticdc_assets.simulator.shapes import shape_of
 
 NAME = ("d", "t")
 INT = ("int", ColumnFlag.BINARY | ColumnFlag.NULLABLE)

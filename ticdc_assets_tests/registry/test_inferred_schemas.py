@@ -6,6 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ticdc_assets.model.schemas import (
+    ColumnSchema,
+    IndexSchema,
+    TableSchema,
+    schema_from_json,
+    schema_to_json,
+)
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.inferred_columns import (
     DATABASE_DEFAULTS,
@@ -14,13 +21,6 @@ from ticdc_assets.registry.inferred_columns import (
     table_defaults,
 )
 from ticdc_assets.registry.inferred_schemas import Inferred, altered_schema, created_schema
-from ticdc_assets.schemas import (
-    ColumnSchema,
-    IndexSchema,
-    TableSchema,
-    schema_from_json,
-    schema_to_json,
-)
 
 SHANGHAI = "Asia/Shanghai"
 GBK = Defaults("gbk", "gbk_chinese_ci")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.errors import PartitionError
-from ticdc_assets.events import DdlEvent
+from ticdc_assets.base.errors import PartitionError
+from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.ddl_statement import PartitionAction, PartitionChange
 from ticdc_assets.registry.partition_rules import TablePartitions

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.errors import PartitionError
+from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.registry.ddl_statement import BoundKind, PartitionDefinition, PartitionMethod
 from ticdc_assets.registry.partition_expressions import read_expression
 from ticdc_assets.registry.partition_rules import TablePartitions

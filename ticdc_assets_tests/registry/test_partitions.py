@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.errors import PartitionError
+from ticdc_assets.base.errors import PartitionError
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.partition_rules import TablePartitions
 from ticdc_assets.registry.partitions import partition_test, partitions_of
-from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets_tests.examples import examples
 
 BIN = "utf8mb4_bin"

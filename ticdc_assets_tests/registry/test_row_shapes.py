@@ -6,12 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.mysql_types import lacks_size
-from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
-from ticdc_assets.registry.inferred_schemas import created_schema
-from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape, spelled_type
-from ticdc_assets.schemas import (
+from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
+from ticdc_assets.model.mysql_types import lacks_size
+from ticdc_assets.model.schemas import (
     ColumnFlag,
     ColumnSchema,
     IndexSchema,
@@ -21,7 +18,10 @@ from ticdc_assets.schemas import (
     schema_from_json,
     schema_to_json,
 )
-from ticdc_assets.simulator.shapes import canal_shape_of, shape_of
+from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
+from ticdc_assets.registry.inferred_schemas import created_schema
+from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape, spelled_type
 
 BINARY = ColumnFlag.BINARY
 NULLABLE = ColumnFlag.NULLABLE

@@ -3,9 +3,9 @@
 from itertools import pairwise
 
 from ticdc_assets.changelog.plan import MirrorPlan, Removal
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.registry.evolution import diff
-from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
-from ticdc_assets.simulator.columns import column
 
 _KEY = IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=("id",))
 

@@ -6,7 +6,7 @@ import pytest
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.events import RowChange
+from ticdc_assets.model.events import RowChange
 from ticdc_assets.rows import mirror_rows
 from ticdc_assets.rows.column_operations import ColumnOperations
 from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, change_operations

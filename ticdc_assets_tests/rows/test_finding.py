@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ticdc_assets.engine.delta_protocol import vector_with
+from ticdc_assets.delta.delta_protocol import vector_with
 from ticdc_assets.rows import finding
 from ticdc_assets.rows.finding import SearchedFile, find, keys_of, rows_at
 from ticdc_assets.rows.mirror_rows import PARTIAL

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from ticdc_assets.engine.executing import InFiles, Inline, OnSpark
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.model.schemas import IndexSchema, TableSchema
 from ticdc_assets.rows.bag_operations import watermarks_of
 from ticdc_assets.rows.fold_runs import MirrorFold, Output, run_folds
 from ticdc_assets.rows.folding import (
@@ -24,8 +25,7 @@ from ticdc_assets.rows.folding import (
 )
 from ticdc_assets.rows.row_operations import operation_schema
 from ticdc_assets.rows.rows_of_work import Rows
-from ticdc_assets.schemas import IndexSchema, TableSchema
-from ticdc_assets.simulator.columns import column
+from ticdc_assets.spark.executing import InFiles, Inline, OnSpark
 from ticdc_assets_tests.examples import examples
 
 SCHEMA = TableSchema(

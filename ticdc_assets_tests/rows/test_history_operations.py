@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.history_layout import version_schema
 from ticdc_assets.rows.history_operations import Passage
-from ticdc_assets.schemas import TableSchema
-from ticdc_assets.simulator.columns import column
 from ticdc_assets_tests.rows.plans import plan_of, table_of
 
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS
 from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.spark.executing import INLINE_BYTES, INLINE_ROWS
 
 _MIB = 1 << 20
 

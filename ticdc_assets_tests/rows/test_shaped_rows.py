@@ -8,7 +8,7 @@ import pytest
 
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.events import Event
+from ticdc_assets.model.events import Event
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.rows import mirror_rows
 from ticdc_assets.rows.column_operations import ColumnOperations

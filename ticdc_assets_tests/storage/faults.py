@@ -8,7 +8,7 @@ from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
-from ticdc_assets.ports import HOST
+from ticdc_assets.base.ports import HOST
 
 LOST_REQUEST = "the request does not arrive"
 LOST_ANSWER = "the request arrives, its answer does not"

@@ -24,9 +24,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ticdc_assets.engine.delta_files import broken
-from ticdc_assets.ports import HOST
-from ticdc_assets.services import log_cleaning
+from ticdc_assets.base.ports import HOST
+from ticdc_assets.delta.delta_files import broken
+from ticdc_assets.repair import log_cleaning
 from ticdc_assets.storage.creating import UnclearPutError, create
 from ticdc_assets.storage.paths import AnyPath, RemotePath, delta_options, names_in, remote_path
 from ticdc_assets.storage.stores import Storage

@@ -11,22 +11,23 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from ticdc_assets.base.errors import BusyError, LakeDamagedError, StoreUnavailableError
 from ticdc_assets.config import Writer
-from ticdc_assets.engine import scratch, store_probe
-from ticdc_assets.engine.commits import read_commit
-from ticdc_assets.engine.control import open_table, opened, read_rows, write_table
-from ticdc_assets.engine.delta_files import broken
-from ticdc_assets.engine.files import FileWriter
-from ticdc_assets.engine.lock import writer_lock
-from ticdc_assets.engine.paths import LakePaths, changefeeds_in
-from ticdc_assets.engine.queries import asked
-from ticdc_assets.engine.renewing import renew_if_lost
-from ticdc_assets.engine.scratch import READING, WRITING, Scratch, remove_forgotten
-from ticdc_assets.errors import BusyError, LakeDamagedError, StoreUnavailableError
-from ticdc_assets.pipeline.cuts import require_cut
-from ticdc_assets.pipeline.damage import check_files
+from ticdc_assets.delta import store_probe
+from ticdc_assets.delta.commits import read_commit
+from ticdc_assets.delta.control import open_table, opened, read_rows, write_table
+from ticdc_assets.delta.delta_files import broken
+from ticdc_assets.delta.files import FileWriter
+from ticdc_assets.delta.lock import writer_lock
+from ticdc_assets.delta.queries import asked
+from ticdc_assets.delta.renewing import renew_if_lost
+from ticdc_assets.log.cuts import require_cut
+from ticdc_assets.log.damage import check_files
 from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
-from ticdc_assets.services.maintenance import remove_unnamed
+from ticdc_assets.repair.maintenance import remove_unnamed
+from ticdc_assets.spark import scratch
+from ticdc_assets.spark.scratch import READING, WRITING, Scratch, remove_forgotten
+from ticdc_assets.storage.lake_paths import LakePaths, changefeeds_in
 from ticdc_assets.storage.paths import (
     RemotePath,
     delta_options,

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.pipeline.cuts import require_cut
-from ticdc_assets.simulator.alterations import DropColumn
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.demo.simulator.alterations import DropColumn
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log.cuts import require_cut
 from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.demo.simulator.builders import write_capture
 from ticdc_assets_tests.golden import rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
-from ticdc_assets_tests.simulator.builders import write_capture
 from ticdc_assets_tests.stores import StoreLake
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from ticdc_assets.errors import ConfigError, PrerequisiteError
-from ticdc_assets.jars import SPARK_JARS, spark_jars
+from ticdc_assets.base.errors import ConfigError, PrerequisiteError
+from ticdc_assets.spark.jars import SPARK_JARS, spark_jars
 from ticdc_assets.storage.paths import remote_path
 from ticdc_assets.storage.stores import Storage, Store, files_at
 

@@ -10,9 +10,9 @@ from unittest import mock
 
 import pyarrow as pa
 
-from ticdc_assets.errors import WireError
-from ticdc_assets.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
-from ticdc_assets.schemas import schema_from_json
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
+from ticdc_assets.model.schemas import schema_from_json
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire.batch import decode_batch

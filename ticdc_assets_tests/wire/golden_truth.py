@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
 from ticdc_assets.wire.compression import decompressed
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.golden import Scenario

@@ -3,7 +3,7 @@
 One of each kind, small enough to damage every bit of. Each is exactly as TiCDC would write it.
 """
 
-from ticdc_assets.events import (
+from ticdc_assets.model.events import (
     Bootstrap,
     Checksum,
     DdlEvent,
@@ -13,7 +13,7 @@ from ticdc_assets.events import (
     Watermark,
     ZonedTimestamp,
 )
-from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
 
 USER = TableSchema(
     database="simple",

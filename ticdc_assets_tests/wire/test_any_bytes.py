@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.events import Event
+from ticdc_assets.model.events import Event
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.examples import examples

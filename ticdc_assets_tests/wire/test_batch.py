@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ticdc_assets.errors import WireError
-from ticdc_assets.events import Bootstrap, Event, Image, RowChange
-from ticdc_assets.schemas import TableSchema, schema_to_json
-from ticdc_assets.simulator.encoders import encode
-from ticdc_assets.simulator.encoders.compression import compressed
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.demo.simulator.encoders.compression import compressed
+from ticdc_assets.model.events import Bootstrap, Event, Image, RowChange
+from ticdc_assets.model.schemas import TableSchema, schema_to_json
 from ticdc_assets.wire import WireFormat, go_json
 from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire.batch import decode_batch, decode_pieces

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.events import DdlEvent, Op, RowChange, Watermark
-from ticdc_assets.simulator.encoders import encode
-from ticdc_assets.tso import from_physical_ms, physical_ms
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.model.events import DdlEvent, Op, RowChange, Watermark
+from ticdc_assets.model.tso import from_physical_ms, physical_ms
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import assert_equal

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.errors import WireError
-from ticdc_assets.events import (
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.demo.simulator.encoders.java_types import java_sql_type
+from ticdc_assets.model.events import (
     Bootstrap,
     Checksum,
     DdlEvent,
@@ -24,10 +26,8 @@ from ticdc_assets.events import (
     Watermark,
     ZonedTimestamp,
 )
-from ticdc_assets.schemas import RowShape, SentColumn, TableSchema
-from ticdc_assets.simulator.encoders import encode
-from ticdc_assets.simulator.encoders.java_types import java_sql_type
-from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.model.schemas import RowShape, SentColumn, TableSchema
+from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire import WireFormat, canal_json, decode, repeating
 from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire import rows as rows_module

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from ticdc_assets.events import Bootstrap, DdlEvent, Op, RowChange
-from ticdc_assets.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn, TableSchema
-from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Op, RowChange
+from ticdc_assets.model.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn, TableSchema
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire.comparing import Outcome, assert_equal

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ticdc_assets.mysql_types import KINDS
-from ticdc_assets.simulator.encoders.column_types import ACTION_CODES, type_code
+from ticdc_assets.demo.simulator.encoders.column_types import ACTION_CODES, type_code
+from ticdc_assets.model.mysql_types import KINDS
 from ticdc_assets.wire.column_types import DDL_WORDS, OTHER_DDL, TYPE_NAMES, ddl_word
 from ticdc_assets.wire.simple_message import DDL_TYPES
 

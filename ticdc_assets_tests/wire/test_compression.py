@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.errors import WireError
-from ticdc_assets.events import Watermark
-from ticdc_assets.simulator.encoders import encode
-from ticdc_assets.simulator.encoders.compression import compressed
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.demo.simulator.encoders.compression import compressed
+from ticdc_assets.model.events import Watermark
 from ticdc_assets.wire import Compression, WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.compression import MAX_DECOMPRESSED, decompressed, supports

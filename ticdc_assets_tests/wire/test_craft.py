@@ -12,19 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ticdc_assets.errors import UnsupportedVersionError, WireError
-from ticdc_assets.events import (
-    Bootstrap,
-    DdlEvent,
-    Event,
-    Op,
-    RowChange,
-    Watermark,
-    ZonedTimestamp,
-)
-from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
-from ticdc_assets.simulator.encoders.craft import encode
-from ticdc_assets.simulator.encoders.craft_layout import (
+from ticdc_assets.base.errors import UnsupportedVersionError, WireError
+from ticdc_assets.demo.simulator.encoders.craft import encode
+from ticdc_assets.demo.simulator.encoders.craft_layout import (
     write_delta_uvarints,
     write_delta_varints,
     write_nullable,
@@ -34,8 +24,18 @@ from ticdc_assets.simulator.encoders.craft_layout import (
     write_uvarint,
     write_varint,
 )
-from ticdc_assets.tso import MAX_TSO
-from ticdc_assets.values.floats import double_text, float_text, to_float32
+from ticdc_assets.model.events import (
+    Bootstrap,
+    DdlEvent,
+    Event,
+    Op,
+    RowChange,
+    Watermark,
+    ZonedTimestamp,
+)
+from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
+from ticdc_assets.model.tso import MAX_TSO
+from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire import WireFormat, column_rows, craft_batch, repeating
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.column_types import TYPE_NAMES, ddl_word

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.events import DdlEvent, Image, Op, RowChange, Watermark
-from ticdc_assets.schemas import ColumnFlag
-from ticdc_assets.simulator.encoders.column_types import type_code
-from ticdc_assets.simulator.encoders.craft import encode
+from ticdc_assets.demo.simulator.encoders.column_types import type_code
+from ticdc_assets.demo.simulator.encoders.craft import encode
+from ticdc_assets.model.events import DdlEvent, Image, Op, RowChange, Watermark
+from ticdc_assets.model.schemas import ColumnFlag
 from ticdc_assets.wire.craft_layout import read_group, read_message
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.golden_truth import compare_with_truth, decoded

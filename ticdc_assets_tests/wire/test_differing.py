@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ticdc_assets.events import Event
-from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.model.events import Event
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.go_json import MAX_DEPTH
 from ticdc_assets.wire.record import Record

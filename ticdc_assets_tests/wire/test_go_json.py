@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from ticdc_assets.errors import WireError
-from ticdc_assets.simulator.encoders.go_json import dumps
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.demo.simulator.encoders.go_json import dumps
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.go_json import MAX_DEPTH, OtherNumber
 

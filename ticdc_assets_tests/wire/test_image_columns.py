@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.simulator.encoders.craft_layout import write_uvarint, write_varint
-from ticdc_assets.values.floats import double_text, float_text
+from ticdc_assets.demo.simulator.encoders.craft_layout import write_uvarint, write_varint
+from ticdc_assets.model.values.floats import double_text, float_text
 from ticdc_assets.wire.byte_columns import (
     NO_NUMBER,
     buffer_of,

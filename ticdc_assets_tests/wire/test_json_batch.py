@@ -8,9 +8,9 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from ticdc_assets.events import RowChange, ZonedTimestamp
-from ticdc_assets.simulator.encoders import encode
-from ticdc_assets.values.floats import double_text, float_text, to_float32
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.model.events import RowChange, ZonedTimestamp
+from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire import (
     WireFormat,
     canal_json_batch,

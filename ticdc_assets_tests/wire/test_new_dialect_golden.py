@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.golden import NEW_SCENARIOS, Scenario
 from ticdc_assets_tests.wire.comparing import assert_equal, decoded

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.events import DdlEvent, Op, RowChange, Watermark
-from ticdc_assets.schemas import ColumnFlag
-from ticdc_assets.simulator.encoders.open_protocol import encode
+from ticdc_assets.demo.simulator.encoders.open_protocol import encode
+from ticdc_assets.model.events import DdlEvent, Op, RowChange, Watermark
+from ticdc_assets.model.schemas import ColumnFlag
 from ticdc_assets.wire.open_protocol import map_values
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden

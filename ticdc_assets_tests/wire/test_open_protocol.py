@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.errors import UnsupportedVersionError, WireError
-from ticdc_assets.events import (
+from ticdc_assets.base.errors import UnsupportedVersionError, WireError
+from ticdc_assets.demo.simulator.encoders.go_quote import quote
+from ticdc_assets.demo.simulator.encoders.open_protocol import encode
+from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
     Event,
@@ -20,10 +22,8 @@ from ticdc_assets.events import (
     Watermark,
     ZonedTimestamp,
 )
-from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
-from ticdc_assets.simulator.encoders.go_quote import quote
-from ticdc_assets.simulator.encoders.open_protocol import encode
-from ticdc_assets.values.floats import double_text, float_text, to_float32
+from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
+from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire import WireFormat, open_protocol_batch
 from ticdc_assets.wire.column_types import TYPE_NAMES
 from ticdc_assets.wire.go_quote import unquote

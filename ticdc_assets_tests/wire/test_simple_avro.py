@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.errors import UnsupportedVersionError, WireError
-from ticdc_assets.events import (
+from ticdc_assets.base.errors import UnsupportedVersionError, WireError
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.model.events import (
     Bootstrap,
     Checksum,
     DdlEvent,
@@ -21,8 +22,8 @@ from ticdc_assets.events import (
     Watermark,
     ZonedTimestamp,
 )
-from ticdc_assets.mysql_types import Kind, kind_of
-from ticdc_assets.schemas import (
+from ticdc_assets.model.mysql_types import Kind, kind_of
+from ticdc_assets.model.schemas import (
     ColumnFlag,
     ColumnSchema,
     IndexSchema,
@@ -30,8 +31,7 @@ from ticdc_assets.schemas import (
     SentColumn,
     TableSchema,
 )
-from ticdc_assets.simulator.encoders import encode
-from ticdc_assets.values.floats import double_text, float_text, to_float32
+from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire import WireFormat, avro, decode, simple_avro_batch
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record

@@ -17,8 +17,9 @@ import pytest
 from fastavro import parse_schema, schemaless_reader
 from hypothesis import given
 
-from ticdc_assets.errors import WireError
-from ticdc_assets.events import (
+from ticdc_assets.base.errors import WireError
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
     Event,
@@ -28,9 +29,8 @@ from ticdc_assets.events import (
     Watermark,
     ZonedTimestamp,
 )
-from ticdc_assets.schemas import ColumnFlag, ColumnSchema, RowShape, TableSchema
-from ticdc_assets.simulator.encoders import encode
-from ticdc_assets.values.floats import double_text, float_text, to_float32
+from ticdc_assets.model.schemas import ColumnFlag, ColumnSchema, RowShape, TableSchema
+from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire import WireFormat, avro, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.examples import examples

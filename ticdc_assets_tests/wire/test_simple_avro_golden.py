@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.events import (
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
     Event,
@@ -16,9 +17,8 @@ from ticdc_assets.events import (
     PhysicalValue,
     RowChange,
 )
-from ticdc_assets.mysql_types import fractional_digits
-from ticdc_assets.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn, TableSchema
-from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.model.mysql_types import fractional_digits
+from ticdc_assets.model.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn, TableSchema
 from ticdc_assets.wire import WireFormat, decode, simple_avro_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, RowChange, Watermark
-from ticdc_assets.schemas import TableSchema
-from ticdc_assets.simulator.encoders import encode
+from ticdc_assets.demo.simulator.encoders import encode
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, Image, RowChange, Watermark
+from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden

@@ -6,9 +6,9 @@ from types import MappingProxyType
 import pytest
 from hypothesis import given, settings
 
-from ticdc_assets.errors import UnsupportedVersionError, WireError
-from ticdc_assets.events import Event, Op, RowChange
-from ticdc_assets.simulator.encoders import ENCODERS, encode
+from ticdc_assets.base.errors import UnsupportedVersionError, WireError
+from ticdc_assets.demo.simulator.encoders import ENCODERS, encode
+from ticdc_assets.model.events import Event, Op, RowChange
 from ticdc_assets.wire import DECODERS, WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_message import DDL_TYPES, FIELDS, MessageType

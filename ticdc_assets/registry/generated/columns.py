@@ -13,7 +13,8 @@ It is a pure function: the same row gives the same values.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from ticdc_assets.errors import CastError, PartitionError
+from ticdc_assets.base.errors import CastError, PartitionError
+from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.registry.ddl_statement import DdlStatement, GeneratedKind
 from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets.registry.evolution import CanonicalRow
@@ -21,7 +22,6 @@ from ticdc_assets.registry.generated.reader import GeneratedReader
 from ticdc_assets.registry.generated.storing import stored
 from ticdc_assets.registry.partition_expressions import cursor_over
 from ticdc_assets.registry.partition_terms import Term
-from ticdc_assets.schemas import ColumnSchema, TableSchema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from ticdc_assets.errors import shorten
+from ticdc_assets.base.errors import shorten
+from ticdc_assets.model.values import shapes
+from ticdc_assets.model.values.json_texts import read_json, write_json
 from ticdc_assets.registry.generated.numbers import exact
 from ticdc_assets.registry.generated.terms import (
     Functions,
@@ -21,8 +23,6 @@ from ticdc_assets.registry.partition_terms import (
     TextLiteral,
     TextTerm,
 )
-from ticdc_assets.values import shapes
-from ticdc_assets.values.json_texts import read_json, write_json
 
 _PATH: Final = re.compile(
     r'\s*(?:\.\s*(?:([A-Za-z_$][A-Za-z0-9_$]*)|"([^"\\]*)")|\[\s*([0-9]+)\s*\])'

@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any, Final, TypeAlias
 
-from ticdc_assets.errors import PartitionError
+from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.generated.terms import (
     MANY,

@@ -15,8 +15,9 @@ from fractions import Fraction
 from functools import partial
 from typing import ClassVar, Final
 
-from ticdc_assets.errors import PartitionError, shorten
-from ticdc_assets.mysql_types import Kind, kind_of
+from ticdc_assets.base.errors import PartitionError, shorten
+from ticdc_assets.model.mysql_types import Kind, kind_of
+from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.registry.ddl_tokens import Cursor
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.generated.conditions import (
@@ -54,7 +55,6 @@ from ticdc_assets.registry.partition_terms import (
     TextLiteral,
     TextTerm,
 )
-from ticdc_assets.schemas import ColumnSchema
 
 FUNCTIONS: Final[Functions] = {
     **NUMBER_FUNCTIONS,

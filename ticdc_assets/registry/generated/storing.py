@@ -11,7 +11,11 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
-from ticdc_assets.mysql_types import Kind, fractional_digits, kind_of
+from ticdc_assets.model.mysql_types import Kind, fractional_digits, kind_of
+from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.model.values import Cast, cast_of
+from ticdc_assets.model.values.floats import double_text, to_float32
+from ticdc_assets.model.values.moments import span_text
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.generated.numbers import MAX_SCALE, number_term, rounded_quotient
 from ticdc_assets.registry.generated.terms import (
@@ -33,10 +37,6 @@ from ticdc_assets.registry.partition_terms import (
     TextLiteral,
     TextTerm,
 )
-from ticdc_assets.schemas import ColumnSchema
-from ticdc_assets.values import Cast, cast_of
-from ticdc_assets.values.floats import double_text, to_float32
-from ticdc_assets.values.moments import span_text
 
 
 def stored(term: Term, column: ColumnSchema, timezone: str) -> Callable[[CanonicalRow], str | None]:

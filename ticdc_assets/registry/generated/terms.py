@@ -6,7 +6,7 @@ In: functions from rows to values. Out: others made of them, where NULL gives NU
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from ticdc_assets.errors import PartitionError
+from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.partition_terms import IntegerLiteral, NullLiteral, Term, TextLiteral
 

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from ticdc_assets.model.values import shapes
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.generated.numbers import Number, exact, number_term
 from ticdc_assets.registry.generated.terms import (
@@ -33,7 +34,6 @@ from ticdc_assets.registry.partition_terms import (
     TextLiteral,
     TextTerm,
 )
-from ticdc_assets.values import shapes
 
 DEFAULT_COLLATION: Final = "utf8mb4_bin"
 

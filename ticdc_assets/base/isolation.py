@@ -1,0 +1,129 @@
+"""Isolation: the failure of one piece of work is a value, so that other pieces continue.
+
+In: a function. Out: its result, or a `Failure` with one sentence. Only this module catches every
+exception, so callers must show the failure to people, because nothing else does. `Failures` keeps
+those of many pieces, to be raised together behind the last one.
+
+Not caught are exceptions that end the process: Ctrl-C, `SystemExit`, a kill.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ticdc_assets.base.errors import LakeDamagedError, TicdcError, UnfinishedError
+
+_CHARACTERS = 400
+RUST_PANIC = "PanicException"
+"""What Rust code raises when it panics: no `Exception`, and of a module of its own each time."""
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why one piece of work could not be done.
+
+    Attributes:
+        reason: one sentence without any value of a row.
+    """
+
+    reason: str
+
+
+def attempted(work: Callable[[], T], what: str) -> T | Failure:
+    """Return what `work` returns, or the failure that any exception of it is.
+
+    Args:
+        work: the piece of work.
+        what: a name for it, for the log.
+    """
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001  # any exception: that is what isolation means
+        failure = Failure(reason=first_sentence(error))
+    except BaseException as error:
+        # What delta-rs and pyarrow raise when Rust code panics is no Exception.
+        if type(error).__name__ != RUST_PANIC:
+            raise
+        failure = Failure(reason=first_sentence(error))
+    _log.warning("%s failed: %s", what, failure.reason)
+    return failure
+
+
+def attempted_alone(work: Callable[[], T], what: str) -> T | Failure:
+    """Return what `work` returns, or the failure that an exception of this piece alone is.
+
+    Args:
+        work: the piece of work.
+        what: a name for it, for the log.
+
+    Raises:
+        TicdcError: one that waiting may help against: it is not of this piece alone.
+    """
+
+    def own() -> T | TicdcError:
+        try:
+            return work()
+        except TicdcError as error:
+            if error.retriable:
+                return error
+            raise
+
+    found = attempted(own, what)
+    if isinstance(found, TicdcError):
+        raise found
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """The pieces of some work that failed.
+
+    Attributes:
+        work: the work, for people.
+    """
+
+    work: str
+    _kept: dict[str, list[str]] = field(default_factory=dict[str, list[str]], init=False)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why, by the name of each piece; "; " is between several reasons."""
+        return {name: "; ".join(reasons) for name, reasons in self._kept.items()}
+
+    def add(self, name: str, reason: str) -> None:
+        """Keep that a piece failed, if that is not kept yet."""
+        reasons = self._kept.setdefault(name, [])
+        if reason not in reasons:
+            reasons.append(reason)
+
+    def attempted(self, work: Callable[[], T], name: str) -> T | Failure:
+        """Return what `work` returns, or its failure, which is kept.
+
+        Raises:
+            TicdcError: one that waiting may help against: it is not of this piece alone.
+        """
+        found = attempted_alone(work, f"{self.work}: {name}")
+        if isinstance(found, Failure):
+            self.add(name, found.reason)
+        return found
+
+    def require_none(self) -> None:
+        """Raise UnfinishedError if a piece failed."""
+        if self._kept:
+            raise UnfinishedError(self.work, self.reasons)
+
+
+def first_sentence(error: BaseException) -> str:
+    """Return what an error says first, in one line; Spark's say dozens of lines."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines[:3]) or type(error).__name__
+    if isinstance(error, LakeDamagedError):
+        return text  # its end says how to repair it
+    if not isinstance(error, TicdcError):
+        text = f"{type(error).__name__}: {text}" if lines else text
+    return text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 1] + "…"

@@ -1,0 +1,120 @@
+"""Refusals of the machine as one sentence: no space, a read-only or forbidden folder, no memory.
+
+In: any exception, from the library that hit the refusal first: Python, Arrow, Rust, SQLite, a JVM.
+Out: one sentence that names the folder, if known, and says what to do; None for other exceptions.
+Such a refusal loses nothing: each step commits completely or not at all, and the next run continues
+from the tables.
+"""
+
+import errno
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ticdc_assets.base.errors import PrerequisiteError
+from ticdc_assets.base.isolation import RUST_PANIC
+
+_NO_SPACE = ("no space left on device", "disk is full", "disk quota exceeded", "os error 28")
+_READ_ONLY = ("read-only file system", "readonly database", "os error 30")
+_FORBIDDEN = ("permission denied", "os error 13")
+_UNOPENED = "unable to open database file"
+_NO_MEMORY = ("cannot allocate memory", "java heap space", "outofmemoryerror", "malloc of size")
+
+_LITTLE = 1024 * 1024
+"""A device with fewer free bytes than this is full, whatever is still free on it."""
+
+
+def refusal(error: BaseException, folders: Iterable[Path]) -> str | None:
+    """Return what the machine refused, or None if `error` is about something else.
+
+    Args:
+        error: what was raised; what it came from is looked at too.
+        folders: where this program writes: they are looked at to tell which device is full.
+    """
+    for item in _chain(error):
+        number = item.errno if isinstance(item, OSError) else None
+        text = str(item).lower()
+        where = item.filename if isinstance(item, OSError) and item.filename else None
+        if number in (errno.ENOSPC, errno.EDQUOT) or any(part in text for part in _NO_SPACE):
+            return _no_space(where or _listed(_full(folders)))
+        if number == errno.EROFS or any(part in text for part in _READ_ONLY):
+            return f"{where or _listed(_closed(folders))} cannot be written to: it is read-only"
+        if number in (errno.EACCES, errno.EPERM) or any(part in text for part in _FORBIDDEN):
+            return f"{where or _listed(_closed(folders))} cannot be used: permission denied"
+        if _UNOPENED in text:
+            closed = _closed(folders)
+            return f"{_listed(closed)} cannot be written to" if closed else None
+        if isinstance(item, MemoryError) or any(part in text for part in _NO_MEMORY):
+            return "no memory is left for this step; stop other programs, or land less at a time"
+    return None
+
+
+def require_space(folder: Path) -> None:
+    """Raise PrerequisiteError if nothing can be written below `folder` for want of space.
+
+    Some libraries do not raise on a full device but print a panic; so a program that is about to
+    write asks first.
+    """
+    if _full([folder]):
+        raise PrerequisiteError(_no_space(folder))
+
+
+def _no_space(where: object) -> str:
+    return (
+        f"no space is left on the device of {where}; free some and run the command again: "
+        "committed data stays, and nothing is lost"
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what it came from: what matters may be wrapped several times."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        item = waiting.pop()
+        if item is None or id(item) in seen:
+            continue
+        seen.add(id(item))
+        # Its text is all there is of what made Rust code panic.
+        if isinstance(item, Exception) or type(item).__name__ == RUST_PANIC:
+            yield item
+        waiting += (item.__context__, item.__cause__)
+
+
+def _full(folders: Iterable[Path]) -> list[Path]:
+    found: list[Path] = []
+    for folder in map(nearest_existing, folders):
+        try:
+            if shutil.disk_usage(folder).free < _LITTLE:
+                found.append(folder)
+        except OSError:
+            continue
+    return found
+
+
+def _closed(folders: Iterable[Path]) -> list[str]:
+    """Return the folders in which no file can be made, each with the reason."""
+    found: list[str] = []
+    for folder in map(nearest_existing, folders):
+        probe = folder / ".ticdc-assets-probe"
+        try:
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            found.append(f"{folder} ({error.strerror})")
+    return found
+
+
+def nearest_existing(folder: Path) -> Path:
+    """Return a folder, or the nearest one above it that is there, with its whole path.
+
+    What is there instead of a folder is returned too: a file, for example.
+    """
+    folder = folder.absolute()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def _listed(folders: Iterable[object]) -> str:
+    return " and ".join(dict.fromkeys(map(str, folders))) or "a folder of this program"

@@ -1,0 +1,38 @@
+"""pyarrow without pandas, in commands.
+
+pyarrow imports pandas when it first makes an array, to tell whether it is given one of pandas'
+objects. Commands have no such object, and a sync with nothing new takes 0.74 CPU seconds without
+that import instead of 0.90, `status` 0.78 instead of 0.89. Programs that import this package, and
+Dagster's processes, may have objects of pandas, and are left alone.
+
+pyarrow looks again where it is to make an object of pandas, and Spark imports pandas by itself.
+"""
+
+# pyarrow has no type information.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from types import ModuleType
+
+import pyarrow as pa
+
+_PANDAS = "pandas"
+
+
+class _Hiding(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> None:
+        if fullname == _PANDAS:
+            raise ModuleNotFoundError(f"{_PANDAS} is hidden", name=_PANDAS)
+
+
+def hide_pandas() -> None:
+    """Let pyarrow look for pandas once while it is not to be found; a command calls this."""
+    if _PANDAS not in sys.modules:
+        hiding = _Hiding()
+        sys.meta_path.insert(0, hiding)
+        pa.array([])  # it looks, and remembers what it found
+        sys.meta_path.remove(hiding)

@@ -1,0 +1,184 @@
+"""Patterns of topic names: where a changefeed writes to, said once for topics to come as well.
+
+In: the text of a pattern. Out: `TopicPattern`, which tells whether a topic is one of them, and
+which topic TiCDC gives a table.
+
+A pattern has literal characters of topic names and any of:
+
+- `{schema}`, `{table}` and `{column:name}`: the placeholders of TiCDC's topic expressions, so that
+  the text of a dispatch rule can be copied as it is. Each stands for one or more characters.
+- `*`: any characters, none too. TiCDC has no such thing; it is for topics that were named by hand.
+
+How a name becomes a topic is TiCDC's rule:
+https://github.com/pingcap/ticdc/blob/88274ed88e53/downstreamadapter/sink/eventrouter/topic/expression.go
+Old releases wrote names in lower case; a topic is matched either way, and `topic_for` keeps case as
+today's releases do.
+
+Internal topics (`__consumer_offsets` and others that begin with two underscores and then a letter
+or digit) are taken by no pattern that does not itself begin with two underscores. Names in other
+scripts become underscores, so `___orders` may be a table's topic and is taken.
+
+Pure: nothing is asked and nothing is kept, so every question may be asked again.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ticdc_assets.base.errors import ConfigError, shorten
+
+MAX_TOPIC_CHARACTERS = 249
+"""The longest name of a topic; TiCDC cuts longer ones."""
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_INTERNAL = re.compile(r"__[A-Za-z0-9]")
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
+_TOKEN = re.compile(
+    r"(?P<schema>\{schema\})|(?P<table>\{table\})|(?P<column>\{column:[^{}]*[^{}\s][^{}]*\})"
+    r"|(?P<star>\*+)|(?P<literal>[A-Za-z0-9._-]+)"
+)
+_EXPECTED = (
+    "characters of topic names (A-Z a-z 0-9 . _ -) with {schema}, {table}, {column:name} or *"
+)
+
+_ANY = "[A-Za-z0-9._-]"
+_MAX_IDENTIFIER_CHARACTERS = 64
+
+
+def is_topic_name(text: str) -> bool:
+    """Return whether Kafka would have a topic of this name."""
+    return _NAME.fullmatch(text) is not None and text not in (".", "..")
+
+
+def is_topic_pattern(text: str) -> bool:
+    """Return whether a text is meant as a pattern: it has a placeholder, a brace or a `*`."""
+    return any(character in text for character in "{}*")
+
+
+def is_named(topic: str, texts: Iterable[str]) -> bool:
+    """Return whether a topic is one of those that texts name, each a name or a pattern."""
+    return any(
+        TopicPattern(text).matches(topic) if is_topic_pattern(text) else text == topic
+        for text in texts
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPattern:
+    """Topics that are named alike.
+
+    Args:
+        text: the pattern, as the module says.
+
+    Raises:
+        ConfigError: the text is no pattern, or one that every topic there is would match.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        kinds = {kind for kind, _ in _tokens(self.text)}
+        if not kinds - {"literal"}:
+            raise ConfigError(f"expected {_EXPECTED}, got {shorten(self.text)}")
+        if "star" in kinds and "literal" not in kinds:
+            raise ConfigError(
+                f"expected a pattern that names some topics, got {shorten(self.text)}, which is "
+                "all that the brokers have: add what the names begin or end with, or list them"
+            )
+
+    def __str__(self) -> str:
+        return self.text
+
+    def matches(self, topic: str) -> bool:
+        """Return whether a topic is one of them."""
+        if not is_topic_name(topic):
+            return False
+        if _INTERNAL.match(topic) and not self.text.startswith("__"):
+            return False
+        if _expression(self.text).fullmatch(topic):
+            return True
+        return len(topic) == MAX_TOPIC_CHARACTERS and any(
+            expression.fullmatch(topic) for expression in _cut_expressions(self.text)
+        )
+
+    def topic_for(self, schema: str, table: str) -> str | None:
+        """Return the topic that TiCDC writes a table to.
+
+        Args:
+            schema: the table's database.
+            table: its name.
+
+        Returns:
+            The name of the topic; None where the pattern does not tell, as it has a `*` or takes
+            the value of a column.
+        """
+        parts: list[str] = []
+        for kind, text in _tokens(self.text):
+            match kind:
+                case "literal":
+                    parts.append(text)
+                case "schema":
+                    parts.append(_FORBIDDEN.sub("_", schema))
+                case "table":
+                    parts.append(_FORBIDDEN.sub("_", table))
+                case _:
+                    return None
+        topic = "".join(parts)
+        return {".": "_", "..": "__"}.get(topic, topic[:MAX_TOPIC_CHARACTERS])
+
+
+@lru_cache(maxsize=256)
+def _tokens(pattern: str) -> tuple[tuple[str, str], ...]:
+    """Return the parts of a pattern as (kind, text).
+
+    Raises:
+        ConfigError: some of it is no part of a pattern.
+    """
+    tokens: list[tuple[str, str]] = []
+    position = 0
+    while position < len(pattern):
+        match = _TOKEN.match(pattern, position)
+        if match is None:
+            raise ConfigError(f"expected {_EXPECTED}, got {shorten(pattern)}")
+        tokens.append((match.lastgroup or "", match.group()))
+        position = match.end()
+    if sum(len(text) for kind, text in tokens if kind == "literal") > MAX_TOPIC_CHARACTERS:
+        raise ConfigError(
+            f"expected at most {MAX_TOPIC_CHARACTERS} literal characters, got {shorten(pattern)}"
+        )
+    return tuple(tokens)
+
+
+@lru_cache(maxsize=256)
+def _expression(pattern: str) -> re.Pattern[str]:
+    parts = {"schema": f"{_ANY}+", "table": f"{_ANY}+", "column": f"{_ANY}+", "star": f"{_ANY}*"}
+    return re.compile(
+        "".join(
+            re.escape(text) if kind == "literal" else parts[kind] for kind, text in _tokens(pattern)
+        )
+    )
+
+
+@lru_cache(maxsize=256)
+def _cut_expressions(pattern: str) -> tuple[re.Pattern[str], ...]:
+    """Return what the names that TiCDC cut begin with: the pattern without its end, in each way.
+
+    Databases and tables have names of at most 64 characters, so few patterns have names to cut; a
+    pattern with a `*` is not TiCDC's and has none.
+    """
+    tokens = _tokens(pattern)
+    if any(kind == "star" for kind, _ in tokens):
+        return ()
+    name = f"{_ANY}{{1,{_MAX_IDENTIFIER_CHARACTERS}}}"
+    parts = {"schema": name, "table": name, "column": f"{_ANY}+"}
+    expressions: list[str] = []
+    before = ""
+    for kind, text in tokens:
+        if kind == "literal":
+            expressions += [before + re.escape(text[:end]) for end in range(1, len(text) + 1)]
+            before += re.escape(text)
+        else:
+            before += parts[kind]
+            expressions.append(before)
+    return tuple(re.compile(expression) for expression in expressions)

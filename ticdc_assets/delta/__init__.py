@@ -1,0 +1,9 @@
+"""Delta tables: commits, files, control tables, locks; and the lake of a changefeed."""
+
+import sys
+
+# Before anything here imports `pyarrow.dataset`, and only where pyarrow is imported at all.
+if "ticdc_assets.cli" in sys.modules:
+    from ticdc_assets.base.pandas_later import hide_pandas
+
+    hide_pandas()

@@ -1,0 +1,260 @@
+"""Commit files that other processes wrote, after checking that they exist.
+
+In: a table, and the writers' descriptions of the files they wrote for it (`files`). Out: one commit
+that names these files. It is made after each file was opened from this process: the file is in the
+table's folder, has the size and the number of rows that its writer reported, and ends with a
+Parquet footer. Otherwise nothing is committed, and positions, which the commit would carry, stay.
+
+The likeliest reason is a cluster whose workers have another folder of the same name: everything
+seems to be written, and the table would be damaged for good.
+
+Nothing else in this package names files in a commit: `deltalake.transaction` is imported here
+alone, which the linter holds, and so is the text of `delta_protocol`'s entries.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePosixPath
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from deltalake import DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.transaction import (  # noqa: TID251 - the one place
+    AddAction,
+    create_table_with_add_actions,
+)
+
+from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.delta.commits import METADATA_KEY, CommitError, NamedCommit
+from ticdc_assets.delta.control import create_empty, opened
+from ticdc_assets.delta.delta_protocol import LogState, commit_text
+from ticdc_assets.delta.files import WrittenFile, read_footer
+from ticdc_assets.storage.creating import create
+from ticdc_assets.storage.paths import LOG, AnyPath, delta_options
+
+_LOGGER = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_READERS = 4
+"""Files that are opened at a time: on a shared folder each waits for the network."""
+
+
+class NotThereError(CommitError):
+    """A file that a writer says it wrote is not there, or is not what it wrote.
+
+    Args:
+        table: folder of the table.
+        path: path of the file in it.
+        expected: what its writer said.
+        got: what was found.
+    """
+
+    retriable = False
+
+    def __init__(self, table: str, path: str, expected: str, got: str) -> None:
+        super().__init__(table, path, expected, got)
+        self.table = table
+        self.path = path
+        self.expected = expected
+        self.got = got
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} of table {self.table}: a worker wrote {self.expected}, here {self.got}: "
+            "the workers do not share the lake's folder with the driver, or the disk lost it; "
+            "nothing was committed"
+        )
+
+
+def require_there(table: AnyPath, files: Sequence[WrittenFile]) -> None:
+    """Open each of `files`; see the module.
+
+    Raises:
+        NotThereError: one is not there, or is another one.
+    """
+    # Parquet's footers are read without Python's lock.
+    with ThreadPoolExecutor(max(1, min(_READERS, len(files)))) as pool:
+        for _ in pool.map(lambda file: _require(table, file), files):
+            pass
+
+
+def _require(table: AnyPath, file: WrittenFile) -> None:
+    expected = f"{file.size} bytes with {file.rows} rows"
+
+    def fault(got: str) -> NotThereError:
+        return NotThereError(str(table), file.path, expected, got)
+
+    parts = PurePosixPath(file.path)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise fault("the path leads out of the table's folder")
+    path = table / parts
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise fault(f"there is no such file ({error.strerror})") from error
+    if size != file.size:
+        raise fault(f"are {size} bytes")
+    try:
+        rows = read_footer(path).num_rows
+    except (LakeDamagedError, OSError, pa.ArrowException) as error:
+        raise fault("there is no Parquet footer at its end") from error
+    if rows != file.rows:
+        raise fault(f"are {rows} rows")
+
+
+def commit_written(
+    path: AnyPath,
+    files: Sequence[WrittenFile],
+    schema: pa.Schema,
+    *,
+    table: DeltaTable | None,
+    commit: NamedCommit,
+    transactions: Sequence[Transaction] = (),
+    partition_by: Sequence[str] = (),
+    configuration: Mapping[str, str] | None = None,
+    hooks: PostCommitHookProperties | None = None,
+    replaces: Mapping[str, str] | None = None,
+) -> None:
+    """Append files to a table, or make a table of them, in one commit.
+
+    Args:
+        path: folder of the table.
+        files: what to append, maybe nothing.
+        schema: the table's columns.
+        table: the table, None if there is none yet.
+        commit: the commit.
+        transactions: transaction identifiers that it is to carry.
+        partition_by: names of the partition columns.
+        configuration: properties that a new table gets.
+        hooks: what delta-rs does behind the commit.
+        replaces: the values of partition columns; the files take the place of all rows with them.
+
+    Raises:
+        LeaseLostError: the table has a commit of a newer lease.
+        NotThereError: a file is not there, or is another one; nothing was committed.
+    """
+    require_there(path, files)
+    if table is None and commit.is_fenced:
+        table = create_empty(path, schema, partition_by=partition_by, configuration=configuration)
+    actions = [
+        AddAction(
+            path=file.path,
+            size=file.size,
+            partition_values=file.partition,
+            modification_time=file.modified_ms,
+            data_change=True,
+            stats=file.stats,
+        )
+        for file in files
+    ]
+    with commit.on(table, *transactions) as properties:
+        if table is None:
+            path.mkdir(parents=True, exist_ok=True)
+            create_table_with_add_actions(
+                str(path),
+                Schema.from_arrow(schema),
+                actions,
+                partition_by=list(partition_by),
+                configuration=configuration,
+                commit_properties=properties,
+                post_commithook_properties=hooks,
+                storage_options=delta_options(path),
+            )
+        else:
+            table.create_write_transaction(
+                [*actions],
+                "overwrite" if replaces else "append",
+                table.schema(),
+                partition_by=list(partition_by),
+                partition_filters=[(name, "=", value) for name, value in replaces.items()]
+                if replaces
+                else None,
+                commit_properties=properties,
+                post_commithook_properties=hooks,
+            )
+
+
+def commit_state(
+    path: AnyPath,
+    newest: LogState,
+    wanted: LogState,
+    metadata: Mapping[str, Any],
+    *,
+    operation: str,
+    changes_rows: bool,
+    checkpoint_interval: int,
+) -> int:
+    """Take a table from its newest version to what is wanted, by a log entry written here.
+
+    Args:
+        path: folder of the table.
+        newest: the newest version.
+        wanted: what the next version is to have; its files are there.
+        metadata: JSON object that the commit carries.
+        operation: what the log calls it.
+        changes_rows: whether the rows are other ones, and not only in other files.
+        checkpoint_interval: after how many versions a checkpoint is written.
+
+    Returns:
+        The version.
+
+    Raises:
+        ConflictError: another program committed it; nothing of this one is there.
+        LeaseLostError: the table has a commit of a newer lease, or the lease is over.
+    """
+    own = NamedCommit(path, metadata)
+    leased = own.transaction(newest.transactions)
+    version = newest.version + 1
+    entry = commit_text(
+        newest,
+        wanted,
+        info={
+            "operation": operation,
+            "engineInfo": "ticdc_assets",
+            METADATA_KEY: own.text,
+        },
+        transactions=[] if leased is None else [leased],
+        changes_rows=changes_rows,
+    )
+    (path / LOG).mkdir(parents=True, exist_ok=True)
+    own.require()
+    try:
+        create(path / LOG / f"{version:020}.json", entry)
+    except FileExistsError:
+        raise ConflictError(path, version) from None
+    own.require()
+    if version and version % checkpoint_interval == 0:
+        opened(path).create_checkpoint()
+    return version
+
+
+class ConflictError(CommitError):
+    """Another program committed to a table in the meantime; nothing of ours is there."""
+
+    def __init__(self, table: AnyPath, version: int) -> None:
+        super().__init__(table, version)
+        self.table = table
+        self.version = version
+
+    def __str__(self) -> str:
+        return (
+            f"another program wrote version {self.version} of table {self.table} while it was "
+            "being written; nothing was published: stop that program, and sync again"
+        )
+
+
+_TRIES = 3
+
+
+def undisturbed(make: Callable[[], T]) -> T:
+    """Return what `make` returns, begun anew where another program was faster.
+
+    Nothing of a refused commit is there, so the next try sees what the other one left.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return make()
+        except ConflictError as error:
+            _LOGGER.warning("another writer was faster, trying again: %s", error)
+    return make()

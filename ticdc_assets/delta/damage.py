@@ -1,0 +1,196 @@
+"""Damage is noticed where something is read, and is one error: `LakeDamagedError`.
+
+In: a table and work that reads it (`reading`), or a file of it (`reading_file`). Out: what the
+work gives; or, where a library complains, the error that says which table is damaged, which file of
+it, and what repairs it. The libraries' own words are many lines long and name no repair. So behind
+their error the table is looked through, as `doctor` does, and their words are told only if that
+finds nothing. Nothing is looked at before it is read.
+
+The repair depends on what a table is made of: mirrors and histories are folded from the change log;
+the tables of decoding and applying are made from the landed records and rows of exports; these have
+no source in the lake. Where a store does not answer, nothing is known of its tables, and that is
+the error.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from ticdc_assets.base.errors import LakeDamagedError, StoreUnavailableError
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.delta.delta_files import BrokenTableError, broken
+from ticdc_assets.delta.delta_protocol import DeletionVectorError
+from ticdc_assets.storage.lake_paths import GENERATIONS, HISTORIES, MIRRORS, LakePaths
+from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath
+
+_OF_MIRRORS = {MIRRORS: "the mirror", HISTORIES: "the history"}
+
+
+@contextmanager
+def reading(table: AnyPath, version: int | None = None) -> Iterator[None]:
+    """Let work read a table, and nothing else.
+
+    Args:
+        table: its folder.
+        version: the version that is read; the newest if None.
+
+    Raises:
+        LakeDamagedError: it is broken.
+        StoreUnavailableError: its store does not answer.
+        TableNotFoundError: there is no such table.
+        OSError: the machine refuses to read it, and it is whole.
+    """
+    try:
+        yield
+    except TableNotFoundError:
+        raise
+    except BrokenTableError as error:
+        raise damaged(table, str(error)) from error
+    except (DeltaError, DeletionVectorError, pa.ArrowException, OSError) as error:
+        require_answer(table)
+        finding = broken(table, version, footers=True)
+        if finding is None and not isinstance(error, (MemoryError, OSError)):
+            finding = f"it cannot be read: {words_of(error)}"
+        if finding is None:
+            raise
+        raise damaged(table, finding) from error
+
+
+@contextmanager
+def reading_file(path: AnyPath) -> Iterator[None]:
+    """Let work read a file with rows; the errors of one that is in no table are left alone.
+
+    The errors are those of `reading`. It may be the work of a process that knows the file alone.
+    """
+    try:
+        yield
+    except (DeletionVectorError, pa.ArrowException, OSError) as error:
+        table = next((folder for folder in path.parents if (folder / LOG).is_dir()), None)
+        # What Arrow says of a file has no number, and neither has what it says of a store.
+        is_of_file = not isinstance(error, (MemoryError, OSError)) or (
+            isinstance(error, OSError) and error.errno is None and isinstance(path, Path)
+        )
+        is_missing = isinstance(error, FileNotFoundError)
+        if table is None or not (is_of_file or is_missing):
+            raise
+        finding = "is missing" if is_missing else f"cannot be read: {words_of(error)}"
+        raise damaged(table, f"data file {path.name} {finding}") from error
+
+
+def damaged(table: AnyPath, finding: str, *, is_behind: bool = False) -> LakeDamagedError:
+    """Return the error that says that a table is broken.
+
+    Args:
+        table: its folder.
+        finding: one clause that says what is broken.
+        is_behind: whether it is intact, but lacks its end.
+
+    Raises:
+        StoreUnavailableError: its store does not answer.
+    """
+    require_answer(table)
+    paths = changefeed_of(table)
+    what, name = table.name, _name_of(table)
+    if table.parent.name in _OF_MIRRORS:
+        shown = f"with id {table.name}" if name is None else f"of {name}"
+        what = f"{_OF_MIRRORS[table.parent.name]} {shown}"
+    what = f"{what} of changefeed {paths.changefeed!r}"
+    repair = _repair(table, paths, name, is_behind=is_behind)
+    return LakeDamagedError(paths.changefeed, what, str(table), finding, repair)
+
+
+def _repair(table: AnyPath, paths: LakePaths, name: str | None, *, is_behind: bool) -> str:
+    feed = paths.changefeed
+    if name is not None:
+        command = f"ticdc-assets backfill {feed} --table {shlex.quote(name)}"
+        # As in Markdown: a command that has a backquote is between two.
+        fence = "``" if "`" in command else "`"
+        return (
+            f"{fence}{command}{fence} makes it again from the change log; a sync that reads it "
+            "does so too"
+        )
+    if table.parent.name in _OF_MIRRORS:
+        return f"`ticdc-assets tables {feed} --json` says which table is in this folder"
+    if table in (paths.lease, paths.side_lease):
+        return f"end all runs of {feed}, remove {table}, and sync again: a new one is made"
+    if table == paths.raw_messages and is_behind:
+        return (
+            f"restore it from a newer copy, or, if the source still has the missing records, run "
+            f"`ticdc-assets rebuild {feed}`, which lands them again and makes all tables from them"
+        )
+    if table == paths.raw_messages:
+        return (
+            f"restore it from a copy, then check with `ticdc-assets verify {feed}` that the "
+            "mirrors can be rebuilt from it; or, if the source still has every record, move "
+            f"{paths.home} away and the next sync lands them again"
+        )
+    if table == paths.accepted_gaps:
+        return "restore it from a copy"
+    if table in (paths.seeds, paths.snapshot_rows):
+        return (
+            f"restore it from a copy, or move {paths.seeds} and {paths.snapshot_rows} away, run "
+            f"`ticdc-assets rebuild {feed} --accept-losses`, and seed again from exports"
+        )
+    return (
+        f"`ticdc-assets rebuild {feed}` makes all tables again from the landed records, or restore "
+        "it from a copy"
+    )
+
+
+def require_answer(table: AnyPath) -> None:
+    """Check that the store of a table answers, if it is in one.
+
+    Raises:
+        StoreUnavailableError: it does not.
+    """
+    if not isinstance(table, RemotePath):
+        return
+    try:
+        table.exists()
+        bucket = RemotePath(table.store, "")
+        refusal = None if bucket.exists() else f"there is no {bucket}"
+    except OSError as reason:
+        refusal = words_of(reason)
+    if refusal is not None:
+        raise StoreUnavailableError(str(table), refusal)
+
+
+def words_of(error: Exception) -> str:
+    """Return what an error of a library says first, without colours and within reason."""
+    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) <= _ERROR_CHARACTERS else text[: _ERROR_CHARACTERS - 1] + "…"
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_ERROR_CHARACTERS = 300
+
+
+def _name_of(table: AnyPath) -> str | None:
+    """Return the name of a mirror's or a history's table in the newest cut, None if it has none."""
+    if table.parent.name not in _OF_MIRRORS:
+        return None
+    try:
+        listed = json.loads(changefeed_of(table).by_name.read_bytes())["mirrors"]
+        return next(
+            joined_name(item["database"], item["table"])
+            for item in listed
+            if item["path"].rpartition("/")[2] == table.name
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
+        return None
+
+
+def changefeed_of(table: AnyPath) -> LakePaths:
+    """Return the changefeed, with the generation, that a table's folder is in."""
+    base = table.parent.parent if table.parent.name in _OF_MIRRORS else table.parent
+    if base.parent.name == GENERATIONS:
+        home = base.parent.parent
+        return LakePaths(root=home.parent, changefeed=home.name).of(base.name)
+    return LakePaths(root=base.parent, changefeed=base.name)

@@ -1,0 +1,517 @@
+"""The files of a Delta table: which ones a version has, and whether all of them exist.
+
+In: the folder of a table. Out: the files that a version needs, for those who write its next version
+or read rows with deletion vectors; or one clause that says what is damaged, for `doctor` and behind
+an error (`damage`). The log is replayed here and not by a library, because libraries ignore some
+damage: delta-rs reads an empty commit as one that did nothing, and a log that lost its end as an
+older version. And each reports the damage it does notice in its own words, in many lines.
+
+Nothing is written. The log is read from its last checkpoint on; data files are looked up, and their
+footers are read on request. Rows are not read: `verify` finds a damaged page inside an intact file.
+
+Not handled: checkpoints in Delta's second layout, which this package never writes; tables with such
+checkpoints are left to the libraries.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ticdc_assets.delta.delta_protocol import (
+    Action,
+    DeletionVector,
+    FileId,
+    LogState,
+    file_id,
+    inline_vector,
+    vector_path,
+)
+from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, files_below, located, names_in
+
+LAST_CHECKPOINT = "_last_checkpoint"
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
+_SECOND_LAYOUT = re.compile(r"\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)")
+_STAGED = re.compile(r"^\.|#|\.tmp$|^_(?:staged_)?commits$|^_sidecars$")
+_SHOWN = 100
+
+
+class BrokenTableError(Exception):
+    """A table is broken; the text is the clause that says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file that a version of a table needs.
+
+    Args:
+        path: where it is.
+        size: its bytes; the least there may be, for a file of deletion vectors.
+        is_data: whether it is a Parquet file with rows.
+    """
+
+    path: AnyPath
+    size: int
+    is_data: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file with rows of a version of a table.
+
+    Args:
+        path: where it is.
+        deleted: which of its rows the version does not have; None if it has all.
+    """
+
+    path: AnyPath
+    deleted: DeletionVector | None
+
+
+def broken(table: AnyPath, version: int | None = None, *, footers: bool) -> str | None:
+    """Return what is broken in a version of a table, None if nothing is.
+
+    Args:
+        table: its folder, which must have a log.
+        version: the version; the newest if None.
+        footers: whether to read the footers of the data files too.
+    """
+    try:
+        needed = live_files(table, version)
+        if isinstance(table, RemotePath) and len(needed) > 1:
+            # A listing tells of a thousand files what would be asked for each.
+            there = {item.path: item.size for item in files_below(table)}
+            needed = [file for file in needed if footers or there.get(file.path) != file.size]
+        for file in needed:
+            _check_file(file, footer=footers)
+    except BrokenTableError as error:
+        return str(error)
+    return None
+
+
+def passed_over(table: AnyPath, version: int) -> str | None:
+    """Return what delta-rs says nothing of when it reads `version`, None if that is nothing.
+
+    It takes a commit of no bytes for one that did nothing, and a folder for none. The commits since
+    the last checkpoint are looked at only, so this may be asked whenever a table is opened. A store
+    has neither.
+    """
+    log = table / LOG
+    if isinstance(log, RemotePath):
+        return None  # an object is there whole or not at all
+    if _commit_path(log, version + 1).is_dir():
+        return f"commit {version + 1} of its log is a folder"
+    checkpoint = _hint(log)
+    first = 0 if checkpoint is None or checkpoint > version else checkpoint + 1
+    for number in range(version, first - 1, -1):
+        try:
+            if _commit_path(log, number).stat().st_size == 0:
+                return f"commit {number} of its log is empty"
+        except OSError:
+            # Below it there is a checkpoint that nothing points to, or the library has complained.
+            return None
+    return None
+
+
+def is_ahead(table: AnyPath, version: int) -> bool:
+    """Return whether a table has a commit behind `version`."""
+    path = _commit_path(table / LOG, version + 1)
+    if isinstance(path, RemotePath):
+        # To look for an object that is not there takes two questions.
+        return path.name in names_in(path.parent)
+    return path.exists()
+
+
+def lost_log(table: AnyPath) -> str | None:
+    """Return what is broken in a table whose log has no commit, None if it may be no table yet.
+
+    A first commit that was interrupted leaves data files without a log, or files in the log that
+    were staged for it; a log that is empty beside data files has lost what was in it.
+    """
+    try:
+        names = [path.name for path in (table / LOG).iterdir()]
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"its {LOG} cannot be read ({error.strerror})"
+    left = [name for name in names if not _STAGED.search(name)]
+    has_data = any(LOG not in path.parts for path in table.rglob("*.parquet"))
+    return f"its {LOG} has no commit" if left or (has_data and not names) else None
+
+
+def has_commits(table: AnyPath) -> bool:
+    """Return whether the log of a table, if there is one, has anything in it that counts."""
+    return any(_counted(names_in(table / LOG)))
+
+
+def live_files(table: AnyPath, version: int | None = None) -> list[LiveFile]:
+    """Return the files that a version needs, the newest if None; [] if only libraries can tell.
+
+    Raises:
+        BrokenTableError: the log is broken.
+    """
+    return [file for action in _live(table, version) or () for file in _files_of(table, action)]
+
+
+def data_files(table: AnyPath, version: int) -> list[DataFile] | None:
+    """Return the files with the rows of a version, None if only libraries can tell.
+
+    Raises:
+        BrokenTableError: the log is broken.
+    """
+    live = _live(table, version)
+    if live is None:
+        return None
+    return [
+        DataFile(file_at(table, unquote(action["path"])), vector_of(table, action))
+        for action in live
+    ]
+
+
+def log_state(table: AnyPath, version: int | None = None) -> LogState:
+    """Return what a version of a table has; the newest if None, which may be no table yet.
+
+    Raises:
+        BrokenTableError: the log is broken, or has what only libraries can read.
+    """
+    if version is None and not has_commits(table):
+        return LogState()
+    found = _replay(table, version)
+    if found is None:
+        raise BrokenTableError("its log has a checkpoint of the second layout")
+    if found.protocol is None or found.metadata is None:
+        raise BrokenTableError("its log says nothing of its schema or its protocol")
+    return LogState(
+        version=found.version,
+        protocol=found.protocol,
+        metadata=found.metadata,
+        files=tuple(found.live.values()),
+        transactions=found.transactions,
+    )
+
+
+def vector_of(table: AnyPath, action: Mapping[str, Any]) -> DeletionVector | None:
+    """Return which rows of a file are gone, by the action that adds it; None if none are."""
+    vector = action.get("deletionVector")
+    if not vector:
+        return None
+    text, size, gone = vector["pathOrInlineDv"], vector["sizeInBytes"], vector["cardinality"]
+    if vector["storageType"] == "i":
+        return DeletionVector(size=size, cardinality=gone, data=inline_vector(text))
+    if vector["storageType"] == "u":
+        text = vector_path(text)
+    return DeletionVector(
+        size=size, cardinality=gone, path=file_at(table, text), offset=vector.get("offset") or 0
+    )
+
+
+def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
+    """Return the files that a VACUUM would remove, None if only libraries can tell.
+
+    They are those that the newest version does not need, that were there before a moment, and that
+    no commit since then removed.
+
+    Args:
+        table: folder of the table.
+        before: the moment.
+
+    Raises:
+        BrokenTableError: the log is broken.
+    """
+    found = _replay(table, None)
+    if found is None:
+        return None
+    least = before.timestamp() * 1000
+    young = [item for item in found.removed if (item.get("deletionTimestamp") or 0) >= least]
+    kept = (*found.live.values(), *young)
+    needed = {file.path for action in kept for file in _files_of(table, action)}
+    return [
+        item.path
+        for item in files_below(table)
+        if not any(part[0] in "._" for part in item.below.parts)
+        and item.path not in needed
+        and item.modified * 1000 < least
+    ]
+
+
+def _live(table: AnyPath, version: int | None) -> list[Mapping[str, Any]] | None:
+    """Return the actions that add the files of a version, None if only libraries can tell."""
+    found = _replay(table, version)
+    return None if found is None else list(found.live.values())
+
+
+@dataclass(slots=True, kw_only=True)
+class _Replayed:
+    """What a log comes to.
+
+    Attributes:
+        version: the version.
+        live: the actions that add the files of the version.
+        removed: the actions that removed others, as far as the log still has them.
+        protocol: what readers and writers must know.
+        metadata: the schema and the properties.
+        transactions: the newest version of each transaction identifier.
+    """
+
+    version: int
+    live: dict[FileId, Action] = field(default_factory=dict[FileId, Action])
+    removed: list[Action] = field(default_factory=list[Action])
+    protocol: Action | None = None
+    metadata: Action | None = None
+    transactions: dict[str, int] = field(default_factory=dict[str, int])
+
+    def take(self, action: Mapping[str, Any]) -> None:
+        """Let an action of a commit, or of a checkpoint, take effect."""
+        if (gone := action.get("remove")) is not None:
+            self.live.pop(file_id(gone), None)
+            self.removed.append(gone)
+        elif (new := action.get("add")) is not None:
+            self.live[file_id(new)] = new
+        elif (transaction := action.get("txn")) is not None:
+            self.transactions[transaction["appId"]] = transaction["version"]
+        elif "protocol" in action:
+            self.protocol = action["protocol"]
+        elif "metaData" in action:
+            self.metadata = action["metaData"]
+
+
+def _replay(table: AnyPath, version: int | None) -> _Replayed | None:
+    """Replay the log of a table up to a version, None if only libraries can."""
+    log = table / LOG
+    try:
+        # A store tells by one listing what several looks tell.
+        if version is not None and not isinstance(log, RemotePath):
+            hint = _hint(log)
+            if hint is not None and hint <= version:
+                checkpoint = log / f"{hint:020}.checkpoint.parquet"
+                if checkpoint.is_file():
+                    return _replayed(table, (hint, [checkpoint]), version)
+        return _listed(table, version)
+    except PermissionError as error:
+        raise BrokenTableError(f"{_shown(error.filename)} may not be read") from None
+    except OSError as error:
+        raise BrokenTableError(
+            f"{_shown(error.filename or log)} cannot be read ({error.strerror or error})"
+        ) from None
+
+
+def _listed(table: AnyPath, version: int | None) -> _Replayed | None:
+    """Return the live files of a version by a listing of the whole log."""
+    log = table / LOG
+    there = names_in(log)
+    if not there and not log.is_dir():
+        raise BrokenTableError(f"its {LOG} is {'no folder' if log.exists() else 'missing'}")
+    commits: set[int] = set()
+    checkpoints: dict[int, list[AnyPath]] = {}
+    parts: dict[int, int] = {}
+    for name in _counted(there):
+        if found := _COMMIT.fullmatch(name):
+            commits.add(int(found[1]))
+        elif found := _CHECKPOINT.fullmatch(name):
+            checkpoints.setdefault(int(found[1]), []).append(log / name)
+            parts[int(found[1])] = int(found[2] or 1)
+        else:
+            return None
+    whole = {number: paths for number, paths in checkpoints.items() if len(paths) >= parts[number]}
+    newest = max(commits | whole.keys(), default=None)
+    if newest is None:
+        raise BrokenTableError(f"its {LOG} has no commit")
+    if version is not None and version > newest:
+        raise BrokenTableError(
+            f"its newest version is {newest}, but version {version} is published: the end of its "
+            "log is missing"
+        )
+    hint = _hint(log) if LAST_CHECKPOINT in there else None
+    if hint is not None and hint not in whole:
+        raise BrokenTableError(f"checkpoint {hint}, which its {LAST_CHECKPOINT} names, is missing")
+    target = newest if version is None else version
+    start = max((number for number in whole if number <= target), default=None)
+    return _replayed(table, None if start is None else (start, whole[start]), target)
+
+
+def _counted(names: Iterable[str]) -> Iterator[str]:
+    """Yield those of a log's names that say what is in the table."""
+    for name in names:
+        if any(kind.fullmatch(name) for kind in (_COMMIT, _CHECKPOINT, _SECOND_LAYOUT)):
+            yield name
+
+
+def _replayed(
+    table: AnyPath, checkpoint: tuple[int, list[AnyPath]] | None, version: int
+) -> _Replayed:
+    """Return what the actions of a checkpoint and of the commits behind it come to."""
+    found = _Replayed(version=version)
+    first = 0
+    if checkpoint is not None:
+        first = checkpoint[0] + 1
+        for path in checkpoint[1]:
+            for action in _checkpoint_actions(path):
+                found.take(action)
+    for number in range(first, version + 1):
+        for action in _commit_actions(table / LOG, number):
+            found.take(action)
+        if number == 0 and found.protocol is None:
+            raise BrokenTableError("commit 0 of its log is torn: it has no protocol")
+    return found
+
+
+def _commit_actions(log: AnyPath, number: int) -> list[dict[str, Any]]:
+    path = _commit_path(log, number)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise BrokenTableError(f"commit {number} of its log is missing") from None
+    except IsADirectoryError:
+        raise BrokenTableError(f"commit {number} of its log is a folder") from None
+    if not content:
+        raise BrokenTableError(f"commit {number} of its log is empty")
+    actions: list[dict[str, Any]] = []
+    for line in content.splitlines():
+        if not line.strip():
+            continue
+        try:
+            action = orjson.loads(line)
+            if isinstance(action, dict):
+                for kind in ("add", "remove"):
+                    if kind in action:
+                        file_id(action[kind])
+                actions.append(action)
+                continue
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass
+        raise BrokenTableError(
+            f"commit {number} of its log is torn: line {len(actions) + 1} is no action"
+        )
+    _check_count(actions, number)
+    return actions
+
+
+def _check_count(actions: list[dict[str, Any]], number: int) -> None:
+    """Check that a commit has as many files as it says; one may be torn between two lines."""
+    metrics = next((item["commitInfo"] for item in actions if "commitInfo" in item), {})
+    said = (metrics.get("operationMetrics") or {}).get("num_added_files")
+    there = sum("add" in item for item in actions)
+    if metrics.get("operation") == "WRITE" and isinstance(said, int) and there < said:
+        raise BrokenTableError(
+            f"commit {number} of its log is torn: it names {there} of {said} files"
+        )
+
+
+def _checkpoint_actions(path: AnyPath) -> Iterator[dict[str, Any]]:
+    """Yield the actions in a file of a checkpoint.
+
+    A writer need not write the columns of what the table has none of.
+    """
+    try:
+        where, files = located(path)
+        with pq.ParquetFile(where, filesystem=files) as file:
+            names = file.schema_arrow.names
+            columns = [
+                f"{kind}.{member}"
+                for kind, members in _CHECKPOINTED.items()
+                if kind in names
+                for member in members
+            ]
+            found = file.read(columns=columns).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, PermissionError):
+            raise
+        number = int(path.name.partition(".")[0])
+        raise BrokenTableError(f"checkpoint {number} of its log cannot be read") from None
+    for row in found:
+        for kind, action in row.items():
+            if action and action[_CHECKPOINTED[kind][0]] is not None:
+                yield {kind: _as_logged(action)}
+
+
+_CHECKPOINTED = {
+    "add": (
+        *("path", "size", "partitionValues", "modificationTime", "dataChange", "stats", "tags"),
+        "deletionVector",
+    ),
+    "remove": ("path", "deletionTimestamp", "deletionVector"),
+    "protocol": ("minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"),
+    "metaData": (
+        *("id", "name", "description", "format", "schemaString", "partitionColumns"),
+        *("configuration", "createdTime"),
+    ),
+    "txn": ("appId", "version"),
+}
+"""What is read of the actions in a checkpoint; each has the first of its members."""
+
+_MAPS = frozenset({"partitionValues", "configuration", "options", "tags"})
+
+
+def _as_logged(action: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an action of a checkpoint as a commit has it: without what is null."""
+    found: dict[str, Any] = {}
+    for name, value in action.items():
+        if value is None:
+            continue
+        if name == "format":
+            value = _as_logged(value)
+        found[name] = dict(value) if name in _MAPS else value
+    return found
+
+
+def _files_of(table: AnyPath, action: Mapping[str, Any]) -> Iterator[LiveFile]:
+    yield LiveFile(file_at(table, unquote(action["path"])), action.get("size") or 0)
+    vector = vector_of(table, action)
+    if vector is not None and vector.path is not None:
+        yield LiveFile(vector.path, vector.offset + vector.size, is_data=False)
+
+
+def file_at(table: AnyPath, text: str) -> AnyPath:
+    """Return where a file is that a log names; its path may be a whole one, of a file system."""
+    return table / text.removeprefix("file://").removeprefix("file:")
+
+
+def _check_file(file: LiveFile, *, footer: bool) -> None:
+    what = f"{'data file' if file.is_data else 'deletion vector'} {file.path.name}"
+    try:
+        found = file.path.stat()
+    except FileNotFoundError:
+        raise BrokenTableError(f"{what} is missing") from None
+    except OSError as error:
+        raise BrokenTableError(f"{what} cannot be read ({error.strerror})") from None
+    if isinstance(found, os.stat_result) and not stat.S_ISREG(found.st_mode):
+        raise BrokenTableError(f"{what} is no file but a folder")
+    if found.st_size != file.size if file.is_data else found.st_size < file.size:
+        raise BrokenTableError(f"{what} has {found.st_size} bytes where {file.size} were written")
+    if isinstance(file.path, Path) and not os.access(file.path, os.R_OK):
+        raise BrokenTableError(f"{what} may not be read")
+    if footer and file.is_data:
+        where, files = located(file.path)
+        try:
+            pq.read_metadata(where, filesystem=files)
+        except (pa.ArrowException, OSError):
+            raise BrokenTableError(f"{what} has no readable footer") from None
+
+
+def _hint(log: AnyPath) -> int | None:
+    """Return the checkpoint that the log says is its last, None if it says none."""
+    try:
+        version = json.loads((log / LAST_CHECKPOINT).read_bytes())["version"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return version if isinstance(version, int) else None
+
+
+def _commit_path(log: AnyPath, number: int) -> AnyPath:
+    return log / f"{number:020}.json"
+
+
+def _shown(path: object) -> str:
+    return Path(os.fsdecode(str(path))).name[:_SHOWN]

@@ -1,0 +1,155 @@
+"""Fencing: what a commit carries so that a writer whose lease is over cannot make it.
+
+In: the leases that this process holds (`guarded`), and a table. Out: for each commit a `Fence`: the
+number of the lease, for the commit's JSON object, and a transaction identifier, by which Delta
+itself refuses the commits of older numbers. Where no lease is held there is no fence, and commits
+are what they are without one.
+
+The identifier's version is the lease's number and, below it, a counter of this process, so it only
+goes up. Two things follow, and each was tried with real commits:
+
+- A commit of delta-rs is refused if another one with the same identifier came between the version
+  that it was made from and itself. A log entry of this package is put where none is. So
+  `transaction` checks the version that a commit is made from, and Delta or the store the rest.
+- delta-rs's compactions go by no identifier. They leave rows as they are; the number in the JSON
+  object shows that they are of an older lease (`commits.foreign_changes`).
+
+Why asking again is safe: nothing is kept but the counter. Not handled here: which lease counts, and
+for how long; see `lease`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from deltalake import DeltaTable, Transaction
+
+from ticdc_assets.base.errors import BusyError, LeaseLostError
+from ticdc_assets.storage.paths import AnyPath
+
+APP_ID = "ticdc_assets-lease"
+"""The transaction identifier of all commits that are made under a lease."""
+
+LEASE = "lease"
+"""What the number of the lease is called in a commit's JSON object."""
+
+_SHIFT = 32
+_COUNTER = count()
+
+
+class Guard(Protocol):
+    """A lease that this process holds."""
+
+    @property
+    def number(self) -> int:
+        """The number of the lease."""
+        ...
+
+    def require(self) -> None:
+        """Raise LeaseLostError unless nobody else can have it now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What one commit carries.
+
+    Args:
+        number: of the lease.
+        version: of the transaction identifier.
+    """
+
+    number: int
+    version: int
+
+    def transaction(self, table: DeltaTable | None) -> Transaction:
+        """Return the transaction identifier of a commit that is made from an open table as it is.
+
+        Args:
+            table: the table at the version that the commit is made from; None if it is made anew.
+
+        Raises:
+            LeaseLostError: the table has a commit of a newer lease.
+        """
+        if table is not None:
+            where = f"{table.table_uri}: version {table.version()}"
+            self.require_newest(table.transaction_version(APP_ID), where)
+        return Transaction(APP_ID, self.version)
+
+    def require_newest(self, seen: int | None, where: str) -> None:
+        """Make sure that no newer lease has written to a table.
+
+        Args:
+            seen: the newest version of the identifier in it, None if it has none.
+            where: the table, for people.
+
+        Raises:
+            LeaseLostError: one has.
+        """
+        number = None if seen is None else seen >> _SHIFT
+        if number is not None and number > self.number:
+            raise LeaseLostError(
+                f"{where} was written under lease {number}, "
+                f"this run has lease {self.number}: another run took over while this one stood "
+                "still; nothing was committed, sync again"
+            )
+
+
+def number_in(table: DeltaTable) -> int | None:
+    """Return the number of the newest lease under which an open table was written, None if none."""
+    seen = table.transaction_version(APP_ID)
+    return None if seen is None else seen >> _SHIFT
+
+
+_GUARDS: dict[str, Guard] = {}
+"""The leases that this process holds, by the folder whose tables they are for."""
+
+
+@contextmanager
+def guarded(base: AnyPath, guard: Guard) -> Iterator[None]:
+    """Let all commits to tables below `base` be made under a lease.
+
+    Raises:
+        BusyError: this process writes to them already, under a lease that may be over.
+    """
+    if str(base) in _GUARDS:
+        raise BusyError(f"this process is at work on {base} already; try again when it has ended")
+    _GUARDS[str(base)] = guard
+    try:
+        yield
+    finally:
+        del _GUARDS[str(base)]
+
+
+def guard_of(table: AnyPath) -> Guard | None:
+    """Return the lease under which this process writes to a table, None if it needs none."""
+    if not _GUARDS:
+        return None
+    found = (_GUARDS.get(str(place)) for place in (table, *table.parents))
+    return next((guard for guard in found if guard is not None), None)
+
+
+def fence_of(table: AnyPath) -> Fence | None:
+    """Return what the next commit to a table carries, None without a lease.
+
+    Raises:
+        LeaseLostError: the lease is over, or may be.
+    """
+    guard = guard_of(table)
+    if guard is None:
+        return None
+    guard.require()
+    return Fence(guard.number, guard.number << _SHIFT | next(_COUNTER))
+
+
+def require_lease(table: AnyPath) -> None:
+    """Make sure that the lease under which a table is written is held now, if it needs one.
+
+    Raises:
+        LeaseLostError: the lease is over, or may be.
+    """
+    guard = guard_of(table)
+    if guard is not None:
+        guard.require()

@@ -1,0 +1,56 @@
+"""Generations: which one of a changefeed is published, and which ones are forgotten.
+
+In: the table of cuts. Out: the tables of the generation that its newest cut names. Publishing a cut
+of another generation is what puts that one in place: one append, before which readers have the old
+one and after which they have the new one.
+
+Whoever begins a piece of work (a command, a step of a run, a read) asks once and keeps the answer,
+so all tables that it sees are of one generation; if another is published meanwhile,
+`log.cuts` refuses to mix the two. Only the writer of a changefeed publishes, so nothing
+changes under a writer.
+"""
+
+from collections.abc import Collection
+
+from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.delta.control import commit_metadata
+from ticdc_assets.delta.fencing import require_lease
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath, names_in, remove_tree
+
+GENERATION = "generation"
+"""What the commits of `cuts` call the generation of their cut."""
+
+
+def paths_of(root: AnyPath, changefeed: str) -> LakePaths:
+    """Return the tables of a changefeed as its newest cut names them; no Spark.
+
+    Where the cuts cannot be read, those of the newest generation: who reads the cuts says so.
+    """
+    first = LakePaths(root=root, changefeed=changefeed)
+    try:
+        name = commit_metadata(first.cuts).get(GENERATION)
+    except LakeDamagedError:
+        name = max(names_in(first.generations), default=None)
+    return first if name is None else first.of(name)
+
+
+def remove_generations(paths: LakePaths, named: Collection[str]) -> None:
+    """Remove the generations that are neither the published one nor named by a kept cut.
+
+    The caller holds the lock on generations apart, so nobody makes one now.
+
+    Args:
+        paths: tables of the changefeed.
+        named: the generations that kept cuts name.
+    """
+    kept = {paths_of(paths.root, paths.changefeed).generation, *named}
+    for name in names_in(paths.generations):
+        if name not in kept:
+            place = paths.generations / name
+            require_lease(place)
+            # Of a link only the link.
+            if place.is_symlink():
+                place.unlink()
+            else:
+                remove_tree(place)

@@ -1,0 +1,270 @@
+"""One writer per changefeed, and in parallel one rebuild: a file lock, or a lease in the lake.
+
+Dagster's pools keep runs of one instance apart; this keeps apart what they cannot see: a command
+line beside a daemon, or another host.
+
+A lake in a folder has advisory locks on files. The operating system drops one when its holder dies,
+so a killed run leaves nothing to clean up. They reach as far as the file system's locks do: one
+host, or NFSv4. Where that is too short, in an object store or if `writer.lease` says so, a lease is
+held beside it (`lease`), and every commit is fenced by its number (`fencing`). A folder that ever
+had a lease keeps it, so that a run whose settings do not name it is told apart too. Who uses the
+lease holds the lock of the file with others that do; who does not holds it alone.
+
+A lease that was not given back may have a holder that only stands still. So who takes it over
+commits its own number to the changefeed's tables first (`_fence`): from there on Delta refuses
+what the old one would commit to them, however late. Mirrors and histories need none: only a row of
+`cuts` makes their versions count.
+"""
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
+from deltalake import PostCommitHookProperties
+from deltalake.exceptions import CommitFailedError
+
+from ticdc_assets.base.errors import BusyError, LakeDamagedError, PrerequisiteError, TicdcError
+from ticdc_assets.base.machine import require_space
+from ticdc_assets.config import Writer
+from ticdc_assets.delta.commits import NamedCommit
+from ticdc_assets.delta.committing import commit_written
+from ticdc_assets.delta.control import commit_metadata, open_table
+from ticdc_assets.delta.delta_files import has_commits
+from ticdc_assets.delta.fencing import guarded
+from ticdc_assets.delta.lease import Renewing, take, this_process
+from ticdc_assets.delta.lease_log import DeltaLog
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@contextmanager
+def writer_lock(paths: LakePaths, writer: Writer, *, run: str = "") -> Iterator[None]:
+    """Hold the changefeed's writer lock, or raise BusyError.
+
+    Args:
+        paths: tables of the changefeed.
+        writer: how writers are kept apart.
+        run: id of the Dagster run that it is held for, for people.
+
+    Raises:
+        BusyError: somebody else holds it.
+        PrerequisiteError: no space is left for what would be written, or there are no locks.
+    """
+    if isinstance(paths.root, Path):
+        require_space(paths.root)
+    other = f"another sync of changefeed {paths.changefeed!r}"
+    if not _uses_lease(paths.lease, writer):
+        with held_lock(paths.lock, other):
+            yield
+        return
+    with _shared_lock(paths.lock, other), ExitStack() as stack:
+        tables = (*paths.tables, paths.accepted_gaps)
+        taken_over = stack.enter_context(
+            _leased(paths.lease, paths.base, tables, writer, other, run)
+        )
+        if taken_over:
+            for table in tables:
+                _fence(table)
+        yield
+
+
+@contextmanager
+def side_lock(paths: LakePaths, writer: Writer, made: AnyPath | None = None) -> Iterator[None]:
+    """Hold the changefeed's lock on generations apart, or raise BusyError; see `writer_lock`.
+
+    Whoever holds it removes what others left of such generations, so nothing needs a fence.
+
+    Args:
+        paths: tables of the changefeed.
+        writer: how writers are kept apart.
+        made: the folder that is written to under it; None if the writer's lock is held too, which
+            the tables are then written under.
+    """
+    other = f"another verify or rebuild of changefeed {paths.changefeed!r}"
+    if not _uses_lease(paths.side_lease, writer):
+        with held_lock(paths.side_lock, other):
+            yield
+        return
+    with (
+        _shared_lock(paths.side_lock, other),
+        _leased(paths.side_lease, made, (), writer, other, ""),
+    ):
+        yield
+
+
+def _uses_lease(lease: AnyPath, writer: Writer) -> bool:
+    return writer.lease is not None or not isinstance(lease, Path) or has_commits(lease)
+
+
+# The lock on a file -----------------------------------------------------------------------------
+
+
+@contextmanager
+def held_lock(path: AnyPath, holder: str) -> Iterator[None]:
+    """Hold the lock on a file, which is made if missing; `holder` is who else may hold it.
+
+    Raises:
+        BusyError: another process holds it.
+        PrerequisiteError: the file system has no locks.
+    """
+    # A lake in a store has the lease, whatever the settings say.
+    with _locked(cast("Path", path), holder, fcntl.LOCK_EX):
+        yield
+
+
+@contextmanager
+def _shared_lock(path: AnyPath, holder: str) -> Iterator[None]:
+    """Hold the lock on a file with others that use the lease, where there are locks at all."""
+    with ExitStack() as stack:
+        if isinstance(path, Path):
+            with suppress(PrerequisiteError):
+                stack.enter_context(_locked(path, holder, fcntl.LOCK_SH))
+        yield
+
+
+@contextmanager
+def _locked(path: Path, holder: str, kind: int) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BusyError(
+                f"{holder} is running (it holds {path}); try again when it has ended"
+            ) from error
+        except OSError as error:
+            raise PrerequisiteError(
+                f"{path} cannot be locked ({error.strerror}): the file system has no locks; let "
+                "writers keep apart by a lease in the lake (`writer: {lease: 60 seconds}`)"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+# Processes at work ------------------------------------------------------------------------------
+
+
+@contextmanager
+def seen_at_work(paths: LakePaths, writer: Writer) -> Iterator[str]:
+    """Hold a lock with all who work on the changefeed; yield its file for `nobody_at_work`.
+
+    It is held between syncs too, and whoever sees the file can tell that its holders are no more:
+    in another container, or after a restart of the machine. "" where locks of files do not reach.
+    """
+    if _uses_lease(paths.lease, writer):
+        yield ""
+        return
+    path = cast("Path", paths.workers)
+    with ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            stack.callback(os.close, descriptor)
+            # It waits: who asks whether there is somebody holds it for a moment.
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            seen = str(path.absolute())
+        except OSError:
+            # What a run cannot do without says so by itself.
+            seen = ""
+        yield seen
+
+
+def nobody_at_work(path: str) -> bool:
+    """Return whether no process holds the file that `seen_at_work` gave; False if none can tell."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+# The lease --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _leased(
+    path: AnyPath,
+    base: AnyPath | None,
+    guarded_tables: Sequence[AnyPath],
+    writer: Writer,
+    other: str,
+    run: str,
+) -> Iterator[bool]:
+    """Hold a lease; yield whether it was not given back before.
+
+    Args:
+        path: the table of the lease.
+        base: the folder whose tables are written under it; None if nothing is.
+        guarded_tables: those that refuse the commits of older leases.
+        writer: how writers are kept apart.
+        other: who else may hold it, for people.
+        run: id of the Dagster run that it is held for, for people.
+    """
+    seconds = writer.lease_seconds
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lease = take(DeltaLog(path, guarded_tables), this_process(run), seconds, other=other)
+    renewing = Renewing(lease, seconds)
+    try:
+        with nullcontext() if base is None else guarded(base, lease):
+            yield lease.taken_over
+    finally:
+        renewing.stop()
+        try:
+            lease.release()
+        except (TicdcError, OSError) as error:
+            # The next one has to wait for as long as it is good.
+            _LOGGER.warning("lease %d could not be given back: %s", lease.number, error)
+
+
+_FENCE_TRIES = 5
+
+# Nothing is made or removed but the one entry in the log.
+_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+def _fence(path: AnyPath) -> None:
+    """Let a table refuse what an older lease would commit: an empty commit under this one.
+
+    A table that is broken is left as it is.
+    """
+    for attempt in range(_FENCE_TRIES):
+        try:
+            table = open_table(path)
+            if table is None:
+                return
+            commit_written(
+                path,
+                [],
+                pa.schema(table.schema()),
+                table=table,
+                # A commit without rows carries on what the newest says.
+                commit=NamedCommit(path, commit_metadata(path)),
+                partition_by=table.metadata().partition_columns,
+                hooks=_HOOKS,
+            )
+        except LakeDamagedError:
+            return
+        except CommitFailedError as error:
+            # The old one was faster, once.
+            if attempt == _FENCE_TRIES - 1:
+                raise BusyError(
+                    f"{path} is written by a run whose lease is over, again and again; try again"
+                ) from error
+        else:
+            return

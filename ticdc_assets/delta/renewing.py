@@ -1,0 +1,74 @@
+"""Renewing: a new log for a mirror or a history whose log is lost.
+
+In: the folder of a table and its newest version in a published cut. Out: an empty table in that
+folder, whose first version is the next number: cuts name versions, so a number must never stand for
+different rows. The table begins with a checkpoint, like a table whose log was cleaned up; reads of
+its older versions fail with an error that says so.
+
+The old log is moved to a name that readers and VACUUM ignore. Data files stay until a VACUUM finds
+that nothing needs them.
+
+Why running it again is safe: a run killed in between leaves a table without a log, or an empty
+one at a version that no cut names; either is made again by the next sync.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+
+from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.delta.control import open_table
+from ticdc_assets.delta.damage import reading
+from ticdc_assets.delta.delta_files import LAST_CHECKPOINT, log_state
+from ticdc_assets.delta.fencing import require_lease
+from ticdc_assets.storage.paths import (
+    LOG,
+    AnyPath,
+    copy,
+    delta_options,
+    move,
+    names_in,
+    remove_tree,
+)
+
+_NEW = "_new_log"
+_ASIDE = "_damaged_log"
+
+
+def renew_if_lost(table: AnyPath, published: int, configuration: Mapping[str, str]) -> None:
+    """Give a table a new log if its own is broken or does not reach what is published.
+
+    Args:
+        table: its folder.
+        published: the newest version that a cut names.
+        configuration: table properties of the new table.
+    """
+    with suppress(LakeDamagedError), reading(table):
+        if open_table(table) is not None and log_state(table).version >= published:
+            return
+    new = table / _NEW
+    remove_tree(new, quietly=True)
+    new.mkdir(parents=True)
+    # It is overwritten with its schema at once; a table cannot be without any column.
+    schema = Schema.from_arrow(pa.schema([("none", pa.int64())]))
+    DeltaTable.create(
+        str(new), schema, configuration=dict(configuration), storage_options=delta_options(new)
+    ).create_checkpoint()
+    first = published + 1
+    log = new / LOG
+    for path in list(log.glob(f"{0:020}.*")):
+        copy(path, log / path.name.replace(f"{0:020}", f"{first:020}", 1))
+        path.unlink()
+    hint = json.loads((log / LAST_CHECKPOINT).read_text(encoding="utf-8"))
+    # A checksum would be of the number before.
+    kept = {name: hint[name] for name in ("size",) if name in hint}
+    (log / LAST_CHECKPOINT).write_text(json.dumps({"version": first} | kept), encoding="utf-8")
+    require_lease(table)
+    if (table / LOG).exists():
+        number = sum(name.startswith(f"{_ASIDE}_") for name in names_in(table))
+        move(table / LOG, table / f"{_ASIDE}_{number}")
+    move(log, table / LOG)
+    remove_tree(new, quietly=True)

@@ -1,0 +1,305 @@
+"""The live demo: the shop's changefeed and the mirrors keep running while a person changes rows.
+
+In: a finished demo, with its broker still up. Out, until it is interrupted: a stand-in changefeed
+that sends a person's upstream commits, a follow run of Dagster, the Dagster UI on 127.0.0.1, and in
+the terminal each new cut with its changed rows. Statements arrive on a port of 127.0.0.1, which
+`ticdc-assets --demo upstream` finds in the demo's folder.
+
+The mirrors are synced by the same follow run as `sync --follow`, with shorter pauses. If another
+run of the changefeed wants to write, the follow run ends, and a new one starts afterwards.
+
+Everything started here ends with its `with` block, whatever the reason.
+"""
+
+import hmac
+import json
+import os
+import secrets
+import socketserver
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from ticdc_assets.base.errors import BusyError, StatementError
+from ticdc_assets.base.ports import HOST, free_port, port_is_free
+from ticdc_assets.config import Settings
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.demo.place import CHANGEFEED, Door
+from ticdc_assets.demo.simulator.live import LiveChangefeed
+from ticdc_assets.demo.simulator.run import SimulatorRun
+from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut
+from ticdc_assets.model.tso import to_datetime
+from ticdc_assets.observe.report.texts import visible
+from ticdc_assets.orchestration.following import Ending
+from ticdc_assets.orchestration.run import run_follow, signals_interrupt, ui_server
+from ticdc_assets.reading.mirrors import iterate_rows, published_table
+
+Say: TypeAlias = Callable[[str], None]
+
+_UI_PORT = 3000
+_REST_SECONDS = 0.1
+_FOREVER_SECONDS = 10 * 365 * 86_400.0
+_BUSY_SECONDS = 1.0
+_SHOWN_ROWS = 10
+
+
+def go_on_live(
+    settings: Settings,
+    directory: Path,
+    simulator: SimulatorRun,
+    *,
+    port: int | None,
+    program: str,
+    note: Say,
+) -> None:
+    """Go on with a demo until it is interrupted.
+
+    Args:
+        settings: the demo's.
+        directory: its folder.
+        simulator: the shop, which is closed; its changefeed goes on.
+        port: where the Dagster UI listens; 3000 if None, or a free port where that is in use.
+        program: what a person types for `ticdc-assets`.
+        note: told what happens.
+
+    Raises:
+        PrerequisiteError: something listens on `port`.
+        TicdcError: a sync failed with an error that waiting does not fix.
+    """
+
+    def say(text: str) -> None:
+        note(_over(text))
+
+    if port is None:
+        port = _UI_PORT if port_is_free(_UI_PORT) else free_port()
+    url = f"http://{HOST}:{port}"
+    changefeed = LiveChangefeed(
+        simulator,
+        truth_path=directory / "truth.jsonl",
+        on_error=lambda text: say(f"the changefeed has ended: {text}"),
+    )
+    watch = CutWatch(settings, say)
+    with (
+        signals_interrupt(),
+        changefeed,
+        _open_door(directory, changefeed, url),
+        ui_server(settings, port) as server,
+    ):
+        threading.Thread(
+            target=_tell_ui, args=(url, server.poll, say), name="ui", daemon=True
+        ).start()
+        say(
+            "live: the broker and the changefeed keep running, and the mirrors follow; stop with "
+            "Ctrl-C"
+        )
+        say("change rows from another terminal, in this folder:")
+        for line in _examples(settings, program):
+            say(f"  {line}")
+        with suppress(KeyboardInterrupt):
+            _follow(settings, watch, say)
+        say("ending: the follow run, the Dagster UI, the changefeed, the broker")
+
+
+def _examples(settings: Settings, program: str) -> Iterator[str]:
+    """Yield commands that can be typed as they are."""
+    lake = Lake.open(settings.lake, settings.changefeed(CHANGEFEED))
+    cut = newest_cut(lake.paths)
+    orders = next(item for item in cut.mirrors if item.table == "orders") if cut else None
+    if orders is None:
+        return
+    rows = published_table(lake, orders)
+    (first,) = iterate_rows([rows], "UTC", limit=1, by_key=True)
+    number = json.loads(first[2])["order_id"]
+    for statement in (
+        f"UPDATE shop.orders SET state = 'paid', pieces = pieces + 1 WHERE order_id = {number}",
+        "INSERT INTO shop.orders (region, order_id, customer, total, state, placed) "
+        "VALUES ('eu', 100001, 1, 19.90, 'new', NOW())",
+        "DELETE FROM shop.orders WHERE order_id = 100001",
+        "ALTER TABLE shop.orders ADD COLUMN gift tinyint(1) NOT NULL DEFAULT 0",
+    ):
+        yield f'{program} --demo upstream "{statement}"'
+    yield f"{program} --demo show shop orders"
+
+
+# The door -----------------------------------------------------------------------------------------
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+
+@contextmanager
+def _open_door(directory: Path, changefeed: LiveChangefeed, ui: str) -> Iterator[None]:
+    """Take statements while the block lasts."""
+    token = secrets.token_urlsafe(24)
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            answer = _answer(self.rfile.readline(), token, changefeed)
+            self.wfile.write(json.dumps(answer).encode() + b"\n")
+
+    with _Server((HOST, 0), Handler) as server:
+        door = Door(pid=os.getpid(), port=server.server_address[1], token=token, ui=ui)
+        threading.Thread(target=server.serve_forever, name="door", daemon=True).start()
+        door.write(directory)
+        try:
+            yield
+        finally:
+            door.remove(directory)
+            server.shutdown()
+
+
+def _answer(line: bytes, token: str, changefeed: LiveChangefeed) -> Mapping[str, str]:
+    try:
+        request = json.loads(line)
+        if not hmac.compare_digest(str(request["token"]), token):
+            return {"error": "this is the port of another demo"}
+        return {"done": changefeed.execute(request["sql"]).text}
+    except StatementError as error:
+        return {"error": str(error)}
+    except (ValueError, KeyError, TypeError) as error:
+        return {"error": f"a statement was expected: {error}"}
+
+
+def _tell_ui(url: str, ended: Callable[[], int | None], say: Say) -> None:
+    """Tell when the Dagster UI answers; it takes a while to start."""
+    while ended() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/server_info", timeout=5):
+                say(f"the Dagster UI is at {url}")
+                return
+        except OSError:
+            time.sleep(0.5)
+
+
+# The mirrors --------------------------------------------------------------------------------------
+
+
+def _follow(settings: Settings, watch: "CutWatch", say: Say) -> None:
+    """Follow the changefeed until somebody asks to stop."""
+    while True:
+        try:
+            report = run_follow(
+                settings,
+                CHANGEFEED,
+                seconds=_FOREVER_SECONDS,
+                rest_seconds=_REST_SECONDS,
+                say=lambda _: watch.look(),
+            )
+        except BusyError:
+            watch.look()
+        else:
+            if report.followed.ending is Ending.STOPPED:
+                return
+            say(f"the mirrors are not followed now: {report.followed.other}")
+        time.sleep(_BUSY_SECONDS)
+
+
+class CutWatch:
+    """Tells each new cut, and the rows that it changed.
+
+    Args:
+        settings: the demo's.
+        say: told a line each.
+    """
+
+    def __init__(self, settings: Settings, say: Say) -> None:
+        self._lake = Lake.open(settings.lake, settings.changefeed(CHANGEFEED))
+        self._say = say
+        self._cut = newest_cut(self._lake.paths)
+
+    def look(self) -> None:
+        """Tell the newest cut, if it is another one than at the last look."""
+        before, cut = self._cut, newest_cut(self._lake.paths)
+        if cut is None or (before is not None and before.number == cut.number):
+            return
+        self._cut = cut
+        changes = [line for pair in _changed(before, cut) for line in self._lines(*pair)]
+        title = f"cut {cut.number} at {to_datetime(cut.tso):%H:%M:%S.%f} UTC"
+        if changes:
+            self._say(title)
+            for line in changes:
+                self._say(f"  {line}")
+        elif sys.stderr.isatty():
+            # A watermark came and nothing else: one line that stays where it is.
+            sys.stderr.write(_over(f"{title}, nothing changed"))
+            sys.stderr.flush()
+
+    def _lines(self, before: MirrorCut | None, after: MirrorCut | None) -> Iterator[str]:
+        """Yield what is different in a mirror."""
+        named = after or before
+        assert named is not None
+        name = visible(f"{named.database}.{named.table}")
+        if after is None or before is None:
+            yield f"{name}: {'dropped' if after is None else 'new'}"
+            return
+        columns = [
+            {column.name for column in item.table_schema.columns} for item in (before, after)
+        ]
+        for word, names in (
+            ("without", columns[0] - columns[1]),
+            ("with", columns[1] - columns[0]),
+        ):
+            for column in sorted(names):
+                yield f"{name} is {word} the column {visible(column)}"
+        old, new = self._rows(before), self._rows(after)
+        lines = [
+            line
+            for key in {**old, **new}
+            if (line := _row_line(key, old.get(key), new.get(key))) is not None
+        ]
+        for line in lines[:_SHOWN_ROWS]:
+            yield f"{name} {line}"
+        if len(lines) > _SHOWN_ROWS:
+            yield f"{name} and {len(lines) - _SHOWN_ROWS} rows more"
+
+    def _rows(self, mirror: MirrorCut) -> dict[tuple[str, ...], dict[str, str | None]]:
+        table = published_table(self._lake, mirror)
+        rows = (
+            json.loads(text) for _, _, text in iterate_rows([table], self._lake.changefeed.timezone)
+        )
+        key = mirror.table_schema.handle_key
+        return {tuple(f"{name}={row[name]}" for name in key): row for row in rows}
+
+
+def _over(line: str) -> str:
+    """Return a line that takes the place of one that stays where it is."""
+    return f"\r\033[K{line}" if sys.stderr.isatty() else line
+
+
+def _changed(before: Cut | None, after: Cut) -> Iterator[tuple[MirrorCut | None, MirrorCut | None]]:
+    """Yield the mirrors that differ, as they were and as they are."""
+    old = {item.mirror_id: item for item in before.mirrors} if before else {}
+    new = {item.mirror_id: item for item in after.mirrors}
+    for mirror_id in {**old, **new}:
+        pair = (old.get(mirror_id), new.get(mirror_id))
+        if pair[0] is None or pair[1] is None or pair[0].version != pair[1].version:
+            yield pair
+
+
+def _row_line(
+    key: tuple[str, ...],
+    old: Mapping[str, str | None] | None,
+    new: Mapping[str, str | None] | None,
+) -> str | None:
+    """Return how a row differs in the columns that it had and has; None if it does not."""
+    if old is None or new is None:
+        row = old or new or {}
+        told = ", ".join(f"{name}={_shown(value)}" for name, value in row.items())
+        return f"{'+' if old is None else '-'} {told}"
+    told = ", ".join(
+        f"{name}: {_shown(old[name])} -> {_shown(value)}"
+        for name, value in new.items()
+        if name in old and old[name] != value
+    )
+    return f"~ {visible(', '.join(key))}: {told}" if told else None
+
+
+def _shown(value: str | None) -> str:
+    return "NULL" if value is None else visible(value)

@@ -1,0 +1,377 @@
+"""The demo: run everything once, in one folder, and compare with independently computed rows.
+
+In: a folder and a wire format. Out: a real Kafka broker there, mirrors that start with an export of
+a shop, a stand-in changefeed that writes the shop's later changes to the broker while the Dagster
+job lands, decodes, registers and applies them, and a table that says for every mirror whether it
+equals the simulator's rows. The Dagster instance stays in the folder, so that the UI can be opened
+on it.
+
+A live demo continues from there: see `demo_live`.
+
+The demo owns the folder: it empties the folder at the start, but only if a demo made it. So running
+it again starts over.
+"""
+
+import json
+import shlex
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ticdc_assets.base.errors import ConfigError, SourceUnavailableError
+from ticdc_assets.config import (
+    Changefeed,
+    Compute,
+    KafkaSource,
+    Settings,
+)
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.lock import held_lock
+from ticdc_assets.demo.broker import LocalBroker
+from ticdc_assets.demo.live import go_on_live
+from ticdc_assets.demo.place import CHANGEFEED, DIRECTORY, find_door, use_demo
+from ticdc_assets.demo.simulator.changefeed import FeedOptions
+from ticdc_assets.demo.simulator.commits import Truth
+from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
+from ticdc_assets.demo.simulator.run import (
+    SimulatorProgress,
+    SimulatorResult,
+    SimulatorRun,
+    run_simulator,
+)
+from ticdc_assets.log.cuts import Cut, require_cut
+from ticdc_assets.model.tso import to_datetime
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.observe.wording import duration
+from ticdc_assets.orchestration.run import run_seed, run_sync
+from ticdc_assets.reading.mirrors import (
+    iterate_rows,
+    list_mirrors,
+    published_table,
+    require_mirror,
+)
+from ticdc_assets.spark.compute import computing, watched
+from ticdc_assets.spark.jars import SPARK_JARS, resolve
+from ticdc_assets.spark.session import get_spark
+from ticdc_assets.wire import WireFormat
+
+Note = Callable[[str], None]
+
+_MARKER = "demo.json"
+_PARTITIONS = 3
+_EXPORT = "export"
+_TICK_SECONDS = 5.0
+_CLOSING_SECONDS = 60.0
+
+
+def run_demo(
+    directory: Path,
+    *,
+    wire_format: WireFormat = WireFormat.SIMPLE_JSON,
+    dialect: Dialect | None = None,
+    transactions: int,
+    seconds: int,
+    live: bool = False,
+    port: int | None = None,
+    note: Note,
+) -> bool:
+    """Run the demo and print its table; return whether every mirror equals the truth.
+
+    Args:
+        directory: its folder.
+        wire_format: format of the messages.
+        dialect: which TiCDC writes them; None for the new one where it has the format.
+        transactions: how many the shop makes at most.
+        seconds: how long the shop is open at most.
+        live: go on with it until it is interrupted.
+        port: where the Dagster UI of a live demo listens; None for one that is free.
+        note: told what happens.
+
+    Raises:
+        BusyError: a demo is running in the folder.
+        ConfigError: the folder is not empty, and no demo made it; or the dialect does not have the
+            format.
+    """
+    dialect = dialect_of(wire_format, dialect)
+    _require_own(directory)
+    with demo_lock(directory):
+        _empty(directory)
+        began = time.monotonic()
+
+        def tell(text: str) -> None:
+            note(f"{time.monotonic() - began:4.0f} s  {text}")
+
+        with ThreadPoolExecutor(1) as pool:
+            # Two JVMs take their time: side by side it is less.
+            spark_start: Future[object] = pool.submit(_start_spark, tell)
+            with demo_broker(directory, note=tell) as broker:
+                settings = _configure(directory, broker, wire_format)
+                spark_start.result()
+                tell("Spark is up")
+                feed = settings.changefeed(CHANGEFEED)
+                assert isinstance(feed.source, KafkaSource)
+                simulator = run_simulator(
+                    feed.source,
+                    export=directory / _EXPORT,
+                    truth_path=directory / "truth.jsonl",
+                    partitions=_PARTITIONS,
+                    timezone=feed.timezone,
+                    wire_format=wire_format,
+                    feed=FeedOptions(messages=MessageOptions(dialect=dialect)),
+                    max_transactions=transactions,
+                    max_seconds=seconds,
+                    transactions_per_second=transactions / seconds,
+                    on_progress=_Ticker(tell).tick,
+                )
+                settings = _configure(directory, broker, wire_format, simulator.exported_ts)
+                with computing(Compute.SPARK):
+                    _seed(settings, directory, tell)
+                tell(
+                    f"the shop opens: up to {transactions} transactions within {seconds} s, "
+                    f"in {wire_format} (dialect {dialect})"
+                )
+                simulator.start()
+                same = _follow(settings, feed, simulator, tell)
+                if live:
+                    go_on_live(
+                        settings,
+                        directory,
+                        simulator,
+                        port=port,
+                        program=_program("ticdc-assets"),
+                        note=note,
+                    )
+                # Nothing comes any more: live, the mirrors would soon be late.
+                _configure(directory, broker, wire_format, simulator.exported_ts, ended=True)
+        tell(f"done; the broker is stopped, the tables stay in {directory}")
+        for line in _go_on(settings, directory):
+            note(line)
+        return same
+
+
+def _go_on(settings: Settings, directory: Path) -> Iterator[str]:
+    """Yield commands that go on with the demo; each works as it is printed."""
+    program, folder = _program("ticdc-assets"), _shown(directory)
+    yield f"open the same instance in the Dagster UI: {program} ui --demo {folder}"
+    if directory != Path(DIRECTORY).resolve():
+        return
+    lake = Lake.open(settings.lake, settings.changefeed(CHANGEFEED))
+    mirror = require_mirror(require_cut(lake.paths), "shop", "orders")
+    orders = published_table(lake, mirror)
+    (first,) = iterate_rows([orders], "UTC", limit=1, by_key=True)
+    key = ",".join(json.loads(first[2])[name] for name in orders.schema.handle_key)
+    python = (
+        "from ticdc_assets.demo.place import use_demo; "
+        "from ticdc_assets.reading.mirrors import read_mirror; use_demo(); "
+        "print(read_mirror(None, 'shop', 'shop', 'orders', engine='arrow').num_rows, 'orders')"
+    )
+    yield "look at the mirrors:"
+    yield f"  {program} --demo show shop orders"
+    yield f'  {program} --demo sql "SELECT state, count(*) FROM shop.orders GROUP BY ALL"'
+    yield f"  {program} --demo show shop orders --history {key}"
+    yield f'  {_program("python")} -c "{python}"'
+
+
+def _program(name: str) -> str:
+    """Return what a person types for a program of this environment."""
+    ours = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    return name if found is not None and Path(found) == ours else _shown(ours)
+
+
+def _shown(path: Path) -> str:
+    """Return a path as seen from the current folder, if it is below it."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+
+
+def _seed(settings: Settings, directory: Path, tell: Note) -> None:
+    """Let the mirrors begin with what the shop had before its changefeed."""
+    tell("the shop was exported, and its changefeed starts there; the mirrors start with its rows")
+    folder = directory / _EXPORT
+    timezone = settings.changefeed(CHANGEFEED).timezone
+    options = {"folder": str(folder), "timezone": timezone}
+    with watched() as ran:
+        seeding = run_seed(settings, CHANGEFEED, options).seeding
+    tell(f"{seeding.rows} rows of {len(seeding.tables)} tables are at TSO {seeding.tso}")
+    tell(f"ran: {ran.sentence}")
+
+
+def _start_spark(tell: Note) -> None:
+    resolve(SPARK_JARS, progress=tell)
+    tell("starting Spark")
+    get_spark()
+
+
+class _Ticker:
+    """Tells how far the shop is, every few seconds: a sync may take longer than patience."""
+
+    def __init__(self, tell: Note) -> None:
+        self._tell = tell
+        self._next = _TICK_SECONDS
+
+    def tick(self, progress: SimulatorProgress) -> None:
+        """Tell, if it is time."""
+        if progress.finished or progress.seconds >= self._next:
+            self._next = progress.seconds + _TICK_SECONDS
+            closed = "; the shop is closed" if progress.finished else ""
+            self._tell(
+                f"upstream: {progress.transactions} transactions, {progress.statements} DDL, "
+                f"{progress.records} records in Kafka{closed}"
+            )
+
+
+def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, tell: Note) -> bool:
+    """Sync while the shop is open, once more when it is closed, and compare."""
+    # The first sync shows all of it on Spark; those that follow take what costs least.
+    compute = Compute.SPARK
+    while not simulator.progress.finished:
+        # An error of the shop comes out here, instead of waiting for it for ever.
+        with suppress(TimeoutError):
+            simulator.join(0.0)
+        with computing(compute):
+            _sync(settings, tell)
+        compute = Compute.AUTO
+    result = simulator.join(_CLOSING_SECONDS)
+    cut = _sync(settings, tell)
+    if cut is None:
+        raise SourceUnavailableError("no cut was published although the shop is closed")
+    return _compare(settings, feed, cut, result)
+
+
+def _sync(settings: Settings, tell: Note) -> Cut | None:
+    tell("a run of the Dagster job begins: land, decode, register, apply")
+    with watched() as ran:
+        report = run_sync(settings, CHANGEFEED)
+    applying = report.applying
+    tell(
+        f"it ended: {report.landing.records} records landed; {applying.outcome}: {applying.reason}"
+    )
+    if ran.sentence:
+        tell(f"ran: {ran.sentence}")
+    return applying.cut
+
+
+def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorResult) -> bool:
+    """Print the table and return whether every mirror equals the truth."""
+    lake = Lake.open(settings.lake, feed)
+    mirrors = list_mirrors(lake.paths, read_status(lake, datetime.now(UTC)))
+    found: dict[tuple[str, str], Counter[str]] = {}
+    published = (published_table(lake, mirror) for mirror in cut.mirrors)
+    for database, table, row in iterate_rows(published, feed.timezone):
+        found.setdefault((database, table), Counter())[_comparable(json.loads(row))] += 1
+    wanted = _truth_rows(result.truth)
+    listing = Table(
+        title=f"{CHANGEFEED} at {cut.tso} ({to_datetime(cut.tso):%H:%M:%S.%f} UTC)",
+        caption=f"{result.progress.transactions} transactions, {result.progress.statements} DDL, "
+        f"{result.progress.records} records; cut {cut.number}",
+    )
+    for title in ("mirror", "rows", "applied TSO", "lag", "equals the truth"):
+        listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
+    same = cut.tso == result.final_ts
+    names = set(wanted)
+    for item in mirrors:
+        name = (item.database, item.table)
+        names.discard(name)
+        equal = found.get(name, Counter()) == wanted.get(name, Counter()) and name in wanted
+        same &= equal
+        listing.add_row(
+            Text(f"{item.database}.{item.table}"),
+            str(item.rows),
+            str(item.applied_ts),
+            duration(item.status.lag_seconds),
+            "[green]yes[/green]" if equal else "[red]NO[/red]",
+        )
+    for database, table in sorted(names):
+        same = False
+        name_shown = Text(f"{database}.{table}")
+        listing.add_row(name_shown, "-", "-", "-", "[red]NO: there is no mirror[/red]")
+    Console(width=110, highlight=False).print(listing)
+    return same
+
+
+def _truth_rows(truth: Truth) -> dict[tuple[str, str], Counter[str]]:
+    return {
+        name: Counter(_comparable(dict(row)) for row in rows.values())
+        for name, rows in truth.items()
+    }
+
+
+def _comparable(row: dict[str, str | None]) -> str:
+    return json.dumps(row, sort_keys=True)
+
+
+def _require_own(directory: Path) -> None:
+    """Refuse a folder with something in it that no demo made."""
+    if directory.exists() and any(directory.iterdir()) and not (directory / _MARKER).is_file():
+        raise ConfigError(
+            f"{directory} is not empty and was not made by the demo; choose another folder by "
+            "--directory"
+        )
+
+
+def _empty(directory: Path) -> None:
+    """Empty the demo's folder, but for the file whose lock is held."""
+    for path in directory.iterdir():
+        if path.name == _MARKER:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextmanager
+def demo_lock(directory: Path) -> Iterator[None]:
+    """Keep other demos, and their UIs with a broker, out of a folder.
+
+    Raises:
+        BusyError: one is running there.
+    """
+    door = find_door(directory)
+    holder = f"a demo in {directory}"
+    if door is not None:
+        holder = f"a live demo (process {door.pid}, Dagster UI at {door.ui})"
+    with held_lock(directory / _MARKER, holder):
+        yield
+
+
+def _configure(
+    directory: Path,
+    broker: LocalBroker,
+    wire_format: WireFormat,
+    start_ts: int | None = None,
+    *,
+    ended: bool = False,
+) -> Settings:
+    start = "" if start_ts is None else f"    start_ts: {start_ts}\n"
+    end = "    ended: true\n" if ended else ""
+    (directory / "changefeeds.yaml").write_text(
+        "changefeeds:\n"
+        f"  - name: {CHANGEFEED}\n"
+        f"    format: {wire_format}\n"
+        "    timezone: Asia/Shanghai\n"
+        f"{start}{end}"
+        "    source:\n"
+        "      kafka:\n"
+        f'        bootstrap_servers: "{broker.bootstrap_servers}"\n'
+        f"        topics: [{CHANGEFEED}]\n"
+        "        options: {security.protocol: PLAINTEXT}\n",
+        encoding="utf-8",
+    )
+    return use_demo(directory)
+
+
+def demo_broker(directory: Path, *, note: Note) -> LocalBroker:
+    """Return the demo's Kafka broker, with the topics it had, not started yet."""
+    return LocalBroker(directory / "broker", progress=note)

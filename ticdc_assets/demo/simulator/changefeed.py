@@ -1,0 +1,595 @@
+"""The stand-in for TiCDC: what an upstream committed, as Kafka records.
+
+In: an `Upstream`, whose history may go on growing. Out: `CaptureRecord` values with their
+coordinates, in an order in which a broker could have them. It keeps to what TiCDC does, and
+leaves out none of what makes it hard to read:
+
+    - Rows go to the partition of their key's hash (index-value dispatcher) or of their table.
+    - Between two watermarks the rows of a partition are grouped by that hash (or table), groups in
+      any order: rows of one key are in commit order, rows of different keys are not.
+    - A DDL goes to all partitions, after all rows at or below its commit ts.
+    - A BOOTSTRAP goes to all partitions before the first row of a table id and again every so many
+      rows; after a restart all of them come again.
+    - A watermark goes to all partitions, when everything at or below it was sent; with
+      `ddl_watermarks` one equal to a DDL's commit ts may come before that DDL and again after it.
+    - Tables without a key are left out, rows and DDL, unless `force_replicate`.
+    - Formats differ in what they send at all (`message_forms`): Canal-JSON's DDL goes to the first
+      partition only, formats besides Simple have no bootstraps, and Canal-JSON without the TiDB
+      extension has no watermarks.
+    - The old and the new TiCDC differ in DDL, in order and in details (`ticdc_forms`).
+
+Nothing is lost by not reading on: records wait in the stand-in until they are asked for. The same
+upstream, options and seed give the same records, except build times where the upstream's clock is
+the wall clock. `restart` sends again from an older checkpoint, as TiCDC does after a crash.
+
+With a pattern for the topic (`cdc_{schema}_{table}`) each table has the topic that TiCDC would give
+it: DDL goes to the topic of the table as it was before, DDL of databases to the default topic, and
+watermarks only to the topics of the tables that exist, or to the default topic while none does.
+
+Not handled: bootstraps by time instead of rows, but for a schema that no other message has; that
+one comes with the next tick.
+"""
+
+import json
+import random
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TypeAlias
+
+from ticdc_assets.config.topics import TopicPattern, is_topic_pattern
+from ticdc_assets.demo.simulator.bootstraps import Bootstraps
+from ticdc_assets.demo.simulator.commits import (
+    Commit,
+    CommittedDdl,
+    CommittedTransaction,
+    Truth,
+    is_in_cut,
+)
+from ticdc_assets.demo.simulator.dialects import MessageOptions
+from ticdc_assets.demo.simulator.encoders.compression import compressed
+from ticdc_assets.demo.simulator.stored_table import Row, TableName
+from ticdc_assets.demo.simulator.ticdc_forms import message_form
+from ticdc_assets.demo.simulator.transaction import CommittedRow
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.model import tso
+from ticdc_assets.model.events import (
+    Bootstrap,
+    DdlEvent,
+    Event,
+    Image,
+    PhysicalValue,
+    RowChange,
+    Watermark,
+)
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.values import physical_of
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.compression import Compression, supports
+from ticdc_assets.wire.record import Record
+
+
+class Dispatcher(StrEnum):
+    """How rows are spread over partitions."""
+
+    INDEX_VALUE = "index-value"
+    TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedOptions:
+    """How a stand-in changefeed sends.
+
+    Attributes:
+        dispatcher: how rows are spread over partitions.
+        rows_per_flush: at most about this many rows between two watermarks.
+        bootstrap_every_rows: repeat a table's BOOTSTRAP after this many of its rows; 0 for never.
+        bootstraps: False to send none at all.
+        bootstrap_delay_rows: send a table's first BOOTSTRAP only after this many of its rows.
+        ddl_watermarks: allow watermarks equal to a DDL's commit ts before and after it.
+        force_replicate: send tables without a key too.
+        unwritten_partitions: partitions that get nothing at all; no row is sent to them.
+        silent_partitions: partitions that get rows, DDL and bootstraps and never a watermark.
+        first_ts: send nothing at or below this TSO: the changefeed was created later.
+        messages: the dialect, and options that change what a message holds.
+        compression: how values are compressed.
+        default_topic: where DDL of databases goes if the topic is a pattern.
+    """
+
+    dispatcher: Dispatcher = Dispatcher.INDEX_VALUE
+    rows_per_flush: int = 40
+    bootstrap_every_rows: int = 10_000
+    bootstraps: bool = True
+    bootstrap_delay_rows: int = 0
+    ddl_watermarks: bool = False
+    force_replicate: bool = False
+    unwritten_partitions: frozenset[int] = field(default_factory=frozenset[int])
+    silent_partitions: frozenset[int] = field(default_factory=frozenset[int])
+    first_ts: int = 0
+    messages: MessageOptions = field(default_factory=MessageOptions)
+    compression: Compression = Compression.NONE
+    default_topic: str = "default"
+
+
+_Place: TypeAlias = tuple[str, int]
+"""(topic, partition)."""
+
+
+class StandInChangefeed:
+    """Turns what an upstream commits into Kafka records.
+
+    Args:
+        upstream: whose history is sent.
+        topic: the topic of all records, or a pattern that gives each table its own.
+        partitions: number of partitions of a topic.
+        wire_format: format of the messages.
+        options: how it sends.
+        seed: of everything that is random in the order and the watermarks.
+
+    Attributes:
+        upstream: whose history is sent.
+        topic: the topic of all records, or the pattern.
+        watermark_ts: highest watermark so far that was given out with everything at or below it,
+            in all partitions; 0 before the first.
+        steps_back: restarts so far.
+        rounds: how often a record came that Kafka is to have only after all before it: a watermark,
+            where each table has a topic.
+
+    Raises:
+        ConfigError: the dialect does not have the format.
+        ValueError: the format does not have what the options ask for.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        topic: str,
+        *,
+        partitions: int = 4,
+        wire_format: WireFormat = WireFormat.SIMPLE_JSON,
+        options: FeedOptions | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.watermark_ts = 0
+        self.steps_back = 0
+        self.rounds = 0
+        self.upstream = upstream
+        self._pattern = TopicPattern(topic) if is_topic_pattern(topic) else None
+        if self._pattern is not None and self._pattern.topic_for("a", "b") is None:
+            raise ValueError(f"{topic!r} does not tell the topic of a table")
+        # The tables that exist where the changefeed stands, for the topics of watermarks.
+        self._schemas: dict[TableName, TableSchema] = {}
+        self._partitions = partitions
+        self._wire_format = wire_format
+        self._options = options or FeedOptions()
+        self._form = message_form(
+            wire_format,
+            self._options.messages,
+            table_order=upstream.table_order,
+            timezone=upstream.timezone,
+        )
+        self._is_starting = True
+        self._rng = random.Random(seed)
+        if not supports(wire_format, self._options.compression):
+            raise ValueError(f"{wire_format} has no compression")
+        # Records in line, None between rounds, and after each batch the watermark then reached.
+        self._waiting: deque[tuple[_Place, int, Record] | int | None] = deque()
+        self._offsets: dict[_Place, int] = defaultdict(int)
+        self._bootstraps = Bootstraps(
+            every_rows=self._options.bootstrap_every_rows,
+            delay_rows=self._options.bootstrap_delay_rows,
+        )
+        self._converters: dict[
+            tuple[int, int], Mapping[str, Callable[[str | None], PhysicalValue]]
+        ] = {}
+        self._build_ms = 0
+        self._position = 0
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions now."""
+        return self._partitions
+
+    @property
+    def next_offsets(self) -> Mapping[int, int]:
+        """The offset that the next record of each partition gets, where there is one topic."""
+        return {number: self._offsets[self.topic, number] for number in range(self._partitions)}
+
+    @property
+    def transactions(self) -> tuple[int, ...]:
+        """The commit ts of every transaction upstream, in order."""
+        history = self.upstream.history
+        return tuple(
+            commit.commit_ts for commit in history if isinstance(commit, CommittedTransaction)
+        )
+
+    @property
+    def topics(self) -> list[str]:
+        """Every topic that was written to so far, in order."""
+        return sorted({topic for topic, _ in self._offsets})
+
+    def truth(self, at: int | None = None) -> Truth:
+        """Return the rows upstream of the tables that this changefeed sends."""
+        truth = self.upstream.truth(at)
+        if self._options.force_replicate:
+            return truth
+        keyed = {name for name in truth if self._has_key_at(name, at)}
+        return {name: rows for name, rows in truth.items() if name in keyed}
+
+    def records(self) -> Iterator[CaptureRecord]:
+        """Yield records until everything committed so far is sent, with a watermark behind it."""
+        while True:
+            while self._waiting:
+                waiting = self._waiting.popleft()
+                if waiting is None:
+                    self.rounds += 1
+                elif isinstance(waiting, int):
+                    self.watermark_ts = max(self.watermark_ts, waiting)
+                else:
+                    yield self._at_offset(*waiting)
+            if self._position == len(self.upstream.history):
+                return
+            self._send_next()
+
+    def tick(self) -> Iterator[CaptureRecord]:
+        """Yield all records, and a watermark of this moment above everything committed."""
+        yield from self.records()
+        batch = _Batch()
+        for schema in self._bootstraps.late(self._form.is_undescribed):
+            self._add_bootstrap(batch, schema, self._now_ms())
+        self._add_watermark(batch, self.upstream.clock.next())
+        self._line_up(batch)
+        yield from self.records()
+
+    def restart(self, checkpoint_ts: int) -> None:
+        """Begin again at an older checkpoint: rows, DDL and bootstraps above it are sent again.
+
+        What waited to be sent is forgotten, as in a crash. Watermarks step back to the checkpoint.
+
+        Args:
+            checkpoint_ts: a TSO at or below `watermark_ts`.
+
+        Raises:
+            ValueError: the checkpoint is above it, so something would never be sent.
+        """
+        if checkpoint_ts > self.watermark_ts:
+            raise ValueError(f"checkpoint {checkpoint_ts} is above {self.watermark_ts}")
+        self._waiting.clear()
+        self._bootstraps.clear()
+        self._form.restart()
+        self._step_back_to(checkpoint_ts)
+        self._is_starting = True
+        self.steps_back += 1
+        if checkpoint_ts > 0:
+            batch = _Batch()
+            self._add_watermark(batch, checkpoint_ts)
+            self._line_up(batch)
+
+    def set_partitions(self, partitions: int) -> None:
+        """Go on with more partitions; rows are spread anew over all of them.
+
+        Raises:
+            ValueError: there would be fewer than before.
+        """
+        if partitions < self._partitions:
+            raise ValueError("a topic cannot lose partitions")
+        self._partitions = partitions
+
+    def inject(self, partition: int, *, key: bytes | None, value: bytes | None) -> CaptureRecord:
+        """Return a record TiCDC did not send (a tombstone, damage) at the next offset."""
+        topic = self._default_topic
+        return self._at_offset((topic, partition), self._now_ms(), Record(key=key, value=value))
+
+    # Sending
+
+    @property
+    def _default_topic(self) -> str:
+        return self.topic if self._pattern is None else self._options.default_topic
+
+    def _topic_of(self, name: TableName) -> str:
+        if self._pattern is None:
+            return self.topic
+        return self._pattern.topic_for(*name) or self._default_topic
+
+    def _at_offset(self, place: _Place, timestamp_ms: int, record: Record) -> CaptureRecord:
+        offset = self._offsets[place]
+        self._offsets[place] = offset + 1
+        return CaptureRecord(
+            topic=place[0],
+            partition=place[1],
+            offset=offset,
+            timestamp_ms=timestamp_ms,
+            key=record.key,
+            value=record.value,
+        )
+
+    def _step_back_to(self, checkpoint_ts: int) -> None:
+        """Stand before the first commit that is not in the cut at `checkpoint_ts`."""
+        history = self.upstream.history
+        while self._position > 0 and not is_in_cut(history[self._position - 1], checkpoint_ts):
+            self._position -= 1
+        self._schemas.clear()
+        for commit in history[: self._position]:
+            if isinstance(commit, CommittedDdl):
+                self._follow(commit)
+
+    def _send_next(self) -> None:
+        commit = self.upstream.history[self._position]
+        if is_in_cut(commit, self._options.first_ts):
+            self._position += 1
+            if isinstance(commit, CommittedDdl):
+                self._follow(commit)
+            return
+        batch = _Batch()
+        self._add_start(batch)
+        if isinstance(commit, CommittedDdl):
+            self._position += 1
+            self._add_ddl(batch, commit)
+        else:
+            last_ts = self._add_rows(batch, self._next_transactions())
+            upcoming = self._upcoming()
+            # Until the next commit anything is true; a DDL's own commit ts only by option.
+            highest = last_ts if upcoming is None else upcoming.commit_ts - 1
+            if last_ts <= highest:
+                step = self._rng.choice((0, 0, 1, (highest - last_ts) // 2))
+                self._add_watermark(batch, min(last_ts + step, highest))
+        self._line_up(batch)
+
+    def _upcoming(self) -> Commit | None:
+        history = self.upstream.history
+        return history[self._position] if self._position < len(history) else None
+
+    def _next_transactions(self) -> list[CommittedTransaction]:
+        """Take transactions up to the next DDL, some at a time."""
+        limit = self._rng.randint(1, self._options.rows_per_flush)
+        taken: list[CommittedTransaction] = []
+        rows = 0
+        while rows < limit:
+            commit = self._upcoming()
+            if not isinstance(commit, CommittedTransaction):
+                break
+            taken.append(commit)
+            rows += len(commit.rows)
+            self._position += 1
+        return taken
+
+    def _add_rows(self, batch: "_Batch", transactions: Sequence[CommittedTransaction]) -> int:
+        """Add the rows of a flush in groups, and return its last commit ts."""
+        last_ts = transactions[-1].commit_ts
+        build_ms = self._now_ms(last_ts)
+        groups: dict[tuple[_Place, str], list[tuple[int, CommittedRow]]] = defaultdict(list)
+        for transaction in transactions:
+            for row in self._form.sent_order(transaction.rows):
+                if self._is_replicated(row.schema):
+                    groups[self._destination(row)].append((transaction.commit_ts, row))
+        order = list(groups)
+        self._rng.shuffle(order)
+        for place, dispatch_key in order:
+            events: list[Event] = []
+            for commit_ts, row in groups[place, dispatch_key]:
+                schema = self._form.schema(row)
+                table_id = self._form.bootstrap_id(row)
+                if self._sends_bootstraps and self._bootstraps.is_due(table_id, schema):
+                    batch.add(place, events)
+                    events = []
+                    self._add_bootstrap(batch, schema, build_ms)
+                events.append(self._row_change(row, commit_ts, build_ms))
+            batch.add(place, events)
+        return last_ts
+
+    @property
+    def _sends_bootstraps(self) -> bool:
+        return self._options.bootstraps and self._form.has_bootstraps
+
+    def _add_bootstrap(self, batch: "_Batch", schema: TableSchema, build_ms: int) -> None:
+        places = self._written_places(self._topic_of((schema.database, schema.table)))
+        self._add_event(batch, Bootstrap(build_ts_ms=build_ms, schema=schema), places)
+
+    def _add_start(self, batch: "_Batch") -> None:
+        """Add what is sent when a changefeed starts, once."""
+        if not self._is_starting:
+            return
+        self._is_starting = False
+        schemas = [item for item in self._schemas.values() if self._is_replicated(item)]
+        for event in self._form.start_events(schemas):
+            if isinstance(event, Bootstrap) and event.schema is not None:
+                self._bootstraps.note_sent(event.schema)
+                self._add_bootstrap(batch, event.schema, self._now_ms())
+            else:
+                places = self._ddl_places(self._default_topic)
+                self._add_event(batch, replace(event, build_ts_ms=self._now_ms()), places)
+
+    def _ddl_places(self, topic: str) -> list[_Place]:
+        places = self._written_places(topic)
+        return places if self._form.ddl_everywhere else places[:1]
+
+    def _add_ddl(self, batch: "_Batch", ddl: CommittedDdl) -> None:
+        build_ms = self._now_ms(ddl.commit_ts)
+        doubled = self._options.ddl_watermarks
+        if doubled and self._rng.random() < 0.7:
+            self._add_watermark(batch, ddl.commit_ts)
+        for event, sent in zip(ddl.events, self._form.ddl_events(ddl), strict=True):
+            if ddl.of_view or event.schema is None or self._is_replicated(event.schema):
+                places = self._ddl_places(self._topic_of_ddl(event))
+                self._add_event(batch, replace(sent, build_ts_ms=build_ms), places)
+        self._follow(ddl)
+        if doubled and self._rng.random() < 0.7:
+            self._add_watermark(batch, ddl.commit_ts)
+
+    def _topic_of_ddl(self, event: DdlEvent) -> str:
+        schema = event.pre_schema or event.schema
+        if schema is not None:
+            return self._topic_of((schema.database, schema.table))
+        return self._topic_of((event.database, event.table)) if event.table else self._default_topic
+
+    def _follow(self, ddl: CommittedDdl) -> None:
+        """Keep in mind which tables exist after a DDL."""
+        self._form.follow(ddl)
+        if ddl.of_view:
+            return
+        if all(event.schema is None and event.pre_schema is None for event in ddl.events):
+            for name in ddl.previous:
+                self._schemas.pop(name, None)  # a database was dropped
+            return
+        for event in ddl.events:
+            before = event.pre_schema or event.schema
+            if before is not None and event.ddl_type in ("ERASE", "RENAME"):
+                self._schemas.pop((before.database, before.table), None)
+            if event.schema is not None and event.ddl_type != "ERASE":
+                self._schemas[event.schema.database, event.schema.table] = event.schema
+
+    @property
+    def active_topics(self) -> list[str]:
+        """The topics that get watermarks where the changefeed stands."""
+        if self._pattern is None:
+            return [self.topic]
+        replicated = (name for name, schema in self._schemas.items() if self._is_replicated(schema))
+        return sorted({self._topic_of(name) for name in replicated}) or [self._default_topic]
+
+    def _add_watermark(self, batch: "_Batch", watermark_ts: int) -> None:
+        batch.watermark_ts = watermark_ts
+        silent = self._options.silent_partitions
+        if self._pattern is not None:
+            # TiCDC sends a watermark when Kafka has acknowledged everything at or below it. Within
+            # one topic every partition has its own, so it does not matter there.
+            batch.begin_round()
+        self._add_event(
+            batch,
+            Watermark(watermark_ts=watermark_ts, build_ts_ms=self._now_ms(watermark_ts)),
+            [
+                place
+                for topic in self.active_topics
+                for place in self._written_places(topic)
+                if place[1] not in silent
+            ],
+        )
+
+    def _add_event(
+        self, batch: "_Batch", event: DdlEvent | Bootstrap | Watermark, places: Iterable[_Place]
+    ) -> None:
+        sent = self._form.event(event)
+        if sent is not None:
+            for place in places:
+                batch.add(place, [sent])
+
+    def _written_partitions(self) -> list[int]:
+        unwritten = self._options.unwritten_partitions
+        return [number for number in range(self._partitions) if number not in unwritten]
+
+    def _written_places(self, topic: str) -> list[_Place]:
+        return [(topic, number) for number in self._written_partitions()]
+
+    def _line_up(self, batch: "_Batch") -> None:
+        """Put a batch in line: order within a partition kept, partitions mixed at random."""
+        for number, parts in enumerate(batch.rounds):
+            if number:
+                self._waiting.append(None)
+            self._line_up_round(parts)
+        self._waiting.append(batch.watermark_ts)
+
+    def _line_up_round(self, round_parts: "_Parts") -> None:
+        timestamp_ms = self._now_ms()
+        queues = {
+            place: deque(
+                (
+                    place,
+                    timestamp_ms,
+                    compressed(self._wire_format, record, self._options.compression),
+                )
+                for events in parts
+                for record in self._encode(events)
+            )
+            for place, parts in sorted(round_parts.items())
+        }
+        turns = [place for place, queue in queues.items() for _ in queue]
+        self._rng.shuffle(turns)
+        self._waiting.extend(queues[place].popleft() for place in turns)
+
+    def _encode(self, events: Sequence[Event]) -> Sequence[Record]:
+        """Return the records of events that one message may hold together."""
+        return self._form.encode(events)
+
+    # Rows
+
+    def _is_replicated(self, schema: TableSchema) -> bool:
+        return self._options.force_replicate or bool(schema.handle_key)
+
+    def _has_key_at(self, name: TableName, at: int | None) -> bool:
+        """Tell whether a table had a key in the cut at `at`, by the first DDL after it."""
+        for commit in self.upstream.history if at is not None else ():
+            if isinstance(commit, CommittedDdl) and at is not None and commit.commit_ts >= at:
+                table = commit.previous.get(name)
+                if table is not None:
+                    return bool(table.schema.handle_key)
+        return bool(self.upstream.schema(name).handle_key)
+
+    def _destination(self, row: CommittedRow) -> tuple[_Place, str]:
+        """Return the place of a row, and the text that keeps rows of one group together."""
+        schema = row.schema
+        parts: tuple[str, ...] = (schema.database, schema.table)
+        if self._options.dispatcher is Dispatcher.INDEX_VALUE and schema.handle_key:
+            parts += row.key
+        dispatch_key = json.dumps(parts)
+        written = self._written_places(self._topic_of((schema.database, schema.table)))
+        place = written[zlib.crc32(dispatch_key.encode()) % len(written)]
+        return place, self._form.group(row, dispatch_key)
+
+    def _row_change(self, row: CommittedRow, commit_ts: int, build_ms: int) -> RowChange:
+        schema = self._form.schema(row)
+        change = RowChange(
+            op=row.op,
+            commit_ts=commit_ts,
+            build_ts_ms=build_ms,
+            database=schema.database,
+            table=schema.table,
+            table_id=row.physical_id,
+            schema_version=schema.version,
+            before=self._image(schema, row.before),
+            after=self._image(schema, row.after),
+        )
+        return self._form.row(change, row, schema)
+
+    def _image(self, schema: TableSchema, row: Row | None) -> Image | None:
+        if row is None:
+            return None
+        # Two tables of one id and version have the same columns, by name.
+        known = (schema.table_id, schema.version)
+        converters = self._converters.get(known)
+        if converters is None:
+            converters = {
+                column.name: physical_of(column, self.upstream.timezone)
+                for column in schema.columns
+            }
+            self._converters[known] = converters
+        return {name: convert(row[name]) for name, convert in converters.items()}
+
+    def _now_ms(self, ts: int = 0) -> int:
+        """Return a build time at or after the TSO `ts` and every build time before."""
+        seen = max(self.upstream.clock.physical_ms, tso.physical_ms(ts))
+        self._build_ms = max(self._build_ms, seen)
+        return self._build_ms
+
+
+_Parts: TypeAlias = dict[_Place, list[list[Event]]]
+"""Events for each partition, in parts that one message may hold together."""
+
+
+class _Batch:
+    """What is sent together; the rounds one after the other."""
+
+    def __init__(self) -> None:
+        self.watermark_ts = 0
+        self.rounds: list[_Parts] = [defaultdict(list)]
+
+    def add(self, place: _Place, events: list[Event]) -> None:
+        """Add events of one group behind all others of a partition."""
+        if events:
+            self.rounds[-1][place].append(events)
+
+    def begin_round(self) -> None:
+        """Send what is added from now on when all before it is there, in all topics."""
+        self.rounds.append(defaultdict(list))

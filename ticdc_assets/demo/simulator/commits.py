@@ -1,0 +1,86 @@
+"""What the stand-in for a TiDB cluster committed: transactions and DDL, and what cuts have of them.
+
+In: commits, as `Upstream` appends them to its history. Out: whether one is in the cut at a TSO,
+and the rows that stood there (`rows_at`).
+Commits never change.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ticdc_assets.demo.simulator.stored_table import Key, Row, StoredTable, TableName
+from ticdc_assets.demo.simulator.transaction import CommittedRow
+from ticdc_assets.model.events import DdlEvent
+
+Truth: TypeAlias = dict[TableName, dict[Key, Row]]
+"""The rows of every table by their key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedTransaction:
+    """Row changes committed together, in the order in which TiCDC sends them."""
+
+    commit_ts: int
+    rows: tuple[CommittedRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedDdl:
+    """The DDL events of one statement, and the tables as they were before it.
+
+    Attributes:
+        commit_ts: TSO of the commit, the same for all events.
+        events: what TiCDC sends, in order; `build_ts_ms` is 0 until something is built.
+        previous: the tables that the statement changed, as they were; None where there was none.
+        of_view: whether it is about a view, which TiCDC sends though no view has a key.
+    """
+
+    commit_ts: int
+    events: tuple[DdlEvent, ...]
+    previous: Mapping[TableName, StoredTable | None]
+    of_view: bool = False
+
+
+Commit: TypeAlias = CommittedTransaction | CommittedDdl
+
+
+def is_in_cut(commit: Commit, at: int) -> bool:
+    """Tell whether a commit is in the cut at the TSO `at`: rows up to it, DDL below it."""
+    if isinstance(commit, CommittedDdl):
+        return commit.commit_ts < at
+    return commit.commit_ts <= at
+
+
+def rows_at(
+    tables: Mapping[TableName, dict[Key, Row]], history: Sequence[Commit], at: int | None
+) -> Truth:
+    """Return the rows of every table in the cut at the TSO `at`, or now if it is None.
+
+    Args:
+        tables: the rows of every table now; left as they are.
+        history: everything committed so far, oldest first.
+        at: the TSO.
+    """
+    found = dict(tables)
+    own: set[TableName] = set()
+    for commit in reversed(history):
+        if at is None or is_in_cut(commit, at):
+            break
+        if isinstance(commit, CommittedDdl):
+            for name, table in commit.previous.items():
+                own.discard(name)
+                found.pop(name, None)
+                if table is not None:
+                    found[name] = table.rows
+            continue
+        for change in reversed(commit.rows):
+            name = (change.schema.database, change.schema.table)
+            if name not in own:
+                found[name] = dict(found[name])
+                own.add(name)
+            if change.before is None:
+                del found[name][change.key]
+            else:
+                found[name][change.key] = change.before
+    return {name: dict(rows) for name, rows in found.items()}

@@ -1,0 +1,70 @@
+"""The dialects of TiCDC that the stand-in writes, and the options of what a message holds.
+
+In: a wire format and what was asked for. Out: the dialect to write in. The old TiCDC is
+pingcap/tiflow; the new one, pingcap/ticdc, is what changefeeds have since v8.5.4 with the new
+architecture. Craft is a format of the old one alone.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ticdc_assets.base.errors import ConfigError
+from ticdc_assets.wire import WireFormat
+
+
+class Dialect(StrEnum):
+    """Which TiCDC writes."""
+
+    TIFLOW = "tiflow"
+    TICDC = "ticdc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageOptions:
+    """Options of TiCDC that change what a message holds; a format without an option ignores it.
+
+    Attributes:
+        dialect: which TiCDC writes; None for the new one where it has the format.
+        tidb_extension: Canal-JSON: send commit ts and watermarks.
+        content_compatible: Canal-JSON: spell types in full, and send only updated columns; in the
+            new dialect row keys too.
+        only_updated_columns: leave columns that did not change out of `before` (not Simple, Craft).
+        delete_only_handle_key: reduce the image of a DELETE to the handle key (not Simple).
+        checksums: Simple: send row checksums (`integrity-check-level = "correctness"`).
+        output_row_key: Canal-JSON of the new dialect: send the key of each row in TiKV.
+        batched_creates: new dialect: send CREATE TABLE as that of a batch (fast create table).
+        bootstraps_at_start: new dialect: send a bootstrap of each table at a start; those of
+            formats without bootstraps are empty DDL (`send-all-bootstrap-at-start`).
+        stale_flags: Open Protocol of the new dialect: let the flags of columns be those of the
+            first row of each partition, so that columns added later have 0.
+        damaged_old_values: Open Protocol of the new dialect: with `only_updated_columns`, write a
+            value that becomes NULL without its name, and an empty or zero one as NULL.
+    """
+
+    dialect: Dialect | None = None
+    tidb_extension: bool = True
+    content_compatible: bool = False
+    only_updated_columns: bool = False
+    delete_only_handle_key: bool = False
+    checksums: bool = False
+    output_row_key: bool = False
+    batched_creates: bool = False
+    bootstraps_at_start: bool = False
+    stale_flags: bool = False
+    damaged_old_values: bool = False
+
+
+def dialect_of(wire_format: WireFormat, wanted: Dialect | None) -> Dialect:
+    """Return the dialect to write a format in: the one wanted, or the newest that has it.
+
+    Raises:
+        ConfigError: the one wanted does not have the format.
+    """
+    if wire_format is WireFormat.CRAFT:
+        if wanted is Dialect.TICDC:
+            raise ConfigError(
+                "Craft is not a format of the dialect ticdc: choose the dialect tiflow, or "
+                "another format"
+            )
+        return Dialect.TIFLOW
+    return wanted or Dialect.TICDC

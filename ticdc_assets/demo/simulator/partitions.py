@@ -1,0 +1,161 @@
+"""How a partitioned table of the stand-in upstream divides its rows, and how that reads in SQL.
+
+In: a method, a column and partitions with their bounds. Out: the partition of a row, the text of
+PARTITION BY. A row's place is worked out from values as
+Python has them, with MySQL's rules written once more here: NULL goes to the lowest range, into the
+list that names it, and to the first of HASH partitions; HASH is the absolute value's remainder.
+
+Not handled: KEY and DEFAULT partitions, expressions but YEAR, several columns, subpartitions.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from ticdc_assets.demo.simulator.columns import quoted, text_literal
+
+Comparable: TypeAlias = int | str
+"""What a bound and a value are compared as: numbers as numbers, dates and text as text."""
+
+
+class Method(StrEnum):
+    """How rows are divided; of each the ordinary kinds of values."""
+
+    RANGE = "range"
+    RANGE_YEAR = "range year"
+    RANGE_COLUMNS = "range columns"
+    RANGE_COLUMNS_DATE = "range columns date"
+    LIST = "list"
+    LIST_COLUMNS = "list columns"
+    HASH = "hash"
+
+
+LISTS: Final = frozenset({Method.LIST, Method.LIST_COLUMNS})
+
+_HEADS: Final[Mapping[Method, str]] = {
+    Method.RANGE: "RANGE ({})",
+    Method.RANGE_YEAR: "RANGE (YEAR({}))",
+    Method.RANGE_COLUMNS: "RANGE COLUMNS({})",
+    Method.RANGE_COLUMNS_DATE: "RANGE COLUMNS ({})",
+    Method.LIST: "LIST ({})",
+    Method.LIST_COLUMNS: "LIST COLUMNS({})",
+    Method.HASH: "HASH ({})",
+}
+
+
+def _year(text: str) -> Comparable:
+    return int(text[:4])
+
+
+_COMPARED: Final[Mapping[Method, Callable[[str], Comparable]]] = {
+    Method.RANGE: int,
+    Method.RANGE_YEAR: _year,
+    Method.RANGE_COLUMNS: int,
+    Method.RANGE_COLUMNS_DATE: str,
+    Method.LIST: int,
+    Method.LIST_COLUMNS: str,
+    Method.HASH: int,
+}
+"""What a value of the column is compared as."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One partition.
+
+    Attributes:
+        name: its name.
+        below: RANGE: the bound that its values stay below, None for MAXVALUE.
+        values: LIST: the values in it, as canonical text, None for NULL.
+        physical_id: TiDB's id of it; 0 until the table is there.
+    """
+
+    name: str
+    below: Comparable | None = None
+    values: tuple[str | None, ...] = ()
+    physical_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitioning:
+    """How a table is divided.
+
+    Attributes:
+        method: how.
+        column: the column that decides; canonical text of the kind that the method compares.
+        partitions: the partitions, in their order.
+    """
+
+    method: Method
+    column: str
+    partitions: tuple[Partition, ...]
+
+    def place(self, value: str | None) -> int | None:
+        """Return the number of the partition for a value of the column, None if there is none."""
+        if self.method is Method.HASH:
+            return 0 if value is None else abs(int(value)) % len(self.partitions)
+        if self.method in LISTS:
+            return next((n for n, part in enumerate(self.partitions) if value in part.values), None)
+        if value is None:
+            return 0
+        compared = _COMPARED[self.method](value)
+        return next(
+            (n for n, part in enumerate(self.partitions) if _is_below(compared, part.below)), None
+        )
+
+    def number(self, name: str) -> int:
+        """Return the number of the partition called `name`, in any case.
+
+        Raises:
+            ValueError: there is none.
+        """
+        for number, part in enumerate(self.partitions):
+            if part.name.lower() == name.lower():
+                return number
+        raise ValueError(f"no partition {name!r}")
+
+    def with_new_ids(self, new_id: Callable[[], int], names: Iterable[str] = ()) -> "Partitioning":
+        """Return it with new physical ids for the partitions `names`, or for all."""
+        numbers = {self.number(name) for name in names} or set(range(len(self.partitions)))
+        return replace(
+            self,
+            partitions=tuple(
+                replace(part, physical_id=new_id()) if number in numbers else part
+                for number, part in enumerate(self.partitions)
+            ),
+        )
+
+    def sql(self) -> str:
+        """Return the text of PARTITION BY."""
+        head = f"PARTITION BY {_HEADS[self.method].format(quoted(self.column))}"
+        if self.method is Method.HASH:
+            return f"{head} PARTITIONS {len(self.partitions)}"
+        return f"{head} {self.definitions_sql(self.partitions)}"
+
+    def definitions_sql(self, partitions: Iterable[Partition]) -> str:
+        """Return the text of definitions of partitions, in parentheses."""
+        return f"({', '.join(map(self._definition_sql, partitions))})"
+
+    def _definition_sql(self, part: Partition) -> str:
+        head = f"PARTITION {quoted(part.name)} VALUES"
+        if self.method in LISTS:
+            return f"{head} IN ({', '.join(map(self._value_sql, part.values))})"
+        if part.below is None:
+            of_columns = self.method in (Method.RANGE_COLUMNS, Method.RANGE_COLUMNS_DATE)
+            return f"{head} LESS THAN {'(MAXVALUE)' if of_columns else 'MAXVALUE'}"
+        return f"{head} LESS THAN ({self._bound_sql(part.below)})"
+
+    def _value_sql(self, value: str | None) -> str:
+        return "NULL" if value is None else self._bound_sql(_COMPARED[self.method](value))
+
+    def _bound_sql(self, bound: Comparable) -> str:
+        return str(bound) if isinstance(bound, int) else text_literal(bound)
+
+
+def _is_below(value: Comparable, bound: Comparable | None) -> bool:
+    if bound is None:
+        return True
+    if isinstance(value, int) and isinstance(bound, int):
+        return value < bound
+    return str(value) < str(bound)

@@ -1,0 +1,367 @@
+"""Run the simulator: a workload into an upstream, its changefeed into a topic or a capture.
+
+In: a changefeed's place (a Kafka topic, a capture), sizes and a pace. Out: the records there, and
+the upstream's own truth as a file of `{"database", "table", "row"}` lines in canonical text, with
+the TSO at which it is true: the final watermark, which is above everything.
+
+Each run is a new upstream. In a live run TSOs are those of the wall clock, so a second run into
+the same topic continues it in time, but with other databases of the same names: give each run a
+topic (or a capture) of its own. A run that fails leaves a shorter topic and no truth file, and
+running again into a new topic is all that is needed.
+
+Topics that do not exist are made. Not handled: resuming a run.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from ticdc_assets.base.errors import ConfigError, SourceUnavailableError
+from ticdc_assets.config import KafkaSource
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
+from ticdc_assets.demo.simulator.commits import Truth
+from ticdc_assets.demo.simulator.export import export_upstream
+from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.source.kafka.administration import Administration
+from ticdc_assets.source.kafka.records import produce
+from ticdc_assets.storage.paths import write_at_once
+from ticdc_assets.wire import WireFormat
+
+Sink: TypeAlias = Callable[[list[CaptureRecord]], None]
+"""Takes records and returns when they are stored."""
+
+SEND_SECONDS: Final = 0.2
+"""From one sending of what was committed to the next."""
+
+_WATERMARK_SECONDS: Final = 1.0
+_STEPS_WITHOUT_PACE: Final = 200
+_STEPS_BEFORE: Final = 100
+"""Steps of the shop before it is exported."""
+
+# Kafka's retention counts from record timestamps; a demo's topic should simply stay.
+_TOPIC_CONFIG: Final = {"retention.ms": "-1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatorProgress:
+    """How far a run is.
+
+    Attributes:
+        transactions: row transactions committed upstream.
+        statements: DDL statements committed upstream.
+        records: Kafka records stored.
+        watermark_ts: highest watermark stored; 0 before the first.
+        seconds: time since the run began.
+        finished: whether the final watermark is stored.
+    """
+
+    transactions: int = 0
+    statements: int = 0
+    records: int = 0
+    watermark_ts: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatorResult:
+    """What a finished run left.
+
+    Attributes:
+        progress: its last progress.
+        final_ts: the final watermark, above everything.
+        truth: rows of every replicated table at `final_ts`.
+        commits: the commit ts of every transaction, in order.
+    """
+
+    progress: SimulatorProgress
+    final_ts: int
+    truth: Truth
+    commits: tuple[int, ...] = ()
+
+
+class SimulatorRun:
+    """One bounded run of a workload, in the calling thread or in one of its own.
+
+    Args:
+        workload: what commits; its upstream is the changefeed's.
+        changefeed: what turns commits into records.
+        sink: where records go.
+        max_transactions: stop after this many steps of the workload.
+        max_seconds: stop after this time; None for no such bound.
+        transactions_per_second: pace; None for as fast as possible.
+        on_progress: told after each sending.
+        truth_path: where the truth is written at the end, None for nowhere.
+        exported_ts: TSO of the export that the changefeed starts at, None for none.
+
+    Attributes:
+        changefeed: what turns commits into records.
+        sink: where records go.
+    """
+
+    def __init__(
+        self,
+        workload: ShopWorkload,
+        changefeed: StandInChangefeed,
+        *,
+        exported_ts: int | None = None,
+        sink: Sink,
+        max_transactions: int,
+        max_seconds: float | None = None,
+        transactions_per_second: float | None = None,
+        on_progress: Callable[[SimulatorProgress], None] | None = None,
+        truth_path: Path | None = None,
+    ) -> None:
+        self.exported_ts = exported_ts
+        self._workload = workload
+        self.changefeed = changefeed
+        self.sink = sink
+        self._max_transactions = max_transactions
+        self._max_seconds = max_seconds
+        self._pace = transactions_per_second
+        self._on_progress = on_progress
+        self._truth_path = truth_path
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._progress = SimulatorProgress()
+        self._result: SimulatorResult | None = None
+        self._error: BaseException | None = None
+        self._began = 0.0
+
+    @property
+    def progress(self) -> SimulatorProgress:
+        """How far the run is; may be read from any thread."""
+        return self._progress
+
+    def start(self) -> None:
+        """Run in a thread of its own, which does not keep the program alive."""
+        self._thread = threading.Thread(target=self._run_in_thread, name="simulator", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the run to end soon, with its final watermark and its truth."""
+        self._stop.set()
+
+    def join(self, timeout_seconds: float | None = None) -> SimulatorResult:
+        """Wait for a started run and return its result; an error of the run is raised here.
+
+        Raises:
+            TimeoutError: it did not end in time.
+        """
+        if self._thread is not None:
+            self._thread.join(timeout_seconds)
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            raise TimeoutError("the simulator is still running")
+        return self._result
+
+    def run(self) -> SimulatorResult:
+        """Run here, to the end."""
+        self._began = time.monotonic()
+        # What was there before the workload begins travels at once: a cluster is not born empty.
+        self._workload.open()
+        self._send(self.changefeed.records())
+        steps = 0
+        next_watermark = time.monotonic() + _WATERMARK_SECONDS
+        while steps < self._max_transactions and not self._is_over():
+            due = min(self._due_steps(steps), self._max_transactions - steps)
+            for _ in self._workload.steps(due):
+                steps += 1
+            if time.monotonic() >= next_watermark:
+                self._send(self.changefeed.tick())
+                next_watermark = time.monotonic() + _WATERMARK_SECONDS
+            else:
+                self._send(self.changefeed.records())
+            if self._pace is not None and steps < self._max_transactions:
+                self._stop.wait(SEND_SECONDS)
+        self._send(self.changefeed.tick())
+        final_ts = self.changefeed.watermark_ts
+        truth = self.changefeed.truth()
+        if self._truth_path is not None:
+            write_truth(self._truth_path, truth)
+        self._report(finished=True)
+        self._result = SimulatorResult(
+            progress=self._progress,
+            final_ts=final_ts,
+            truth=truth,
+            commits=self.changefeed.transactions,
+        )
+        return self._result
+
+    def _run_in_thread(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:  # noqa: BLE001 - raised again by join
+            self._error = error
+
+    def _is_over(self) -> bool:
+        seconds = time.monotonic() - self._began
+        return self._stop.is_set() or (
+            self._max_seconds is not None and seconds > self._max_seconds
+        )
+
+    def _due_steps(self, taken: int) -> int:
+        if self._pace is None:
+            return _STEPS_WITHOUT_PACE
+        return max(0, round((time.monotonic() - self._began) * self._pace) - taken)
+
+    def _send(self, records: Iterable[CaptureRecord]) -> None:
+        self._report(records=send(self.changefeed, records, self.sink))
+
+    def _report(self, *, records: int = 0, finished: bool = False) -> None:
+        self._progress = SimulatorProgress(
+            transactions=self._workload.transactions,
+            statements=self._workload.statements,
+            records=self._progress.records + records,
+            watermark_ts=self.changefeed.watermark_ts,
+            seconds=time.monotonic() - self._began,
+            finished=finished,
+        )
+        if self._on_progress is not None:
+            self._on_progress(self._progress)
+
+
+def send(changefeed: StandInChangefeed, records: Iterable[CaptureRecord], sink: Sink) -> int:
+    """Let a sink take records of a changefeed, each round of them only after all before it.
+
+    Args:
+        changefeed: whose records they are.
+        records: what `records` or `tick` of the changefeed yields.
+        sink: where they go.
+
+    Returns:
+        How many there were.
+    """
+    batch: list[CaptureRecord] = []
+    rounds, sent = changefeed.rounds, 0
+    for record in records:
+        if changefeed.rounds != rounds and batch:
+            sink(batch)
+            sent, batch = sent + len(batch), []
+        rounds = changefeed.rounds
+        batch.append(record)
+    if batch:
+        sink(batch)
+    return sent + len(batch)
+
+
+def run_simulator(
+    target: KafkaSource,
+    *,
+    truth_path: Path | None = None,
+    partitions: int = 3,
+    seed: int = 0,
+    timezone: str = "UTC",
+    max_transactions: int = 1_000,
+    max_seconds: float | None = 60.0,
+    transactions_per_second: float | None = 40.0,
+    wire_format: WireFormat = WireFormat.SIMPLE_JSON,
+    shop: ShopOptions | None = None,
+    feed: FeedOptions | None = None,
+    patience_seconds: float = 0.0,
+    export: Path | None = None,
+    on_progress: Callable[[SimulatorProgress], None] | None = None,
+) -> SimulatorRun:
+    """Return a run of the shop into a Kafka topic, ready for `run` or `start`.
+
+    Args:
+        target: the cluster and the one topic, or the one pattern that gives each table a topic.
+        truth_path: where the truth is written at the end.
+        partitions: partitions of a topic where it is created here.
+        seed: of the workload and of the order of the records.
+        timezone: the changefeed's time zone.
+        max_transactions: stop after this many steps.
+        max_seconds: stop after this time.
+        transactions_per_second: pace; None for as fast as possible.
+        wire_format: format of the messages.
+        shop: sizes of the workload.
+        feed: how the changefeed sends.
+        patience_seconds: how long to go on trying while the broker is away; what was sent in vain
+            is sent again from its beginning, so some of it may come twice.
+        export: folder into which the shop is exported before the changefeed begins, which starts
+            at the TSO of the export then; None for a changefeed that was there from the beginning.
+        on_progress: told after each sending.
+
+    Raises:
+        ConfigError: the target does not name exactly one topic.
+        SourceUnavailableError: the broker does not answer.
+    """
+    names = [*target.topics, *(pattern.text for pattern in target.patterns)]
+    if len(names) != 1:
+        raise ConfigError(f"topics: one topic is needed to write to, got {len(names)}")
+    topic = names[0]
+    administration = Administration(target)
+    known: set[str] = set()
+
+    def partitions_of(name: str) -> int:
+        count = administration.partition_count(name)
+        if count is None:
+            administration.create_topic(name, partitions, config=_TOPIC_CONFIG)
+            count = partitions
+        known.add(name)
+        return count
+
+    count = partitions if target.patterns else partitions_of(topic)
+
+    def sink(records: list[CaptureRecord]) -> None:
+        until = time.monotonic() + patience_seconds
+        while True:
+            try:
+                for name in sorted({record.topic for record in records} - known):
+                    partitions_of(name)
+                produce(target, records)
+            except SourceUnavailableError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(1.0)
+            else:
+                return
+
+    # What sends milliseconds alone must have commits in different ones.
+    extension = feed is None or feed.messages.tidb_extension
+    upstream = Upstream(
+        clock=TsoClock(now_ms=wall_clock_ms, apart=not extension), timezone=timezone
+    )
+    workload = ShopWorkload(upstream, seed, options=shop)
+    options, exported_ts = feed or FeedOptions(), None
+    if export is not None:
+        for _ in workload.steps(_STEPS_BEFORE):
+            pass
+        exported_ts = export_upstream(upstream, export)
+        options = replace(options, first_ts=exported_ts)
+    return SimulatorRun(
+        workload,
+        StandInChangefeed(
+            upstream, topic, partitions=count, wire_format=wire_format, options=options, seed=seed
+        ),
+        exported_ts=exported_ts,
+        sink=sink,
+        max_transactions=max_transactions,
+        max_seconds=max_seconds,
+        transactions_per_second=transactions_per_second,
+        on_progress=on_progress,
+        truth_path=truth_path,
+    )
+
+
+def truth_lines(truth: Truth) -> Iterator[str]:
+    """Yield one JSON object a row, `{"database", "table", "row"}`, sorted by table and key."""
+    for (database, table), rows in sorted(truth.items()):
+        for _, row in sorted(rows.items()):
+            # In ASCII, since some readers take U+2028 and its like for the end of a line.
+            yield json.dumps(
+                {"database": database, "table": table, "row": dict(row)}, separators=(",", ":")
+            )
+
+
+def write_truth(path: Path, truth: Truth) -> None:
+    """Write truth as JSON lines; the file appears whole or not at all."""
+    write_at_once(path, "".join(f"{line}\n" for line in truth_lines(truth)))

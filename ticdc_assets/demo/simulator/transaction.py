@@ -1,0 +1,185 @@
+"""A transaction of the stand-in upstream: from operations on rows to what TiKV makes of them.
+
+In: inserts, updates and deletes, in order. Out: the net change of each row, an update of a unique
+key as a delete and an insert, as TiCDC sends it. The tables themselves are not changed here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ticdc_assets.demo.simulator.stored_table import (
+    ROW_ID,
+    Key,
+    Row,
+    StoredTable,
+    TableName,
+    complete_row,
+    key_of,
+)
+from ticdc_assets.model.events import Op
+from ticdc_assets.model.schemas import TableSchema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedRow:
+    """One row change as TiCDC sees it: an update of a unique key is already two of them.
+
+    Attributes:
+        schema: schema of the table at the commit.
+        op: insert, update or delete.
+        key: key of the row (before and after are of one key).
+        before: row before the change, None for an insert.
+        after: row after the change, None for a delete.
+        physical_id: id of the physical table of the row: a partition's, or the table's own.
+        is_split: whether it is one half of an update, which TiCDC has split.
+    """
+
+    schema: TableSchema
+    op: Op
+    key: Key
+    before: Row | None
+    after: Row | None
+    physical_id: int
+    is_split: bool = False
+
+
+class Transaction:
+    """Row changes that will be committed together; made by `Upstream.transaction`.
+
+    It reads its own writes. What is sent is the net of each row, as TiKV sees it: a row inserted
+    and deleted again leaves no trace, an update to the same values neither.
+    """
+
+    def __init__(self, tables: Mapping[TableName, StoredTable], *, timezone: str) -> None:
+        self._tables = tables
+        self._timezone = timezone
+        # Per table, in the order in which rows were first touched.
+        self._writes: dict[TableName, dict[Key, Row | None]] = {}
+        self._moved: set[tuple[TableName, Key]] = set()
+        # Keys that belong to another row id now: what looks like an update of them is none.
+        self._retaken: set[tuple[TableName, Key]] = set()
+
+    def row(self, name: TableName, key: Key) -> Row | None:
+        """Return a row as this transaction sees it, or None."""
+        written = self._writes.get(name, {})
+        return written[key] if key in written else self._tables[name].rows.get(key)
+
+    def rows(self, name: TableName) -> dict[Key, Row]:
+        """Return all rows of a table as this transaction sees them."""
+        seen = {**self._tables[name].rows, **self._writes.get(name, {})}
+        return {key: row for key, row in seen.items() if row is not None}
+
+    def insert(self, name: TableName, values: Row) -> Key:
+        """Insert a row, columns left out get their default, and return its key.
+
+        Raises:
+            ValueError: a column is unknown, NULL where it may not be, or the key is taken.
+        """
+        table = self._tables[name]
+        row = complete_row(table.schema, values, timezone=self._timezone)
+        key = key_of(table.schema, row)
+        if key is None:
+            key = (ROW_ID, str(table.next_row_id))
+            table.next_row_id += 1
+        elif self.row(name, key) is not None:
+            raise ValueError(f"{name}: key {key} is taken")
+        self._write(name, key, row)
+        return key
+
+    def update(self, name: TableName, key: Key, *, changes: Row) -> Key:
+        """Change columns of the row with `key`, the key's own among them, and return its new key.
+
+        Raises:
+            ValueError: there is no such row, or the new row cannot be.
+        """
+        table = self._tables[name]
+        old = self.row(name, key)
+        if old is None:
+            raise ValueError(f"{name}: no row {key}")
+        row = complete_row(table.schema, {**old, **changes}, timezone=self._timezone)
+        new_key = key_of(table.schema, row) or key
+        # A row inserted a moment ago is still inserted, whatever becomes of its keys.
+        is_update = key in table.rows or (name, key) in self._moved
+        if new_key != key:
+            if self.row(name, new_key) is not None:
+                raise ValueError(f"{name}: key {new_key} is taken")
+            self._write(name, key, None)
+            if is_update and not table.clustered:
+                # The row keeps its row id, so this is an update, which TiCDC splits.
+                self._moved.update(((name, key), (name, new_key)))
+        if is_update and any(
+            old[column] != row[column]
+            for index in table.schema.indexes
+            if index.unique and not index.primary
+            for column in index.columns
+        ):
+            self._moved.add((name, new_key))
+        self._write(name, new_key, row)
+        return new_key
+
+    def delete(self, name: TableName, key: Key) -> None:
+        """Delete the row with `key`.
+
+        Raises:
+            ValueError: there is no such row.
+        """
+        if self.row(name, key) is None:
+            raise ValueError(f"{name}: no row {key}")
+        self._write(name, key, None)
+
+    def _write(self, name: TableName, key: Key, row: Row | None) -> None:
+        if row is not None:
+            self._tables[name].physical_id(row)  # refuses a row that has no partition
+        writes = self._writes.setdefault(name, {})
+        if row is not None and not self._tables[name].clustered and writes.get(key, row) is None:
+            # A key freed and taken again belongs to another row id: a delete and an insert.
+            self._retaken.add((name, key))
+        writes[key] = row
+
+    def net(self) -> list[CommittedRow]:
+        """Return the net changes; in each table deletes come first."""
+        changes: list[CommittedRow] = []
+        for name, writes in self._writes.items():
+            table = self._tables[name]
+            deletes: list[CommittedRow] = []
+            others: list[CommittedRow] = []
+            for key, after in writes.items():
+                before = table.rows.get(key)
+                if before == after:
+                    continue
+                source = None if before is None else table.physical_id(before)
+                target = None if after is None else table.physical_id(after)
+                moved = (name, key) in self._moved
+                # From one partition to another it is a delete and an insert in TiKV already.
+                crossing = None not in (source, target) and source != target
+                apart = moved or crossing or (name, key) in self._retaken
+                # A changed clustered key is another place in TiKV: no update that could be split.
+                both = before is not None and after is not None
+                is_split = moved and not crossing and (both or not table.clustered)
+                if before is not None and source is not None and (apart or after is None):
+                    deletes.append(
+                        CommittedRow(
+                            schema=table.schema,
+                            op=Op.DELETE,
+                            key=key,
+                            before=before,
+                            after=None,
+                            physical_id=source,
+                            is_split=is_split,
+                        )
+                    )
+                if after is not None and target is not None:
+                    op = Op.INSERT if before is None or apart else Op.UPDATE
+                    others.append(
+                        CommittedRow(
+                            schema=table.schema,
+                            op=op,
+                            key=key,
+                            before=before if op is Op.UPDATE else None,
+                            after=after,
+                            physical_id=target,
+                            is_split=is_split,
+                        )
+                    )
+            changes += deletes + others
+        return changes

@@ -1,0 +1,443 @@
+"""The stand-in for a TiDB cluster: a tiny database in memory that keeps its own history.
+
+In: transactions of row changes and DDL, as methods. Out: `history`, what was committed in commit
+order (which the stand-in changefeed sends), and `truth`, the rows of every table now or at any
+earlier TSO. Rows are kept in canonical text. Truth is what the operations did to the rows here;
+no message is read to get it, and nothing of the package's decoding or applying is used.
+
+Schemas look as TiCDC sends them: columns in the order of their ids (a column that MODIFY rewrites
+gets a new id, so it moves to the end), the key as an index called `primary` where TiDB keeps none.
+
+Asking for truth changes nothing, and a history once committed never changes.
+
+A DDL that makes a divided table, or empties one, gives its partitions new physical ids, as TiDB
+does; TRUNCATE and RENAME keep the schema's version. Tables that were dropped or truncated can be
+brought back with their rows.
+
+Not handled: unique keys other than the row's own are not enforced; collations (two keys are equal
+if their canonical text is); generated columns, foreign keys; what views show.
+"""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ticdc_assets.demo.simulator.actions import ALTER_CODES, ActionCode
+from ticdc_assets.demo.simulator.alterations import AlterAction, Session, alter
+from ticdc_assets.demo.simulator.clock import TsoClock
+from ticdc_assets.demo.simulator.columns import (
+    charset_sql,
+    column_sql,
+    index_sql,
+    names_sql,
+    path_sql,
+    quoted,
+)
+from ticdc_assets.demo.simulator.commits import (
+    Commit,
+    CommittedDdl,
+    CommittedTransaction,
+    Truth,
+    rows_at,
+)
+from ticdc_assets.demo.simulator.partitions import Partitioning
+from ticdc_assets.demo.simulator.stored_table import (
+    Key,
+    Row,
+    StoredTable,
+    TableName,
+    check_places,
+    rekeyed,
+    with_indexes,
+)
+from ticdc_assets.demo.simulator.transaction import Transaction
+from ticdc_assets.model.events import DdlEvent
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema
+from ticdc_assets.model.tso import to_datetime
+
+
+class Upstream:
+    """The stand-in upstream database.
+
+    Args:
+        clock: where TSOs come from; a deterministic one by default.
+        timezone: the changefeed's time zone, in which TIMESTAMPs stand in canonical text.
+
+    Attributes:
+        history: everything committed, in commit order.
+        qualified: whether statements name databases; False for a client that did `USE`, whose text
+            names none where the table's own is meant. TiCDC's own texts always do.
+    """
+
+    def __init__(self, *, clock: TsoClock | None = None, timezone: str = "UTC") -> None:
+        self.clock = clock or TsoClock()
+        self.timezone = timezone
+        self.history: list[Commit] = []
+        self.qualified = True
+        # The character set of each database, "" for the server's.
+        self._databases: dict[str, str] = {}
+        self._tables: dict[TableName, StoredTable] = {}
+        self._orders: dict[tuple[int, int], tuple[str, ...]] = {}
+        self._next_table_id = 100
+
+    @property
+    def databases(self) -> frozenset[str]:
+        """Databases that exist now."""
+        return frozenset(self._databases)
+
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        """Tables that exist now, in the order of their creation."""
+        return tuple(self._tables)
+
+    def stored(self, name: TableName) -> StoredTable:
+        """Return a table as it is now; it is to be read only."""
+        return self._table(name)
+
+    def schema(self, name: TableName) -> TableSchema:
+        """Return a table's schema now."""
+        return self._table(name).schema
+
+    def table_order(self, schema: TableSchema) -> tuple[str, ...]:
+        """Return the columns of a table that is or was there, in the order of the table."""
+        order = self._orders.get((schema.table_id, schema.version))
+        return tuple(column.name for column in schema.columns) if order is None else order
+
+    def rows(self, name: TableName) -> Mapping[Key, Row]:
+        """Return a table's rows now, a view that changes with the table."""
+        return self._table(name).rows
+
+    def truth(self, at: int | None = None) -> Truth:
+        """Return the rows of every table, now or in the cut at the TSO `at`.
+
+        The cut at `at` holds rows with commit ts <= `at` and DDL with commit ts < `at`.
+        """
+        return rows_at({name: item.rows for name, item in self._tables.items()}, self.history, at)
+
+    # Rows
+
+    @contextmanager
+    def transaction(self) -> Generator[Transaction]:
+        """Commit the changes made in the `with` block together; an error in it commits nothing."""
+        transaction = Transaction(self._tables, timezone=self.timezone)
+        yield transaction
+        changes = transaction.net()
+        self.clock.step()
+        if not changes:
+            return
+        for change in changes:
+            rows = self._tables[change.schema.database, change.schema.table].rows
+            if change.after is None:
+                del rows[change.key]
+            else:
+                rows[change.key] = change.after
+        self.history.append(CommittedTransaction(commit_ts=self.clock.next(), rows=tuple(changes)))
+
+    # Databases
+
+    def create_database(self, database: str, *, charset: str = "", sql: str | None = None) -> int:
+        """Run CREATE DATABASE and return its commit ts.
+
+        Args:
+            database: its name.
+            charset: its character set, "" for the server's (utf8mb4).
+            sql: the statement, where it should read otherwise than the one built here.
+        """
+        if database in self._databases:
+            raise ValueError(f"database {database!r} exists")
+        self._databases[database] = charset
+        text = sql or f"CREATE DATABASE {quoted(database)}{charset_sql(charset)}"
+        return self._commit_query(database, text, ActionCode.CREATE_DATABASE, previous={})
+
+    def drop_database(self, database: str, *, sql: str | None = None) -> int:
+        """Run DROP DATABASE, its tables with it, and return its commit ts."""
+        if database not in self._databases:
+            raise ValueError(f"no database {database!r}")
+        del self._databases[database]
+        previous = {name: table for name, table in self._tables.items() if name[0] == database}
+        for name in previous:
+            del self._tables[name]
+        text = sql or f"DROP DATABASE {quoted(database)}"
+        return self._commit_query(database, text, ActionCode.DROP_DATABASE, previous=previous)
+
+    def _commit_query(
+        self,
+        database: str,
+        sql: str,
+        code: ActionCode,
+        *,
+        previous: Mapping[TableName, StoredTable],
+    ) -> int:
+        commit_ts = self._ddl_ts()
+        event = DdlEvent(
+            ddl_type=code.word,
+            commit_ts=commit_ts,
+            build_ts_ms=0,
+            sql=sql,
+            database=database,
+            table="",
+            schema=None,
+            pre_schema=None,
+            action_code=code,
+        )
+        self.history.append(CommittedDdl(commit_ts=commit_ts, events=(event,), previous=previous))
+        return commit_ts
+
+    # Tables
+
+    def create_table(
+        self,
+        name: TableName,
+        columns: Sequence[ColumnSchema],
+        *,
+        primary_key: Sequence[str] = (),
+        indexes: Sequence[IndexSchema] = (),
+        clustered: bool = True,
+        partitioning: Partitioning | None = None,
+    ) -> int:
+        """Run CREATE TABLE and return its commit ts.
+
+        Args:
+            name: database and table.
+            columns: the columns; those of the primary key become NOT NULL.
+            primary_key: columns of the primary key, () for none.
+            indexes: the other indexes; their `nullable` is found out here.
+            clustered: whether the primary key is the row's place in TiKV. Without a primary key
+                there is nothing to cluster by.
+            partitioning: how it is divided; its column is in every unique key.
+        """
+        if name[0] not in self._databases or name in self._tables:
+            raise ValueError(f"cannot create {name}: no such database, or the table exists")
+        own = tuple(
+            replace(column, nullable=False) if column.name in primary_key else column
+            for column in columns
+        )
+        parts = [column_sql(column, self.timezone) for column in own]
+        if primary_key:
+            kind = "clustered" if clustered else "nonclustered"
+            parts.append(f"primary key ({names_sql(primary_key)}) /*T![clustered_index] {kind} */")
+        parts += [index_sql(index) for index in indexes]
+        sql = f"CREATE TABLE {self._path(name)} ({', '.join(parts)})"
+        if self._databases[name[0]] not in ("", "utf8mb4"):
+            sql += " DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+        if partitioning is not None:
+            sql += f" {partitioning.sql()}"
+        table = StoredTable(
+            schema=TableSchema(
+                database=name[0],
+                table=name[1],
+                table_id=self._new_table_id(),
+                version=self._version(),
+                columns=own,
+                indexes=(),
+            ),
+            order=tuple(column.name for column in own),
+            primary_key=tuple(primary_key),
+            clustered=clustered and bool(primary_key),
+            secondary=tuple(indexes),
+            rows={},
+            partitioning=partitioning and partitioning.with_new_ids(self._new_table_id),
+        )
+        check_places(table)
+        table.schema = with_indexes(table)
+        return self._commit_table(ActionCode.CREATE_TABLE, sql, name=name, table=table)
+
+    def create_table_like(self, name: TableName, source: TableName) -> int:
+        """Run CREATE TABLE ... LIKE and return its commit ts."""
+        if name[0] not in self._databases or name in self._tables:
+            raise ValueError(f"cannot create {name}: no such database, or the table exists")
+        like = self._table(source)
+        table = replace(like, rows={}, next_row_id=1, partitioning=self._divided_anew(like))
+        table.schema = replace(
+            like.schema,
+            database=name[0],
+            table=name[1],
+            table_id=self._new_table_id(),
+            version=self._version(),
+        )
+        own = self._path if name[0] == source[0] else path_sql
+        text = f"CREATE TABLE {self._path(name)} LIKE {own(source)}"
+        return self._commit_table(ActionCode.CREATE_TABLE, text, name=name, table=table)
+
+    def drop_table(self, name: TableName) -> int:
+        """Run DROP TABLE and return its commit ts."""
+        table = self._table(name)
+        del self._tables[name]
+        # The schema after is that of the dropped table, and the text is TiCDC's, not the user's.
+        return self._commit_events(
+            ActionCode.DROP_TABLE,
+            [(f"DROP TABLE {path_sql(name)}", table.schema, table.schema)],
+            previous={name: table},
+        )
+
+    def truncate_table(self, name: TableName) -> int:
+        """Run TRUNCATE TABLE (a new table id, the same version) and return its commit ts."""
+        full = self._table(name)
+        table = replace(full, rows={}, next_row_id=1, partitioning=self._divided_anew(full))
+        table.schema = replace(table.schema, table_id=self._new_table_id())
+        text = f"TRUNCATE TABLE {self._path(name)}"
+        return self._commit_table(ActionCode.TRUNCATE_TABLE, text, name=name, table=table)
+
+    def rename_table(self, name: TableName, new_name: TableName) -> int:
+        """Run RENAME TABLE for one table and return its commit ts."""
+        return self.rename_tables([(name, new_name)])
+
+    def rename_tables(self, renames: Iterable[tuple[TableName, TableName]]) -> int:
+        """Run one RENAME TABLE for several tables, in order, and return its commit ts.
+
+        `a` to `tmp`, `b` to `a`, `tmp` to `b` swaps two tables. TiCDC sends one event for each.
+        """
+        previous: dict[TableName, StoredTable | None] = {}
+        events: list[tuple[str, TableSchema | None, TableSchema | None]] = []
+        for name, new_name in renames:
+            table = self._table(name)
+            if new_name in self._tables or new_name[0] not in self._databases:
+                raise ValueError(f"cannot rename {name} to {new_name}")
+            previous.setdefault(name, table)
+            previous.setdefault(new_name, None)
+            renamed = replace(table, rows=dict(table.rows))
+            renamed.schema = replace(table.schema, database=new_name[0], table=new_name[1])
+            del self._tables[name]
+            self._tables[new_name] = renamed
+            text = f"RENAME TABLE {path_sql(name)} TO {path_sql(new_name)}"
+            events.append((text, renamed.schema, table.schema))
+        return self._commit_events(ActionCode.RENAME_TABLE, events, previous=previous)
+
+    def alter_table(self, name: TableName, *actions: AlterAction, sql: str | None = None) -> int:
+        """Run ALTER TABLE with one or more changes to columns and keys; return its commit ts."""
+        table = replace(self._table(name), rows=dict(self._table(name).rows))
+        version = self._version()
+        commit_ts = self._ddl_ts()
+        session = Session(timezone=self.timezone, at=to_datetime(commit_ts))
+        parts = [alter(table, action, session) for action in actions]
+        text = sql or f"ALTER TABLE {self._path(name)} {', '.join(parts)}"
+        code = ALTER_CODES[type(actions[0])] if len(actions) == 1 else ActionCode.MULTI_CHANGE
+        return self._commit_altered(
+            code, text, name=name, table=table, version=version, commit_ts=commit_ts
+        )
+
+    def create_index(
+        self,
+        name: TableName,
+        index: str,
+        *,
+        columns: Sequence[str],
+        unique: bool = False,
+    ) -> int:
+        """Run CREATE INDEX and return its commit ts."""
+        table = replace(self._table(name), rows=dict(self._table(name).rows))
+        added = IndexSchema(
+            name=index, unique=unique, primary=False, nullable=False, columns=tuple(columns)
+        )
+        if index in {other.name for other in table.secondary}:
+            raise ValueError(f"{name}: index {index!r} exists")
+        table.secondary = (*table.secondary, added)
+        kind = "UNIQUE INDEX" if unique else "INDEX"
+        text = f"CREATE {kind} {quoted(index)} ON {self._path(name)} ({names_sql(columns)})"
+        return self._commit_altered(ActionCode.ADD_INDEX, text, name=name, table=table)
+
+    def drop_index(self, name: TableName, index: str) -> int:
+        """Run DROP INDEX and return its commit ts."""
+        table = replace(self._table(name), rows=dict(self._table(name).rows))
+        table.secondary = tuple(other for other in table.secondary if other.name != index)
+        if len(table.secondary) == len(self._table(name).secondary):
+            raise ValueError(f"{name}: no index {index!r}")
+        text = f"DROP INDEX {quoted(index)} ON {self._path(name)}"
+        return self._commit_altered(ActionCode.DROP_INDEX, text, name=name, table=table)
+
+    def _table(self, name: TableName) -> StoredTable:
+        table = self._tables.get(name)
+        if table is None:
+            raise ValueError(f"no table {name}")
+        return table
+
+    def _path(self, name: TableName) -> str:
+        return path_sql(name) if self.qualified else quoted(name[1])
+
+    def _divided_anew(self, table: StoredTable) -> Partitioning | None:
+        return table.partitioning and table.partitioning.with_new_ids(self._new_table_id)
+
+    def _new_table_id(self) -> int:
+        self._next_table_id += 2
+        return self._next_table_id
+
+    def _version(self) -> int:
+        # The version is the TSO at which the schema was written, shortly before the commit.
+        return self.clock.next()
+
+    def _ddl_ts(self) -> int:
+        self.clock.step()
+        return self.clock.next()
+
+    def _commit_altered(
+        self,
+        code: ActionCode,
+        sql: str,
+        *,
+        name: TableName,
+        table: StoredTable,
+        version: int | None = None,
+        commit_ts: int | None = None,
+    ) -> int:
+        table.schema = replace(
+            with_indexes(table), version=self._version() if version is None else version
+        )
+        check_places(table)
+        table.rows = rekeyed(table)
+        return self._commit_table(code, sql, name=name, table=table, commit_ts=commit_ts)
+
+    def _commit_table(
+        self,
+        code: ActionCode,
+        sql: str,
+        *,
+        name: TableName,
+        table: StoredTable,
+        commit_ts: int | None = None,
+    ) -> int:
+        previous = self._tables.get(name)
+        self._tables[name] = table
+        return self._commit_events(
+            code,
+            [(sql, table.schema, previous.schema if previous else None)],
+            previous={name: previous},
+            commit_ts=commit_ts,
+        )
+
+    def _commit_events(
+        self,
+        code: ActionCode,
+        events: Iterable[tuple[str, TableSchema | None, TableSchema | None]],
+        *,
+        previous: Mapping[TableName, StoredTable | None],
+        commit_ts: int | None = None,
+        of_view: bool = False,
+    ) -> int:
+        if commit_ts is None:
+            commit_ts = self._ddl_ts()
+        for name in previous:
+            table = self._tables.get(name)
+            if table is not None:
+                self._orders[table.schema.table_id, table.schema.version] = table.order
+        self.history.append(
+            CommittedDdl(
+                commit_ts=commit_ts,
+                events=tuple(
+                    DdlEvent(
+                        ddl_type=code.word,
+                        commit_ts=commit_ts,
+                        build_ts_ms=0,
+                        sql=sql,
+                        database=schema.database if schema else "",
+                        table=schema.table if schema else "",
+                        schema=schema,
+                        pre_schema=pre_schema,
+                        action_code=code,
+                    )
+                    for sql, schema, pre_schema in events
+                ),
+                previous=previous,
+                of_view=of_view,
+            )
+        )
+        return commit_ts

@@ -1,0 +1,466 @@
+"""Every check of `ticdc-assets doctor`: the machine, the settings, the lake and each source.
+
+In: the environment, and the settings it names. Out: `Check` values, ordered by dependency. Brokers
+are asked and some records are read; nothing is committed or changed, so running the checks again is
+always safe. No check shows the content of a record.
+
+A check that fails says what to type. A check that is not `vital` does not prevent a sync; it warns
+about later problems: little disk space, short retention of a topic, partitions without a watermark.
+
+Not handled: whether the content of the lake is correct; the asset checks and `ticdc-assets verify`
+check that.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+import yaml
+
+from ticdc_assets.base.errors import (
+    ConfigError,
+    LakeDamagedError,
+    PrerequisiteError,
+    StoreUnavailableError,
+)
+from ticdc_assets.base.isolation import first_sentence
+from ticdc_assets.base.machine import nearest_existing
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.changelog.plan import LACKS_EARLIER
+from ticdc_assets.config import Changefeed, Settings, Writer, lake_path
+from ticdc_assets.delta.generations import paths_of
+from ticdc_assets.doctor.sources import check_source
+from ticdc_assets.observe.alerting import understands
+from ticdc_assets.spark.class_archive import find_archive, make_archive
+from ticdc_assets.spark.jars import Progress, lake_jars, spark_jars
+from ticdc_assets.spark.preflight import (
+    Check,
+    check_broker_jars,
+    check_configuration,
+    check_jars,
+    check_java,
+    check_lake,
+    check_pyspark,
+    check_python,
+)
+from ticdc_assets.storage.lake_paths import LakePaths, changefeeds_in
+from ticdc_assets.storage.paths import AnyPath, RemotePath
+
+HOME_VARIABLE: Final = "DAGSTER_HOME"
+LEAST_FREE_BYTES: Final = 5_000_000_000
+"""Free disk below which it is told; a rebuild needs the change log and the mirrors once more."""
+_FOLDER: Final = re.compile("[a-z0-9_]+")
+
+
+def run_checks(
+    *, env: Mapping[str, str] | None = None, progress: Progress | None = None
+) -> list[Check]:
+    """Run every check and return all results, in the order in which they build on each other.
+
+    Args:
+        env: environment variables; the environment of this program if None.
+        progress: told what is being downloaded or waited for.
+    """
+    env = os.environ if env is None else env
+    checks = check_machine(env=env, progress=progress)
+    # Records are read by libraries that come with Spark's.
+    can_read = check_pyspark().ok
+    configuration, settings = check_configuration(env)
+    checks.append(configuration)
+    if settings is not None:
+        if isinstance(settings.lake, RemotePath):
+            store = check_store(settings.lake)
+            checks.append(store)
+            if not store.ok:
+                return checks
+        else:
+            checks += [check_lake(settings.lake), check_disk(settings.lake)]
+        checks += [check_home(settings.instance_folder, env), check_unnamed(settings)]
+        if not settings.spark.is_local:
+            checks.append(check_cluster(settings, progress=progress))
+        for changefeed in settings.changefeeds:
+            if progress is not None:
+                progress(f"checking the tables of {changefeed.name}")
+            paths = paths_of(settings.lake, changefeed.name)
+            checks += [*check_tables(paths), *check_lease(paths, changefeed.writer)]
+            checks += check_rows(paths)
+            if progress is not None:
+                progress(f"checking the source of {changefeed.name}")
+            checks += check_source(changefeed, lake=settings.lake if can_read else None)
+            checks += check_alerts(changefeed)
+    return checks
+
+
+def check_machine(
+    *, env: Mapping[str, str] | None = None, progress: Progress | None = None
+) -> list[Check]:
+    """Check what needs no settings: Python, Java, pyspark and the jars, which it downloads.
+
+    Args:
+        env: environment variables; the environment of this program if None.
+        progress: told what is being downloaded or waited for.
+    """
+    env = os.environ if env is None else env
+    java, pyspark = check_java(env), check_pyspark()
+    checks = [check_python(), java, pyspark]
+    if java.ok:
+        jars = check_lake_jars(env, progress=progress)
+        checks.append(jars)
+        if jars.ok and pyspark.ok:
+            checks.append(check_class_archive(env, progress=progress))
+    return [*checks, check_broker_jars()]
+
+
+# Spark's start ----------------------------------------------------------------------------------
+
+
+def _lake(env: Mapping[str, str]) -> AnyPath:
+    """Return the lake, or a folder in place of one that cannot be told."""
+    try:
+        return lake_path(env)
+    except ConfigError:
+        return Path()
+
+
+def check_lake_jars(env: Mapping[str, str], *, progress: Progress | None = None) -> Check:
+    """Check that the jars of a session on the lake are here, after downloading what is missing."""
+    lake = _lake(env)
+    checked = check_jars(
+        spark_jars(lake.store.scheme if isinstance(lake, RemotePath) else None), progress=progress
+    )
+    if not checked.ok:
+        return checked
+    try:
+        lake_jars(lake)
+    except PrerequisiteError as error:
+        fix = "put java on PATH or its folder into JAVA_HOME"
+        return replace(checked, ok=False, found=str(error), fix=fix)
+    return checked
+
+
+def check_class_archive(env: Mapping[str, str], *, progress: Progress | None = None) -> Check:
+    """Check that there is a class archive for Spark's JVM, made if there is none."""
+    needed = "a folder in the user's cache that no other user can write"
+    jars = lake_jars(_lake(env))
+    archive = find_archive(jars, env)
+    if archive is None and progress is not None:
+        progress("writing Spark's classes to an archive, for quick starts: half a minute, once")
+    archive = archive or make_archive(jars, env)
+    if archive is None:
+        fix = "Spark starts without it, some seconds later; make the cache folder writable"
+        found = "none can be made"
+        return Check(
+            name="class archive", ok=False, found=found, needed=needed, fix=fix, vital=False
+        )
+    size = archive.stat().st_size / 1e6
+    found = f"{size:.0f} MB at {archive}"
+    return Check(name="class archive", ok=True, found=found, needed=needed)
+
+
+def check_cluster(settings: Settings, *, progress: Progress | None = None) -> Check:
+    """Check that every executor of the cluster that is set can work on the lake.
+
+    Args:
+        settings: what is configured.
+        progress: told what is being waited for.
+    """
+    from ticdc_assets.spark.cluster import ClusterError, require_cluster
+    from ticdc_assets.spark.session import get_spark
+
+    spark, lake = settings.spark, settings.lake
+    needed = "executors that run this package and share the lake"
+    if progress is not None:
+        progress(f"asking the executors of {spark.master}")
+    try:
+        answers = require_cluster(get_spark(settings=spark), lake / "any")
+    except (ClusterError, PrerequisiteError) as error:
+        return Check(
+            name="spark cluster",
+            ok=False,
+            found=str(error),
+            needed=needed,
+            fix=f"mend it in {spark.place}; nothing is landed meanwhile",
+        )
+    pythons = ", ".join(sorted({answer.python for answer in answers}))
+    packages = ", ".join(sorted({answer.package for answer in answers}))
+    return Check(
+        name="spark cluster",
+        ok=True,
+        found=f"{len(answers)} executors at {spark.master} ({spark.place}) with Python {pythons} "
+        f"and ticdc_assets {packages}; what they write into the lake is seen here, and the other "
+        "way round",
+        needed=needed,
+    )
+
+
+# The lake and the Dagster instance --------------------------------------------------------------
+
+
+def check_disk(lake: Path) -> Check:
+    """Check that there is some disk left where the tables are."""
+    free = shutil.disk_usage(nearest_existing(lake)).free
+    ok = free >= LEAST_FREE_BYTES
+    return Check(
+        name="disk",
+        ok=ok,
+        vital=False,
+        found=f"{free / 1e9:.1f} GB free for {lake}",
+        needed=f"{LEAST_FREE_BYTES / 1e9:.0f} GB of free disk",
+        fix=""
+        if ok
+        else "free some, set TICDC_LAKE to another disk, or set `retention` and run "
+        "`ticdc-assets maintain CHANGEFEED`",
+    )
+
+
+def check_store(lake: RemotePath) -> Check:
+    """Check that the store of a lake can be written, and keeps one commit from another one's place.
+
+    Two commits of one version are tried on a table that is removed again: a store that takes both
+    loses the first.
+    """
+    # It takes a while to import.
+    from ticdc_assets.delta.store_probe import probe_commits
+
+    needed = "a store that can be written to, and that refuses to put a commit in another's place"
+    try:
+        finding = probe_commits(lake)
+    except Exception as error:  # noqa: BLE001 - each library has its own
+        finding = first_sentence(error)
+    return Check(
+        name="lake",
+        ok=finding is None,
+        found=f"{lake}, which keeps both of two commits made at once"
+        if finding is None
+        else f"{lake}: {finding}",
+        needed=needed,
+        fix=""
+        if finding is None
+        else "look at TICDC_LAKE, at the block `storage` of the changefeeds file, at the "
+        "credentials and at whether the bucket is there; a store without conditional puts "
+        "(If-None-Match) cannot have a lake",
+    )
+
+
+def check_home(default: Path, env: Mapping[str, str]) -> Check:
+    """Check the folder of the Dagster instance; one that is not there is not made.
+
+    Args:
+        default: the folder, if the environment names none.
+        env: environment variables.
+    """
+    named = env.get(HOME_VARIABLE)
+    home = Path(named) if named else default
+    needed = "a folder that can be written to for the Dagster instance"
+
+    def wrong(found: str, fix: str) -> Check:
+        return Check(name="dagster home", ok=False, found=found, needed=needed, fix=fix)
+
+    another = f"change its permissions or set {HOME_VARIABLE} to another folder"
+    if not home.is_absolute():
+        fix = f"write it as {home.absolute()}"
+        return wrong(
+            f"{HOME_VARIABLE}={named}, which Dagster's own programs do not accept as a path", fix
+        )
+    place = nearest_existing(home)
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        return wrong(f"{home}, which cannot be written to", another)
+    if place != home:
+        return Check(name="dagster home", ok=True, found=f"{home} (not there yet)", needed=needed)
+    file = home / "dagster.yaml"
+    storage = "SQLite"
+    if file.exists():
+        try:
+            text = file.read_text(encoding="utf-8")
+            settings: Any = yaml.safe_load(text)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "no YAML"
+            return wrong(f"{file}, which cannot be read ({reason})", "fix it")
+        unset = sorted(name for name in _env_names(settings) if not env.get(name))
+        if unset:
+            return wrong(f"{file}, which needs {', '.join(unset)}", f"set {', '.join(unset)}")
+        if _uses_postgres(settings):
+            storage = "PostgreSQL"
+            if importlib.util.find_spec("dagster_postgres") is None:
+                return wrong(
+                    f"{file} with PostgreSQL, and no package dagster-postgres",
+                    "install ticdc-assets with its extra `postgres`",
+                )
+    return Check(
+        name="dagster home", ok=True, found=f"{home}, runs and events in {storage}", needed=needed
+    )
+
+
+def _env_names(settings: Any) -> Iterator[str]:
+    """Yield the variables that a Dagster configuration asks for."""
+    if isinstance(settings, dict):
+        mapping = cast(dict[Any, Any], settings)
+        if set(mapping) == {"env"} and isinstance(mapping["env"], str):
+            yield mapping["env"]
+            return
+        for item in mapping.values():
+            yield from _env_names(item)
+    elif isinstance(settings, list):
+        for item in cast(list[Any], settings):
+            yield from _env_names(item)
+
+
+def _uses_postgres(settings: Any) -> bool:
+    if not isinstance(settings, dict):
+        return False
+    storage = cast(dict[Any, Any], settings).get("storage")
+    return isinstance(storage, dict) and "postgres" in storage
+
+
+def check_unnamed(settings: Settings) -> Check:
+    """Tell of changefeeds whose tables are in the lake and whose names are not in the file."""
+    named = {changefeed.name for changefeed in settings.changefeeds}
+    # A name that could not stand in the file is no changefeed's.
+    unnamed = [
+        name
+        for name in changefeeds_in(settings.lake)
+        if name not in named and _FOLDER.fullmatch(name)
+    ]
+    listed = ", ".join(unnamed)
+    return Check(
+        name="changefeeds in the lake",
+        ok=not unnamed,
+        vital=False,
+        found=f"{listed}, which {settings.path} does not name" if unnamed else "all are named",
+        needed="the name of every changefeed that is in the lake",
+        fix="their tables stay as they are; add one back to the file to continue it, "
+        f"or remove its folder from {settings.lake} if you no longer need it"
+        if unnamed
+        else "",
+    )
+
+
+def check_alerts(changefeed: Changefeed) -> list[Check]:
+    """Check that the URL of each target of alerts can be understood; nothing is sent."""
+    wrong = [str(target) for target in changefeed.alerts.to if not understands(target)]
+    if not changefeed.alerts.to:
+        return []
+    return [
+        Check(
+            name=f"alerts {changefeed.name}",
+            ok=not wrong,
+            vital=False,
+            found=f"{', '.join(wrong)} is no URL of Apprise"
+            if wrong
+            else f"{len(changefeed.alerts.to)} targets",
+            needed="a URL such as slack://... or mailto://...: https://appriseit.com",
+            fix="set the environment variable to such a URL" if wrong else "",
+        )
+    ]
+
+
+def check_lease(paths: LakePaths, writer: Writer) -> list[Check]:
+    """Say who writes to a changefeed, where a lease tells; an empty list where there is none.
+
+    A lease whose holder is no more does no harm: the next run takes it over.
+    """
+    from ticdc_assets.delta.lease_log import read_lease
+
+    name, needed = f"lease {paths.changefeed}", "a log that can be read"
+    try:
+        state = read_lease(paths.lease)
+    except LakeDamagedError as error:
+        return [Check(name=name, ok=False, found=error.finding, needed=needed, fix=error.repair)]
+    if state is None and writer.lease is None:
+        return []
+    found = "nobody ever had it" if state is None else str(state)
+    return [Check(name=name, ok=True, found=found, needed=needed)]
+
+
+def check_tables(paths: LakePaths) -> list[Check]:
+    """Check that every table of a changefeed is whole: its log, its files and their footers.
+
+    Rows are not read; that a sound file holds the right ones is for `verify` to say. Each table
+    that is broken is a check of its own, with what repairs it.
+    """
+    # Spark's libraries are imported with it, which takes a while.
+    from ticdc_assets.log.damage import find_damage
+
+    name = f"tables {paths.changefeed}"
+    needed = "every file that the newest versions name, as it was written"
+    if not paths.base.is_dir():
+        return [Check(name=name, ok=True, found="nothing landed yet", needed=needed)]
+    damages = find_damage(paths)
+    if not damages:
+        return [Check(name=name, ok=True, found="all are whole", needed=needed)]
+    return [
+        Check(
+            name=name,
+            ok=False,
+            found=f"{error.table}: {error.finding} (in {error.path})",
+            needed=needed,
+            fix=error.repair,
+        )
+        for error in damages
+    ]
+
+
+def check_rows(paths: LakePaths) -> list[Check]:
+    """Say which mirrors may lack rows of before the changefeed, and which rows are in none.
+
+    An empty list where no cut was published yet, or where it cannot be read: `check_tables` says
+    so.
+    """
+    # Arrow is imported with it, which takes a while.
+    from ticdc_assets.log.cuts import newest_cut
+
+    try:
+        cut = newest_cut(paths)
+    except (LakeDamagedError, StoreUnavailableError):
+        return []
+    if cut is None:
+        return []
+    feed, needed = paths.changefeed, "all rows of each table"
+    findings: dict[str, list[str]] = {}
+    for mirror in cut.mirrors:
+        for caveat in mirror.caveats:
+            if caveat.startswith(LACKS_EARLIER):
+                findings.setdefault(caveat, []).append(joined_name(mirror.database, mirror.table))
+    checks = [
+        Check(
+            name=f"rows {feed}",
+            ok=False,
+            vital=False,
+            found=f"{', '.join(tables)}: {caveat}",
+            needed=needed,
+            fix=f"export them with Dumpling and run: ticdc-assets seed {feed} EXPORT; tables that "
+            "had no rows when the changefeed began are named in `complete_tables`",
+        )
+        for caveat, tables in findings.items()
+    ]
+    created = [item for item in cut.held if item.mirror_id is None]
+    if created:
+        names = dict.fromkeys(joined_name(item.database, item.table) for item in created)
+        count = sum(item.rows for item in created)
+        checks.append(
+            Check(
+                name=f"rows {feed}",
+                ok=False,
+                vital=False,
+                found=f"{count} held rows of tables that no message created: {', '.join(names)}",
+                needed=needed,
+                fix=f"export these tables with Dumpling and run: ticdc-assets seed {feed} EXPORT",
+            )
+        )
+    checks += [
+        Check(
+            name=f"rows {feed}",
+            ok=False,
+            vital=False,
+            found=item.sentence,
+            needed="row changes that are applied, held or in quarantine",
+            fix=f"run: ticdc-assets status {feed}",
+        )
+        for item in cut.unaccounted
+    ]
+    return checks or [Check(name=f"rows {feed}", ok=True, found="all are known", needed=needed)]

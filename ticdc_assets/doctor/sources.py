@@ -1,0 +1,407 @@
+"""The checks of one changefeed's source, for `ticdc-assets doctor`.
+
+In: a changefeed, and its lake. Out: `Check` values: whether its broker answers, its topics exist
+and keep records long enough, each partition has watermarks, records have the configured format, and
+the next record to land still exists; or the same for a capture.
+
+Brokers are asked and some records are read; nothing is committed or changed, so running the checks
+again is always safe. No check shows the content of a record.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from ticdc_assets.base.errors import SourceRefusedError, SourceUnavailableError, TicdcError
+from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
+from ticdc_assets.delta.generations import paths_of
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.source.capture import CaptureRecord, read_capture
+from ticdc_assets.source.kafka.administration import Administration, OffsetRange, topic_ids
+from ticdc_assets.source.kafka.connection import TIMEOUT_SECONDS
+from ticdc_assets.source.kafka.records import consume
+from ticdc_assets.source.recognising import Look, foreign_look, looks_of
+from ticdc_assets.spark.preflight import (
+    Check,
+)
+from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.wire.formats import WireFormat
+from ticdc_assets.wire.record import Record
+
+LEAST_RETENTION_MS: Final = 7 * 86_400_000
+"""Retention of a topic below which it is told: an outage of syncs that is longer loses changes."""
+_TOPICS_LOOKED_AT: Final = 20
+_PARTITIONS_LOOKED_AT: Final = 3
+_CAPTURE_RECORDS: Final = 20
+_LISTED: Final = 8
+
+
+def check_source(
+    changefeed: Changefeed,
+    *,
+    lake: AnyPath | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> list[Check]:
+    """Check that the source of `changefeed` can be read, and what is in it.
+
+    Args:
+        changefeed: the changefeed.
+        lake: the lake, to compare what is landed with what the source has; not compared if None.
+        timeout_seconds: how long a broker may take to answer.
+    """
+    match changefeed.source:
+        case KafkaSource() as source:
+            return _check_kafka(changefeed, source, lake, timeout_seconds)
+        case CaptureSource() as source:
+            return _check_capture(changefeed, source, lake)
+
+
+@dataclass(frozen=True, slots=True)
+class _Topics:
+    """What a cluster has of a source, what it lacks, and the names of all other topics."""
+
+    offsets: Mapping[tuple[str, int], OffsetRange]
+    ids: Mapping[str, str]
+    missing: tuple[str, ...]
+    others: tuple[str, ...]
+
+    @property
+    def there(self) -> list[str]:
+        return sorted({topic for topic, _ in self.offsets})
+
+    def records(self, topic: str) -> int:
+        """Return how many records a topic has now."""
+        return sum(
+            span.end - span.earliest for (name, _), span in self.offsets.items() if name == topic
+        )
+
+    @property
+    def filled(self) -> dict[tuple[str, int], OffsetRange]:
+        return {place: span for place, span in self.offsets.items() if span.earliest < span.end}
+
+
+def _check_kafka(
+    changefeed: Changefeed, source: KafkaSource, lake: AnyPath | None, timeout_seconds: float
+) -> list[Check]:
+    name = f"source {changefeed.name}"
+    servers = source.bootstrap_servers
+    needed = f"a Kafka broker at {servers} with topic {source.topics_shown}"
+    try:
+        administration = Administration(source, timeout_seconds=timeout_seconds)
+        topics = _topics(administration, source)
+    except TicdcError as error:
+        found, fix = str(error), "correct source.kafka.options in the configuration"
+        if isinstance(error, SourceUnavailableError):
+            found, fix = error.reason, error.fix or "look at the broker"
+        return [Check(name=name, ok=False, found=found, needed=needed, fix=fix)]
+    if not topics.there:
+        return [
+            Check(
+                name=name,
+                ok=False,
+                found=f"no topic {_listed(topics.missing)} at {servers}, which has "
+                f"{_listed(topics.others) or 'no topic at all'}",
+                needed=needed,
+                fix=_missing_fix(topics),
+            )
+        ]
+    spans = [
+        f"{topic} with {len(numbers)} partitions and {topics.records(topic)} records"
+        for topic, numbers in _numbers(topics.offsets).items()
+    ]
+    more = f" and {len(spans) - _LISTED} more" if len(spans) > _LISTED else ""
+    found = f"{servers} answers, topic {'; topic '.join(spans[:_LISTED])}{more}"
+    return [
+        Check(name=name, ok=True, found=found, needed=needed),
+        *_check_landed(changefeed, lake, topics.offsets, topics.ids),
+        _check_missing(changefeed, topics),
+        _check_partitions(changefeed, topics),
+        _check_retention(changefeed, administration, topics),
+        _check_topic_records(changefeed, source, topics, timeout_seconds),
+    ]
+
+
+def _topics(administration: Administration, source: KafkaSource) -> _Topics:
+    names = administration.topic_names()
+    there = sorted(topic for topic in names if source.takes(topic))
+    missing = [topic for topic in source.topics if topic not in names]
+    missing += [item.text for item in source.patterns if not any(map(item.matches, names))]
+    described = administration.describe(there) if there else {}
+    offsets = administration.ranges(described)
+    others = sorted(topic for topic in names.difference(there) if not topic.startswith("__"))
+    return _Topics(offsets, topic_ids(described), tuple(missing), tuple(others))
+
+
+def _check_landed(
+    changefeed: Changefeed,
+    lake: AnyPath | None,
+    offsets: Mapping[tuple[str, int], OffsetRange],
+    ids: Mapping[str, str],
+) -> list[Check]:
+    """Check that the next record to land is there in each partition."""
+    if lake is None:
+        return []
+    # Here, so that the doctor can tell that pyspark is missing, which these need.
+    from ticdc_assets.log.accepted_gaps import read_accepted
+    from ticdc_assets.log.positions import read_position
+    from ticdc_assets.log.sources import beside
+
+    paths = paths_of(lake, changefeed.name)
+    position = read_position(paths)
+    if not position.next_offsets:
+        return []
+    gaps = beside(Lake(changefeed=changefeed, paths=paths), position, offsets, ids).gaps
+    gap = next(iter(gaps), None)
+    accepted = len(read_accepted(paths))
+    found = f"the next record to land is there in {len(position.next_offsets)} partitions"
+    more = f"; {accepted} gaps were accepted before" if accepted else ""
+    if gap is not None:
+        also = f" and in {len(gaps) - 1} more partitions" if len(gaps) > 1 else ""
+        found = f"landing is stopped by a {gap.error.found}{also}"
+    return [
+        Check(
+            name=f"landing {changefeed.name}",
+            ok=gap is None,
+            found=f"{found}{more}",
+            needed="the next record to land",
+            fix="" if gap is None else gap.fix,
+        )
+    ]
+
+
+def _check_missing(changefeed: Changefeed, topics: _Topics) -> Check:
+    """Tell of names and patterns that no topic has, where others are there."""
+    count = len(topics.there)
+    return Check(
+        name=f"topics {changefeed.name}",
+        ok=not topics.missing,
+        vital=False,
+        found=f"no topic for {_listed(topics.missing)}" if topics.missing else f"{count} topics",
+        needed="a topic for every name and pattern",
+        fix=f"nothing waits for it: it joins when it appears. Otherwise {_missing_fix(topics)}"
+        if topics.missing
+        else "",
+    )
+
+
+def _missing_fix(topics: _Topics) -> str:
+    close = [
+        match
+        for topic in topics.missing
+        for match in difflib.get_close_matches(topic, topics.others, n=1)
+    ]
+    hint = f" (did you mean {' and '.join(map(repr, close))}?)" if close else ""
+    return (
+        f"correct source.kafka.topics in the configuration{hint}, or let TiCDC create it: a "
+        "changefeed creates its topics when it starts (auto-create-topic)"
+    )
+
+
+def _check_partitions(changefeed: Changefeed, topics: _Topics) -> Check:
+    """Tell of partitions that nothing ever came to while their topic has records.
+
+    A topic without any record holds nothing up: it joins at its first one.
+    """
+    numbers = _numbers(topics.offsets)
+    begun = {topic for (topic, _), span in topics.offsets.items() if span.end}
+    empty = [
+        f"{topic}/{number}"
+        for topic in sorted(begun)
+        for number in numbers[topic]
+        if topics.offsets[topic, number].end == 0
+    ]
+    waiting = len(numbers) - len(begun)
+    if not begun:
+        found = "no record in any partition"
+        fix = (
+            "start the changefeed in TiCDC, or wait for its first message (a watermark, within "
+            "seconds); look with `cdc cli changefeed list`"
+        )
+    elif empty:
+        found = f"no record ever in {_listed(empty)}"
+        fix = (
+            "no cut is made before a watermark came from each; check whether TiCDC's partition-num "
+            "is smaller than the number of partitions"
+        )
+    else:
+        joining = f"; {waiting} topics without a record join at their first" if waiting else ""
+        found, fix = f"records in all partitions of {len(begun)} topics{joining}", ""
+    return Check(
+        name=f"partitions {changefeed.name}",
+        ok=not fix,
+        vital=False,
+        found=found,
+        needed="a record in every partition",
+        fix=fix,
+    )
+
+
+def _check_retention(
+    changefeed: Changefeed, administration: Administration, topics: _Topics
+) -> Check:
+    """Tell of topics that lose records before they may have been landed."""
+    name = f"retention {changefeed.name}"
+    needed = "cleanup.policy=delete and a retention of a week or more"
+    try:
+        settings = administration.topic_settings(
+            topics.there, ("cleanup.policy", "retention.ms", "retention.bytes")
+        )
+    except TicdcError as error:
+        # Reading settings needs another right than reading records.
+        return Check(name=name, ok=True, found=f"the broker did not tell: {error}", needed=needed)
+    compacted = [
+        topic for topic, values in settings.items() if "compact" in values["cleanup.policy"]
+    ]
+    if compacted:
+        return Check(
+            name=name,
+            ok=False,
+            found=f"cleanup.policy=compact of {_listed(compacted)}, which removes changes",
+            needed=needed,
+            fix=_alter(compacted, "cleanup.policy=delete"),
+        )
+    times = {topic: int(values["retention.ms"] or -1) for topic, values in settings.items()}
+    short = [topic for topic, time in times.items() if 0 <= time < LEAST_RETENTION_MS]
+    if short:
+        least = min(times[topic] for topic in short)
+        return Check(
+            name=name,
+            ok=False,
+            vital=False,
+            found=f"{least / 3_600_000:g} hours in {_listed(short)}",
+            needed=needed,
+            fix="an outage of syncs that is longer loses changes for good; "
+            + _alter(short, f"retention.ms={LEAST_RETENTION_MS}"),
+        )
+    limited = [
+        topic for topic, values in settings.items() if int(values["retention.bytes"] or -1) >= 0
+    ]
+    if limited:
+        return Check(
+            name=name,
+            ok=False,
+            vital=False,
+            found=f"retention.bytes set for {_listed(limited)}, so a burst shortens it",
+            needed=needed,
+            fix=_alter(limited, "retention.bytes=-1"),
+        )
+    kept = "for ever" if any(time < 0 for time in times.values()) else "a week or more"
+    return Check(name=name, ok=True, found=f"records are kept {kept}", needed=needed)
+
+
+def _alter(topics: Sequence[str], setting: str) -> str:
+    return (
+        "type `kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics "
+        f"--entity-name {topics[0]} --add-config {setting}`"
+    )
+
+
+def _check_topic_records(
+    changefeed: Changefeed, source: KafkaSource, topics: _Topics, timeout_seconds: float
+) -> Check:
+    """Check the first record of some partitions of each topic."""
+    ranges: dict[tuple[str, int], OffsetRange] = {}
+    numbers = _numbers(topics.filled)
+    for topic in islice(numbers, _TOPICS_LOOKED_AT):
+        for number in numbers[topic][:_PARTITIONS_LOOKED_AT]:
+            first = topics.offsets[topic, number].earliest
+            ranges[topic, number] = OffsetRange(earliest=first, end=first + 1)
+    try:
+        records = list(consume(source, ranges, timeout_seconds=timeout_seconds))
+    except SourceRefusedError as error:
+        return Check(
+            name=f"format {changefeed.name}",
+            ok=False,
+            found=error.reason,
+            needed="the right to read the records",
+            fix=error.fix,
+        )
+    except SourceUnavailableError:
+        # Expired in between: landing will say so with its coordinates.
+        records = []
+    return _check_records(changefeed, records)
+
+
+def _check_capture(
+    changefeed: Changefeed, source: CaptureSource, lake: AnyPath | None
+) -> list[Check]:
+    name, needed = f"source {changefeed.name}", "a readable capture"
+    try:
+        with read_capture(source.path) as reader:
+            records = list(islice(reader, _CAPTURE_RECORDS))
+        size = source.path.stat().st_size
+        landed = [] if lake is None else _check_captured(changefeed, source, lake)
+    except TicdcError as error:
+        fix = "put the file there, or correct source.capture in the configuration"
+        return [Check(name=name, ok=False, found=str(error), needed=needed, fix=fix)]
+    what = f"first record of topic {records[0].topic}" if records else "no record yet"
+    found = f"{source.path}, {size} bytes, {what}"
+    return [
+        Check(name=name, ok=True, found=found, needed=needed),
+        *landed,
+        _check_records(changefeed, records),
+    ]
+
+
+def _check_captured(changefeed: Changefeed, source: CaptureSource, lake: AnyPath) -> list[Check]:
+    from ticdc_assets.log.sources import capture_ranges
+
+    return _check_landed(changefeed, lake, capture_ranges(source), {})
+
+
+def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> Check:
+    """Check that the records look like what is configured."""
+    name = f"format {changefeed.name}"
+    stated = Look(WireFormat(changefeed.wire_format), changefeed.compression)
+    needed = f"records in {stated}"
+    if not records:
+        return Check(name=name, ok=True, found="no record to look at yet", needed=needed)
+    by_topic: dict[str, list[Record]] = {}
+    for item in records:
+        by_topic.setdefault(item.topic, []).append(Record(key=item.key, value=item.value))
+    for topic, some in by_topic.items():
+        looks = looks_of(some)
+        if stated in looks:
+            continue
+        if looks:
+            return Check(
+                name=name,
+                ok=False,
+                found=f"records of topic {topic} that look like {looks[0]}",
+                needed=needed,
+                fix=_format_fix(stated, looks[0]),
+            )
+        foreign = foreign_look(some)
+        return Check(
+            name=name,
+            ok=False,
+            found=f"records of topic {topic} that look like {foreign or 'no format of TiCDC'}",
+            needed=needed,
+            fix="let TiCDC write one of the formats that are read (`protocol` of its sink: simple, "
+            "open-protocol, canal-json or craft), into a new topic",
+        )
+    count = sum(map(len, by_topic.values()))
+    return Check(name=name, ok=True, found=f"{count} records looked at, {stated}", needed=needed)
+
+
+def _format_fix(stated: Look, looks: Look) -> str:
+    parts: list[str] = []
+    if looks.wire_format is not stated.wire_format:
+        parts.append(f"`format: {looks.wire_format.value}`")
+    if looks.compression is not stated.compression:
+        parts.append(f"`compression: {looks.compression.value}`")
+    return f"write {' and '.join(parts)} in the configuration"
+
+
+def _numbers(places: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(places):
+        numbers.setdefault(topic, []).append(number)
+    return numbers
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more

@@ -1,0 +1,1 @@
+"""What landed and what it says: records, changes, quarantine, schemas, totals, cuts."""

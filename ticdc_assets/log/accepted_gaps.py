@@ -1,0 +1,277 @@
+"""Accepted gaps: records that expired before they were landed, and the caveats for them.
+
+In: rows of `accepted_gaps`, one per gap, written only by `ticdc-assets accept-gap`. Out: where
+landing continues (`positions.read_position`), the shift of the offsets of a recreated topic, and
+the mirrors that may lack changes since.
+
+Coordinates stay unique. A recreated topic counts its offsets from the beginning, so the gap has a
+number that is added to them (`offset_base`): landed offsets continue after the old ones, and a
+later record has a greater offset, as all steps after `raw_messages` assume.
+
+Lost changes are above the last watermark of the partition before the gap. A mirror whose table was
+created or truncated later lacks nothing if that DDL landed after the gap in the same partition:
+TiCDC sends no row beyond a DDL of its table before the DDL. If a partition gets no DDL at all, the
+DDL must be above the first watermark that landed after the gap.
+
+Why running it again is safe: only the row stores an acceptance. Everything derived from it is
+computed again each time, except `until_ts`, which is stored because retention removes the watermark
+that it came from.
+
+Not handled: which rows are lost. This is unknown.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ticdc_assets.changelog.plan import Caveat, MirrorPlan
+from ticdc_assets.delta.control import commit_metadata, read_rows, read_table, write_table
+from ticdc_assets.delta.row_schema import fields_of
+from ticdc_assets.log.totals import NO_TOPIC
+from ticdc_assets.registry.history import folded_name
+from ticdc_assets.storage.lake_paths import LakePaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedGap:
+    """One accepted gap.
+
+    Attributes:
+        number: 1, 2, 3, ... in the order of acceptance.
+        accepted_at: when.
+        accepted_by: who: user and machine.
+        topic: topic.
+        partition: partition.
+        topic_id: the topic's id then, None if the source has none.
+        from_offset: next offset that was to be landed.
+        to_offset: offset at which landing goes on.
+        offset_base: what is added to the source's offsets to get those landed, from here on.
+        cause: one clause that says what was seen.
+        after_ts: highest watermark of the partition that had landed: what is lost is above it.
+        until_ts: the first higher watermark behind the gap; None until one landed.
+    """
+
+    number: int
+    accepted_at: datetime
+    accepted_by: str
+    topic: str
+    partition: int
+    topic_id: str | None
+    from_offset: int
+    to_offset: int
+    offset_base: int
+    cause: str
+    after_ts: int
+    until_ts: int | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What was accepted, for people."""
+        return (
+            f"{self.lost} of topic {self.topic!r} partition {self.partition} ({self.cause}), "
+            f"accepted by {self.accepted_by} at {self.accepted_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+
+    @property
+    def lost(self) -> str:
+        """Which offsets are lost, as far as that is known."""
+        if self.to_offset > self.from_offset:
+            return f"offsets {self.from_offset} to {self.to_offset - 1}"
+        return f"offsets from {self.from_offset} on, up to where it was created again or truncated,"
+
+    @property
+    def caveat(self) -> Caveat:
+        """Why a mirror may differ from its table."""
+        where = f"topic {self.topic!r} partition {self.partition}"
+        return Caveat(
+            reason=f"changes may be missing: {self.lost} of {where} were gone before they landed",
+            since_ts=self.after_ts,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as values that JSON has."""
+        return asdict(self) | {"accepted_at": self.accepted_at.isoformat(timespec="seconds")}
+
+
+ACCEPTED_GAPS_SCHEMA = pa.schema(fields_of(AcceptedGap, partition=pa.int32()))
+"""`accepted_gaps`: one row a gap."""
+
+
+def read_accepted(paths: LakePaths) -> tuple[AcceptedGap, ...]:
+    """Return the accepted gaps in the order of acceptance; needs no Spark."""
+    rows = sorted(read_rows(paths.accepted_gaps), key=lambda row: row["number"])
+    return tuple(AcceptedGap(**row) for row in rows)
+
+
+def append_accepted(paths: LakePaths, gap: AcceptedGap) -> AcceptedGap:
+    """Keep one more gap under the next number. The caller holds the writer lock."""
+    number = commit_metadata(paths.accepted_gaps).get("number", 0) + 1
+    numbered = replace(gap, number=number)
+    write_table(
+        paths.accepted_gaps,
+        pa.Table.from_pylist([asdict(numbered)], schema=ACCEPTED_GAPS_SCHEMA),
+        overwrite=False,
+        metadata={"number": number},
+    )
+    return numbered
+
+
+def close_accepted(paths: LakePaths, *, es_only: bool) -> tuple[AcceptedGap, ...]:
+    """Return the accepted gaps, and keep where they end if that is known by now.
+
+    Args:
+        paths: tables of the changefeed; for a generation apart nothing is written.
+        es_only: whether the messages have no watermarks; then any record tells.
+    """
+    gaps = read_accepted(paths)
+    closed = tuple(
+        gap if gap.until_ts is not None else replace(gap, until_ts=_until(paths, gap, es_only))
+        for gap in gaps
+    )
+    if closed != gaps and not paths.apart:
+        write_table(
+            paths.accepted_gaps,
+            pa.Table.from_pylist(list(map(asdict, closed)), schema=ACCEPTED_GAPS_SCHEMA),
+            overwrite=True,
+            metadata=commit_metadata(paths.accepted_gaps),
+        )
+    return closed
+
+
+def _until(paths: LakePaths, gap: AcceptedGap, es_only: bool) -> int | None:
+    """Return the watermark that tells where a gap ends, None if it has not come."""
+    condition = (
+        _of_partition(gap)
+        & (ds.field("offset") >= gap.to_offset)
+        & (ds.field("commit_ts") > gap.after_ts)
+    )
+    if not es_only:
+        condition &= ds.field("kind") == "watermark"
+    found = read_table(paths.change_log, condition, columns=["commit_ts"])
+    if found is None:
+        return None
+    return found.group_by([]).aggregate([("commit_ts", "min")])["commit_ts_min"][0].as_py()
+
+
+def _of_partition(gap: AcceptedGap) -> ds.Expression:
+    return (ds.field("topic") == gap.topic) & (ds.field("partition") == gap.partition)
+
+
+def gap_caveats(
+    paths: LakePaths,
+    gaps: Iterable[AcceptedGap],
+    mirrors: Sequence[MirrorPlan],
+    groups: Sequence[Mapping[str, Any]],
+    tso: int,
+) -> dict[str, list[str]]:
+    """Return, for each mirror that may lack changes at `tso`, the caveats that say so.
+
+    A lost record may be of any table. Only a table that was never seen in the topic, while it was
+    in others, is spared, and only where the topic had tables and no DDL of databases.
+
+    Args:
+        paths: tables of the changefeed.
+        gaps: the accepted gaps.
+        mirrors: the mirrors at `tso`.
+        groups: the change log in numbers (`change_groups`).
+        tso: a cut.
+    """
+    caveats: dict[str, list[str]] = {}
+    carried = _Carried(groups)
+    for gap in gaps:
+        if gap.after_ts and tso <= gap.after_ts:
+            continue
+        loss = _Loss(paths, gap, mirrors, carried)
+        for mirror in mirrors:
+            if loss.may_concern(mirror):
+                caveats.setdefault(mirror.mirror_id, []).append(str(gap.caveat))
+    return caveats
+
+
+class _Carried:
+    """What each topic was seen to carry: which tables, and which of its partitions get DDL."""
+
+    def __init__(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        self._names: dict[str, set[tuple[str, str]]] = {}
+        self._others: set[str] = set()
+        self._with_ddl: set[tuple[str, int]] = set()
+        for row in groups:
+            if row["kind"] not in ("row", "bootstrap", "ddl") or row["topic"] == NO_TOPIC:
+                continue
+            if row["kind"] == "bootstrap" and row["database"] is None:
+                continue  # one without content concerns no table
+            if row["kind"] == "ddl":
+                self._with_ddl.add((row["topic"], row["partition"]))
+            if row["database"] and row["table"]:
+                name = folded_name(row["database"], row["table"])
+                self._names.setdefault(row["topic"], set()).add(name)
+            else:
+                self._others.add(row["topic"])
+
+    def may_carry(self, topic: str, names: set[tuple[str, str]]) -> bool:
+        """Return whether records of a table with these names may have been in a topic."""
+        there = self._names.get(topic)
+        if there is None or topic in self._others or there & names:
+            return True
+        return not any(names & seen for seen in self._names.values())
+
+    def gets_ddl(self, topic: str, partition: int) -> bool:
+        """Return whether a DDL ever came to a partition."""
+        return (topic, partition) in self._with_ddl
+
+
+class _Loss:
+    """Which of some mirrors one gap may concern."""
+
+    def __init__(
+        self,
+        paths: LakePaths,
+        gap: AcceptedGap,
+        mirrors: Iterable[MirrorPlan],
+        carried: _Carried,
+    ) -> None:
+        self._gap = gap
+        self._carried = carried
+        plans = (plan for mirror in mirrors for plan in mirror.sources())
+        floors = {plan.floor_ts for plan in plans if plan.floor_ts > gap.after_ts}
+        # The DDL that landed behind the gap, of those that let a table begin anew.
+        self._behind: frozenset[int] = frozenset()
+        if floors:
+            condition = (
+                _of_partition(gap)
+                & (ds.field("kind") == "ddl")
+                & (ds.field("offset") >= gap.to_offset)
+                & ds.field("commit_ts").isin(sorted(floors))
+            )
+            found = read_table(paths.change_log, condition, columns=["commit_ts"])
+            if found is not None:
+                self._behind = frozenset(found["commit_ts"].to_pylist())
+
+    def may_concern(self, mirror: MirrorPlan) -> bool:
+        """Return whether a mirror may lack changes that were lost.
+
+        The rows of others that it began with may lack them, too.
+        """
+        return any(map(self._may_concern, mirror.sources()))
+
+    def _may_concern(self, mirror: MirrorPlan) -> bool:
+        names = {folded_name(item.database, item.table) for item in mirror.bindings}
+        if mirror.exported is not None:
+            # No record tells of it: what counts is whether it has what was lost.
+            began = self._gap.until_ts is not None and mirror.floor_ts > self._gap.until_ts
+        else:
+            began = self._began_behind(mirror.floor_ts)
+        return not began and self._carried.may_carry(self._gap.topic, names)
+
+    def _began_behind(self, floor_ts: int) -> bool:
+        """Return whether all rows of a table that begins at `floor_ts` were sent behind the gap."""
+        gap = self._gap
+        if floor_ts in self._behind:
+            return True
+        if self._carried.gets_ddl(gap.topic, gap.partition):
+            return False  # it came before the gap, or was lost in it
+        return gap.until_ts is not None and floor_ts > gap.until_ts

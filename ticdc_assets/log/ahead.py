@@ -1,0 +1,125 @@
+"""Refuse timestamps too far in the future among decoded rows.
+
+In: the rows of a batch of records, the landing time of each record, Kafka's timestamps and the
+limit. Out: the same rows, in which every row change, DDL and watermark that is further ahead than
+the limit is replaced by an error. One such watermark in each partition would move the cut there
+forever, and one such row change would be applied only then.
+
+Two clocks are used: this machine's clock at landing, and the clock that gave the record its Kafka
+timestamp. A timestamp is refused only if it is too far ahead of both, so a single wrong clock does
+not stop a changefeed: a capture that is replayed years later, a producer that gives its records no
+timestamp or an old one, a machine that is a day behind (docs/decisions/0048-time-stamps-ahead.md).
+A Kafka timestamp that is years ahead of this machine's clock is ignored.
+
+Why decoding again gives the same: the landing time is stored with the record. Only a redrive asks
+the clock again; the time of a redrive that accepted a record is stored with its row in quarantine,
+and is that record's clock from then on.
+"""
+
+# Arrow makes its compute functions when it is imported, so the checker does not see them.
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_assets.model.tso import LOGICAL_BITS, MAX_TSO, from_datetime, physical_ms, to_datetime
+from ticdc_assets.wire.rows import COORDINATES, ERROR, WATERMARK
+
+TS_AHEAD: Final = "ts_ahead"
+"""The reason under which they are in quarantine."""
+
+BELIEVED_MS: Final = 10 * 365 * 86_400_000
+"""How far ahead of our clock a Kafka timestamp may be to be one."""
+
+_KEPT: Final = frozenset({*COORDINATES, "index", "kind"})
+_FURTHEST_MS: Final = physical_ms(MAX_TSO)
+
+
+def refuse_ahead(
+    rows: pa.RecordBatch,
+    *,
+    clocks: pa.Array,
+    timestamps: Callable[[], pa.Array],
+    limit_seconds: float,
+) -> pa.RecordBatch:
+    """Return `rows`, with an error in the place of each event that is too far ahead.
+
+    Args:
+        rows: events, with the columns of `CHANGE_SCHEMA`.
+        clocks: for each row our clock when its record was landed, in microseconds.
+        timestamps: gives for each row Kafka's timestamp of its record in epoch milliseconds; it is
+            asked only where something is ahead of our clock.
+        limit_seconds: how far ahead an event may be.
+    """
+    most_ms = limit_ms(limit_seconds)
+    newest = pc.max(rows.column("commit_ts")).as_py()
+    earliest = pc.min(clocks).as_py()
+    if newest is None or physical_ms(newest) <= _epoch_ms(earliest) + most_ms:
+        return rows
+    clock_ms = pc.divide(clocks.cast(pa.int64()), 1000)
+    believed_ms = _later_clock_ms(clock_ms, timestamps())
+    at_ms = pc.shift_right(rows.column("commit_ts"), LOGICAL_BITS)
+    ahead = pc.fill_null(pc.greater(at_ms, pc.add(believed_ms, most_ms)), False)
+    if not pc.any(ahead).as_py():
+        return rows
+    columns = {
+        name: column if name in _KEPT else pc.if_else(ahead, pa.scalar(None, column.type), column)
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    }
+    columns["kind"] = pc.if_else(ahead, pa.scalar(ERROR), rows.column("kind"))
+    for name, texts in _errors(rows, ahead, believed_ms, limit_seconds).items():
+        columns[name] = pc.if_else(ahead, texts, columns[name])
+    return pa.RecordBatch.from_arrays(
+        [columns[name].cast(rows.schema.field(name).type) for name in rows.schema.names],
+        schema=rows.schema,
+    )
+
+
+def _later_clock_ms(clock_ms: pa.Array, timestamps: pa.Array) -> pa.Array:
+    """Return the later of our clock and Kafka's timestamps, as far as these are some."""
+    stamps = pc.fill_null(timestamps.cast(pa.int64()), -1)
+    is_later = pc.greater(stamps, clock_ms)
+    is_believed = pc.less_equal(stamps, pc.add(clock_ms, BELIEVED_MS))
+    return pc.if_else(pc.and_(is_later, is_believed), stamps, clock_ms)
+
+
+def is_ahead(tso: int, at: datetime, limit_seconds: float) -> bool:
+    """Return whether a TSO is further ahead of a moment than the limit."""
+    return physical_ms(tso) > _epoch_ms(at) + limit_ms(limit_seconds)
+
+
+def limit_ms(seconds: float) -> int:
+    """Return a limit in milliseconds."""
+    # No TSO is further ahead than that, and sums stay far below 2^63.
+    return round(min(seconds * 1000, _FURTHEST_MS))
+
+
+def _epoch_ms(at: datetime) -> int:
+    return physical_ms(from_datetime(at))
+
+
+def _errors(
+    rows: pa.RecordBatch, ahead: pa.Array, believed_ms: pa.Array, limit_seconds: float
+) -> dict[str, pa.Array]:
+    """Return the columns that say what is wrong, null where nothing is."""
+    texts: dict[str, list[str | None]] = {
+        name: [None] * rows.num_rows
+        for name in ("error_reason", "error_position", "error_expected", "error_got")
+    }
+    for number in pc.indices_nonzero(ahead).to_pylist():
+        at: Any = rows.column("commit_ts")[number].as_py()
+        kind, es_only = (rows.column(name)[number].as_py() for name in ("kind", "es_only"))
+        moment = datetime.fromtimestamp(believed_ms[number].as_py() / 1000, UTC)
+        position = "watermark_ts" if kind == WATERMARK else "es" if es_only else "commit_ts"
+        texts["error_reason"][number] = TS_AHEAD
+        texts["error_position"][number] = position
+        texts["error_expected"][number] = (
+            f"at most {limit_seconds:g} s ahead of {moment:%Y-%m-%d %H:%M:%S} UTC"
+        )
+        sent = physical_ms(at) if es_only else at
+        texts["error_got"][number] = f"{sent}, which is {to_datetime(at):%Y-%m-%d %H:%M:%S} UTC"
+    return {name: pa.array(column, pa.string()) for name, column in texts.items()}

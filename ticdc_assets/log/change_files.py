@@ -1,0 +1,522 @@
+"""Decode landed records, from files to files.
+
+In: row groups of files that hold landed records (`landed_parts`), and the function from records to
+decoded rows. Out: files in the folders of `change_log` and `quarantine` that no commit names yet,
+and the totals of the rows. A row group is a part of the work (`executing`).
+
+A task holds the decoded rows of one row group (`_GROUP_BYTES`) and one piece of records being
+decoded (`decode_pieces`).
+
+Why running it again is safe: see `files`.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ticdc_assets.delta.appending import BOUNDED, DISTINCT
+from ticdc_assets.delta.control import open_table
+from ticdc_assets.delta.files import (
+    FileWriter,
+    WrittenFile,
+    read_bounded,
+    read_bounded_as,
+    read_footer,
+)
+from ticdc_assets.log.quarantine import FAULT_SCHEMA, decode_faults
+from ticdc_assets.log.totals import TOTALS_COLUMNS, Totals, joined_totals, totals_of
+from ticdc_assets.rows.mirror_rows import IMAGES
+from ticdc_assets.rows.rows_of_work import shared_out
+from ticdc_assets.spark.executing import executor
+from ticdc_assets.spark.session import Session
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.wire.batch import read_alone
+from ticdc_assets.wire.rows import CHANGE_SCHEMA, COORDINATES, ERROR
+
+Decode: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""From batches of records to decoded rows."""
+
+Coordinates: TypeAlias = tuple[str, int, int]
+"""Topic, partition and offset of a record."""
+
+DECODED_SCHEMA = pa.schema(
+    [
+        ("batch", pa.int64()),
+        ("landed_at", pa.timestamp("us", tz="UTC")),
+        ("landed_day", pa.date32()),
+        *CHANGE_SCHEMA,
+    ]
+)
+"""Decoded rows: `change_log` with the error columns that only quarantined records have."""
+
+CHANGE_LOG_SCHEMA = pa.schema(
+    [field for field in DECODED_SCHEMA if not field.name.startswith("error_")]
+)
+"""`change_log`: one row a change, DDL, bootstrap or watermark."""
+
+RECORD_COLUMNS = (
+    *("batch", "landed_at", "topic", "partition", "offset"),
+    *("timestamp_ms", "key", "value"),
+)
+"""What decoding reads of a landed record."""
+
+_FILE_COLUMNS = [name for name in CHANGE_LOG_SCHEMA.names if name != "landed_day"]
+
+_PAYLOAD = frozenset({"key", "value", "row", *IMAGES})
+_READ_ROWS = 5_000
+_GROUP_BYTES = 32 << 20
+_TASK_BYTES = 256 << 20
+_GROUP_BATCHES = 40
+
+_LARGE_RECORD = 64 << 10
+"""Mean bytes of a row group's records from which on one task decodes a batch alone.
+
+Compression may make 255 times as much of them, and decoding that takes some times its bytes: not in
+each worker at a time.
+"""
+
+
+# Parts ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Row groups that may hold the rows of a batch.
+
+    Attributes:
+        pieces: path of a file, and number of a row group in it.
+        rows: rows in them.
+        size: their bytes before compression.
+        largest: mean bytes of a row, in the row group where that is greatest.
+    """
+
+    pieces: Sequence[tuple[AnyPath, int]]
+    rows: int
+    size: int
+    largest: int
+
+    def tasks(self, workers: int) -> int:
+        """Return among how many tasks they are shared out, each of which writes a file."""
+        return 1 if self.largest >= _LARGE_RECORD else max(workers, self.size // _TASK_BYTES)
+
+
+class Selection(Protocol):
+    """Which rows of a table are meant."""
+
+    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
+        """Return whether a file may have some.
+
+        Args:
+            bounds: what the log says of the file: `min.column` and `max.column`, where known.
+        """
+        ...
+
+    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return those among some rows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The rows of batches, by number, from the first to the last."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def one(cls, batch: int) -> "Batches":
+        """Return the rows of one batch."""
+        return cls(batch, batch)
+
+    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
+        """Return whether a file may have some."""
+        least, greatest = bounds.get("min.batch"), bounds.get("max.batch")
+        return least is None or greatest is None or self.may_be(least, greatest)
+
+    def may_be(self, least: int, greatest: int) -> bool:
+        """Return whether some may be between two numbers, both included."""
+        return least <= self.last and greatest >= self.first
+
+    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return those among some rows: all or none, but where files were joined."""
+        bounds = pc.min_max(rows.column("batch")).as_py()
+        if bounds["min"] is None or not self.may_be(bounds["min"], bounds["max"]):
+            return []
+        if bounds["min"] >= self.first and bounds["max"] <= self.last:
+            return [rows]
+        number = ds.field("batch")
+        chosen = (number >= self.first) & (number <= self.last)
+        return pa.Table.from_batches([rows]).filter(chosen).to_batches()
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """All rows."""
+
+    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
+        """Return whether a file may have some."""
+        return True
+
+    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return those among some rows."""
+        return [rows]
+
+
+@dataclass(frozen=True, slots=True)
+class OfDay:
+    """The rows of a partition: of a landing day (UTC)."""
+
+    day: date
+
+    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
+        """Return whether a file may have some: it has those of one day alone."""
+        return bounds["partition.landed_day"] == self.day
+
+    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return those among some rows of a file that has some."""
+        return [rows]
+
+
+def coordinates_of(rows: pa.RecordBatch) -> Iterator[Coordinates]:
+    """Yield the coordinates of the record that each row is of."""
+    return zip(*(rows.column(name).to_pylist() for name in COORDINATES), strict=True)
+
+
+@dataclass(frozen=True)
+class Records:
+    """The landed records at some coordinates.
+
+    Attributes:
+        places: topic, partition and offset of each; at least one.
+    """
+
+    places: frozenset[Coordinates]
+
+    @cached_property
+    def _offsets(self) -> Mapping[tuple[str, int], Sequence[int]]:
+        found: dict[tuple[str, int], list[int]] = {}
+        for topic, partition, offset in sorted(self.places):
+            found.setdefault((topic, partition), []).append(offset)
+        return found
+
+    @cached_property
+    def _all_offsets(self) -> pa.Array:
+        return pa.array({place[-1] for place in self.places}, pa.int64())
+
+    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
+        """Return whether a file may have some."""
+        names = [f"{end}.{name}" for name in COORDINATES for end in ("min", "max")]
+        found: list[Any] = [bounds.get(name) for name in names]
+        if None in found:
+            return True
+        first_topic, last_topic, first_partition, last_partition, first, last = found
+        return any(
+            first_topic <= topic <= last_topic
+            and first_partition <= partition <= last_partition
+            and bisect_left(offsets, first) < bisect_right(offsets, last)
+            for (topic, partition), offsets in self._offsets.items()
+        )
+
+    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return those among some rows."""
+        near = rows.filter(pc.is_in(rows.column("offset"), value_set=self._all_offsets))
+        is_chosen = [place in self.places for place in coordinates_of(near)]
+        found = near.filter(pa.array(is_chosen, pa.bool_()))
+        return [found] if found.num_rows else []
+
+
+def parts_of(table: AnyPath, chosen: Selection, *, version: int | None = None) -> Parts:
+    """Return the row groups of a table that may hold chosen rows.
+
+    Args:
+        table: `raw_messages` or `change_log`.
+        chosen: the rows.
+        version: version of the table, the newest if None.
+    """
+    opened = open_table(table, version)
+    if opened is None:
+        return parts_in([])
+    actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
+    return parts_in([table / item["path"] for item in actions if chosen.may_be_in(item)])
+
+
+def parts_in(files: Sequence[AnyPath]) -> Parts:
+    """Return the row groups of files."""
+    pieces: list[tuple[AnyPath, int]] = []
+    rows = size = largest = 0
+    for path in files:
+        footer = read_footer(path)
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            pieces.append((path, number))
+            rows += group.num_rows
+            size += group.total_byte_size
+            largest = max(largest, group.total_byte_size // max(1, group.num_rows))
+    return Parts(pieces=pieces, rows=rows, size=size, largest=largest)
+
+
+# Decoding ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedFiles:
+    """What became of records.
+
+    Attributes:
+        changes: files of the change log, relative to its folder.
+        faults: files of the quarantine, relative to its folder.
+        errors: records that could not be decoded.
+        totals: of the rows in the files of the change log.
+        records: records that were read.
+        alone: records of large batches that were read one by one (`read_alone`).
+        left_out: rows that were left out (`Choose`).
+    """
+
+    changes: Sequence[WrittenFile]
+    faults: Sequence[WrittenFile]
+    errors: int
+    totals: list[Totals]
+    records: int = 0
+    alone: int = 0
+    left_out: int = 0
+
+
+Choose: TypeAlias = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, int]]
+"""From decoded rows to those that are wanted, and how many of the others are to be counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """Landed records that are to be decoded.
+
+    Attributes:
+        table: `raw_messages` or `snapshot_rows`.
+        chosen: which of its rows.
+        columns: what decoding reads of them.
+    """
+
+    table: AnyPath
+    chosen: Selection
+    columns: Sequence[str] = RECORD_COLUMNS
+
+
+def decode_into_files(
+    spark: Session,
+    landed: Landed,
+    decode: Decode,
+    *,
+    batch: int,
+    into: LakePaths,
+    choose: Choose | None = None,
+) -> DecodedFiles:
+    """Decode landed records into files.
+
+    Args:
+        spark: the session, which is asked for nothing if they are few.
+        landed: the records.
+        decode: the function from records to rows.
+        batch: number of the batch of the change log that the rows become.
+        into: tables whose `change_log` and `quarantine` the files are for.
+        choose: which rows are written; all if None.
+    """
+
+    def decoded(some: Iterable[tuple[AnyPath, int]]) -> Iterator[DecodedFiles]:
+        counts = Counter[str]()
+        read_alone()
+
+        def records() -> Iterator[pa.RecordBatch]:
+            for piece in some:
+                for found in rows_in(piece, landed.chosen, landed.columns):
+                    counts["records"] += found.num_rows
+                    yield found
+
+        def chosen(rows: pa.RecordBatch) -> pa.RecordBatch:
+            if choose is None:
+                return rows
+            wanted, left_out = choose(rows)
+            counts["left_out"] += left_out
+            return wanted
+
+        written = write_rows(map(chosen, decode(records())), batch=batch, into=into)
+        yield replace(
+            written,
+            records=counts["records"],
+            alone=read_alone(),
+            left_out=counts["left_out"],
+        )
+
+    parts = parts_of(landed.table, landed.chosen)
+    runs_on = executor(spark, into.change_log, "decoding", rows=parts.rows, size=parts.size)
+    return joined_files(runs_on.run(decoded, parts.pieces, tasks=parts.tasks(runs_on.workers)))
+
+
+def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
+    """Return what became of the records of all parts."""
+    return DecodedFiles(
+        changes=[file for part in parts for file in part.changes],
+        faults=[file for part in parts for file in part.faults],
+        errors=sum(part.errors for part in parts),
+        totals=joined_totals(group for part in parts for group in part.totals),
+        records=sum(part.records for part in parts),
+        alone=sum(part.alone for part in parts),
+        left_out=sum(part.left_out for part in parts),
+    )
+
+
+def rows_in(
+    piece: tuple[AnyPath, int], chosen: Selection, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the chosen rows of a piece (`Parts`), in batches of bounded size."""
+    path, row_group = piece
+    large = _PAYLOAD.intersection(columns)
+    for rows in read_bounded(path, row_group, columns=columns, large=large, most=_READ_ROWS):
+        yield from chosen.of(rows)
+
+
+def changes_in(piece: tuple[AnyPath, int]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a piece of the change log, with all of its columns but the landing day.
+
+    A file that Spark wrote has other types.
+    """
+    path, row_group = piece
+    schema = pa.schema([CHANGE_LOG_SCHEMA.field(name) for name in _FILE_COLUMNS])
+    return read_bounded_as(
+        path, row_group, schema, _FILE_COLUMNS, None, large=_PAYLOAD, most=_READ_ROWS
+    )
+
+
+def by_partition(rows: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield rows with the bucket that their topic and partition belong to."""
+    return shared_out(rows, _partition_numbers(rows), buckets)
+
+
+def by_record(rows: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield rows with the bucket that their record belongs to."""
+    return shared_out(rows, _partition_numbers(rows) + rows.column("offset").to_numpy(), buckets)
+
+
+def _partition_numbers(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    topics = rows.column("topic").dictionary_encode()
+    hashes = [crc32(topic.encode()) for topic in topics.dictionary.to_pylist()]
+    own = np.array(hashes, np.int64)[topics.indices.to_numpy()]
+    return own + rows.column("partition").to_numpy()
+
+
+def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -> DecodedFiles:
+    """Write decoded rows, those of each landing day into a file, and the errors into another."""
+    writers: dict[date, FileWriter] = {}
+    faulty: FileWriter | None = None
+    totals: list[Totals] = []
+    errors = 0
+    for group in _groups(rows):
+        is_error = pc.equal(group["kind"], ERROR)
+        bad = pc.sum(is_error).as_py() or 0
+        errors += bad
+        if bad:
+            faulty = faulty or FileWriter(into.quarantine, FAULT_SCHEMA)
+            faulty.write(decode_faults(group.filter(is_error), batch))
+        # Rows may be large, so they are copied only where it has to be.
+        changes = group.filter(pc.invert(is_error)) if bad else group
+        totals += totals_of(changes)
+        days = changes["landed_day"].unique().to_pylist()
+        for day in days:
+            own = changes if len(days) == 1 else changes.filter(ds.field("landed_day") == day)
+            own = own.select(_FILE_COLUMNS)
+            if day not in writers:
+                partition = {"landed_day": day.isoformat()}
+                writers[day] = FileWriter(
+                    into.change_log,
+                    own.schema,
+                    partition=partition,
+                    bounded=BOUNDED,
+                    distinct=DISTINCT,
+                )
+            writers[day].write(own)
+            del own
+        # What a loop names lives on while the next is made.
+        is_large = group.nbytes >= _GROUP_BYTES
+        del group, changes
+        if is_large:
+            # Arrow keeps what it has got for the next rows, but Python takes its part of those.
+            pa.default_memory_pool().release_unused()
+    return DecodedFiles(
+        changes=[writer.close() for writer in writers.values()],
+        faults=[] if faulty is None else [faulty.close()],
+        errors=errors,
+        totals=joined_totals(totals),
+    )
+
+
+def _groups(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield rows in tables of bounded size."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in rows:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _GROUP_BYTES or len(held) >= _GROUP_BATCHES:
+            del batch
+            group, held, size = held, [], 0
+            yield pa.Table.from_batches(group)
+            del group
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+# Totals -----------------------------------------------------------------------------------------
+
+COUNTED = [name for name in TOTALS_COLUMNS if name != "landed_day"]
+"""The columns in files that totals are made of; the day is in none of them."""
+
+
+def totals_in_files(
+    spark: Session,
+    log: AnyPath,
+    chosen: Selection,
+    *,
+    version: int | None = None,
+    watermarks: bool = True,
+) -> list[Totals]:
+    """Return the totals of rows of a change log.
+
+    Args:
+        spark: the session, which is asked for nothing if they are few.
+        log: the change log.
+        chosen: the rows.
+        version: version of the change log, the newest if None.
+        watermarks: whether groups have their watermarks.
+    """
+
+    def counted(some: Iterable[tuple[AnyPath, int]]) -> Iterator[list[Totals]]:
+        for piece in some:
+            for rows in rows_in(piece, chosen, COUNTED):
+                groups = totals_of(with_day(rows))
+                yield groups if watermarks else [group | {"watermarks": []} for group in groups]
+
+    parts = parts_of(log, chosen, version=version)
+    runs_on = executor(spark, log, "counting changes", rows=parts.rows, size=0)
+    found = runs_on.run(counted, parts.pieces, tasks=runs_on.workers)
+    return joined_totals(group for groups in found for group in groups)
+
+
+def with_day(rows: pa.RecordBatch | pa.Table) -> pa.Table:
+    """Return rows of the change log with their landing day, which is in no file."""
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    return table.append_column("landed_day", table["landed_at"].cast(pa.date32()))

@@ -1,0 +1,409 @@
+"""Statistics of the change log, by landing day, table and schema.
+
+In: totals of each batch (`totals`). Out: the table `change_groups`, with the number of rows and the
+range of commit ts for each landing day, kind, table and cited schema, and the watermark of each
+partition. With it, the changes of a mirror and their completeness are known without reading a row,
+and what a landing day has. The rows of one landing day are the totals of that day. Its newest
+commit names the last batch included, and the corrections.
+
+Why writing it again is safe: each batch is added once, by its number, and the table is overwritten
+as a whole.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ticdc_assets.changelog.plan import RowGroup, SeededTable
+from ticdc_assets.changelog.progress import PartitionProgress, advance_all
+from ticdc_assets.delta.control import (
+    commit_metadata,
+    kept,
+    read_table,
+    write_table,
+)
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.change_files import Batches, totals_in_files
+from ticdc_assets.log.totals import GROUP_KEY, NO_TOPIC, Totals, greatest, least, merged
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.wire.rows import SNAPSHOT, counted_as, shape_from_text
+
+GROUPS_SCHEMA = pa.schema(
+    [
+        ("landed_day", pa.date32()),
+        ("kind", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("table_id", pa.int64()),
+        ("schema_version", pa.int64()),
+        ("shape", pa.string()),
+        ("handle_key_only", pa.bool_()),
+        ("es_only", pa.bool_()),
+        ("rows", pa.int64()),
+        ("min_ts", pa.int64()),
+        ("max_ts", pa.int64()),
+        ("steps_back", pa.int64()),
+        ("checksums", pa.int64()),
+        ("first_landed_at", pa.timestamp("us", tz="UTC")),
+        ("last_landed_at", pa.timestamp("us", tz="UTC")),
+        ("last_batch", pa.int64()),
+    ]
+)
+"""`change_groups`: one row a group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """The rows of one batch of the change log, in numbers.
+
+    Attributes:
+        kinds: rows by kind; those with a damaged image by themselves (`rows.counted_as`).
+        days: rows by landing day.
+    """
+
+    kinds: dict[str, int]
+    days: dict[date, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """Row changes of one table were corrected by decoding their records again.
+
+    Attributes:
+        database: database they cite; None if watermarks were corrected, which tell replays of rows
+            of tables without a key.
+        table: table they cite; the same.
+        batch: number of the newest batch of the change log that corrected some.
+        min_ts: lowest commit ts of any that ever were.
+    """
+
+    database: str | None
+    table: str | None
+    batch: int
+    min_ts: int
+
+    def undoes(self, batch: int, tso: int) -> bool:
+        """Return whether a cut at `tso`, made of what there was up to `batch`, had them wrong."""
+        return batch < self.batch and self.min_ts <= tso
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recheck:
+    """Batches whose row checksums are to be compared again, since rows of them were corrected.
+
+    Attributes:
+        batch: number of the batch of the change log that corrected them.
+        first: the first of them.
+        last: the last of them.
+    """
+
+    batch: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemasAnew:
+    """DDL or bootstraps were corrected, so that the schema registry is to be made anew.
+
+    Attributes:
+        batch: number of the batch of the change log that corrected them.
+        kept_ts: TSO up to which bootstraps may be gone from the change log, 0 if none are.
+    """
+
+    batch: int = 0
+    kept_ts: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeStatistics:
+    """The change log in numbers, cumulative over all batches.
+
+    Attributes:
+        batch: newest batch included.
+        rows: one dict a group, fields as in the `change_groups` table but for the landing day: what
+            days have in common is one group here.
+        repairs: what was corrected by decoding records again, at most one a table.
+        rechecks: batches whose checksums are to be compared again.
+        schemas_anew: since when the schema registry is to be made anew.
+    """
+
+    batch: int
+    rows: tuple[dict[str, Any], ...]
+    repairs: tuple[Repair, ...] = ()
+    rechecks: tuple[Recheck, ...] = ()
+    schemas_anew: SchemasAnew = SchemasAnew()
+
+    # Asked for each table, of which there may be as many as groups.
+
+    @cached_property
+    def es_only(self) -> bool:
+        """Whether there are changes without commit ts, so that no TSO can be a cut."""
+        return any(row["es_only"] for row in self.rows)
+
+    @cached_property
+    def first_watermark(self) -> int | None:
+        """The lowest watermark of any partition, None before the first."""
+        found = (row["min_ts"] for row in self.rows if row["kind"] == "watermark")
+        return min(found, default=None)
+
+    @cached_property
+    def row_groups(self) -> tuple[RowGroup, ...]:
+        """The row changes, one group per schema or shape cited, over all partitions."""
+        groups: dict[tuple[object, ...], RowGroup] = {}
+        for row in self.rows:
+            if row["kind"] != "row":
+                continue
+            group = RowGroup(
+                database=row["database"],
+                table=row["table"],
+                table_id=row["table_id"],
+                schema_version=row["schema_version"],
+                min_ts=row["min_ts"],
+                max_ts=row["max_ts"],
+                rows=row["rows"],
+                shape=None if row["shape"] is None else shape_from_text(row["shape"]),
+                partial=bool(row["handle_key_only"]),
+            )
+            groups[group.key] = group.joined(groups.get(group.key))
+        return tuple(groups.values())
+
+    def exported_rows(self) -> dict[SeededTable, int]:
+        """Return how many rows of exports there are."""
+        counts = Counter[SeededTable]()
+        for row in self.rows:
+            if row["kind"] == SNAPSHOT:
+                counts[row["database"], row["table"], row["partition"]] += row["rows"]
+        return counts
+
+    def exported_columns(self) -> dict[SeededTable, tuple[frozenset[str], ...]]:
+        """Return the columns of the rows of exports that lack some, by table and seed."""
+        found: dict[SeededTable, set[frozenset[str]]] = {}
+        for row in self.rows:
+            # Also of those that retention removed: mirrors have them.
+            if row["kind"] == SNAPSHOT and row["shape"] is not None:
+                shape = shape_from_text(row["shape"])
+                place = (row["database"], row["table"], row["partition"])
+                names = frozenset(column.name for column in shape.columns)
+                found.setdefault(place, set()).add(names)
+        return {place: tuple(shapes) for place, shapes in found.items()}
+
+    @cached_property
+    def first_ts(self) -> int | None:
+        """A TSO at or above which the changefeed began for certain, None before any message.
+
+        It sends watermarks at or above its start, and rows and DDL above it.
+        """
+        found = [
+            row["min_ts"] - (row["kind"] != "watermark")
+            for row in self.rows
+            if row["kind"] in ("watermark", "row", "ddl")
+            and row["min_ts"] is not None
+            # Not what this package wrote for an export.
+            and row["topic"] != NO_TOPIC
+        ]
+        return min(found, default=None)
+
+    @property
+    def checksums(self) -> int:
+        """Row changes that carry checksums."""
+        return sum(row["checksums"] for row in self.rows)
+
+    @property
+    def newest_change(self) -> int | None:
+        """The highest commit ts of a row or DDL, None without any."""
+        newest = (row["max_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
+        return max(newest, default=None)
+
+    @property
+    def oldest_change(self) -> int | None:
+        """The lowest commit ts of a row or DDL, None without any."""
+        oldest = (row["min_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
+        return min(oldest, default=None)
+
+    def progress(self) -> dict[tuple[str, int], PartitionProgress]:
+        """Return how far each partition's watermark is."""
+        return {
+            (row["topic"], row["partition"]): PartitionProgress(
+                watermark_ts=row["max_ts"], steps_back=row["steps_back"], watermarks=row["rows"]
+            )
+            for row in self.rows
+            if row["kind"] == "watermark"
+        }
+
+    def newest_batch(self, kinds: frozenset[str]) -> int:
+        """Return the newest batch that has a row of one of `kinds`; 0 if none has."""
+        return max((row["last_batch"] for row in self.rows if row["kind"] in kinds), default=0)
+
+
+def read_statistics(paths: LakePaths) -> ChangeStatistics:
+    """Return the newest totals; needs no Spark."""
+    return kept(paths.change_groups, "groups", lambda: _read_statistics(paths))
+
+
+def _read_statistics(paths: LakePaths) -> ChangeStatistics:
+    metadata = commit_metadata(paths.change_groups)
+    return ChangeStatistics(
+        batch=metadata.get("batch", 0),
+        rows=tuple(_over_days(read_groups(paths)).to_pylist()),
+        repairs=tuple(Repair(**item) for item in metadata.get("repairs", ())),
+        rechecks=tuple(Recheck(**item) for item in metadata.get("rechecks", ())),
+        schemas_anew=SchemasAnew(**metadata.get("schemas_anew", {})),
+    )
+
+
+def read_groups(paths: LakePaths) -> pa.Table:
+    """Return the groups of each landing day, as `change_groups` has them; needs no Spark."""
+    found = read_table(paths.change_groups)
+    return GROUPS_SCHEMA.empty_table() if found is None else found.cast(GROUPS_SCHEMA)
+
+
+_JOINED = {
+    "rows": "sum",
+    "min_ts": "min",
+    "max_ts": "max",
+    "steps_back": "sum",
+    "checksums": "sum",
+    "first_landed_at": "min",
+    "last_landed_at": "max",
+    "last_batch": "max",
+}
+"""How the groups of several days become one."""
+
+_OF_ANY_DAY = [name for name in GROUP_KEY if name != "landed_day"]
+
+
+def _over_days(groups: pa.Table) -> pa.Table:
+    """Return groups without their landing days."""
+    joined = groups.group_by(_OF_ANY_DAY, use_threads=False).aggregate(list(_JOINED.items()))
+    names = {f"{name}_{how}": name for name, how in _JOINED.items()}
+    return joined.rename_columns([names.get(name, name) for name in joined.column_names])
+
+
+def add_to_statistics(lake: Lake, batch: int, new: list[Totals] | None = None) -> Added:
+    """Add batch `batch` of the change log to `change_groups`; return what it has.
+
+    Args:
+        lake: the changefeed's lake.
+        batch: number of the batch.
+        new: its totals, if they are known, each group once.
+    """
+    if new is None:
+        new = totals_in_files(lake.spark, lake.paths.change_log, Batches.one(batch))
+    kinds, days = Counter[str](), Counter[date]()
+    for row in new:
+        kinds[counted_as(row["kind"], row["shape"])] += row["rows"]
+        days[row["landed_day"]] += row["rows"]
+    there = read_groups(lake.paths)
+    # Of thousands of groups, those of its days.
+    is_of_days = ds.field("landed_day").isin(pa.array(days, pa.date32()))
+    others, of_days = there.filter(~is_of_days), there.filter(is_of_days)
+    keys = zip(*(of_days[name].to_pylist() for name in GROUP_KEY), strict=True)
+    places = {key: number for number, key in enumerate(keys)}
+    # Of these, those that the batch has rows of.
+    groups = _with_steps_back(new, _progress(there))
+    for key, row in groups.items():
+        if key in places:
+            (present,) = of_days.slice(places.pop(key), 1).to_pylist()
+            groups[key] = merged(present, row)
+    left = of_days.take(pa.array(places.values(), pa.int64()))
+    _write_groups(lake.paths, pa.concat_tables([others, left, _table_of(groups)]), batch)
+    return Added(kinds=dict(kinds), days=dict(days))
+
+
+def _progress(groups: pa.Table) -> dict[tuple[str, int], PartitionProgress]:
+    """Return how far each partition's watermark is, by the groups of all days."""
+    marks = groups.filter(ds.field("kind") == "watermark")
+    return ChangeStatistics(batch=0, rows=tuple(_over_days(marks).to_pylist())).progress()
+
+
+def _with_steps_back(
+    new: Iterable[Totals], progress: dict[tuple[str, int], PartitionProgress]
+) -> dict[tuple[object, ...], Totals]:
+    """Return totals by their keys, with the watermarks counted that step back behind others."""
+    groups: dict[tuple[object, ...], Totals] = {}
+    # A batch is of one day, but one of re-driven records may be of several.
+    for row in sorted(new, key=lambda row: row["landed_day"]):
+        watermarks = row.pop("watermarks")
+        place = (row["topic"], row["partition"])
+        before = progress.get(place, PartitionProgress())
+        stamps = ((place, item["commit_ts"]) for item in watermarks)
+        after = advance_all({place: before}, stamps)[place]
+        if watermarks:
+            progress[place] = after
+        groups[tuple(row[name] for name in GROUP_KEY)] = row | {
+            "steps_back": after.steps_back - before.steps_back
+        }
+    return groups
+
+
+def replace_day(
+    paths: LakePaths, day: date, new: Iterable[Totals], metadata: Mapping[str, Any]
+) -> None:
+    """Put totals in place of those of a landing day.
+
+    Args:
+        paths: tables of the changefeed.
+        day: the day.
+        new: its totals, each group once.
+        metadata: what the commit says.
+    """
+    there = read_groups(paths)
+    progress = _progress(there.filter(ds.field("landed_day") < day))
+    groups = _table_of(_with_steps_back(new, progress))
+    others = there.filter(ds.field("landed_day") != day)
+    write_table(
+        paths.change_groups, pa.concat_tables([others, groups]), overwrite=True, metadata=metadata
+    )
+
+
+def add_statistics_below(paths: LakePaths, known: pa.Table, tso: int) -> None:
+    """Add to `change_groups` what another change log had at or below `tso` and this one lacks.
+
+    What this one still has of a group is all that may be counted of it, so only the span in time
+    of a group grows; a group that it has nothing of gets no rows.
+
+    Args:
+        paths: tables of the changefeed.
+        known: the groups of the other change log (`read_groups`).
+        tso: the TSO.
+    """
+    groups = {tuple(row[name] for name in GROUP_KEY): row for row in read_groups(paths).to_pylist()}
+    for row in known.to_pylist():
+        if row["min_ts"] is not None and row["min_ts"] > tso:
+            continue
+        key = tuple(row[name] for name in GROUP_KEY)
+        present = groups.get(key)
+        span = {"max_ts": None if row["max_ts"] is None else min(row["max_ts"], tso)}
+        span["min_ts"] = row["min_ts"]
+        if present is None:
+            groups[key] = row | span | {"rows": 0, "checksums": 0, "last_batch": 0}
+            continue
+        groups[key] = present | {
+            "min_ts": least(present["min_ts"], span["min_ts"]),
+            "max_ts": greatest(present["max_ts"], span["max_ts"]),
+            "first_landed_at": min(present["first_landed_at"], row["first_landed_at"]),
+        }
+    _write_groups(paths, _table_of(groups), read_statistics(paths).batch)
+
+
+def _table_of(groups: dict[tuple[object, ...], Totals]) -> pa.Table:
+    return pa.Table.from_pylist(list(groups.values()), schema=GROUPS_SCHEMA)
+
+
+def _write_groups(paths: LakePaths, groups: pa.Table, batch: int) -> None:
+    write_table(
+        paths.change_groups,
+        groups,
+        overwrite=True,
+        # What was corrected is said on.
+        metadata=commit_metadata(paths.change_groups) | {"batch": batch},
+    )

@@ -1,0 +1,222 @@
+"""Row checksums: do the images in the change log match TiCDC's checksums?
+
+In: row changes that carry checksums (TiCDC's integrity check, Simple protocol), and the schema
+registry. Out: the table `checksums`, one row for each batch of the change log that has checksums:
+how many rows match, do not match, cannot be checked, or wait for their schema, and the coordinates
+of the first that do not match. This does not change any mirror: a row that does not match is
+applied like all others, and the asset check `row_checksums` reports it.
+
+The sums of all batches are in the JSON object of the newest commit, so a sync reads rows only where
+some are replaced.
+
+Why running it again is safe: a batch is checked as a whole, and its row replaces its earlier row. A
+batch is checked again as long as rows of it wait for their schema. Rows and sums are one commit.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from ticdc_assets.delta.control import commit_metadata, read_rows, write_table
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.agreement import Agreement, Checksums
+from ticdc_assets.log.change_files import Batches, parts_of, rows_in
+from ticdc_assets.log.change_statistics import ChangeStatistics
+from ticdc_assets.log.schema_tables import read_history
+from ticdc_assets.model.events import Op, RowChange
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.values.checksums import checksum_agrees
+from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.spark.executing import executor
+from ticdc_assets.spark.session import Session
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.wire.rows import PLACE_SCHEMA, checksum_from_json, image_from_json
+
+MAX_EXAMPLES = 20
+"""Rows that disagree, kept by their place for each batch."""
+
+
+_AGREEMENTS: Mapping[bool | None, Agreement] = {
+    True: Agreement.AGREES,
+    False: Agreement.DISAGREES,
+    None: Agreement.UNKNOWN,
+}
+
+_SUMS = "sums"
+"""What the sums of all rows are called in a commit's JSON object."""
+
+Schemas: TypeAlias = Mapping[tuple[str, str, int], TableSchema]
+"""By database, table and schema version."""
+
+_EXAMPLE = pa.schema(
+    [
+        *PLACE_SCHEMA,
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("commit_ts", pa.int64()),
+    ]
+)
+
+CHECKSUMS_SCHEMA = pa.schema(
+    [
+        ("batch", pa.int64()),
+        *((str(agreement), pa.int64()) for agreement in Agreement),
+        ("examples", pa.list_(pa.struct(_EXAMPLE))),
+    ]
+)
+"""`checksums`: one row a batch of the change log with checksums."""
+
+_ROW_COLUMNS = (
+    *("batch", *PLACE_SCHEMA.names, "op", "commit_ts", "database", "table"),
+    *("table_id", "schema_version", "before", "after", "handle_key_only"),
+    *("claim_check_location", "checksum"),
+)
+
+
+def compare_new(
+    lake: Lake,
+    *,
+    statistics: ChangeStatistics,
+) -> None:
+    """Compare the checksums of every batch that was not, and of those with rows that waited."""
+    if not statistics.checksums:
+        return
+    memory = commit_metadata(lake.paths.checksums)
+    done, sums = memory.get("batch", 0), memory.get(_SUMS)
+    rechecks = [item for item in statistics.rechecks if item.batch > done]
+    known: dict[int, dict[str, Any]] = {}
+    again: set[int] = set()
+    replaces = sums is None or bool(rechecks) or sums[Agreement.WAITING] > 0
+    if replaces:
+        known = {row["batch"]: row for row in read_rows(lake.paths.checksums)}
+        again = {number for number, row in known.items() if row[Agreement.WAITING]}
+        for item in rechecks:
+            # Rows of them were corrected, maybe all taken away.
+            again.update(range(item.first, item.last + 1))
+        known = {number: row for number, row in known.items() if number not in again}
+        sums = None
+    if done == statistics.batch and not again:
+        return
+    batches = {*again, *range(done + 1, statistics.batch + 1)}
+    schemas, timezone = _schemas(read_history(lake.paths)), lake.changefeed.timezone
+    for span in _spans(batches):
+        known.update(_compared(lake.spark, lake.paths.change_log, span, schemas, timezone))
+    rows = [known[number] for number in sorted(known)]
+    write_table(
+        lake.paths.checksums,
+        pa.Table.from_pylist(rows, schema=CHECKSUMS_SCHEMA),
+        overwrite=replaces,
+        metadata={"batch": statistics.batch, _SUMS: _summed([sums] if sums else [], rows)},
+    )
+
+
+def read_checksums(paths: LakePaths) -> Checksums:
+    """Return the checksums compared so far; needs no Spark."""
+    sums = commit_metadata(paths.checksums).get(_SUMS)
+    if sums is None:
+        # There is no table, or an earlier program wrote it.
+        sums = _summed(sorted(read_rows(paths.checksums), key=itemgetter("batch")))
+    return Checksums(
+        counts={agreement: sums[agreement] for agreement in Agreement},
+        examples=tuple(sums["examples"]),
+    )
+
+
+def _summed(*rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sums of rows, which come in the order of their batches, and the first examples."""
+    found = list(chain(*rows))
+    return {
+        **{str(agreement): sum(row[agreement] for row in found) for agreement in Agreement},
+        "examples": [example for row in found for example in row["examples"]][:MAX_EXAMPLES],
+    }
+
+
+def _schemas(history: SchemaHistory) -> Schemas:
+    return {version.key: version.schema for version in history.versions}
+
+
+def _spans(batches: Iterable[int]) -> Iterator[Batches]:
+    """Yield batches, those that follow each other together."""
+    first = last = None
+    for number in sorted(batches):
+        if first is None or last is None:
+            first = number
+        elif number != last + 1:
+            yield Batches(first, last)
+            first = number
+        last = number
+    if first is not None and last is not None:
+        yield Batches(first, last)
+
+
+def _compared(
+    spark: Session, log: AnyPath, batches: Batches, schemas: Schemas, timezone: str
+) -> dict[int, dict[str, Any]]:
+    """Compare the checksums of batches; return the rows of `checksums`, by batch."""
+
+    def compare(some: Iterable[tuple[AnyPath, int]]) -> Iterator[dict[int, dict[str, Any]]]:
+        for piece in some:
+            yield _joined(
+                {row["batch"]: _counted(row, _agreement(row, schemas, timezone))}
+                for rows in rows_in(piece, batches, _ROW_COLUMNS)
+                for row in rows.filter(rows.column("checksum").is_valid()).to_pylist()
+            )
+
+    parts = parts_of(log, batches)
+    runs_on = executor(spark, log, "comparing checksums", rows=parts.rows, size=parts.size)
+    return _joined(runs_on.run(compare, parts.pieces, tasks=runs_on.workers))
+
+
+def _counted(row: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:
+    """Return the row of `checksums` for a batch that has one row with a checksum."""
+    place = {name: row[name] for name in _EXAMPLE.names}
+    return {
+        "batch": row["batch"],
+        **{str(item): int(item is agreement) for item in Agreement},
+        "examples": [place] if agreement is Agreement.DISAGREES else [],
+    }
+
+
+def _joined(parts: Iterable[Mapping[int, dict[str, Any]]]) -> dict[int, dict[str, Any]]:
+    """Return the rows of `checksums` for batches whose parts have these rows."""
+    found: dict[int, dict[str, Any]] = {}
+    for part in parts:
+        for batch, row in part.items():
+            present = found.setdefault(
+                batch, {**row, **dict.fromkeys(Agreement, 0), "examples": []}
+            )
+            for agreement in Agreement:
+                present[agreement] += row[agreement]
+            if row["examples"]:
+                examples = present["examples"] + row["examples"]
+                present["examples"] = sorted(examples, key=_order)[:MAX_EXAMPLES]
+    return found
+
+
+def _order(place: Mapping[str, Any]) -> tuple[object, ...]:
+    return tuple(place.values())
+
+
+def _agreement(row: Mapping[str, Any], schemas: Schemas, timezone: str) -> Agreement:
+    schema = schemas.get((row["database"], row["table"], row["schema_version"]))
+    if schema is None:
+        return Agreement.WAITING
+    event = RowChange(
+        op=Op(row["op"]),
+        commit_ts=row["commit_ts"],
+        build_ts_ms=None,
+        database=row["database"],
+        table=row["table"],
+        table_id=row["table_id"],
+        schema_version=row["schema_version"],
+        before=None if row["before"] is None else image_from_json(row["before"]),
+        after=None if row["after"] is None else image_from_json(row["after"]),
+        handle_key_only=bool(row["handle_key_only"]),
+        claim_check_location=row["claim_check_location"],
+        checksum=checksum_from_json(row["checksum"]),
+    )
+    return _AGREEMENTS[checksum_agrees(event, schema, timezone)]

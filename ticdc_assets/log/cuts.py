@@ -1,0 +1,594 @@
+"""Cuts: a TSO, and the version of every mirror at it. Readers read cuts.
+
+One row per published cut, appended only after every mirror is written. A mirror's Delta table may
+be ahead of the newest cut while a run is active, or after a run was killed; versions that no cut
+names are not published, and the next run undoes them. So all mirrors of a cut are always at the
+same TSO.
+
+A cut may repeat an older one (`Rewind`): then the cuts between the two are *void*. They stay in the
+table as a record, and no reader uses them.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ticdc_assets.base.errors import BusyError, LakeLayoutError, NotFoundError
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.changelog.plan import lacks_rows
+from ticdc_assets.config import TableChoice, TableFilter
+from ticdc_assets.delta.control import (
+    commit_metadata,
+    kept,
+    read_rows,
+    read_table,
+    write_table,
+)
+from ticdc_assets.delta.damage import damaged
+from ticdc_assets.delta.generations import GENERATION
+from ticdc_assets.delta.row_schema import fields_of
+from ticdc_assets.model.schemas import TableSchema, schema_from_text
+from ticdc_assets.model.tso import cut_of, moment_text
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
+
+CARRIED = "carried"
+"""The mode of a mirror that a cut left as it was."""
+
+FAILED = "failed"
+"""The mode of a mirror that a cut could not make."""
+
+
+LAYOUT = 4
+"""Layout of all tables of a changefeed, as its cuts name it; no other one is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorCut:
+    """One mirror in a cut.
+
+    Attributes:
+        mirror_id: stable id of the mirror; names its folder.
+        database: database at the cut.
+        table: name at the cut.
+        table_id: logical table id at the cut.
+        generation: the generation that it is in, that of the cut.
+        version: Delta version that is the mirror at the cut.
+        rows: rows at that version.
+        hidden: columns no row was ever sent for (virtual generated ones): not shown.
+        schema: JSON text of the schema at the cut.
+        floor_ts: rows at or below it are gone (CREATE, TRUNCATE).
+        digest: what decided how rows become the mirror (`MirrorPlan.digest`).
+        held: row changes at or below the cut that wait for their schema.
+        quarantined: row changes at or below the cut that did not fit.
+        caveats: reasons why the mirror may differ from its table.
+        mode: how this cut made it: carried, alter, merge, rewrite or fold; or failed, where it
+            could not and the rows are those of an older cut (`FailedMirror`).
+        changes: keys that this cut changed.
+        unknown_deletes: deletes of rows that were not there, over all cuts.
+        history_version: Delta version that is the history at the cut, None if none is kept.
+        history_rows: versions of rows in it.
+        history_unread: row changes that fit no schema and are not in it, over all cuts.
+        history_digest: what decided how rows became it (`MirrorPlan.past_digest`).
+        history_since: TSO from which on the history has all versions: that of the base cut that it
+            began with; 0 if it began with all changes. None if no history is kept.
+        lenient_casts: of each column and DDL how many `values` did not fit when the column was
+            modified and were cast as TiDB does in a lenient SQL mode, since the rows count.
+    """
+
+    mirror_id: str
+    database: str
+    table: str
+    table_id: int
+    generation: str
+    version: int
+    rows: int
+    hidden: list[str]
+    schema: str
+    floor_ts: int
+    digest: str
+    held: int
+    quarantined: int
+    caveats: list[str]
+    mode: str
+    changes: int
+    unknown_deletes: int
+    history_version: int | None = None
+    history_rows: int | None = None
+    history_unread: int | None = None
+    history_digest: str | None = None
+    history_since: int | None = None
+    lenient_casts: list[dict[str, Any]] | None = None
+
+    @property
+    def table_schema(self) -> TableSchema:
+        """The schema at the cut."""
+        return schema_from_text(self.schema)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the cut could not make it, so that its rows are those of an older cut."""
+        return self.mode == FAILED
+
+    @property
+    def casts(self) -> Counter[tuple[str, int]]:
+        """`lenient_casts` by column and commit ts of the DDL."""
+        items = self.lenient_casts or ()
+        return Counter({(item["column"], item["ddl_ts"]): item["values"] for item in items})
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether changes at or below the cut are missing, or rows are missing or may be."""
+        return self.held > 0 or self.quarantined > 0 or self.failed or lacks_rows(self.caveats)
+
+    def path(self, paths: LakePaths) -> AnyPath:
+        """Where its Delta table is."""
+        return paths.of(self.generation).mirror(self.mirror_id)
+
+    def history_path(self, paths: LakePaths) -> AnyPath:
+        """Where the Delta table of its history is, if one is kept."""
+        return paths.of(self.generation).history(self.mirror_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedMirror:
+    """A mirror that a cut could not make; the next sync tries again.
+
+    If it was made before, it is among the cut's mirrors too, with the rows it had then.
+
+    Attributes:
+        mirror_id: stable id of the mirror.
+        database: database at the cut.
+        table: name at the cut.
+        table_id: logical table id at the cut.
+        reason: one sentence.
+        since: when it failed first, without being made since.
+        tso: the cut whose rows it keeps; None if it was never made.
+        waiting: row changes at or below the cut that are above its rows.
+    """
+
+    mirror_id: str
+    database: str
+    table: str
+    table_id: int
+    reason: str
+    since: datetime
+    tso: int | None
+    waiting: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as values that JSON has; TSOs are whole numbers."""
+        return {
+            "reason": self.reason,
+            "since": self.since.isoformat(timespec="milliseconds"),
+            "rows_at": self.tso,
+            "waiting": self.waiting,
+        }
+
+    @property
+    def sentence(self) -> str:
+        """What people are told."""
+        keeps = "it has no rows yet" if self.tso is None else f"its rows are those at {self.tso}"
+        return (
+            f"{joined_name(self.database, self.table)} could not be made since "
+            f"{self.since:%Y-%m-%d %H:%M:%S} UTC ({self.reason}); {keeps}, {self.waiting} row "
+            "changes wait, and each sync tries again"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeAccount:
+    """What became of the row changes of one table that a cut was the first to have.
+
+    `read` is counted from the change log by the name they cite; the others by what the cut did.
+
+    Attributes:
+        database: database cited.
+        table: table cited.
+        read: row changes.
+        applied: folded into a mirror.
+        waiting: not applied, because the mirror could not be made.
+        held: wait for their schema.
+        quarantined: did not fit.
+        excluded: of tables that the configuration leaves out.
+        superseded: of rows that are gone: by TRUNCATE, by DROP, or handed over.
+        unaccounted: none of these, though one of them has to be.
+        first_ts: lowest commit ts of those unaccounted; None without any.
+        examples: coordinates of some of them, `topic/partition/offset/index`.
+    """
+
+    database: str
+    table: str
+    read: int
+    applied: int = 0
+    waiting: int = 0
+    held: int = 0
+    quarantined: int = 0
+    excluded: int = 0
+    superseded: int = 0
+    unaccounted: int = 0
+    first_ts: int | None = None
+    examples: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What people are told where it does not add up."""
+        return (
+            f"{joined_name(self.database, self.table)}: {self.unaccounted} of {self.read} row "
+            "changes are neither applied nor held nor in quarantine (topic/partition/offset/index "
+            f"{', '.join(self.examples)})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind:
+    """That a cut takes up an older one; when is when it was published.
+
+    Attributes:
+        number: number of the older cut.
+        from_number: number of the cut that was the newest then.
+        from_tso: TSO of that one.
+        by: who asked for it.
+    """
+
+    number: int
+    from_number: int
+    from_tso: int
+    by: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as values that JSON has; TSOs are whole numbers."""
+        return {
+            "to_cut": self.number,
+            "from_cut": self.from_number,
+            "from_tso": self.from_tso,
+            "by": self.by,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRows:
+    """Row changes at or below a cut whose schema has not arrived, or whose table nobody created.
+
+    Attributes:
+        database: database they cite.
+        table: table they cite.
+        schema_version: schema version they cite; None if the format has none.
+        mirror_id: mirror they will change, None if no table had the name at their time.
+        rows: how many.
+        min_ts: lowest commit ts.
+        since: when the first of them landed.
+    """
+
+    database: str
+    table: str
+    schema_version: int | None
+    mirror_id: str | None
+    rows: int
+    min_ts: int
+    since: datetime
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Place in a list: by table, then by schema version."""
+        return (self.database, self.table, self.schema_version or 0, self.mirror_id or "")
+
+    @property
+    def awaited(self) -> str:
+        """What they wait for, in words."""
+        if self.mirror_id is not None:
+            return f"schema version {self.schema_version}"
+        if self.schema_version is None:
+            return "a table of this name"
+        return f"a table of this name, or schema version {self.schema_version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """A published cut.
+
+    Attributes:
+        number: 1, 2, 3, ... in the order of publishing.
+        tso: every row with commit ts <= tso and every DDL with commit ts < tso is in.
+        published_at: when it was published.
+        batch: newest batch of the change log it was made from.
+        generation: the generation that its mirrors and that change log are in.
+        mirrors: by (database, table).
+        held: row changes that wait for their schema.
+        quarantined: records that could not be decoded and are not re-driven.
+        replays: replayed row changes ignored by this cut.
+        late: row changes that came after their cut and were folded in by this one.
+        steps_back: watermarks that stepped back, over all partitions and time.
+        ignored: DDL without effect on mirrors, by kind.
+        es_only: whether changes have no commit ts: then `tso` is a time (`tso.es_cut`) and the cut
+            is not a consistent one.
+        unplaced: row changes that came after the change log was truncated above them: replays or
+            late ones, which nobody can tell any more. They are not applied.
+        tables: JSON text of the filter by which tables were mirrored; None for all tables.
+        start_ts: TSO that the changefeed was created with, as the configuration had it.
+        complete_tables: JSON text of the tables all of whose rows are in the source, as the
+            configuration had them; None for none.
+        failed: mirrors that could not be made.
+        accounts: what became of the row changes that this cut was the first to have, by table.
+        rewind: which older cut it takes up, None if it is one of its own.
+        layout: layout of the tables (`LAYOUT`).
+        repeats_at: when the cut whose content it repeats was published, None if it is one of its
+            own.
+    """
+
+    number: int
+    tso: int
+    published_at: datetime
+    batch: int
+    generation: str
+    mirrors: tuple[MirrorCut, ...]
+    held: tuple[HeldRows, ...]
+    quarantined: int
+    replays: int
+    late: int
+    steps_back: int
+    ignored: Mapping[str, int]
+    es_only: bool = False
+    unplaced: int = 0
+    tables: str | None = None
+    failed: tuple[FailedMirror, ...] = ()
+    accounts: tuple[ChangeAccount, ...] = ()
+    rewind: Rewind | None = None
+    layout: int = LAYOUT
+    repeats_at: datetime | None = None
+    start_ts: int | None = None
+    complete_tables: str | None = None
+
+    @property
+    def made_at(self) -> datetime:
+        """When its content was published first: what happened since is not in it."""
+        return self.repeats_at or self.published_at
+
+    def again(self, newest: "Cut", *, mirrors: Sequence[MirrorCut] | None = None) -> "Cut":
+        """Return the cut that follows `newest` and says the same as this one.
+
+        What a cut says of its own making is counted once, so it is not said again.
+
+        Args:
+            newest: the newest cut.
+            mirrors: the mirrors, if they are at other versions now.
+        """
+        return replace(
+            self,
+            number=newest.number + 1,
+            published_at=datetime.now(UTC),
+            repeats_at=self.made_at,
+            mirrors=tuple(
+                replace(mirror, mode=mirror.mode if mirror.failed else CARRIED, changes=0)
+                for mirror in (self.mirrors if mirrors is None else mirrors)
+            ),
+            replays=0,
+            late=0,
+            accounts=(),
+            rewind=None,
+        )
+
+    @property
+    def unaccounted(self) -> tuple[ChangeAccount, ...]:
+        """The accounts that do not add up."""
+        return tuple(item for item in self.accounts if item.unaccounted)
+
+    def failure(self, database: str, table: str) -> FailedMirror | None:
+        """Return why the mirror of (database, table) could not be made, None if it could."""
+        return next(
+            (item for item in self.failed if (item.database, item.table) == (database, table)),
+            None,
+        )
+
+    @property
+    def table_filter(self) -> TableFilter:
+        """The filter by which tables were mirrored."""
+        if self.tables is None:
+            return TableFilter()
+        said = json.loads(self.tables)
+        return TableFilter(
+            include=TableChoice(tuple(said["include"])), exclude=TableChoice(tuple(said["exclude"]))
+        )
+
+    @property
+    def moment(self) -> str:
+        """What people are told the cut is at."""
+        return moment_text(self.tso, es_only=self.es_only)
+
+    def mirror(self, database: str, table: str) -> MirrorCut | None:
+        """Return the mirror of (database, table), or None."""
+        return next(
+            (item for item in self.mirrors if (item.database, item.table) == (database, table)),
+            None,
+        )
+
+
+def filter_text(tables: TableFilter) -> str | None:
+    """Return what a cut keeps of the filter it was made by; None for all tables."""
+    if tables.takes_all:
+        return None
+    return json.dumps(
+        {"include": tables.include.patterns, "exclude": tables.exclude.patterns},
+        ensure_ascii=False,
+    )
+
+
+def choice_text(tables: TableChoice) -> str | None:
+    """Return what a cut keeps of a choice of tables; None for none."""
+    return json.dumps(tables.patterns, ensure_ascii=False) if tables else None
+
+
+def newest_cut(paths: LakePaths) -> Cut | None:
+    """Return the newest published cut, or None; needs no Spark.
+
+    Raises:
+        BusyError: it is of another generation than `paths`, which was looked up before.
+    """
+    cut = kept(paths.cuts, "newest cut", lambda: _read_newest(paths))
+    if cut is not None and cut.generation != paths.generation:
+        raise BusyError(
+            f"the tables of changefeed {paths.changefeed!r} were rebuilt just now: try again"
+        )
+    return cut
+
+
+def _read_newest(paths: LakePaths) -> Cut | None:
+    number = commit_metadata(paths.cuts).get("number")
+    if number is None:
+        return None
+    rows = read_rows(paths.cuts, ds.field("number") == number)
+    if len(rows) != 1:
+        raise damaged(paths.cuts, f"it has {len(rows)} rows of cut {number}, which is its newest")
+    return _cut_of(paths, rows[0])
+
+
+def require_cut(paths: LakePaths) -> Cut:
+    """Return the newest cut, or raise NotFoundError."""
+    cut = newest_cut(paths)
+    if cut is None:
+        raise NotFoundError(
+            f"changefeed {paths.changefeed!r} has no published cut yet; run: "
+            f"ticdc-assets sync {paths.changefeed}"
+        )
+    return cut
+
+
+def tso_as_of(paths: LakePaths, as_of: int | str | datetime) -> int:
+    """Return the TSO that a reader names: a TSO, or a time (UTC if it names no offset).
+
+    Raises:
+        NotFoundError: there is no cut yet, so nothing is known.
+        ConfigError: `as_of` is neither, or a TSO where there are none.
+    """
+    text = as_of.isoformat() if isinstance(as_of, datetime) else str(as_of)
+    return cut_of(text, es_only=require_cut(paths).es_only)
+
+
+def read_cuts(paths: LakePaths, *, number: int | None = None) -> list[Cut]:
+    """Return all kept cuts, or the one of a number if it is kept, oldest first; needs no Spark.
+
+    Void cuts are none.
+    """
+    condition = None if number is None else ds.field("number") == number
+    rows = read_rows(paths.cuts, condition)
+    cuts = [_cut_of(paths, row) for row in sorted(rows, key=lambda row: row["number"])]
+    void = void_numbers(paths) if cuts else frozenset[int]()
+    return [cut for cut in cuts if cut.number not in void]
+
+
+def void_numbers(paths: LakePaths) -> frozenset[int]:
+    """Return the numbers of the cuts that were gone back behind; needs no Spark."""
+    rows = read_table(paths.cuts, ds.field("rewind").is_valid(), columns=["number", "rewind"])
+    return frozenset(
+        number
+        for row in (() if rows is None else rows.to_pylist())
+        for number in range(row["rewind"]["number"] + 1, row["number"])
+    )
+
+
+def same_content(cut: Cut, last: Cut) -> bool:
+    """Return whether `cut` says nothing that `last` does not say."""
+
+    def content(of: Cut) -> tuple[object, ...]:
+        mirrors = [
+            (
+                *(item.mirror_id, item.database, item.table, item.version, item.history_version),
+                *(item.held, item.quarantined, item.caveats),
+            )
+            for item in of.mirrors
+        ]
+        configured = (of.tables, of.start_ts, of.complete_tables)
+        return (mirrors, of.held, of.quarantined, configured, of.failed, of.unaccounted)
+
+    return content(cut) == content(last)
+
+
+_STORED_CAVEATS = "marks"
+"""What the caveats of a mirror are called in the table."""
+
+_CASTS = pa.list_(
+    pa.struct([("column", pa.string()), ("ddl_ts", pa.int64()), ("values", pa.int64())])
+)
+_MIRROR = pa.struct(
+    [
+        field.with_name(_STORED_CAVEATS) if field.name == "caveats" else field
+        for field in fields_of(MirrorCut, lenient_casts=_CASTS)
+        if field.name != GENERATION
+    ]
+)
+CUT_SCHEMA = pa.schema(
+    fields_of(Cut, mirrors=pa.list_(_MIRROR), ignored=pa.string(), layout=pa.int32())
+)
+"""`cuts`: one row a published cut."""
+
+
+def append_cut(paths: LakePaths, cut: Cut) -> None:
+    """Append `cut` to the cuts, which is the moment readers see it; `publishing` is who calls."""
+    row = {field.name: getattr(cut, field.name) for field in fields(cut)}
+    row["mirrors"] = [_stored_mirror(item) for item in cut.mirrors]
+    for name in ("held", "failed", "accounts"):
+        row[name] = [asdict(item) for item in getattr(cut, name)]
+    row["rewind"] = None if cut.rewind is None else asdict(cut.rewind)
+    row["ignored"] = json.dumps(dict(cut.ignored), sort_keys=True)
+    write_table(
+        paths.cuts,
+        pa.Table.from_pylist([row], schema=CUT_SCHEMA),
+        overwrite=False,
+        metadata={"number": cut.number, "tso": cut.tso, GENERATION: cut.generation},
+    )
+
+
+def _stored_mirror(mirror: MirrorCut) -> dict[str, Any]:
+    # `asdict` would copy every value of thousands of tables.
+    row = {name: getattr(mirror, name) for name in _MIRROR_FIELDS}
+    row[_STORED_CAVEATS] = row.pop("caveats")
+    return row
+
+
+_MIRROR_FIELDS = tuple(field.name for field in fields(MirrorCut) if field.name != GENERATION)
+
+
+def _read_mirror(row: Mapping[str, Any], generation: str) -> MirrorCut:
+    told = dict(row)
+    return MirrorCut(caveats=told.pop(_STORED_CAVEATS), generation=generation, **told)
+
+
+def _cut_of(paths: LakePaths, row: dict[str, Any]) -> Cut:
+    if row.get("layout") != LAYOUT:
+        raise LakeLayoutError(
+            paths.changefeed,
+            f"the tables of changefeed {paths.changefeed!r}",
+            str(paths.cuts),
+            f"a version of this package before its first release wrote them "
+            f"(layout {row.get('layout') or 1}, not {LAYOUT})",
+            f"`ticdc-assets rebuild {paths.changefeed}` makes them again from the landed records",
+        )
+    try:
+        return _read(row)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(
+            paths.cuts, f"the row of cut {row.get('number')} does not have the form of a cut"
+        ) from error
+
+
+def _read(row: dict[str, Any]) -> Cut:
+    return Cut(
+        **{
+            **row,
+            "mirrors": tuple(_read_mirror(item, row[GENERATION]) for item in row["mirrors"]),
+            "held": tuple(HeldRows(**item) for item in row["held"]),
+            "ignored": json.loads(row["ignored"]),
+            "failed": tuple(FailedMirror(**item) for item in row["failed"]),
+            "accounts": tuple(
+                ChangeAccount(**{**item, "examples": tuple(item["examples"])})
+                for item in row["accounts"]
+            ),
+            "rewind": None if row["rewind"] is None else Rewind(**row["rewind"]),
+        }
+    )

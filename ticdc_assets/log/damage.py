@@ -1,0 +1,179 @@
+"""Looking for damage: through all tables of a changefeed, because somebody asks.
+
+In: a changefeed's folder. Out: one `LakeDamagedError` for each damaged table that the newest cut
+needs, with its name and its repair. Who reads a table notices damage there (`delta.damage`), and
+nothing is looked at before. So a sync does not notice what it does not read: a damaged file of a
+mirror without changes, a commit that is missing below its newest one. `doctor` notices that
+(`find_damage`), and so does `verify`.
+
+What the log of one table cannot tell is told by the tables that are made from it: that its end is
+lost (`require_in_step`). A sync looks at that before it goes on, because it would land or decode
+the same records twice, or others in their place.
+
+Cost of looking: for a mirror, the commits since its last checkpoint are read and each of its files
+is looked up, which takes a quarter of a millisecond, and some more with its footer.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.delta.control import commit_metadata, open_table
+from ticdc_assets.delta.damage import damaged
+from ticdc_assets.delta.delta_files import broken, is_ahead
+from ticdc_assets.log.cuts import MirrorCut, newest_cut
+from ticdc_assets.log.positions import landed_batch
+from ticdc_assets.log.publishing import named_cut
+from ticdc_assets.log.seeds import decoded_seed, landed_seed
+from ticdc_assets.spark.session import SPARK_ERRORS
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath, RemotePath
+
+_READERS = 16
+"""Tables of a lake in a store that are looked at at a time: each waits for the store."""
+
+_OF_LIBRARIES = (DeltaError, pa.ArrowException, *SPARK_ERRORS, OSError)
+
+
+def find_damage(paths: LakePaths) -> list[LakeDamagedError]:
+    """Return what is broken in the tables of a changefeed, as far as the newest cut needs them.
+
+    The log of each table is read from its last checkpoint on, and each file that its newest
+    version, or the version of a mirror or a history that the cut names, has is looked up, and its
+    footer is read.
+    """
+    tables = (*paths.tables, paths.accepted_gaps)
+    found = [error for table in tables if (error := table_damage(table)) is not None]
+    cut = None
+    if all(error.path != str(paths.cuts) for error in found):
+        try:
+            cut = newest_cut(paths)
+            if not found:
+                require_ends(paths)
+        except LakeDamagedError as error:
+            found.append(error)
+    named = [] if cut is None else [item for of in cut.mirrors for item in _tables_of(paths, of)]
+    with ThreadPoolExecutor(_READERS if isinstance(paths.root, RemotePath) else 1) as pool:
+        told = pool.map(lambda item: table_damage(*item), named)
+        return [*found, *(error for error in told if error is not None)]
+
+
+def table_damage(
+    table: AnyPath, version: int | None = None, *, footers: bool = True
+) -> LakeDamagedError | None:
+    """Return what is wrong with a table, None if nothing is, or if there is no such table.
+
+    Args:
+        table: its folder.
+        version: a version that it must have; None if it may be missing.
+        footers: whether to read the footers of its files too.
+    """
+    try:
+        if open_table(table) is None and version is None:
+            return None
+    except LakeDamagedError as error:
+        return error
+    finding = broken(table, version, footers=footers)
+    if finding is None and version is not None and is_ahead(table, version):
+        # What a killed run left behind: broken, it keeps every later version from being made.
+        finding = broken(table, footers=footers)
+    return None if finding is None else damaged(table, finding)
+
+
+def require_whole(table: AnyPath, version: int | None = None, *, footers: bool = False) -> None:
+    """Check a table before files are removed that its log does not name, or all is made of it.
+
+    Where a log lacks what was committed, such files are good ones, which an intact copy of it
+    names. The arguments are those of `table_damage`.
+
+    Raises:
+        LakeDamagedError: its log or a file of it is broken, or ends before that version.
+    """
+    damage = table_damage(table, version, footers=footers)
+    if damage is not None:
+        raise damage
+
+
+def check_files(paths: LakePaths, mirror: MirrorCut, *, footers: bool = False) -> None:
+    """Check that a mirror, and its history if it has one, is there as a cut names it.
+
+    Raises:
+        LakeDamagedError: it is not.
+    """
+    for table, version in _tables_of(paths, mirror):
+        require_whole(table, version, footers=footers)
+
+
+def _tables_of(paths: LakePaths, mirror: MirrorCut) -> list[tuple[AnyPath, int]]:
+    """Return the tables of a mirror with the versions that a cut names."""
+    found = [(mirror.path(paths), mirror.version)]
+    if mirror.history_version is not None:
+        found.append((mirror.history_path(paths), mirror.history_version))
+    return found
+
+
+def require_in_step(paths: LakePaths) -> None:
+    """Check that no table is behind those that are made from it, and that their layout is ours.
+
+    A log that lost its last commits is sound in itself. What was made from them tells.
+
+    Raises:
+        LakeDamagedError: one is behind.
+        LakeLayoutError: an earlier version of this package wrote them.
+    """
+    newest_cut(paths)
+    log = commit_metadata(paths.change_log)
+    grouped = commit_metadata(paths.change_groups).get("batch", 0)
+    _require_end(
+        paths.raw_messages, "batch", landed_batch(paths), paths.change_log, log.get("landed", 0)
+    )
+    _require_end(paths.change_log, "batch", log.get("batch", 0), paths.change_groups, grouped)
+
+
+def require_ends(paths: LakePaths) -> None:
+    """Check that no table lacks its end, as far as others tell; a sync need not ask for all.
+
+    Who removes what tables do not name has to: a log that lost its end does not name all there is.
+
+    Raises:
+        LakeDamagedError: one lacks it.
+    """
+    require_in_step(paths)
+    seeds = landed_seed(paths), paths.change_log, decoded_seed(paths)
+    _require_end(paths.snapshot_rows, "seed", *seeds)
+    cut, named = newest_cut(paths), named_cut(paths)
+    if cut is not None:
+        _require_end(paths.cuts, "cut", cut.number, paths.by_name, named or 0)
+
+
+def _require_end(table: AnyPath, kind: str, newest: int, made: AnyPath, told: int) -> None:
+    """Check that what was made from a table is not of more than it has."""
+    if told > newest:
+        raise damaged(
+            table,
+            f"its newest {kind} is {newest}, but {made.name} is of {kind} {told}: the end of its "
+            "log is missing",
+            is_behind=True,
+        )
+
+
+@contextmanager
+def damage_told(*changefeeds: LakePaths) -> Iterator[None]:
+    """Say which table is broken where work fails by an error that comes later than what is read.
+
+    Spark and DuckDB read when rows are asked for. So a command, or a step of a run, ends with this
+    look where a library complains: at all tables, since its words may not say which it means.
+
+    Raises:
+        LakeDamagedError: in place of what the libraries say of a broken table.
+    """
+    try:
+        yield
+    except _OF_LIBRARIES as error:
+        for damage in (damage for paths in changefeeds for damage in find_damage(paths)):
+            raise damage from error
+        raise

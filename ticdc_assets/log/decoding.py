@@ -1,0 +1,273 @@
+"""Decoding: from `raw_messages` to `change_log`, and undecodable records to `quarantine`.
+
+In: landed batches that are not decoded yet. Out: appends to `change_log` (one row per change; DDL,
+bootstraps and watermarks are rows too) and `quarantine`, and new totals in `change_groups`.
+
+A batch is decoded from files to files (`change_files`), here if it is small, else in Spark's
+workers.
+
+`change_log` holds images as sent, so decoding never waits for a schema: rows whose schema has not
+arrived are stored like all others.
+
+Why running it again is safe: a landed batch becomes one batch of the change log, in one commit with
+both numbers. The quarantined records and the totals follow, under the same batch number;
+`change_groups` is written last and names the last batch for which all three are done. After a
+killed run, the next run writes the missing ones: an append to quarantine that was already made is
+skipped by its transaction identifier, and the totals are overwritten.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import partial
+from itertools import chain
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ticdc_assets.base.progress import tell
+from ticdc_assets.config import Changefeed
+from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.delta.control import commit_metadata, find_commit_metadata, read_rows
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.ahead import TS_AHEAD, refuse_ahead
+from ticdc_assets.log.change_files import (
+    CHANGE_LOG_SCHEMA,
+    DECODED_SCHEMA,
+    Batches,
+    Coordinates,
+    Decode,
+    DecodedFiles,
+    Landed,
+    coordinates_of,
+    decode_into_files,
+)
+from ticdc_assets.log.change_statistics import add_to_statistics
+from ticdc_assets.log.damage import require_in_step
+from ticdc_assets.log.positions import decoded_position, landed_batch
+from ticdc_assets.log.quarantine import append_fault_files
+from ticdc_assets.log.regrouping import regroup
+from ticdc_assets.log.seed_decoding import decode_seeds
+from ticdc_assets.source.claim_check import ClaimCheckStore, complete_batches
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.batch import decode_pieces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """What one decoding did.
+
+    Attributes:
+        batch: number of the newest batch of the change log; 0 if none.
+        batches: batches decoded by this call.
+        changes: rows appended to the change log, by kind.
+        quarantined: records that could not be decoded.
+        alone: records that were read one by one among many (`batch.read_alone`).
+        days: rows appended to the change log, by landing day.
+    """
+
+    batch: int
+    batches: int
+    changes: dict[str, int]
+    quarantined: int
+    alone: int
+    days: dict[date, int]
+
+
+def decode_new(lake: Lake) -> Decoding:
+    """Decode every landed batch, and every landed seed, that is not in the change log yet."""
+    require_in_step(lake.paths)
+    landed = landed_batch(lake.paths)
+    batch, done = decoded_position(lake.paths)
+    changes, days = Counter[str](), Counter[date]()
+    quarantined = alone = batches = 0
+    if batch and commit_metadata(lake.paths.change_groups).get("batch", 0) < batch:
+        # Killed behind the change log's commit: whether that batch had errors is not known. A
+        # re-driven batch has none of its own: its records are in quarantine already. So are those
+        # of a seed.
+        last = commit_metadata(lake.paths.change_log)
+        if "redecode" in last:
+            regroup(lake)
+        elif not last.get("redrive") and "seed" not in last:
+            again = _decoded_batch(lake, landed=done, batch=batch)
+            _append_faults(lake.paths, again, batch)
+        if "redecode" not in last:
+            days.update(add_to_statistics(lake, batch).days)
+    for added in decode_seeds(lake):
+        changes.update(added.kinds)
+        days.update(added.days)
+        batch += 1
+        batches += 1
+    for number in range(done + 1, landed + 1):
+        batch += 1
+        tell(f"decoding landed batch {number} of {landed}")
+        found = _decoded_batch(lake, landed=number, batch=batch)
+        append_changes(lake.paths, found, batch=batch, landed=number)
+        _append_faults(lake.paths, found, batch)
+        added = add_to_statistics(lake, batch, found.totals)
+        changes.update(added.kinds)
+        days.update(added.days)
+        quarantined += found.errors
+        alone += found.alone
+        batches += 1
+    return Decoding(
+        batch=batch,
+        batches=batches,
+        changes=dict(changes),
+        quarantined=quarantined,
+        alone=alone,
+        days=dict(days),
+    )
+
+
+def _decoded_batch(lake: Lake, *, landed: int, batch: int) -> DecodedFiles:
+    """Return landed batch `landed` as batch `batch`, in files that no commit names yet."""
+    return decode_into_files(
+        lake.spark,
+        Landed(table=lake.paths.raw_messages, chosen=Batches.one(landed)),
+        record_decoder(lake.changefeed, batch),
+        batch=batch,
+        into=lake.paths,
+    )
+
+
+def append_changes(
+    paths: LakePaths,
+    found: DecodedFiles,
+    *,
+    batch: int,
+    landed: int,
+    redrive: bool = False,
+) -> None:
+    """Append decoded rows to the change log in one commit."""
+    append_files(
+        paths.change_log,
+        found.changes,
+        CHANGE_LOG_SCHEMA,
+        app_id="decode",
+        version=batch,
+        metadata={"batch": batch, "landed": landed, "redrive": redrive},
+        layout=BY_LANDING_DAY,
+    )
+
+
+def _append_faults(paths: LakePaths, found: DecodedFiles, batch: int) -> None:
+    """Append the records that could not be decoded to `quarantine`, if there are any."""
+    if found.faults:
+        append_fault_files(paths, found.faults, app_id="decode", version=batch)
+
+
+def landed_up_to(paths: LakePaths, batch: int) -> int | None:
+    """Return the newest landed batch that is in the change log up to batch `batch`.
+
+    None if no commit of the change log says so. Needs no Spark.
+    """
+    found = find_commit_metadata(
+        paths.change_log, lambda metadata: metadata.get("batch", batch + 1) <= batch
+    )
+    return None if found is None else found["landed"]
+
+
+Clocks: TypeAlias = Mapping[Coordinates, datetime]
+"""By topic, partition and offset: the moment that time stamps of a record are compared with."""
+
+
+def accepted_clocks(paths: LakePaths) -> Clocks:
+    """Return the clocks of records that a re-drive accepted; needs no Spark.
+
+    Their time stamps were too far ahead when they landed; by the moment of the re-drive they were
+    not.
+    """
+    found: dict[Coordinates, datetime] = {}
+    for row in read_rows(paths.quarantine, ds.field("redriven_at").is_valid()):
+        if row["reason"] != TS_AHEAD:
+            continue
+        place = (row["topic"], row["partition"], row["offset"])
+        found[place] = max(row["redriven_at"], found.get(place, row["redriven_at"]))
+    return found
+
+
+def record_decoder(
+    changefeed: Changefeed,
+    batch: int | None,
+    *,
+    clocks: Clocks | None = None,
+    now: datetime | None = None,
+) -> Decode:
+    """Return the function that turns batches of records into decoded rows.
+
+    Rows that TiCDC put into the storage of large messages are completed from there.
+
+    Args:
+        changefeed: its configuration.
+        batch: the batch of the rows; if None, the number of the landed batch of their record.
+        clocks: what the time stamps of some records are compared with (`accepted_clocks`), if it
+            is later than `now`.
+        now: what those of all are compared with; the moment each was landed if None.
+    """
+    wire_format, compression = WireFormat(changefeed.wire_format), changefeed.compression
+    limit = changefeed.max_ahead_seconds
+    store = None
+    if changefeed.claim_check is not None:
+        store = ClaimCheckStore(changefeed.claim_check, wire_format, compression)
+
+    def clocks_of(rows: pa.RecordBatch, landed_at: pa.Array) -> pa.Array:
+        found = landed_at
+        if now is not None:
+            found = pa.array([now] * rows.num_rows, landed_at.type)
+        if not clocks:
+            return found
+        accepted = pa.array([clocks.get(place) for place in coordinates_of(rows)], landed_at.type)
+        is_later = pc.fill_null(pc.greater(accepted, found), False)
+        return pc.if_else(is_later, accepted, found)
+
+    def placed(records: pa.RecordBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
+        # All records of a landed batch share one landing time; a re-driven one keeps it.
+        landed_at = _of_records(records, rows, "landed_at", pa.timestamp("us", tz="UTC"))
+        believed = refuse_ahead(
+            rows,
+            clocks=clocks_of(rows, landed_at),
+            timestamps=partial(_of_records, records, rows, "timestamp_ms", pa.int64()),
+            limit_seconds=limit,
+        )
+        return pa.RecordBatch.from_arrays(
+            [
+                _of_records(records, rows, "batch", pa.int64())
+                if batch is None
+                else pa.array([batch] * rows.num_rows, pa.int64()),
+                landed_at,
+                landed_at.cast(pa.date32()),
+                *believed.columns,
+            ],
+            schema=DECODED_SCHEMA,
+        )
+
+    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for records in batches:
+            rows = decode_pieces(wire_format, records, compression=compression)
+            if store is not None:
+                rows = chain.from_iterable(map(partial(complete_batches, store=store), rows))
+            # By `map`, which keeps no rows: those of two pieces would be there at a time.
+            yield from map(partial(placed, records), rows)
+
+    return decode
+
+
+def _of_records(
+    records: pa.RecordBatch, rows: pa.RecordBatch, name: str, kind: pa.DataType
+) -> pa.Array:
+    """Return for each decoded row the value of column `name` of the record that it came from."""
+    values = records.column(name).cast(kind)
+    if len(values.unique()) <= 1:
+        return pa.array([values[0].as_py()] * rows.num_rows, kind)
+    by_place = dict(zip(coordinates_of(records), values.to_pylist(), strict=True))
+    return pa.array([by_place[place] for place in coordinates_of(rows)], kind)

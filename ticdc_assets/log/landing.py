@@ -1,0 +1,383 @@
+"""Landing: copy Kafka records verbatim into `raw_messages`, each exactly once.
+
+In: a Kafka topic's offset ranges, or a capture file. Out: an append to `raw_messages`
+(topic, partition, offset, timestamp_ms, key, value, headers, batch, landed_at, landed_day), and a
+row in `landings` with the state of the source.
+
+Why running it again is safe: the commit that appends a batch carries the next offset to land of
+every partition and the batch's number (as Delta transaction identifier and as metadata). That
+commit alone stores the position; no consumer group is used. A run killed before the commit has
+changed nothing; after a run killed later, the next run continues; and Delta skips a batch whose
+number the table has seen.
+
+One kind of client fetches ranges of offsets, few here and many in Spark's workers, into files that
+the commit names (`landing_files`). Its option `isolation.level` decides which records it sees; by
+default it also sees records of open or aborted transactions.
+
+If records are gone before they were landed, landing stops with `LandingGapError`: offsets expired,
+a topic was deleted and created again, a capture lost its end. Nothing is skipped until the gap is
+accepted (`accepted_gaps`): then landing continues after it, and the landed offsets of a recreated
+topic continue after the old ones. A topic may be deleted once all of its tables are gone and all of
+its records are landed; it stays listed.
+
+The ends of all partitions are requested twice. A partition without new records the second time is
+*settled*: no record at or below any watermark of this landing is left in it. So a topic without
+watermarks can be left out of the global watermark (`changelog.progress`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime
+
+import pyarrow as pa
+
+from ticdc_assets.base.progress import tell
+from ticdc_assets.config import CaptureSource, KafkaSource, StartKind
+from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.delta.control import commit_metadata, partition_days, write_table
+from ticdc_assets.delta.files import WrittenFile
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.row_schema import fields_of
+from ticdc_assets.log.damage import require_in_step
+from ticdc_assets.log.landing_files import (
+    RAW_SCHEMA,
+    LandingBatch,
+    fetch_into_files,
+    write_records,
+)
+from ticdc_assets.log.positions import (
+    PartitionOffsets,
+    Position,
+    TopicPartition,
+    known_partitions,
+    read_position,
+)
+from ticdc_assets.log.sources import SourceState, begins, beside, capture_ranges, shifted
+from ticdc_assets.source.capture import CaptureReader, CaptureRecord
+from ticdc_assets.source.kafka.administration import OffsetRange, list_twice
+from ticdc_assets.spark.cluster import require_before_landing
+from ticdc_assets.spark.executing import executor
+from ticdc_assets.storage.lake_paths import LakePaths
+
+_CHUNK_RECORDS = 50_000
+_CHUNK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """What one landing did.
+
+    Attributes:
+        batch: number of the newest batch landed ever; 0 if none.
+        records: records landed by this call.
+        partitions: every partition of the source, as after the call.
+    """
+
+    batch: int
+    records: int
+    partitions: tuple[PartitionOffsets, ...]
+
+    @property
+    def backlog(self) -> int:
+        """Offsets that wait in the source."""
+        return sum(partition.backlog for partition in self.partitions)
+
+
+def land(
+    lake: Lake,
+    *,
+    max_records: int | None = None,
+) -> Landing:
+    """Land what the source has, at most `max_records` records.
+
+    Raises:
+        LandingGapError: records are gone that were not landed yet.
+        ClusterError: Spark is set to run on a cluster whose workers cannot do what is needed.
+        SourceUnavailableError: the source cannot be read now.
+        LakeDamagedError: the end of a table is lost, so that the position is not what it was.
+    """
+    require_in_step(lake.paths)
+    position = read_position(lake.paths)
+    match lake.changefeed.source:
+        case KafkaSource() as source:
+            listing = list_twice(source)
+            ranges = begins(source, listing.ranges, position)
+            state = beside(lake, position, ranges, listing.topic_ids)
+            later = shifted(listing.later_ends, position)
+            _check_gaps(state)
+            landed, newest = _land_topic(
+                lake, source, position, state.present, listing.topic_ids, max_records
+            )
+        case CaptureSource() as source:
+            ranges = capture_ranges(source)
+            state = beside(lake, position, ranges, {})
+            later = shifted(ranges, position)
+            _check_gaps(state)
+            landed, newest = _land_capture(lake, source, position, state.partitions, max_records)
+    after = read_position(lake.paths)
+    partitions, gone = state.partitions, state.gone
+    newest = _kept_times(lake.paths, after) | newest
+    result = Landing(
+        batch=after.batch,
+        records=landed,
+        partitions=(
+            *(
+                item if (item.topic, item.partition) in gone else _after(item, after, newest, later)
+                for item in partitions
+            ),
+            # Of topics that came while the others were listed nothing is landed yet.
+            *(
+                PartitionOffsets(
+                    topic=place[0],
+                    partition=place[1],
+                    earliest=offsets.earliest,
+                    end=offsets.end,
+                    landed=after.next_offsets.get(place, offsets.earliest),
+                )
+                for place, offsets in sorted(later.items())
+                if place not in {(item.topic, item.partition) for item in partitions}
+            ),
+        ),
+    )
+    _log_landing(lake.paths, result)
+    return result
+
+
+def _after(
+    item: PartitionOffsets,
+    position: Position,
+    newest: Mapping[TopicPartition, int],
+    later: Mapping[TopicPartition, OffsetRange],
+) -> PartitionOffsets:
+    place = (item.topic, item.partition)
+    landed = position.next_offsets.get(place, item.landed)
+    return replace(
+        item,
+        landed=landed,
+        newest_ms=newest.get(place),
+        settled=place in later and landed >= later[place].end,
+    )
+
+
+def _kept_times(paths: LakePaths, position: Position) -> dict[TopicPartition, int]:
+    """Return the times of the newest landed records, where they are those of the last landing.
+
+    A landing that was killed before it was logged leaves no time: then none is known.
+    """
+    return {
+        (item.topic, item.partition): item.newest_ms
+        for item in known_partitions(paths)
+        if item.newest_ms is not None
+        and position.next_offsets.get((item.topic, item.partition)) == item.landed
+    }
+
+
+def landed_days(paths: LakePaths) -> list[date]:
+    """Return the days (UTC) of which landed records are there, in order; needs no Spark."""
+    return partition_days(paths.raw_messages, "landed_day")
+
+
+def landed_folders(paths: LakePaths) -> list[date]:
+    """Return the same by the folders that are there, for when the table cannot be read."""
+    found: list[date] = []
+    for folder in paths.raw_messages.glob("landed_day=*"):
+        with suppress(ValueError):
+            found.append(date.fromisoformat(folder.name.partition("=")[2]))
+    return sorted(found)
+
+
+def _check_gaps(state: SourceState) -> None:
+    """Raise the error of the first gap."""
+    for gap in state.gaps:
+        raise gap.error
+
+
+# Kafka ------------------------------------------------------------------------------------------
+
+
+def _land_topic(
+    lake: Lake,
+    source: KafkaSource,
+    position: Position,
+    partitions: Sequence[PartitionOffsets],
+    ids: Mapping[str, str],
+    max_records: int | None,
+) -> tuple[int, dict[TopicPartition, int]]:
+    """Land ranges of offsets; return how many, and the time of the last record of each."""
+    ranges = share_out(
+        {(item.topic, item.partition): (item.landed, item.end) for item in partitions},
+        max_records,
+    )
+    ranges = {place: (start, end) for place, (start, end) in ranges.items() if end > start}
+    next_offsets = dict(position.next_offsets)
+    next_offsets.update({place: end for place, (_, end) in ranges.items()})
+    for item in partitions:
+        next_offsets.setdefault((item.topic, item.partition), item.landed)
+    if not ranges:
+        if position.batch == 0 and source.start.kind is not StartKind.EARLIEST:
+            # Where landing begins is a matter of now: it is kept, or it would move on.
+            _append(_next_batch(lake.paths, 0), [], next_offsets, ids, source.named)
+        return 0, {}
+    require_before_landing(lake.spark, lake.paths.raw_messages)
+    # The id of a topic that was deleted stays known: made again, it is another one.
+    known = {**position.topic_ids, **ids}
+    batch = _next_batch(lake.paths, position.batch)
+    offsets = sum(end - start for start, end in ranges.values())
+    tell(f"landing {offsets:,} records of {len(ranges)} partitions")
+    found = fetch_into_files(
+        executor(lake.spark, lake.paths.raw_messages, "landing", rows=offsets, size=0),
+        source,
+        ranges,
+        batch,
+        bases={place: position.base(place) for place in ranges},
+    )
+    _append(batch, found.files, next_offsets, known, source.named)
+    # Kafka says -1 where it has no time.
+    return offsets, {place: time for place, time in found.newest.items() if time > 0}
+
+
+def share_out(
+    ranges: Mapping[TopicPartition, tuple[int, int]], limit: int | None
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Shorten offset ranges to at most `limit` offsets in all, shared by what each has to offer."""
+    if limit is None or sum(end - start for start, end in ranges.values()) <= limit:
+        return dict(ranges)
+    result: dict[TopicPartition, tuple[int, int]] = {}
+    left = limit
+    # Shortest first: what a short partition leaves over goes to the longer ones.
+    order = sorted(ranges.items(), key=lambda item: (item[1][1] - item[1][0], item[0]))
+    for number, (place, (start, end)) in enumerate(order):
+        others = len(order) - number
+        share = min(end - start, -(-left // others))
+        result[place] = (start, start + share)
+        left -= share
+    return result
+
+
+# Captures ---------------------------------------------------------------------------------------
+
+
+def _land_capture(
+    lake: Lake,
+    source: CaptureSource,
+    position: Position,
+    partitions: tuple[PartitionOffsets, ...],
+    max_records: int | None,
+) -> tuple[int, dict[TopicPartition, int]]:
+    """Land a capture in chunks of bounded size, each a batch of its own.
+
+    Return how many records were landed, and the time of the last one of each partition.
+    """
+    next_offsets = dict(position.next_offsets)
+    for item in partitions:
+        next_offsets.setdefault((item.topic, item.partition), item.landed)
+    number = position.batch
+    landed = 0
+    newest: dict[TopicPartition, int] = {}
+    for chunk in _chunks(source, position, next_offsets, max_records):
+        if not landed:
+            require_before_landing(lake.spark, lake.paths.raw_messages)
+        batch = _next_batch(lake.paths, number)
+        number = batch.number
+        landed += len(chunk)
+        tell(f"landing {lake.paths.changefeed}, {landed:,} records so far")
+        _append(batch, write_records(chunk, batch), next_offsets, {})
+        newest.update(((record.topic, record.partition), record.timestamp_ms) for record in chunk)
+    return landed, {place: time for place, time in newest.items() if time > 0}
+
+
+def _chunks(
+    source: CaptureSource,
+    position: Position,
+    next_offsets: dict[TopicPartition, int],
+    max_records: int | None,
+) -> Iterator[list[CaptureRecord]]:
+    """Yield the records not landed yet; `next_offsets` is moved on before each chunk is yielded."""
+    chunk: list[CaptureRecord] = []
+    size = taken = 0
+
+    def is_new(topic: str, partition: int, offset: int) -> bool:
+        place = (topic, partition)
+        return offset + position.base(place) >= next_offsets.get(place, 0)
+
+    with CaptureReader(source.path, wanted=is_new) as records:
+        for read in records:
+            if max_records is not None and taken >= max_records:
+                break
+            place = (read.topic, read.partition)
+            record = replace(read, offset=read.offset + position.base(place))
+            next_offsets[place] = record.offset + 1
+            chunk.append(record)
+            taken += 1
+            size += len(record.key or b"") + len(record.value or b"")
+            if len(chunk) >= _CHUNK_RECORDS or size >= _CHUNK_BYTES:
+                yield chunk
+                chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+# Writing ----------------------------------------------------------------------------------------
+
+
+def _next_batch(paths: LakePaths, newest: int) -> LandingBatch:
+    return LandingBatch(raw=paths.raw_messages, number=newest + 1, landed_at=datetime.now(UTC))
+
+
+def _append(
+    batch: LandingBatch,
+    files: Sequence[WrittenFile],
+    next_offsets: Mapping[TopicPartition, int],
+    ids: Mapping[str, str],
+    named: Sequence[str] = (),
+) -> None:
+    """Commit files as a batch, with the next offset of every partition."""
+    append_files(
+        batch.raw,
+        files,
+        RAW_SCHEMA,
+        app_id="land",
+        version=batch.number,
+        metadata={
+            "batch": batch.number,
+            "next": [
+                [topic, partition, offset]
+                for (topic, partition), offset in sorted(next_offsets.items())
+            ],
+            "topic_ids": dict(ids),
+            "named": list(named),
+        },
+        layout=BY_LANDING_DAY,
+    )
+
+
+_LANDINGS_SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("landed_at", pa.timestamp("us", tz="UTC")),
+        ("batch", pa.int64()),
+        ("records", pa.int64()),
+        ("partitions", pa.list_(pa.struct(fields_of(PartitionOffsets, partition=pa.int32())))),
+    ]
+)
+
+
+def _log_landing(paths: LakePaths, landing: Landing) -> None:
+    """Append to `landings`, unless the newest row says the same already."""
+    if known_partitions(paths) == landing.partitions:
+        return
+    number = commit_metadata(paths.landings).get("number", 0) + 1
+    row = {
+        "number": number,
+        "landed_at": datetime.now(UTC),
+        "batch": landing.batch,
+        "records": landing.records,
+        "partitions": [asdict(item) for item in landing.partitions],
+    }
+    write_table(
+        paths.landings,
+        pa.Table.from_pylist([row], schema=_LANDINGS_SCHEMA),
+        overwrite=False,
+        metadata={"number": number},
+    )

@@ -1,0 +1,235 @@
+"""Records as files of `raw_messages`: ranges of a topic's offsets, or records of a capture.
+
+In: ranges of offsets, or records. Out: files in the folder of `raw_messages` that no commit names
+yet, and the times of the last records of ranges. A range is a part of the work (`executing`): one
+client fetches all ranges of a task, into one file.
+
+Why running it again is safe: see `files`. Each offset of a range is asked for once, and a range
+that cannot be read to its end is an error.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from ticdc_assets.config import KafkaSource
+from ticdc_assets.delta.appending import BOUNDED, DISTINCT
+from ticdc_assets.delta.files import FileWriter, WrittenFile, gathered
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.source.kafka.administration import OffsetRange
+from ticdc_assets.source.kafka.records import FetchedRecords, fetch
+from ticdc_assets.spark.executing import Executor
+from ticdc_assets.storage.paths import AnyPath
+
+RECORD_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        (
+            "headers",
+            pa.list_(
+                pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+            ),
+        ),
+    ]
+)
+"""A record as it came."""
+
+RAW_SCHEMA = pa.schema(
+    [
+        ("batch", pa.int64()),
+        ("landed_at", pa.timestamp("us", tz="UTC")),
+        *RECORD_SCHEMA,
+        ("landed_day", pa.date32()),
+    ]
+)
+"""`raw_messages`: one row a Kafka record."""
+
+_FILE_SCHEMA = RAW_SCHEMA.remove(RAW_SCHEMA.get_field_index("landed_day"))
+
+_OFFSETS_PER_FILE = 500_000
+_ROWS_PER_GROUP = 50_000
+_GROUP_BYTES = 32 << 20
+_CLIENT_BYTES = 16 << 20
+
+_PLACE = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
+
+Ranges: TypeAlias = Mapping[tuple[str, int], tuple[int, int]]
+"""Of each (topic, partition) the first offset, and the one behind the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingBatch:
+    """The batch that records are landed in.
+
+    Attributes:
+        raw: folder of `raw_messages`.
+        number: number of the batch.
+        landed_at: when it is landed.
+    """
+
+    raw: AnyPath
+    number: int
+    landed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandedFiles:
+    """What was fetched.
+
+    Attributes:
+        files: files of `raw_messages`, relative to its folder.
+        newest: time in ms of the last record of each (topic, partition), where there is one.
+    """
+
+    files: Sequence[WrittenFile]
+    newest: Mapping[tuple[str, int], int]
+
+
+def fetch_into_files(
+    executor: Executor,
+    source: KafkaSource,
+    ranges: Ranges,
+    batch: LandingBatch,
+    *,
+    bases: Mapping[tuple[str, int], int],
+) -> LandedFiles:
+    """Fetch ranges of offsets into files.
+
+    Args:
+        executor: where it runs.
+        source: the cluster.
+        ranges: what to fetch.
+        batch: the batch.
+        bases: what is added to the cluster's offsets of each (topic, partition); `ranges` have it.
+
+    Raises:
+        SourceUnavailableError: the broker stopped answering, or records of a range are gone.
+        ClusterError: workers do not share the lake, or cannot work.
+    """
+
+    def fetched(some: Iterable[Ranges]) -> Iterator[LandedFiles]:
+        for part in some:
+            yield _fetched(source, part, batch, bases)
+
+    offsets = sum(end - start for start, end in ranges.values())
+    parts = _shared_out(ranges, max(executor.workers, math.ceil(offsets / _OFFSETS_PER_FILE)))
+    found = executor.run(fetched, parts, tasks=len(parts))
+    return LandedFiles(
+        files=[file for part in found for file in part.files],
+        newest={
+            place: ms
+            for part, result in zip(parts, found, strict=True)
+            for place, ms in result.newest.items()
+            if part[place][1] == ranges[place][1]
+        },
+    )
+
+
+def _shared_out(ranges: Ranges, parts: int) -> list[Ranges]:
+    """Cut ranges into as many parts with about as many offsets each."""
+    share = math.ceil(sum(end - start for start, end in ranges.values()) / parts)
+    found: list[dict[tuple[str, int], tuple[int, int]]] = [{}]
+    left = share
+    for place, (start, end) in sorted(ranges.items()):
+        while start < end:
+            if not left:
+                found.append({})
+                left = share
+            stop = min(end, start + left)
+            found[-1][place] = (start, stop)
+            left -= stop - start
+            start = stop
+    return [*found]
+
+
+def _fetched(
+    source: KafkaSource, ranges: Ranges, batch: LandingBatch, bases: Mapping[tuple[str, int], int]
+) -> LandedFiles:
+    wanted = {
+        place: OffsetRange(earliest=start - bases[place], end=end - bases[place])
+        for place, (start, end) in ranges.items()
+    }
+    newest: dict[tuple[str, int], int] = {}
+
+    def tables() -> Iterator[pa.Table]:
+        for records in fetch(source, wanted, max_bytes=_CLIENT_BYTES):
+            for number, offset in enumerate(records.offsets):
+                place = records.topics[number], records.partitions[number]
+                if offset == wanted[place].end - 1:
+                    newest[place] = records.timestamps_ms[number]
+            yield _table_of(records, bases)
+
+    return LandedFiles(files=_written(tables(), batch), newest=newest)
+
+
+def _table_of(records: FetchedRecords, bases: Mapping[tuple[str, int], int]) -> pa.Table:
+    offsets = records.offsets
+    if any(bases.values()):
+        places = zip(records.topics, records.partitions, strict=True)
+        offsets = [offset + bases[place] for offset, place in zip(offsets, places, strict=True)]
+    headers = None
+    if any(records.headers):
+        headers = [
+            [{"key": key, "value": value} for key, value in own] if own else None
+            for own in records.headers
+        ]
+    return _table(
+        [
+            *(records.topics, records.partitions, offsets, records.timestamps_ms),
+            *(records.keys, records.values, headers),
+        ]
+    )
+
+
+def _table(columns: Sequence[Sequence[object] | None]) -> pa.Table:
+    """Return columns of records as a table; the last one is None if no record has headers."""
+    size = len(columns[0] or ())
+    return pa.Table.from_arrays(
+        [
+            pa.nulls(size, field.type) if values is None else pa.array(values, field.type)
+            for field, values in zip(RECORD_SCHEMA, columns, strict=True)
+        ],
+        schema=RECORD_SCHEMA,
+    )
+
+
+def write_records(records: Sequence[CaptureRecord], batch: LandingBatch) -> list[WrittenFile]:
+    """Write records of a capture into a file; none for no record."""
+    if not records:
+        return []
+    names = [name for name in RECORD_SCHEMA.names if name != "headers"]
+    columns = [[getattr(record, name) for record in records] for name in names]
+    return _written([_table([*columns, None])], batch)
+
+
+def _written(tables: Iterable[pa.Table], batch: LandingBatch) -> list[WrittenFile]:
+    """Write records into a file, in row groups of bounded size; no file for no record."""
+    writer: FileWriter | None = None
+    for group in gathered(tables, rows=_ROWS_PER_GROUP, size=_GROUP_BYTES):
+        if writer is None:
+            day = {"landed_day": batch.landed_at.date().isoformat()}
+            writer = FileWriter(
+                batch.raw, _FILE_SCHEMA, partition=day, bounded=BOUNDED, distinct=DISTINCT
+            )
+        size = group.num_rows
+        writer.write(
+            pa.Table.from_arrays(
+                [
+                    pa.repeat(pa.scalar(batch.number, pa.int64()), size),
+                    pa.repeat(pa.scalar(batch.landed_at, pa.timestamp("us", tz="UTC")), size),
+                    # Partitions come in turns; readers skip by their bounds.
+                    *group.sort_by(_PLACE).columns,
+                ],
+                schema=_FILE_SCHEMA,
+            )
+        )
+    return [] if writer is None else [writer.close()]

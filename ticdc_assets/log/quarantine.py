@@ -1,0 +1,310 @@
+"""Quarantine: records that could not be decoded, and row changes that do not fit their schema.
+
+One row per fault: the record's coordinates, the stage that refused it (`decode`: the bytes are not
+a message; `apply`: the row change does not fit its schema), reason, position, expected and got. The
+record itself stays in `raw_messages` (or `change_log`), so nothing is copied or lost. A row is
+*open* until its record was redriven with success, or a later change of its row replaced it; then
+`redriven_at` is set, `closed_by` gives the reason, and the row stays as history.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ticdc_assets.config import TableFilter
+from ticdc_assets.delta.appending import append_files
+from ticdc_assets.delta.commits import NamedCommit
+from ticdc_assets.delta.control import latest_version, open_table, read_rows, read_table
+from ticdc_assets.delta.files import FileWriter, WrittenFile
+from ticdc_assets.log.faults import is_mirrored_fault
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, PLACE_SCHEMA
+
+Place: TypeAlias = tuple[Any, ...]
+"""Topic, partition, offset and index of an event."""
+
+CLOSED_BY = "closed_by"
+
+FAULT_SCHEMA = pa.schema(
+    [
+        ("stage", pa.string()),
+        *PLACE_SCHEMA,
+        ("reason", pa.string()),
+        ("position", pa.string()),
+        ("expected", pa.string()),
+        ("got", pa.string()),
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("commit_ts", pa.int64()),
+        ("batch", pa.int64()),
+        ("quarantined_at", pa.timestamp("us", tz="UTC")),
+        ("redriven_at", pa.timestamp("us", tz="UTC")),
+        (CLOSED_BY, pa.string()),
+    ]
+)
+"""`quarantine`: one row a fault."""
+
+
+class Closing(StrEnum):
+    """Why a row is not open any more."""
+
+    REDRIVE = "redrive"
+    """Its record was decoded again, or its table folded again, with success."""
+    LATER_CHANGE = "later change"
+    """A later whole change of its row made it void."""
+    REMOVED = "removed"
+    """Its row change is in the change log no more: decoding its record again did not give it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineCounts:
+    """Open quarantine rows by stage."""
+
+    decode: int
+    apply: int
+
+
+def append_fault_files(
+    paths: LakePaths,
+    files: Sequence[WrittenFile],
+    *,
+    app_id: str,
+    version: int | None = None,
+) -> None:
+    """Append files of faults; a version that the table has seen from `app_id` is skipped.
+
+    Without a version they get a new one. Then the caller holds the lock, and leaves out what is
+    there.
+    """
+    if version is None:
+        latest = latest_version(paths.quarantine)
+        # Greater than all that were given.
+        version = 1 if latest is None else latest + 2
+    append_files(paths.quarantine, files, FAULT_SCHEMA, app_id=app_id, version=version)
+
+
+def append_faults(
+    paths: LakePaths,
+    faults: Iterable[pa.Table],
+    *,
+    app_id: str,
+) -> None:
+    """Append faults, of which none is there; the caller holds the lock."""
+    writer: FileWriter | None = None
+    for rows in faults:
+        if rows.num_rows:
+            writer = writer or FileWriter(paths.quarantine, FAULT_SCHEMA)
+            writer.write(rows)
+    if writer is not None:
+        append_fault_files(paths, [writer.close()], app_id=app_id)
+
+
+def apply_faults(rows: pa.Table, database: str, table: str, batch: int) -> pa.Table:
+    """Return operations that came to nothing as faults of a table, of a batch of the change log."""
+    sequence = rows["sequence"].combine_chunks()
+    return _faults(
+        rows.num_rows,
+        {
+            "stage": pa.repeat("apply", rows.num_rows),
+            "batch": pa.repeat(batch, rows.num_rows),
+            "database": pa.repeat(database, rows.num_rows),
+            "table": pa.repeat(table, rows.num_rows),
+            **{name: sequence.field(name) for name in (*PLACE, "commit_ts")},
+            **{name: rows[name] for name in ("reason", "position", "expected", "got")},
+        },
+    )
+
+
+def decode_faults(rows: pa.Table, batch: int) -> pa.Table:
+    """Return decoded rows of kind `error` as faults of a batch of the change log."""
+    return _faults(
+        rows.num_rows,
+        {
+            "stage": pa.repeat("decode", rows.num_rows),
+            "batch": pa.repeat(batch, rows.num_rows),
+            # Nobody knows the table of what is no message; that of a row of an export is known.
+            **{name: rows[name] for name in (*PLACE, "database", "table")},
+            **{name: rows[f"error_{name}"] for name in ("reason", "position", "expected", "got")},
+        },
+    )
+
+
+def _faults(size: int, columns: Mapping[str, Any]) -> pa.Table:
+    """Return faults with these columns; the others say that they are open, since now."""
+    columns = {**columns, "quarantined_at": pa.repeat(datetime.now(UTC), size)}
+    return pa.table(
+        [
+            columns[field.name].cast(field.type)
+            if field.name in columns
+            else pa.nulls(size, field.type)
+            for field in FAULT_SCHEMA
+        ],
+        schema=FAULT_SCHEMA,
+    )
+
+
+def place_of(row: Mapping[str, Any]) -> Place:
+    """Return where a row of the quarantine, or of the change log, is."""
+    return tuple(row[name] for name in PLACE)
+
+
+def places_in(rows: pa.Table | pa.RecordBatch) -> list[Place]:
+    """Return where each row is."""
+    return list(zip(*(rows.column(name).to_pylist() for name in PLACE), strict=True))
+
+
+def table_of_places(places: Iterable[Place]) -> pa.Table:
+    """Return places as a table (`PLACE_SCHEMA`)."""
+    columns = list(zip(*places, strict=True)) or [()] * len(PLACE)
+    arrays = [pa.array(own, field.type) for own, field in zip(columns, PLACE_SCHEMA, strict=True)]
+    return pa.table(arrays, schema=PLACE_SCHEMA)
+
+
+def read_quarantine(
+    paths: LakePaths, *, open_only: bool = True, tables: TableFilter | None = None
+) -> list[dict[str, Any]]:
+    """Return quarantine rows in the order of their coordinates; needs no Spark.
+
+    Args:
+        paths: tables of the changefeed.
+        open_only: whether to leave out what was re-driven.
+        tables: the tables that are mirrored: row changes of others are left out, for there is no
+            mirror that lacks them. Records that could not be decoded are of no table yet.
+    """
+    rows = _read(paths, _IS_OPEN if open_only else None)
+    return [row for row in rows if is_mirrored_fault(row, tables)]
+
+
+def read_counted(paths: LakePaths, *, void_since: datetime | None) -> list[dict[str, Any]]:
+    """Return the faults of applying that are open, or became void since a moment; needs no Spark.
+
+    What was closed otherwise only grows, so it stays in the files.
+
+    Args:
+        paths: tables of the changefeed.
+        void_since: faults that a later change closed after it are returned too; None for none.
+    """
+    counts = _IS_OPEN
+    if void_since is not None:
+        is_void = _text(CLOSED_BY) == str(Closing.LATER_CHANGE)
+        counts |= is_void & (ds.field("redriven_at") > pa.scalar(void_since))
+    return _read(paths, (_text("stage") == "apply") & counts)
+
+
+_IS_OPEN = ds.field("redriven_at").is_null()
+
+
+def _text(name: str) -> ds.Expression:
+    """Return a column of texts, for comparing."""
+    # A file that delta-rs merged has views of texts, which Arrow does not compare with texts.
+    return ds.field(name).cast(pa.string())
+
+
+def _read(paths: LakePaths, condition: ds.Expression | None) -> list[dict[str, Any]]:
+    """Return rows in the order of their coordinates."""
+    return sorted(
+        read_rows(paths.quarantine, condition),
+        key=lambda row: (row["topic"], row["partition"], row["offset"], row["index"], row["stage"]),
+    )
+
+
+def cited_names(
+    paths: LakePaths, faults: Iterable[Mapping[str, Any]]
+) -> dict[Place, dict[str, str]]:
+    """Return `database` and `table` as the change log has them at the places of faults of applying.
+
+    A fault names its table as it was called when the change was refused. What tells whose change it
+    is, is the name at its commit ts. Places that the change log does not have are left out.
+    """
+    stamps = {place_of(row): row["commit_ts"] for row in faults}
+    if not stamps:
+        return {}
+    rows = read_table(
+        paths.change_log,
+        ds.field("kind").isin(OF_MIRRORS)
+        & ds.field("commit_ts").isin(sorted(set(stamps.values()))),
+        columns=[*PLACE, "database", "table"],
+    )
+    found = [] if rows is None else rows.to_pylist()
+    return {
+        place: {"database": row["database"], "table": row["table"]}
+        for row in found
+        if (place := place_of(row)) in stamps
+    }
+
+
+def count_open(paths: LakePaths, tables: TableFilter | None = None) -> QuarantineCounts:
+    """Return how many rows are open, of row changes those of `tables`; needs no Spark."""
+    rows = read_quarantine(paths, tables=tables)
+    decode = sum(row["stage"] == "decode" for row in rows)
+    return QuarantineCounts(decode=decode, apply=len(rows) - decode)
+
+
+def close_rows(paths: LakePaths, stage: str, places: Iterable[Place], closing: Closing) -> None:
+    """Set `redriven_at` and `closed_by` on the open rows of a stage; needs no Spark.
+
+    Args:
+        paths: tables of the changefeed.
+        stage: the stage.
+        places: where the rows are.
+        closing: why they are closed.
+    """
+    closed = {"redriven_at": datetime.now(UTC), CLOSED_BY: str(closing)}
+    _update(paths, stage, places, closed, "redriven_at is null")
+
+
+def reopen_applied(paths: LakePaths, *, commit_ts: int, since: datetime) -> int:
+    """Open again the faults of applying at or below a commit ts that were closed since a moment.
+
+    Returns:
+        How many these are.
+    """
+    closed = [
+        row
+        for row in read_quarantine(paths, open_only=False)
+        if row["stage"] == "apply"
+        and row["commit_ts"] <= commit_ts
+        and row["redriven_at"] is not None
+        and row["redriven_at"] > since
+    ]
+    opened = {"redriven_at": None, CLOSED_BY: None}
+    condition = f"commit_ts <= {commit_ts} and redriven_at > '{since.astimezone(UTC).isoformat()}'"
+    _update(paths, "apply", map(place_of, closed), opened, condition)
+    return len(closed)
+
+
+def _update(
+    paths: LakePaths,
+    stage: str,
+    places: Iterable[Place],
+    values: Mapping[str, object],
+    condition: str,
+) -> None:
+    """Give rows of a stage at some places other values, if a condition in SQL holds for them."""
+    found = list(set(places))
+    if not found:
+        return
+    table = open_table(paths.quarantine)
+    assert table is not None
+    wanted = table_of_places(found)
+    for name, value in values.items():
+        same_value = pa.repeat(pa.scalar(value, FAULT_SCHEMA.field(name).type), len(found))
+        wanted = wanted.append_column(f"new_{name}", same_value)
+    same = " and ".join(f'old."{name}" = given."{name}"' for name in PLACE)
+    with NamedCommit(paths.quarantine).on(table) as properties:
+        (
+            table.merge(
+                wanted,
+                f"{same} and stage = '{stage}' and {condition}",
+                source_alias="given",
+                target_alias="old",
+                commit_properties=properties,
+            )
+            .when_matched_update({name: f"given.new_{name}" for name in values})
+            .execute()
+        )

@@ -1,0 +1,526 @@
+"""The schema registry as tables: every schema version, every DDL, every conflict.
+
+In: DDL and bootstrap rows of the change log that are not registered yet. Out: `schema_registry`
+(one row per (database, table, version)), `ddl_history` (one row per DDL, however many copies
+arrived) and `schema_conflicts` (messages that describe a version differently; the registered schema
+stays).
+
+Why running it again is safe: adding to a `SchemaHistory` is idempotent. The three tables are
+overwritten; `schema_registry` comes last, and its commit names the last batch of the change log for
+which all three are done, so after a killed run the same batches are read again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ticdc_assets.changelog.plan import seen_shapes
+from ticdc_assets.delta.control import (
+    commit_metadata,
+    dataset_of,
+    kept,
+    open_table,
+    read_rows,
+    write_table,
+)
+from ticdc_assets.delta.damage import reading
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
+from ticdc_assets.model.events import DdlEvent
+from ticdc_assets.model.schemas import TableSchema, schema_from_text, schema_to_text
+from ticdc_assets.registry.catalog import complete
+from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind
+from ticdc_assets.registry.history import (
+    INFERRED_SOURCES,
+    Coordinates,
+    RegisteredDdl,
+    SchemaConflict,
+    SchemaHistory,
+    SchemaSource,
+    SchemaVersion,
+)
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.wire.rows import PLACE, PLACE_SCHEMA
+
+REGISTRY_SCHEMA = pa.schema(
+    [
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("schema_version", pa.int64()),
+        ("table_id", pa.int64()),
+        (
+            "columns",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("name", pa.string()),
+                        ("mysql_type", pa.string()),
+                        ("unsigned", pa.bool_()),
+                        ("length", pa.int64()),
+                        ("decimal", pa.int64()),
+                        ("charset", pa.string()),
+                        ("collation", pa.string()),
+                        ("elements", pa.list_(pa.string())),
+                        ("nullable", pa.bool_()),
+                        ("default", pa.string()),
+                    ]
+                )
+            ),
+        ),
+        (
+            "indexes",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("name", pa.string()),
+                        ("unique", pa.bool_()),
+                        ("primary", pa.bool_()),
+                        ("columns", pa.list_(pa.string())),
+                    ]
+                )
+            ),
+        ),
+        ("key", pa.list_(pa.string())),
+        ("source", pa.string()),
+        ("sql", pa.string()),
+        ("commit_ts", pa.int64()),
+        ("valid_from", pa.int64()),
+        ("valid_to", pa.int64()),
+        *PLACE_SCHEMA,
+        ("schema", pa.string()),
+    ]
+)
+"""`schema_registry`. `valid_from` and `valid_to` are TSO; `valid_to` is null while it holds."""
+
+DDL_SCHEMA = pa.schema(
+    [
+        ("commit_ts", pa.int64()),
+        ("ddl_type", pa.string()),
+        ("action", pa.string()),
+        ("sql", pa.string()),
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("build_ts_ms", pa.int64()),
+        *PLACE_SCHEMA,
+        ("copies", pa.list_(pa.struct([PLACE_SCHEMA.field(name) for name in PLACE[:2]]))),
+        ("schema", pa.string()),
+        ("pre_schema", pa.string()),
+        ("not_understood", pa.string()),
+        ("es_only", pa.bool_()),
+    ]
+)
+
+CONFLICT_SCHEMA = pa.schema(
+    [
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("schema_version", pa.int64()),
+        ("registered_source", pa.string()),
+        ("registered", pa.string()),
+        ("claimed_source", pa.string()),
+        ("claimed", pa.string()),
+        ("claimed_sql", pa.string()),
+        ("claimed_commit_ts", pa.int64()),
+        ("registered_sql", pa.string()),
+        ("registered_commit_ts", pa.int64()),
+        *PLACE_SCHEMA,
+    ]
+)
+
+SCHEMA_KINDS = frozenset({"ddl", "bootstrap"})
+_OF_DDL = frozenset({SchemaSource.DDL, SchemaSource.TEXT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registering:
+    """What one registering did.
+
+    Attributes:
+        batch: newest batch of the change log that is registered.
+        changed: whether anything new was found.
+        schema_versions: schema versions in all.
+        ddls: DDL in all.
+        conflicts: conflicts in all.
+    """
+
+    batch: int
+    changed: bool
+    schema_versions: int
+    ddls: int
+    conflicts: int
+
+
+def register_new(lake: Lake) -> Registering:
+    """Register the schemas and DDL of every batch that is not registered yet.
+
+    After DDL or bootstraps were corrected, all of them are registered anew. Where messages carry no
+    schemas, those that DDL text and rows tell are registered as inferred. It needs no Spark.
+    """
+    statistics = read_statistics(lake.paths)
+    done = commit_metadata(lake.paths.schema_registry).get("batch", 0)
+    changed = is_anew = statistics.schemas_anew.batch > done
+    if is_anew or statistics.newest_batch(SCHEMA_KINDS) > done:
+        history = read_history(lake.paths)
+        if is_anew:
+            history, done = _kept(history, statistics.schemas_anew.kept_ts), 0
+        if statistics.newest_batch(SCHEMA_KINDS) > done:
+            changed |= _add_new(lake.paths, history, done, statistics.batch)
+        shapes = seen_shapes(statistics.row_groups)
+        completed = complete(history, shapes, lake.changefeed.timezone)
+    else:
+        history = _sent_history(lake.paths)
+        completed = completed_history(lake.paths, statistics, lake.changefeed.timezone)
+    if completed is not history:
+        # New rows alone may prove a schema, and a late one may change what follows from it.
+        changed |= _registered(lake.paths) != {_content(version) for version in completed.versions}
+    if changed or statistics.newest_batch(SCHEMA_KINDS) > done:
+        write_history(lake.paths, history, completed, statistics.batch)
+    return Registering(
+        batch=max(done, statistics.batch),
+        changed=changed,
+        schema_versions=len(completed.versions),
+        ddls=len(history.ddls),
+        conflicts=len(history.conflicts),
+    )
+
+
+def _kept(history: SchemaHistory, kept_ts: int) -> SchemaHistory:
+    """Return what is known of bootstraps that may be gone from the change log."""
+    kept = SchemaHistory()
+    kept.restore(
+        versions=(
+            version
+            for version in history.versions
+            if version.source is SchemaSource.BOOTSTRAP and version.schema.version <= kept_ts
+        ),
+        ddls=(),
+        conflicts=(),
+    )
+    return kept
+
+
+def _registered(paths: LakePaths) -> set[tuple[str, str]]:
+    rows = read_rows(paths.schema_registry, columns=["source", "schema"])
+    return {(row["source"], row["schema"]) for row in rows}
+
+
+def _content(version: SchemaVersion) -> tuple[str, str | None]:
+    return (str(version.source), _schema_text(version.schema))
+
+
+def _add_new(paths: LakePaths, history: SchemaHistory, done: int, newest: int) -> bool:
+    # In the order of the batches: of two claims the one that came first stays, however many batches
+    # are registered at a time.
+    changed = False
+    for row in sorted(_new_rows(paths, done, newest), key=_order):
+        coordinates = _place_of(row)
+        if row["kind"] == "ddl":
+            changed |= history.add_ddl(_event_of(row), coordinates)
+        elif (schema := _schema(row["schema"])) is not None:
+            changed |= history.add_schema(
+                SchemaVersion(
+                    schema=schema,
+                    source=SchemaSource.BOOTSTRAP,
+                    sql=None,
+                    commit_ts=None,
+                    coordinates=coordinates,
+                )
+            )
+    return changed
+
+
+def _new_rows(paths: LakePaths, done: int, newest: int) -> list[dict[str, Any]]:
+    """Return the DDL rows of the batches in (done, newest], and one bootstrap row a schema.
+
+    Bootstraps repeat every two minutes for each table and partition: only the first copy counts.
+    """
+    log = open_table(paths.change_log)
+    if log is None:
+        return []
+    condition = (
+        (ds.field("batch") > done)
+        & (ds.field("batch") <= newest)
+        & ds.field("kind").isin(sorted(SCHEMA_KINDS))
+    )
+    ddls: list[dict[str, Any]] = []
+    bootstraps: dict[str | None, dict[str, Any]] = {}
+    with reading(paths.change_log):
+        batches = dataset_of(log, paths.change_log).to_batches(
+            columns=list(_READ_COLUMNS), filter=condition, batch_size=1024
+        )
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row["kind"] == "ddl":
+                    ddls.append(row)
+                    continue
+                known = bootstraps.setdefault(row["schema"], row)
+                if _order(row) < _order(known):
+                    bootstraps[row["schema"]] = row
+    return [*ddls, *bootstraps.values()]
+
+
+_READ_COLUMNS = (
+    *("kind", "batch", *PLACE, "schema", "pre_schema", "sql", "ddl_type"),
+    *("commit_ts", "build_ts_ms", "database", "table", "es_only"),
+)
+
+
+def _order(row: dict[str, Any]) -> tuple[int, str, int, int, int]:
+    return (row["batch"], row["topic"], row["partition"], row["offset"], row["index"])
+
+
+def _schema(text: str | None) -> TableSchema | None:
+    return None if text is None else schema_from_text(text)
+
+
+def _schema_text(schema: TableSchema | None) -> str | None:
+    return None if schema is None else schema_to_text(schema)
+
+
+def read_history(paths: LakePaths) -> SchemaHistory:
+    """Return the history as it was sent, without inferred schemas; needs no Spark."""
+    history = SchemaHistory()
+    history.restore(
+        versions=_sent_versions(paths),
+        ddls=read_ddls(paths),
+        conflicts=(_conflict_of(row) for row in read_rows(paths.schema_conflicts)),
+    )
+    return history
+
+
+def completed_history(
+    paths: LakePaths, statistics: ChangeStatistics, timezone: str
+) -> SchemaHistory:
+    """Return the history with what its messages lack; needs no Spark.
+
+    Args:
+        paths: tables of the changefeed.
+        statistics: the change log in numbers.
+        timezone: the changefeed's time zone (IANA name).
+    """
+    return kept(
+        paths.schema_registry,
+        f"completed by batch {statistics.batch}",
+        lambda: complete(_sent_history(paths), seen_shapes(statistics.row_groups), timezone),
+    )
+
+
+def _sent_history(paths: LakePaths) -> SchemaHistory:
+    """Return the history as it was sent, which nobody adds to."""
+    return kept(paths.schema_registry, "history as sent", lambda: read_history(paths))
+
+
+_VERSION_COLUMNS = ["schema", "source", "sql", "commit_ts", *PLACE]
+"""Columns of `schema_registry` that a version is made of; the others are for people."""
+
+
+def _sent_versions(paths: LakePaths) -> tuple[SchemaVersion, ...]:
+    rows = read_rows(paths.schema_registry, columns=_VERSION_COLUMNS)
+    versions = (_version_of(row) for row in rows)
+    return tuple(version for version in versions if version.source not in INFERRED_SOURCES)
+
+
+def read_ddls(paths: LakePaths) -> Sequence[RegisteredDdl]:
+    """Return every DDL, in the order of the table; needs no Spark."""
+    return kept(paths.ddl_history, "DDL", lambda: tuple(map(_ddl_of, read_rows(paths.ddl_history))))
+
+
+def write_history(
+    paths: LakePaths, history: SchemaHistory, completed: SchemaHistory, batch: int
+) -> None:
+    """Write the three tables.
+
+    Args:
+        paths: tables of the changefeed.
+        history: as it was sent; its DDL and conflicts are written.
+        completed: the same with inferred schemas; its versions are written.
+        batch: the newest batch of the change log in them.
+    """
+    metadata = {"batch": batch}
+    for path, rows, schema in (
+        (paths.ddl_history, [_ddl_row(ddl) for ddl in history.ddls], DDL_SCHEMA),
+        (
+            paths.schema_conflicts,
+            [_conflict_row(conflict) for conflict in history.conflicts],
+            CONFLICT_SCHEMA,
+        ),
+        (paths.schema_registry, _version_rows(completed), REGISTRY_SCHEMA),
+    ):
+        write_table(
+            path, pa.Table.from_pylist(rows, schema=schema), overwrite=True, metadata=metadata
+        )
+
+
+def _place(coordinates: Coordinates) -> dict[str, Any]:
+    return {name: getattr(coordinates, name) for name in PLACE}
+
+
+def _place_of(row: dict[str, Any]) -> Coordinates:
+    return Coordinates(**{name: row[name] for name in PLACE})
+
+
+def _version_rows(history: SchemaHistory) -> list[dict[str, Any]]:
+    versions = history.versions
+    starts = {
+        version.key: version.commit_ts
+        if version.source in _OF_DDL and version.commit_ts is not None
+        else version.schema.version
+        for version in versions
+    }
+    ends = _name_ends(history)
+    rows: list[dict[str, Any]] = []
+    for number, version in enumerate(versions):
+        schema = version.schema
+        start = starts[version.key]
+        following = versions[number + 1] if number + 1 < len(versions) else None
+        candidates = [end for end in ends.get((schema.database, schema.table), []) if end > start]
+        if following is not None and following.key[:2] == version.key[:2]:
+            candidates.append(starts[following.key])
+        rows.append(
+            {
+                "database": schema.database,
+                "table": schema.table,
+                "schema_version": schema.version,
+                "table_id": schema.table_id,
+                "columns": [
+                    {
+                        "name": column.name,
+                        "mysql_type": column.mysql_type,
+                        "unsigned": column.unsigned,
+                        "length": column.length,
+                        "decimal": column.decimal,
+                        "charset": column.charset,
+                        "collation": column.collation,
+                        "elements": list(column.elements),
+                        "nullable": column.nullable,
+                        "default": column.default_text,
+                    }
+                    for column in schema.columns
+                ],
+                "indexes": [
+                    {
+                        "name": index.name,
+                        "unique": index.unique,
+                        "primary": index.primary,
+                        "columns": list(index.columns),
+                    }
+                    for index in schema.indexes
+                ],
+                "key": list(schema.handle_key),
+                "source": str(version.source),
+                "sql": version.sql,
+                "commit_ts": version.commit_ts,
+                "valid_from": start,
+                "valid_to": min(candidates, default=None),
+                **_place(version.coordinates),
+                "schema": _schema_text(schema),
+            }
+        )
+    return rows
+
+
+def _name_ends(history: SchemaHistory) -> dict[tuple[str, str], list[int]]:
+    """Return at which commit ts a (database, table) stopped to be: dropped or renamed away."""
+    ends: dict[tuple[str, str], list[int]] = {}
+    names = {(version.schema.database, version.schema.table) for version in history.versions}
+    for ddl in history.ddls:
+        before, after = ddl.event.pre_schema, ddl.event.schema
+        statement = ddl.beyond_schemas
+        if statement.action is DdlAction.DROP_DATABASE and statement.database is not None:
+            database = statement.database.lower()
+            for name in names:
+                if name[0].lower() == database:
+                    ends.setdefault(name, []).append(ddl.event.commit_ts)
+        elif before is not None and (
+            ddl.kind is DdlKind.DROP
+            or (
+                after is not None
+                and (before.database, before.table) != (after.database, after.table)
+            )
+        ):
+            ends.setdefault((before.database, before.table), []).append(ddl.event.commit_ts)
+    return ends
+
+
+def _version_of(row: dict[str, Any], schema: str = "schema", prefix: str = "") -> SchemaVersion:
+    """Return a version by the column of its schema and the prefix of its other columns."""
+    found = _schema(row[schema])
+    assert found is not None
+    return SchemaVersion(
+        schema=found,
+        source=SchemaSource(row[f"{prefix}source"]),
+        sql=row[f"{prefix}sql"],
+        commit_ts=row[f"{prefix}commit_ts"],
+        coordinates=_place_of(row),
+    )
+
+
+def _ddl_row(ddl: RegisteredDdl) -> dict[str, Any]:
+    event = ddl.event
+    return {
+        "commit_ts": event.commit_ts,
+        "ddl_type": event.ddl_type,
+        "action": str(ddl.statement.action),
+        "sql": event.sql,
+        "database": event.database,
+        "table": event.table,
+        "build_ts_ms": event.build_ts_ms,
+        **_place(ddl.coordinates),
+        "copies": [
+            {"topic": topic, "partition": partition} for topic, partition in sorted(ddl.copies)
+        ],
+        "schema": _schema_text(event.schema),
+        "pre_schema": _schema_text(event.pre_schema),
+        "not_understood": ddl.statement.unparsed,
+        "es_only": event.es_only,
+    }
+
+
+def _ddl_of(row: dict[str, Any]) -> RegisteredDdl:
+    return RegisteredDdl(
+        event=_event_of(row),
+        coordinates=_place_of(row),
+        copies=frozenset((copy["topic"], copy["partition"]) for copy in row["copies"]),
+    )
+
+
+def _event_of(row: dict[str, Any]) -> DdlEvent:
+    return DdlEvent(
+        ddl_type=row["ddl_type"],
+        commit_ts=row["commit_ts"],
+        build_ts_ms=row["build_ts_ms"],
+        sql=row["sql"],
+        database=row["database"] or "",
+        table=row["table"] or "",
+        schema=_schema(row["schema"]),
+        pre_schema=_schema(row["pre_schema"]),
+        es_only=bool(row["es_only"]),
+    )
+
+
+def _conflict_row(conflict: SchemaConflict) -> dict[str, Any]:
+    database, table, version = conflict.claimed.key
+    return {
+        "database": database,
+        "table": table,
+        "schema_version": version,
+        "registered_source": str(conflict.registered.source),
+        "registered": _schema_text(conflict.registered.schema),
+        "claimed_source": str(conflict.claimed.source),
+        "claimed": _schema_text(conflict.claimed.schema),
+        "claimed_sql": conflict.claimed.sql,
+        "claimed_commit_ts": conflict.claimed.commit_ts,
+        "registered_sql": conflict.registered.sql,
+        "registered_commit_ts": conflict.registered.commit_ts,
+        **_place(conflict.claimed.coordinates),
+    }
+
+
+def _conflict_of(row: dict[str, Any]) -> SchemaConflict:
+    return SchemaConflict(
+        registered=_version_of(row, "registered", "registered_"),
+        claimed=_version_of(row, "claimed", "claimed_"),
+    )

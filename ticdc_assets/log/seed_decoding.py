@@ -1,0 +1,286 @@
+"""Decoding seeds: from `snapshot_rows` to `change_log`, and unreadable rows to `quarantine`.
+
+In: the landed rows of a seed (`seed_landing`), and the form of its files (`seeds`). Out: one append
+to `change_log`: a row of kind `snapshot` for each row of an export, with its image as in a message,
+and a DDL of type `SNAPSHOT` for each table, which says that the table has these rows from the TSO
+of the export on. `topic`, `partition` and `offset` of a row are the file, the number of the seed
+and the line. Text that is not a row becomes a row of `quarantine` with its position.
+
+What older seeds of the same tables at the same TSO have in quarantine is closed: it counts no more.
+
+Why running it again is safe: the append carries the number of the seed as transaction identifier,
+and so do the quarantined rows, which come before it; the totals come last, as those of any batch
+(`decoding`).
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_assets.base.progress import tell
+from ticdc_assets.changelog.plan import TableName
+from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.delta.control import commit_metadata
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.change_files import (
+    CHANGE_LOG_SCHEMA,
+    DECODED_SCHEMA,
+    Batches,
+    Decode,
+    DecodedFiles,
+    Landed,
+    decode_into_files,
+    joined_files,
+    write_rows,
+)
+from ticdc_assets.log.change_statistics import Added, add_to_statistics
+from ticdc_assets.log.quarantine import (
+    Closing,
+    append_fault_files,
+    close_rows,
+    place_of,
+    read_quarantine,
+)
+from ticdc_assets.log.seeds import (
+    APPLICATION,
+    Seed,
+    decoded_seed,
+    landed_seed,
+    read_seeds,
+)
+from ticdc_assets.log.totals import NO_TOPIC
+from ticdc_assets.model.events import SNAPSHOT_DDL, DdlEvent, Op
+from ticdc_assets.model.tso import physical_ms
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.wire.rows import ERROR, SNAPSHOT, event_columns
+
+if TYPE_CHECKING:
+    from ticdc_assets.source.exports.images import ImageMaker
+
+SNAPSHOT_COLUMNS = (
+    *("batch", "landed_at", "database", "table"),
+    *("file", "line", "index", "format", "columns", "problem", "row"),
+)
+"""What decoding reads of a landed row."""
+
+
+def decode_seeds(lake: Lake) -> list[Added]:
+    """Decode every landed seed that is not in the change log yet."""
+    return [
+        _decode_seed(lake, number)
+        for number in range(decoded_seed(lake.paths) + 1, landed_seed(lake.paths) + 1)
+    ]
+
+
+def _decode_seed(lake: Lake, number: int) -> Added:
+    metadata = commit_metadata(lake.paths.change_log)
+    batch = metadata.get("batch", 0) + 1
+    found = decoded_files(lake, number, batch=batch, into=lake.paths)
+    if found.faults:
+        append_fault_files(lake.paths, found.faults, app_id=APPLICATION, version=number)
+    # Before the commit that ends it: the next run would not do it.
+    close_former(lake.paths, number)
+    append_files(
+        lake.paths.change_log,
+        found.changes,
+        CHANGE_LOG_SCHEMA,
+        app_id=APPLICATION,
+        version=number,
+        metadata={"batch": batch, "landed": metadata.get("landed", 0), "seed": number},
+        layout=BY_LANDING_DAY,
+    )
+    return add_to_statistics(lake, batch, found.totals)
+
+
+def close_former(paths: LakePaths, number: int) -> None:
+    """Close what is in quarantine of older seeds of the tables of a seed, at the same TSO."""
+    seeds = read_seeds(paths)
+    own = {(item.name, item.tso) for item in seeds if item.seed == number}
+    former = {
+        (item.seed, *item.name)
+        for item in seeds
+        if item.seed < number and (item.name, item.tso) in own
+    }
+    places = [
+        place_of(row)
+        for row in (read_quarantine(paths) if former else ())
+        if row["stage"] == "decode" and (row["partition"], row["database"], row["table"]) in former
+    ]
+    close_rows(paths, "decode", places, Closing.LATER_CHANGE)
+
+
+def decoded_files(
+    lake: Lake,
+    number: int,
+    *,
+    batch: int,
+    into: LakePaths,
+    names: Collection[TableName] | None = None,
+) -> DecodedFiles:
+    """Decode a seed into files that no commit names yet.
+
+    Args:
+        lake: the changefeed's lake.
+        number: number of the seed.
+        batch: number of the batch of the change log that it becomes.
+        into: where the change log and the quarantine are.
+        names: the tables that are wanted; all if None.
+    """
+    every = read_seeds(lake.paths, number)
+    seeds = [item for item in every if names is None or item.name in names]
+    tell(f"decoding the rows of {len(seeds)} exported tables")
+    rows = decode_into_files(
+        lake.spark,
+        Landed(
+            table=lake.paths.snapshot_rows, chosen=Batches.one(number), columns=SNAPSHOT_COLUMNS
+        ),
+        row_decoder(seeds, batch),
+        batch=batch,
+        into=into,
+    )
+    ddls = write_rows([ddl_rows(seeds, batch)], batch=batch, into=into)
+    return joined_files([rows, ddls])
+
+
+# Rows -------------------------------------------------------------------------------------------
+
+
+def row_decoder(seeds: Iterable[Seed], batch: int | None) -> Decode:
+    """Return the function from landed rows to rows of the change log.
+
+    Args:
+        seeds: the tables, as their exports have them.
+        batch: number of the batch that they become; that of the seed if None.
+    """
+    by_place = {(item.seed, *item.name): item for item in seeds}
+
+    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Its compiled loops take seconds, and Dagster loads this module.
+        from ticdc_assets.source.exports.images import ImageMaker
+
+        makers: dict[tuple[int, str, str], ImageMaker] = {}
+        for records in batches:
+            for seed, own in _by_table(records, by_place):
+                key = (seed.seed, *seed.name)
+                if key not in makers:
+                    makers[key] = ImageMaker(
+                        seed.schema, seed.dialect, seed.timezone, seed.create_sql
+                    )
+                yield _decoded(own, seed, makers[key], batch)
+
+    return decode
+
+
+def _by_table(
+    records: pa.RecordBatch, seeds: Mapping[tuple[int, str, str], Seed]
+) -> Iterator[tuple[Seed, pa.RecordBatch]]:
+    """Yield the rows of each table that stand together, all with the same columns.
+
+    Rows of other tables are left out.
+    """
+    names = ("batch", "database", "table", "format", "columns", "problem")
+    if all(len(records.column(name).unique()) <= 1 for name in names):
+        spans = [(0, records.num_rows)]
+    else:
+        places = list(zip(*(records.column(name).to_pylist() for name in names), strict=True))
+        numbers = [list(own) for _, own in groupby(range(len(places)), key=places.__getitem__)]
+        spans = [(own[0], len(own)) for own in numbers]
+    for begin, count in spans:
+        own = records.slice(begin, count)
+        batch, database, table = (own.column(name)[0].as_py() for name in names[:3])
+        seed = seeds.get((batch, database, table))
+        if seed is not None:
+            yield seed, own
+
+
+def _decoded(
+    records: pa.RecordBatch, seed: Seed, maker: "ImageMaker", batch: int | None
+) -> pa.RecordBatch:
+    size = records.num_rows
+    named = records.column("columns")[0].as_py()
+    found = maker.make(
+        records.column("row"),
+        format=records.column("format")[0].as_py(),
+        columns=None if named is None else json.loads(named),
+        problem=records.column("problem")[0].as_py(),
+    )
+    is_good = found.reason.is_null()
+
+    def of_rows(value: object, kind: pa.DataType) -> pa.Array:
+        """Return a value for rows, null for errors."""
+        every = pa.repeat(pa.scalar(value, kind), size)
+        return pc.if_else(is_good, every, None) if found.errors else every
+
+    landed_at = records.column("landed_at").cast(pa.timestamp("us", tz="UTC"))
+    numbers = records.column("batch") if batch is None else pa.repeat(pa.scalar(batch), size)
+    values = {
+        "batch": numbers,
+        "landed_at": landed_at,
+        "landed_day": landed_at.cast(pa.date32()),
+        "index": records.column("index"),
+        "topic": records.column("file"),
+        "partition": records.column("batch").cast(pa.int32()),
+        "offset": records.column("line"),
+        "kind": pc.if_else(is_good, SNAPSHOT, ERROR),
+        "op": of_rows(str(Op.SNAPSHOT), pa.string()),
+        "commit_ts": of_rows(seed.tso, pa.int64()),
+        "build_ts_ms": of_rows(physical_ms(seed.tso), pa.int64()),
+        "database": pa.repeat(seed.database, size),
+        "table": pa.repeat(seed.table, size),
+        "schema_version": of_rows(seed.schema.version, pa.int64()),
+        "after": found.images,
+        "shape": found.shapes,
+        "handle_key_only": of_rows(False, pa.bool_()),
+        "es_only": of_rows(False, pa.bool_()),
+        "error_reason": found.reason,
+        "error_position": found.position,
+        "error_expected": found.expected,
+        "error_got": found.got,
+    }
+    return pa.RecordBatch.from_arrays(
+        [
+            values[item.name].cast(item.type) if item.name in values else pa.nulls(size, item.type)
+            for item in DECODED_SCHEMA
+        ],
+        schema=DECODED_SCHEMA,
+    )
+
+
+# Tables -----------------------------------------------------------------------------------------
+
+
+def ddl_rows(seeds: Sequence[Seed], batch: int) -> pa.RecordBatch:
+    """Return the rows of the change log that say which tables begin with a seed."""
+    rows: list[dict[str, Any]] = []
+    for number, seed in enumerate(seeds):
+        event = DdlEvent(
+            ddl_type=SNAPSHOT_DDL,
+            commit_ts=seed.tso,
+            build_ts_ms=physical_ms(seed.tso),
+            sql=seed.create_sql,
+            database=seed.database,
+            table=seed.table,
+            schema=seed.schema,
+            pre_schema=None,
+        )
+        rows.append(
+            event_columns(event)
+            | {
+                "batch": batch,
+                "landed_at": seed.seeded_at,
+                "landed_day": seed.seeded_at.date(),
+                "topic": NO_TOPIC,
+                "partition": seed.seed,
+                "offset": number,
+            }
+        )
+    return pa.RecordBatch.from_pylist(rows, schema=DECODED_SCHEMA)

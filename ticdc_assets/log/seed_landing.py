@@ -1,0 +1,217 @@
+"""Landing seeds: the rows of exports, verbatim, into `snapshot_rows`.
+
+In: the files of an export's tables. Out: one append to `snapshot_rows`: a row for each row of a
+file, verbatim, with its file, its line and the TSO of the export. If a file cannot be read to its
+end, one more row has the line and the reason. Large files are split at the ends of rows, and the
+engine's workers read the parts (`executing`).
+
+Why running it again is safe: the append carries the number of the seed as transaction identifier.
+Files of a killed run have no effect (`files`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ticdc_assets.base.progress import tell
+from ticdc_assets.delta.appending import DISTINCT, TableLayout, append_files
+from ticdc_assets.delta.control import LOG_RETENTION
+from ticdc_assets.delta.files import FileWriter, WrittenFile
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.seeds import APPLICATION, Seed
+from ticdc_assets.source.exports.folder import ExportFile, opened_folder
+from ticdc_assets.spark.cluster import require_before_landing
+from ticdc_assets.spark.executing import Executor, executor
+from ticdc_assets.storage.lake_paths import LakePaths
+
+if TYPE_CHECKING:
+    from ticdc_assets.source.exports.rows import FilePart
+
+SNAPSHOT_SCHEMA = pa.schema(
+    [
+        ("batch", pa.int64()),
+        ("landed_at", pa.timestamp("us", tz="UTC")),
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("tso", pa.int64()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
+        ("index", pa.int32()),
+        ("format", pa.string()),
+        ("columns", pa.string()),
+        ("problem", pa.string()),
+        ("row", pa.binary()),
+    ]
+)
+"""`snapshot_rows`: one row of a file of an export a row; `batch` is the number of the seed.
+
+`columns` is what its file says of them, as JSON; null if it says nothing. `index` tells rows that
+begin in one line apart. A row with a `problem` stands for what could not be read from its line on.
+"""
+
+_BOUNDED = ("batch", "landed_at", "database", "table", "tso", "file", "line")
+_PART_BYTES = 64 << 20
+_FILE_BYTES = 256 << 20
+_GROUP_BYTES = 32 << 20
+_GROUP_ROWS = 100_000
+_EXPANSION = 4
+"""Bytes that a compressed byte of an export becomes, about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportPart:
+    """A part of a file of one table.
+
+    Attributes:
+        number: of the table among those that are seeded.
+        part: which part of which file.
+    """
+
+    number: int
+    part: "FilePart"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Landed:
+    files: list[WrittenFile] = field(default_factory=list[WrittenFile])
+    rows: int = 0
+    unterminated: list[str] = field(default_factory=list[str])
+
+
+def land_seed(
+    lake: Lake,
+    seeds: Sequence[Seed],
+    files: Sequence[Sequence[ExportFile]],
+) -> tuple[str, ...]:
+    """Land the rows of tables that are seeded together.
+
+    Args:
+        lake: the changefeed's lake.
+        seeds: the tables; they share number, TSO and folder.
+        files: the files of each.
+
+    Returns:
+        CSV files whose last row has no line terminator, so that they may have been cut in it.
+    """
+    first = seeds[0]
+    size = sum(file.size * (_EXPANSION if file.compression else 1) for own in files for file in own)
+    require_before_landing(lake.spark, lake.paths.snapshot_rows)
+    runs_on = executor(lake.spark, lake.paths.snapshot_rows, "landing an export", rows=0, size=size)
+    parts = _parts(runs_on, seeds, files)
+    found = _Landed()
+    done = 0
+    # Some at a time, so that people see how far it is.
+    for some in _waves(parts, runs_on.workers):
+        for landed in runs_on.run(_landing(lake.paths, seeds), some, tasks=runs_on.workers):
+            found.files += landed.files
+            found.rows += landed.rows
+            found.unterminated += landed.unterminated
+        done += len(some)
+        tell(f"landed {found.rows:,} rows from {done} of {len(parts)} parts of files")
+    append_files(
+        lake.paths.snapshot_rows,
+        found.files,
+        SNAPSHOT_SCHEMA,
+        app_id=APPLICATION,
+        version=first.seed,
+        metadata={"seed": first.seed},
+        layout=TableLayout(configuration={"delta.logRetentionDuration": LOG_RETENTION}),
+    )
+    return tuple(sorted(found.unterminated))
+
+
+def _parts(
+    runs_on: Executor, seeds: Sequence[Seed], files: Sequence[Sequence[ExportFile]]
+) -> list[ExportPart]:
+    """Split files into parts; large ones are looked through for the ends of rows by the workers."""
+    # Its compiled loops take seconds, and Dagster loads this module for a schema.
+    from ticdc_assets.source.exports.rows import split_file
+
+    folder = seeds[0].folder
+    dialects = [seed.dialect for seed in seeds]
+    wanted = [(number, file) for number, own in enumerate(files) for file in own]
+
+    def split(some: Iterable[tuple[int, ExportFile]]) -> Iterator[list[ExportPart]]:
+        filesystem, root = opened_folder(folder)
+        for number, file in some:
+            parts = split_file(filesystem, root, file, dialects[number], most=_PART_BYTES)
+            yield [ExportPart(number=number, part=part) for part in parts]
+
+    found = runs_on.run(split, wanted, tasks=len(wanted))
+    return [part for parts in found for part in parts]
+
+
+def _waves(parts: Sequence[ExportPart], workers: int) -> Iterator[Sequence[ExportPart]]:
+    size = max(1, workers) * max(1, _FILE_BYTES // _PART_BYTES)
+    for begin in range(0, len(parts), size):
+        yield parts[begin : begin + size]
+
+
+def _landing(
+    paths: LakePaths, seeds: Sequence[Seed]
+) -> Callable[[Iterable[ExportPart]], Iterator[_Landed]]:
+    from ticdc_assets.source.exports.rows import ends_with_a_row, read_rows
+
+    table, folder = paths.snapshot_rows, seeds[0].folder
+    known = [(seed.database, seed.table, seed.dialect) for seed in seeds]
+    number, tso, landed_at = seeds[0].seed, seeds[0].tso, seeds[0].seeded_at
+
+    def land(parts: Iterable[ExportPart]) -> Iterator[_Landed]:
+        filesystem, root = opened_folder(folder)
+        writer: FileWriter | None = None
+        landed = _Landed()
+        for part in parts:
+            database, name, dialect = known[part.number]
+            for rows in _groups(read_rows(filesystem, root, part.part, dialect)):
+                landed.rows += rows["problem"].null_count
+                writer = writer or FileWriter(
+                    table, SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=DISTINCT
+                )
+                writer.write(_placed(rows, number, landed_at, database, name, tso))
+            is_last = part.part.end is None
+            if is_last and not ends_with_a_row(filesystem, root, part.part.file, dialect):
+                landed.unterminated.append(part.part.file.path)
+        if writer is not None:
+            landed.files.append(writer.close())
+        yield landed
+
+    return land
+
+
+def _placed(
+    rows: pa.Table, number: int, landed_at: datetime, database: str, table: str, tso: int
+) -> pa.Table:
+    constants = {
+        "batch": number,
+        "landed_at": landed_at,
+        "database": database,
+        "table": table,
+        "tso": tso,
+    }
+    return pa.Table.from_arrays(
+        [
+            pa.repeat(pa.scalar(constants[item.name], item.type), rows.num_rows)
+            if item.name in constants
+            else rows[item.name].cast(item.type)
+            for item in SNAPSHOT_SCHEMA
+        ],
+        schema=SNAPSHOT_SCHEMA,
+    )
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield rows in tables of bounded size."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)

@@ -1,0 +1,125 @@
+"""Seeds: the tables that were seeded from exports, and how to read their landed rows.
+
+In: the tables of an export, before their rows are landed. Out: rows of `seeds`, one per table and
+seed, with its TSO, its schema at the TSO, and the form of its files. So the rows of `snapshot_rows`
+can be decoded again without the export.
+
+Why writing again is safe: a seed that was not landed has no effect, and the next one takes its
+number. The transaction identifiers of `snapshot_rows` and `change_log` record which seeds are
+landed and decoded (application `seed`, version: the number of the seed).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ticdc_assets.delta.control import open_table, read_rows, write_table
+from ticdc_assets.delta.row_schema import fields_of
+from ticdc_assets.model.schemas import TableSchema, schema_from_text, schema_to_text
+from ticdc_assets.source.exports.dialect import CsvDialect
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
+
+APPLICATION = "seed"
+"""Application of the transaction identifiers that number seeds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """One table as one export has it.
+
+    Attributes:
+        seed: number of the seed; all tables that were seeded together share it.
+        database: database of the table.
+        table: name of the table.
+        tso: TSO of the export.
+        folder: where the export was.
+        fingerprint: what tells whether its files are the same.
+        create_sql: its CREATE TABLE there, "" if the schema came from the registry.
+        schema: its schema there, with the TSO as version.
+        notes: what of its CREATE TABLE is not understood.
+        dialect: how its CSV files are written.
+        timezone: zone of the session that exported it, in which TIMESTAMPs stand in the files.
+        seeded_at: when it was seeded.
+    """
+
+    seed: int
+    database: str
+    table: str
+    tso: int
+    folder: str
+    fingerprint: str
+    create_sql: str
+    schema: TableSchema
+    notes: tuple[str, ...] = ()
+    dialect: CsvDialect
+    timezone: str
+    seeded_at: datetime
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """(database, table)."""
+        return (self.database, self.table)
+
+
+SEEDS_SCHEMA = pa.schema(fields_of(Seed, schema=pa.string(), dialect=pa.string()))
+"""`seeds`: one row a table and seed."""
+
+
+def landed_seed(paths: LakePaths) -> int:
+    """Return the number of the newest seed whose rows are landed, 0 if there is none."""
+    return _newest(paths.snapshot_rows)
+
+
+def decoded_seed(paths: LakePaths) -> int:
+    """Return the number of the newest seed whose rows are in the change log, 0 for none."""
+    return _newest(paths.change_log)
+
+
+def _newest(path: AnyPath) -> int:
+    table = open_table(path)
+    return 0 if table is None else table.transaction_version(APPLICATION) or 0
+
+
+def read_seeds(paths: LakePaths, seed: int | None = None) -> list[Seed]:
+    """Return the seeds whose rows are landed, or the tables of one; needs no Spark."""
+    newest = landed_seed(paths)
+    condition = ds.field("seed") <= newest
+    if seed is not None:
+        condition &= ds.field("seed") == seed
+    return [_seed_of(row) for row in read_rows(paths.seeds, condition)] if newest else []
+
+
+def write_seeds(paths: LakePaths, seeds: Sequence[Seed]) -> None:
+    """Add the tables of the next seed, in place of those of one that was not landed."""
+    rows = [_row_of(item) for item in (*read_seeds(paths), *seeds)]
+    write_table(
+        paths.seeds,
+        pa.Table.from_pylist(rows, schema=SEEDS_SCHEMA),
+        overwrite=True,
+        metadata={"seed": seeds[0].seed},
+    )
+
+
+def _row_of(seed: Seed) -> dict[str, Any]:
+    return {name: getattr(seed, name) for name in SEEDS_SCHEMA.names} | {
+        "schema": schema_to_text(seed.schema),
+        "notes": list(seed.notes),
+        "dialect": json.dumps(asdict(seed.dialect)),
+    }
+
+
+def _seed_of(row: Mapping[str, Any]) -> Seed:
+    return Seed(
+        **{
+            **row,
+            "schema": schema_from_text(row["schema"]),
+            "notes": tuple(row["notes"]),
+            "dialect": CsvDialect(**json.loads(row["dialect"])),
+        }
+    )

@@ -1,0 +1,395 @@
+"""Compare a source with its landed records: waiting records, and gaps.
+
+In: a changefeed, its position, and the source's offsets. Out: `SourceState`: every partition with
+its landed offsets, and the gaps at which landing stops. Landing, the command line, the sensor and
+the doctor all use it. Nothing is written and no Spark is needed.
+
+There is a gap if the next record to land no longer exists: it expired, or its topic was created
+again (its id changed, or it ends before the landed offsets). The next record of a partition that
+came since the newest landing is its first one (`_begun`). `accept` lets landing continue after a
+gap. Offsets here are those of the lake: for a recreated topic they continue after the old ones
+(`accepted_gaps`).
+
+Not handled: a topic or partition that does not exist has no offset at which landing could continue.
+"""
+
+import getpass
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ticdc_assets.base.errors import LandingGapError, NotFoundError
+from ticdc_assets.changelog.progress import PartitionProgress, TopicState
+from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
+from ticdc_assets.config.topics import is_named
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.accepted_gaps import AcceptedGap, append_accepted
+from ticdc_assets.log.change_statistics import read_statistics
+from ticdc_assets.log.positions import (
+    PartitionOffsets,
+    Position,
+    TopicPartition,
+    known_partitions,
+    read_position,
+)
+from ticdc_assets.log.watermark import read_watermark
+from ticdc_assets.source.capture import CaptureReader
+from ticdc_assets.source.kafka.administration import OffsetRange, list_ranges, start_offsets
+from ticdc_assets.storage.lake_paths import LakePaths
+
+Ranges = Mapping[TopicPartition, OffsetRange]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Where the next record to land is gone.
+
+    Attributes:
+        changefeed: name of the changefeed.
+        topic: topic.
+        partition: partition.
+        landed: next offset to land.
+        available: first offset that the source has, or where it ends if that is lower.
+        cause: one clause that says what was seen.
+        to_offset: offset at which landing can go on; None if it cannot.
+        offset_base: what is added to the source's offsets from there on.
+        topic_id: id of the topic as it is now, None if there is none.
+    """
+
+    changefeed: str
+    topic: str
+    partition: int
+    landed: int
+    available: int
+    cause: str
+    to_offset: int | None
+    offset_base: int
+    topic_id: str | None
+
+    @property
+    def error(self) -> LandingGapError:
+        """The error that landing stops with."""
+        return LandingGapError(
+            self.topic, self.partition, self.landed, self.available, self.cause, self.fix
+        )
+
+    @property
+    def fix(self) -> str:
+        """How to continue."""
+        if self.to_offset is None:
+            return (
+                f"create topic {self.topic!r} with at least {self.partition + 1} partitions "
+                "(TiCDC does when the changefeed starts, with auto-create-topic), then accept "
+                "the loss"
+            )
+        return (
+            f"`ticdc-assets accept-gap {self.changefeed} {self.topic} {self.partition}` continues "
+            "after it and marks the mirrors that may lack changes"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as values that JSON has."""
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "landed": self.landed,
+            "available": self.available,
+            "reason": str(self.error),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceState:
+    """A source beside what is landed of it.
+
+    Attributes:
+        partitions: its partitions, by topic and number; of topics that were deleted when nothing of
+            them was left, as they were seen last.
+        gaps: where records are gone, in the same order.
+        gone: the partitions of these deleted topics.
+    """
+
+    partitions: tuple[PartitionOffsets, ...]
+    gaps: tuple[Gap, ...] = ()
+    gone: frozenset[TopicPartition] = frozenset()
+
+    @property
+    def present(self) -> tuple[PartitionOffsets, ...]:
+        """The partitions that the source has now."""
+        return tuple(item for item in self.partitions if _by_place(item) not in self.gone)
+
+
+def see_source(lake: Lake, *, captured: Ranges | None = None) -> SourceState:
+    """Return what a source has beside what is landed.
+
+    Args:
+        lake: the changefeed's lake.
+        captured: the offsets of its capture, if the caller has just read it.
+
+    Raises:
+        SourceUnavailableError: it cannot be looked at now.
+    """
+    position = read_position(lake.paths)
+    match lake.changefeed.source:
+        case KafkaSource() as source:
+            ranges, ids = list_ranges(source)
+            return beside(lake, position, begins(source, ranges, position), ids)
+        case CaptureSource() as source:
+            ranges = capture_ranges(source) if captured is None else captured
+            return beside(lake, position, ranges, {})
+
+
+def begins(source: KafkaSource, ranges: Ranges, position: Position) -> Ranges:
+    """Return `ranges`, beginning where the first landing is to begin if this is the first."""
+    if position.batch or source.start.kind is StartKind.EARLIEST:
+        return ranges
+    starts = start_offsets(source, ranges)
+    return {
+        place: OffsetRange(earliest=starts[place], end=offsets.end)
+        for place, offsets in ranges.items()
+    }
+
+
+def shifted(ranges: Ranges, position: Position) -> Ranges:
+    """Return offsets of the source as those of the lake."""
+    return {
+        place: OffsetRange(
+            earliest=offsets.earliest + position.base(place), end=offsets.end + position.base(place)
+        )
+        for place, offsets in ranges.items()
+    }
+
+
+def beside(
+    lake: Lake,
+    position: Position,
+    ranges: Ranges,
+    ids: Mapping[str, str],
+) -> SourceState:
+    """Return offsets of a source beside what is landed.
+
+    Args:
+        lake: the changefeed's lake.
+        position: where landing stands.
+        ranges: the source's own offsets.
+        ids: ids of its topics, as far as it has some.
+    """
+    begun = _begun(lake.changefeed, position, ranges)
+    partitions = tuple(
+        PartitionOffsets(
+            topic=topic,
+            partition=partition,
+            earliest=offsets.earliest,
+            end=offsets.end,
+            landed=begun.get((topic, partition), offsets.earliest),
+        )
+        for (topic, partition), offsets in sorted(shifted(ranges, position).items())
+    )
+    partitions, gone = _with_gone(lake.paths, partitions, position)
+    return SourceState(
+        partitions=partitions,
+        gaps=tuple(_gaps(lake.changefeed.name, partitions, position, begun, ids)),
+        gone=gone,
+    )
+
+
+def _begun(
+    changefeed: Changefeed, position: Position, places: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return the next offset to land of each partition but those that landing begins with.
+
+    A partition that came since the newest landing begins at 0, as all of Kafka's do. It came since
+    if its topic was landed from, or if the topic was named already: then it would have been listed.
+    A topic that was named later may be older, and begins with what is left of it. What a capture
+    begins with says nothing.
+    """
+    begun = dict(position.next_offsets)
+    if position.batch and isinstance(changefeed.source, KafkaSource):
+        known = {topic for topic, _ in position.next_offsets}
+        for topic, partition in places:
+            if topic in known or is_named(topic, position.named):
+                begun.setdefault((topic, partition), 0)
+    return begun
+
+
+def capture_ranges(source: CaptureSource) -> dict[TopicPartition, OffsetRange]:
+    """Return the offsets of each partition of a whole capture."""
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+
+    def seen(topic: str, partition: int, offset: int) -> bool:
+        first, end = ranges.get((topic, partition), (offset, offset))
+        if offset >= end:
+            ranges[topic, partition] = (first, offset + 1)
+        elif offset < first:
+            ranges[topic, partition] = (offset, end)
+        return False
+
+    with CaptureReader(source.path, wanted=seen) as records:
+        for _ in records:
+            pass
+    for topic, count in source.partitions.items():
+        for partition in range(count):
+            ranges.setdefault((topic, partition), (0, 0))
+    return {place: OffsetRange(earliest=first, end=end) for place, (first, end) in ranges.items()}
+
+
+def _with_gone(
+    paths: LakePaths, partitions: tuple[PartitionOffsets, ...], position: Position
+) -> tuple[tuple[PartitionOffsets, ...], frozenset[TopicPartition]]:
+    """Add the partitions of topics that were deleted when nothing of them was left to land.
+
+    So it is if none of the topic's tables exists any more, and all of it was landed when it was
+    looked at last: TiCDC sends nothing to such a topic.
+    """
+    there = {item.topic for item in partitions}
+    missing = {topic for topic, _ in position.next_offsets} - there
+    if not missing:
+        return partitions, frozenset()
+    retired = {
+        item.topic
+        for item in read_watermark(paths).topics_in(TopicState.RETIRED)
+        if item.topic in missing
+    }
+    kept = [item for item in known_partitions(paths) if item.topic in retired]
+    unsettled = {item.topic for item in kept if not item.settled}
+    kept = [item for item in kept if item.topic not in unsettled]
+    gone = frozenset((item.topic, item.partition) for item in kept)
+    return tuple(sorted((*partitions, *kept), key=_by_place)), gone
+
+
+def _by_place(item: PartitionOffsets) -> TopicPartition:
+    return (item.topic, item.partition)
+
+
+# Gaps -------------------------------------------------------------------------------------------
+
+
+def _gaps(
+    changefeed: str,
+    partitions: Iterable[PartitionOffsets],
+    position: Position,
+    begun: Mapping[TopicPartition, int],
+    ids: Mapping[str, str],
+) -> list[Gap]:
+    """Return the gaps, those of partitions that are not there first."""
+    items = {(item.topic, item.partition): item for item in partitions}
+    gaps = [
+        Gap(
+            changefeed=changefeed,
+            topic=topic,
+            partition=partition,
+            landed=landed,
+            available=0,
+            cause="the source no longer has this partition",
+            to_offset=None,
+            offset_base=position.base((topic, partition)),
+            topic_id=ids.get(topic),
+        )
+        for (topic, partition), landed in sorted(position.next_offsets.items())
+        if (topic, partition) not in items
+    ]
+    for place, item in items.items():
+        landed, base = begun.get(place), position.base(place)
+        if landed is None:
+            continue
+        now = ids.get(item.topic)
+        # Of a partition that was not there nothing was landed under another id.
+        known = position.topic_ids.get(item.topic) if place in position.next_offsets else now
+        if now is not None and position.accepted_ids.get(place) == now:
+            known = now
+        # All records of the new topic are landed, after those of the old one.
+        anew = landed - (item.earliest - base)
+        if known and now and known != now:
+            cause = f"the topic was deleted and created again: its id was {known} and is {now}"
+            available, to_offset, base = item.earliest, landed, anew
+        elif item.end < landed:
+            cause = "the source ends before it: it was created again or truncated"
+            available, to_offset, base = item.end, landed, anew
+        elif item.earliest > landed:
+            cause = "the records between expired before they were landed"
+            available = to_offset = item.earliest
+        else:
+            continue
+        gaps.append(
+            Gap(
+                changefeed=changefeed,
+                topic=item.topic,
+                partition=item.partition,
+                landed=landed,
+                available=available,
+                cause=cause,
+                to_offset=to_offset,
+                offset_base=base,
+                topic_id=now,
+            )
+        )
+    return gaps
+
+
+def accept(lake: Lake, topic: str, partition: int) -> AcceptedGap:
+    """Accept the gap of a partition, so that landing goes on behind it.
+
+    The caller holds the changefeed's writer lock.
+
+    Raises:
+        NotFoundError: there is no gap.
+        LandingGapError: there is nothing behind it to go on with.
+        SourceUnavailableError: the source cannot be looked at now.
+    """
+    state = see_source(lake)
+    place = (topic, partition)
+    gap = next((item for item in state.gaps if (item.topic, item.partition) == place), None)
+    if gap is None:
+        raise NotFoundError(_no_gap(lake.changefeed.name, state, place))
+    if gap.to_offset is None:
+        raise gap.error
+    statistics = read_statistics(lake.paths)
+    after_ts = statistics.progress().get(place, PartitionProgress()).watermark_ts
+    if statistics.es_only:
+        after_ts = max(
+            (
+                row["max_ts"] or 0
+                for row in statistics.rows
+                if (row["topic"], row["partition"]) == place
+            ),
+            default=0,
+        )
+    return append_accepted(
+        lake.paths,
+        AcceptedGap(
+            number=0,
+            accepted_at=datetime.now(UTC),
+            accepted_by=_who(),
+            topic=topic,
+            partition=partition,
+            topic_id=gap.topic_id,
+            from_offset=gap.landed,
+            to_offset=gap.to_offset,
+            offset_base=gap.offset_base,
+            cause=gap.cause,
+            after_ts=after_ts,
+        ),
+    )
+
+
+def _no_gap(name: str, state: SourceState, place: TopicPartition) -> str:
+    topic, partition = place
+    seen = {(item.topic, item.partition): item for item in state.partitions}.get(place)
+    if seen is None:
+        return f"changefeed {name!r} has no topic {topic!r} with a partition {partition}"
+    return (
+        f"there is no gap in topic {topic!r} partition {partition}: the next offset to land is "
+        f"{seen.landed}, and the source has {seen.earliest} to {seen.end}"
+    )
+
+
+def _who() -> str:
+    """Return user and machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())  # a container's user need not have a name
+    return f"{user}@{socket.gethostname()}"

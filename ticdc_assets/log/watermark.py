@@ -1,0 +1,85 @@
+"""The global watermark of a changefeed, from the pipeline's control tables; no Spark.
+
+In: the partitions as the newest landing saw them, the statistics of the change log, the DDL history
+and the newest cut. Out: how far changes may be applied, and the state of each topic: live, waiting,
+retired or empty. Nothing is stored: it is computed again each time, and is never below the newest
+published cut.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from ticdc_assets.changelog.progress import GlobalWatermark, TopicFacts, global_watermark
+from ticdc_assets.changelog.topics import TopicRows, TopicTables, topic_tables
+from ticdc_assets.delta.control import kept
+from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
+from ticdc_assets.log.cuts import Cut, newest_cut
+from ticdc_assets.log.positions import PartitionOffsets, known_partitions
+from ticdc_assets.log.schema_tables import read_ddls
+from ticdc_assets.log.totals import NO_TOPIC
+from ticdc_assets.storage.lake_paths import LakePaths
+
+_OF_TABLES = frozenset({"row", "bootstrap"})
+
+
+def read_watermark(
+    paths: LakePaths,
+    *,
+    statistics: ChangeStatistics | None = None,
+    cut: Cut | None = None,
+) -> GlobalWatermark:
+    """Return the global watermark; what the caller has read already need not be read again."""
+    statistics = read_statistics(paths) if statistics is None else statistics
+    cut = newest_cut(paths) if cut is None else cut
+    return global_watermark(
+        statistics.progress(),
+        _topic_facts(known_partitions(paths), statistics, _tables_by_topic(paths, statistics)),
+        published_ts=0 if cut is None else cut.tso,
+    )
+
+
+def _tables_by_topic(paths: LakePaths, statistics: ChangeStatistics) -> Mapping[str, TopicTables]:
+    return kept(
+        paths.ddl_history,
+        f"tables by topic of batch {statistics.batch}",
+        lambda: topic_tables(
+            read_ddls(paths),
+            (
+                TopicRows(
+                    topic=row["topic"],
+                    database=row["database"],
+                    table=row["table"],
+                    min_ts=row["min_ts"] or 0,
+                    max_ts=row["max_ts"] or 0,
+                )
+                for row in statistics.rows
+                if row["kind"] in _OF_TABLES
+            ),
+        ),
+    )
+
+
+def _topic_facts(
+    partitions: Iterable[PartitionOffsets],
+    statistics: ChangeStatistics,
+    tables: Mapping[str, TopicTables],
+) -> tuple[TopicFacts, ...]:
+    """Return what is known of each topic that was landed from or looked at."""
+    by_topic: dict[str, list[PartitionOffsets]] = {}
+    for item in partitions:
+        by_topic.setdefault(item.topic, []).append(item)
+    decoded = {row["topic"] for row in statistics.rows} - {NO_TOPIC}
+    topics: list[TopicFacts] = []
+    for topic in sorted(by_topic.keys() | decoded):
+        listed, told = by_topic.get(topic, []), tables.get(topic)
+        topics.append(
+            TopicFacts(
+                topic=topic,
+                partitions=tuple(item.partition for item in listed),
+                # What was there before landing began, or expired, is no record of ours.
+                empty=topic not in decoded and not any(item.backlog for item in listed),
+                settled=bool(listed) and all(item.settled for item in listed),
+                tables=None if told is None else told.tables,
+                retired_ts=None if told is None else told.retired_ts,
+            )
+        )
+    return tuple(topics)

@@ -1,0 +1,526 @@
+"""Applying: the mirrors of all tables at one cut.
+
+In: the change log, the schema registry and the newest published cut. Out: Delta versions of the
+mirrors at the new cut's TSO, and then one row in `cuts` that publishes them together.
+
+How a mirror is made (`mirror_making`), cheapest first:
+
+- *carried*: nothing changed; the cut names the same version.
+- *alter*: the schema changed in a way that touches no row (`in_place`): the table's metadata is
+  changed. If rows changed too, a merge follows.
+- *merge*: the changes since the last cut are folded to one per key and merged.
+- *rewrite*: the rows of the last cut, after the schema steps since, and the changes are folded
+  together and overwrite the mirror. This is used for a schema change that touches existing rows,
+  for a table without a key, and for a small mirror, which is written without Spark (`overwriting`).
+- *fold*: all changes of the table since it was created or truncated are folded and overwrite the
+  mirror; if the change log was truncated, over the rows of the base cut (`retention`). This is used
+  for a new mirror, and for one whose past changed: a schema arrived for held rows, a record was
+  redriven, a change came late. `MirrorPlan.digest` detects this.
+
+All ways give the same state; tests compare them with `ticdc_assets_tests/reference/fold.py`.
+
+Why running it again is safe: each way is one Delta commit, made from the version that the newest
+published cut names. Later versions, by a killed run or another writer, are undone first, except
+compactions and vacuums, which keep the rows. Each commit is looked up by its id; if a foreign
+change came before it, it is made again (`commits`). Nothing is published before every mirror is
+written, and publishing is one append. Replays change nothing: a key's last change stays the same.
+
+Values that do not fit their schema go to quarantine, one change each, and never stop a cut. A
+mirror that cannot be made never stops a cut either: it keeps the rows of the last cut that made it,
+is listed as *failed*, and each later cut folds it from the change log. A mirror that turns out to
+be damaged when it is read is folded at once. Where a table is damaged that all mirrors are made
+from, there is no cut.
+
+Tables that the configuration leaves out have no mirror, no held rows and no quarantined changes in
+a cut. The cut records its filter, so a changed filter makes a new cut even if nothing was landed.
+The table's name at the cut decides: a table that is included later, or renamed to an included name,
+is folded like a new one, from all of its changes.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.base.isolation import Failure, attempted
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.progress import Counted
+from ticdc_assets.changelog.encoder_damage import damage_caveats
+from ticdc_assets.changelog.plan import (
+    FailedPlan,
+    MirrorPlan,
+    Plan,
+    SeededTable,
+)
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats
+from ticdc_assets.log.change_statistics import ChangeStatistics
+from ticdc_assets.log.cuts import (
+    FAILED,
+    ChangeAccount,
+    Cut,
+    FailedMirror,
+    MirrorCut,
+    choice_text,
+    filter_text,
+    same_content,
+)
+from ticdc_assets.log.publishing import publish
+from ticdc_assets.log.quarantine import (
+    count_open,
+    read_quarantine,
+)
+from ticdc_assets.mirrors.accounts import account_changes
+from ticdc_assets.mirrors.change_folding import ChangeFolding
+from ticdc_assets.mirrors.change_reading import GATHERED_ROWS
+from ticdc_assets.mirrors.earlier_rows import earlier_rows
+from ticdc_assets.mirrors.export_caveats import (
+    export_caveats,
+    quarantined_by_seed,
+    unknown_caveats,
+)
+from ticdc_assets.mirrors.held_rows import count_held
+from ticdc_assets.mirrors.late_changes import LateChanges, caveats_below
+from ticdc_assets.mirrors.lenient_casts import cast_caveats, casts_listed
+from ticdc_assets.mirrors.mirror_making import Made, MirrorMaker, Mode
+from ticdc_assets.mirrors.misfits import Misfits
+from ticdc_assets.mirrors.standing import Applying, Outcome, standing
+from ticdc_assets.mirrors.truncation_points import TruncationPoint
+from ticdc_assets.mirrors.validity import Knowledge, LateRows
+from ticdc_assets.model.schemas import schema_to_text
+from ticdc_assets.spark.scratch import WRITING, Scratch, remove_forgotten
+from ticdc_assets.wire.rows import PLACE
+
+PARALLEL_MIRRORS = 2
+"""Mirrors worked on at a time: planning and commits are CPU, so about one per core."""
+
+
+def apply_changes(
+    lake: Lake,
+    *,
+    until: int | None = None,
+    refold: Collection[tuple[str, str]] = (),
+    refold_quarantined: bool = False,
+    only: tuple[str, str] | None = None,
+    truncation_point: TruncationPoint | None = None,
+    complete_ts: int | None = None,
+) -> Applying:
+    """Cut every mirror at min(until, global watermark) and publish the cut.
+
+    Args:
+        lake: the changefeed's lake.
+        until: TSO not to go beyond.
+        refold: (database, table) of mirrors to fold again from the change log whatever happened.
+        refold_quarantined: whether to fold every mirror again that has row changes in quarantine.
+        only: (database, table) of the one mirror that the cut is to have, in a place of its own.
+        truncation_point: up to where the change log was truncated; as its table says if None.
+        complete_ts: TSO up to which all is there whatever the watermarks say: that of a cut that
+            was published from the same records.
+    """
+    again = bool(refold) or (refold_quarantined and count_open(lake.paths).apply > 0)
+    found = standing(lake, until=until, refold=again, complete_ts=complete_ts)
+    if found.ended is not None:
+        return found.ended
+    statistics, last, tso = found.statistics, found.last, found.tso
+    remove_forgotten(lake.paths)
+    scratch = Scratch(lake.paths, WRITING)
+    changes = ChangeFolding(
+        lake,
+        batch=statistics.batch,
+        scratch=scratch,
+        truncation_point=truncation_point,
+    )
+    run = _Run(changes, lake, statistics, last, tso, found.gaps)
+    try:
+        cut = run.make(frozenset(refold), only, refold_quarantined=refold_quarantined)
+    finally:
+        scratch.close()
+    if (
+        last is not None
+        and tso == last.tso
+        and same_content(cut, last)
+        and not cut.unplaced
+        # Somebody has to say that what landed since the older cut was looked at again.
+        and last.rewind is None
+    ):
+        return Applying(
+            outcome=Outcome.UNCHANGED,
+            reason=f"the mirrors are at {last.moment} and the landed records change nothing",
+            cut=last,
+            watermark=found.watermark,
+        )
+    publish(lake.paths, cut)
+    changed = sum(item.mode not in (Mode.CARRIED, FAILED) for item in cut.mirrors)
+    failed = f", {len(cut.failed)} failed" if cut.failed else ""
+    repaired = tuple(
+        f"{error.table} was damaged: {error.finding}"
+        for mirror_id, error in run.damages.items()
+        if any(item.mirror_id == mirror_id and not item.failed for item in cut.mirrors)
+    )
+    again = f", {len(repaired)} of them made again because they were damaged" if repaired else ""
+    return Applying(
+        outcome=Outcome.PUBLISHED,
+        reason=(
+            f"cut {cut.number} at {cut.moment}: {changed} of {len(cut.mirrors)} mirrors changed"
+            f"{again}{failed}"
+        ),
+        cut=cut,
+        watermark=found.watermark,
+        repaired=repaired,
+    )
+
+
+_READ_TOGETHER = 500
+"""Mirrors whose changes are read at once, at most: a condition on the log names each of them."""
+
+
+class _Run:
+    """One apply, from plan to the cut that is ready to be published."""
+
+    def __init__(
+        self,
+        changes: ChangeFolding,
+        lake: Lake,
+        statistics: ChangeStatistics,
+        last: Cut | None,
+        tso: int,
+        gaps: Sequence[AcceptedGap],
+    ) -> None:
+        self._gaps = gaps
+        self._lake = lake
+        self._statistics = statistics
+        self._last = last
+        self._tso = tso
+        self._known = Knowledge.of(lake.paths, lake.changefeed.timezone, statistics)
+        self._changes = changes
+        self._late = LateChanges(lake, changes, statistics, last)
+        self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
+        self._failed_before = {item.mirror_id: item for item in last.failed} if last else {}
+        self.damages: dict[str, LakeDamagedError] = {}
+        """What was damaged of mirrors when they were read, by mirror id."""
+
+    def make(
+        self,
+        refold: frozenset[tuple[str, str]],
+        only: tuple[str, str] | None,
+        *,
+        refold_quarantined: bool,
+    ) -> Cut:
+        """Bring every mirror to the cut and return the cut, unpublished."""
+        tables = self._lake.changefeed.tables
+        all_tables = self._known.plan(self._tso)
+        plan = all_tables.of_tables(tables.includes)
+        if only is not None:
+            plan = replace(
+                plan,
+                mirrors=tuple(item for item in plan.mirrors if item.name == only),
+                failed=tuple(item for item in plan.failed if (item.database, item.table) == only),
+            )
+        replays, late_rows, late = self._late.rows()
+        below = caveats_below(
+            self._changes, self._known, plan, () if self._last is None else (self._last,)
+        )
+        lost = gap_caveats(
+            self._lake.paths, self._gaps, plan.mirrors, self._statistics.rows, self._tso
+        )
+        then = None if self._last is None else self._known.plan(self._last.tso)
+        stale = self._stale(plan, refold, late)
+        misfits = self._misfits(all_tables)
+        if refold_quarantined:
+            stale |= {item.mirror_id for item in plan.mirrors if misfits.has_open(item)}
+        maker = self._maker(then, misfits)
+        first = maker.make_new(plan)
+        counted = Counted("applying", len(plan.mirrors))
+
+        def attempt(mirror: MirrorPlan) -> Made | Failure:
+            name = joined_name(*mirror.name)
+            counted.begin(name)
+            ready = first.get(mirror.mirror_id)
+            made = attempted(
+                lambda: self._made(maker, mirror, mirror.mirror_id in stale, ready),
+                f"the mirror of {name}",
+            )
+            if isinstance(made, LakeDamagedError):
+                raise made
+            return made
+
+        results: dict[str, Made | Failure] = {}
+        with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
+            for above, together in self._read_together(plan.mirrors, stale, first.keys()):
+                with self._changes.gather(together, above, self._tso):
+                    found = pool.map(attempt, together)
+                    results |= {
+                        mirror.mirror_id: result
+                        for mirror, result in zip(together, found, strict=True)
+                    }
+        made = [results[mirror.mirror_id] for mirror in plan.mirrors]
+        faults = read_quarantine(self._lake.paths)
+        unread = quarantined_by_seed(faults)
+        held = count_held(self._changes, plan, self._statistics.rows)
+        held_rows = Counter[str | None]()
+        for item in held:
+            held_rows[item.mirror_id] += item.rows
+        mirrors: list[MirrorCut] = []
+        failed: list[FailedMirror] = []
+        for table, result in [
+            *zip(plan.mirrors, made, strict=True),
+            *((item, Failure(reason=item.reason)) for item in plan.failed),
+        ]:
+            told = result
+            if isinstance(result, Made):
+                assert isinstance(table, MirrorPlan)
+                told = attempted(
+                    partial(self._mirror_cut, table, result, held_rows, below, lost, unread),
+                    f"what the cut says of {joined_name(table.database, table.table)}",
+                )
+            if isinstance(told, Failure):
+                failed.append(self._failed(table, told))
+                mirrors += self._kept(table, held_rows)
+            else:
+                mirrors.append(told)
+        mirrors.sort(key=lambda item: (item.database, item.table))
+        progress = self._statistics.progress().values()
+        return Cut(
+            number=self._last.number + 1 if self._last else 1,
+            tso=self._tso,
+            published_at=datetime.now(UTC),
+            batch=self._statistics.batch,
+            generation=self._lake.paths.generation,
+            mirrors=tuple(mirrors),
+            held=tuple(held),
+            quarantined=sum(row["stage"] == "decode" for row in faults),
+            replays=replays,
+            late=late_rows,
+            steps_back=sum(item.steps_back for item in progress),
+            ignored=dict(plan.ignored),
+            es_only=self._statistics.es_only,
+            unplaced=self._late.unplaced(),
+            tables=filter_text(tables),
+            start_ts=self._lake.changefeed.start_ts,
+            complete_tables=choice_text(self._lake.changefeed.complete_tables),
+            failed=tuple(failed),
+            accounts=() if only is not None else self._accounts(all_tables, failed, faults),
+        )
+
+    def _read_together(
+        self, mirrors: Iterable[MirrorPlan], stale: Collection[str], ready: Collection[str]
+    ) -> Iterator[tuple[int | None, list[MirrorPlan]]]:
+        """Yield all mirrors in groups whose changes are read at once, above which commit ts.
+
+        Args:
+            mirrors: the mirrors.
+            stale: ids of those whose past is not what it was.
+            ready: ids of those that are made already.
+        """
+        last_ts = 0 if self._last is None else self._last.tso
+        quiet: list[MirrorPlan] = []
+        anew: list[MirrorPlan] = []
+        changed: list[MirrorPlan] = []
+        for mirror in mirrors:
+            before = self._before.get(mirror.mirror_id)
+            if mirror.mirror_id in ready:
+                quiet.append(mirror)
+            elif before is None or mirror.mirror_id in stale or before.floor_ts != mirror.floor_ts:
+                anew.append(mirror)
+            elif self._known.has_changes(mirror, last_ts, self._tso):
+                changed.append(mirror)
+            else:
+                quiet.append(mirror)
+        yield None, quiet
+        for start in range(0, len(changed), _READ_TOGETHER):
+            yield last_ts, changed[start : start + _READ_TOGETHER]
+        together: list[MirrorPlan] = []
+        rows = 0
+        for mirror in anew:
+            count = self._known.count(mirror)
+            if together and (rows + count > GATHERED_ROWS or len(together) == _READ_TOGETHER):
+                yield 0, together
+                together, rows = [], 0
+            together.append(mirror)
+            rows += count
+        yield 0, together
+
+    def _misfits(self, plan: Plan) -> Misfits:
+        return Misfits(
+            self._lake,
+            self._changes,
+            plan.mirrors,
+            batch=self._statistics.batch,
+            tso=self._tso,
+            last=self._last,
+        )
+
+    def _maker(self, then: Plan | None, misfits: Misfits) -> MirrorMaker:
+        """Return what makes mirrors.
+
+        Args:
+            then: the plan at the last cut, as it is known today.
+            misfits: the quarantine.
+        """
+        return MirrorMaker(
+            self._lake,
+            self._changes,
+            self._known,
+            misfits,
+            last=self._last,
+            tso=self._tso,
+            pasts={item.mirror_id: item.past_digest for item in then.mirrors} if then else {},
+        )
+
+    def _made(
+        self, maker: MirrorMaker, mirror: MirrorPlan, stale: bool, ready: Made | None
+    ) -> Made | LakeDamagedError:
+        """Make a mirror, by a fold where it turns out to be damaged: the change log has all of it.
+
+        Returns:
+            The damage of a table that all mirrors are made from, if that is what is in the way.
+        """
+        try:
+            try:
+                return maker.make(mirror, stale, ready)
+            except LakeDamagedError as error:
+                own = [folder / mirror.mirror_id for folder in self._lake.paths.row_folders]
+                if stale or error.path not in map(str, own):
+                    raise
+                self.damages[mirror.mirror_id] = error
+            return maker.make(mirror, True, None)
+        except LakeDamagedError as error:
+            if error.path.startswith(tuple(f"{item}/" for item in self._lake.paths.row_folders)):
+                raise
+            return error
+
+    def _accounts(
+        self, plan: Plan, failed: Sequence[FailedMirror], faults: Sequence[Mapping[str, Any]]
+    ) -> tuple[ChangeAccount, ...]:
+        """Account for the row changes since the last cut, and for those it had no account of."""
+        above, batch = (self._last.tso, self._last.batch) if self._last else (0, 0)
+        unaccounted = [item.first_ts for item in self._last.unaccounted] if self._last else []
+        above = min([above, *(ts - 1 for ts in unaccounted if ts is not None)])
+        return account_changes(
+            lambda columns: self._changes.rows_since(
+                columns, batch=batch, above=above, until=self._tso
+            ),
+            plan,
+            includes=self._lake.changefeed.tables.includes,
+            failed={item.mirror_id for item in failed},
+            quarantined={
+                tuple(row[name] for name in PLACE) for row in faults if row["stage"] == "apply"
+            },
+        )
+
+    # What changed in the past -----------------------------------------------------------------
+
+    def _stale(
+        self, plan: Plan, refold: frozenset[tuple[str, str]], late: Sequence[LateRows]
+    ) -> set[str]:
+        """Return the ids of mirrors whose past is not what it was at the last cut."""
+        if self._last is None:
+            return set()
+        return {
+            mirror.mirror_id
+            for mirror in plan.mirrors
+            if mirror.name in refold
+            or self._known.flaw(mirror, self._before.get(mirror.mirror_id), self._last, late)
+        }
+
+    # The cut ----------------------------------------------------------------------------------
+
+    def _failed(self, table: MirrorPlan | FailedPlan, failure: Failure) -> FailedMirror:
+        """Return what the cut says of a mirror that it could not make."""
+        before = self._failed_before.get(table.mirror_id)
+        if before is not None:
+            since, tso = before.since, before.tso
+        else:
+            since = datetime.now(UTC)
+            has_rows = self._last is not None and table.mirror_id in self._before
+            tso = self._last.tso if self._last is not None and has_rows else None
+        waiting = attempted(
+            lambda: self._changes.count_rows(
+                table.bindings, above=max(table.floor_ts, tso or 0), until=self._tso
+            ),
+            f"counting changes that wait for {joined_name(table.database, table.table)}",
+        )
+        return FailedMirror(
+            mirror_id=table.mirror_id,
+            database=table.database,
+            table=table.table,
+            table_id=table.table_id,
+            reason=failure.reason,
+            since=since,
+            tso=tso,
+            waiting=0 if isinstance(waiting, Failure) else waiting,
+        )
+
+    def _kept(
+        self, table: MirrorPlan | FailedPlan, held: Mapping[str | None, int]
+    ) -> Iterator[MirrorCut]:
+        """Yield what a mirror that could not be made was at the last cut, under its name now."""
+        before = self._before.get(table.mirror_id)
+        if before is not None:
+            yield replace(
+                before,
+                database=table.database,
+                table=table.table,
+                mode=FAILED,
+                changes=0,
+                held=held[table.mirror_id],
+                # The history is folded anew with its mirror.
+                history_digest=None,
+            )
+
+    def _mirror_cut(
+        self,
+        mirror: MirrorPlan,
+        made: Made,
+        held: Mapping[str | None, int],
+        below: Mapping[str, str],
+        lost: Mapping[str, Sequence[str]],
+        unread: Mapping[SeededTable, int],
+    ) -> MirrorCut:
+        damage = damage_caveats(mirror, self._lake.changefeed.wire_format)
+        caveats = [str(caveat) for caveat in (*mirror.caveats, *damage)]
+        earlier = earlier_rows(mirror, self._statistics, self._lake.changefeed)
+        caveats += [] if earlier is None else [earlier]
+        if mirror.mirror_id in below:
+            caveats.append(below[mirror.mirror_id])
+        caveats += lost.get(mirror.mirror_id, ())
+        caveats += export_caveats(mirror, self._statistics, self._lake.changefeed, unread)
+        if not mirror.schema.handle_key:
+            caveats.append(
+                "no key: a bag of rows, replays that no watermark tells are counted twice"
+            )
+        if self._statistics.es_only:
+            caveats.append("not a consistent cut: the messages have no commit ts")
+        caveats += cast_caveats(made.casts)
+        cut = MirrorCut(
+            mirror_id=mirror.mirror_id,
+            database=mirror.database,
+            table=mirror.table,
+            table_id=mirror.table_id,
+            generation=self._lake.paths.generation,
+            version=made.version,
+            rows=made.rows,
+            hidden=made.hidden,
+            schema=schema_to_text(mirror.schema),
+            floor_ts=mirror.floor_ts,
+            digest=mirror.digest,
+            held=held[mirror.mirror_id],
+            quarantined=made.quarantined,
+            caveats=caveats,
+            mode=str(made.mode),
+            changes=made.changes,
+            unknown_deletes=made.unknown_deletes,
+            history_version=made.history.version if made.history else None,
+            history_rows=made.history.rows if made.history else None,
+            history_unread=made.history.unread if made.history else None,
+            history_digest=made.history.digest if made.history else None,
+            history_since=made.history.since if made.history else None,
+            lenient_casts=casts_listed(made.casts),
+        )
+        before = self._before.get(mirror.mirror_id)
+        unknown = unknown_caveats(self._lake.paths, mirror, self._statistics, cut, before)
+        return replace(cut, caveats=[*caveats, *unknown])

@@ -1,0 +1,401 @@
+"""Fold the changes of one mirror up to a TSO over its earlier rows.
+
+In: the change log, a mirror's plan at the TSO, and optionally the mirror at an older cut. Out: a
+`Folded`: the mirror's rows at the TSO, or only the changes since that cut. If a table started again
+with rows of other tables (`plan.Handover`), those are folded first and its changes are folded over
+them. If the table was truncated (`retention`), the rows of its base cut and the changes above it
+replace the full list of changes.
+
+Writing mirrors (`mirrors`) and reading them as of a TSO between cuts (`as_of`) both use this
+module, so they give the same rows. This module finds the rows; `fold_runs` folds them, in this
+process or in Spark's workers. A mirror that only Spark can read (because another program gave it
+features of Delta) is first copied into files, so all later code is the same. Only files of a
+temporary folder are written, and the same change log gives the same result.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+
+import pyarrow as pa
+
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.changelog.carrying import handover_steps
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
+from ticdc_assets.changelog.resolve import casts_after
+from ticdc_assets.delta.files import FileLayout, row_groups
+from ticdc_assets.log.cuts import MirrorCut
+from ticdc_assets.mirrors.change_reading import ChangeReader, columns_in
+from ticdc_assets.mirrors.truncation_points import Base
+from ticdc_assets.mirrors.versions import mirror_in_spark, mirror_rows
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.rows.bag_operations import bag_operations
+from ticdc_assets.rows.fold_runs import (
+    Folded,
+    MirrorFold,
+    Output,
+    faults_as_operations,
+    run_folds,
+)
+from ticdc_assets.rows.folding import KnownColumns
+from ticdc_assets.rows.mirror_rows import (
+    IMAGES,
+    ArrowMap,
+    MirrorLayout,
+    change_operations,
+    mirror_operations,
+    part_operations,
+)
+from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
+from ticdc_assets.spark.executing import executor, on_spark
+from ticdc_assets.spark.frames import quoted
+from ticdc_assets.spark.session import functions
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowsBefore:
+    """Rows that changes are folded over.
+
+    Attributes:
+        rows: the rows.
+        convert: the function from them to operations.
+    """
+
+    rows: Rows
+    convert: ArrowMap
+
+
+class ChangeFolding(ChangeReader):
+    """Folds the changes that it reads; see `ChangeReader` for what it needs."""
+
+    def folded(
+        self,
+        mirror: MirrorPlan,
+        *,
+        until: int,
+        base: MirrorCut | None = None,
+        above: int = 0,
+        with_keys: bool = False,
+        table: tuple[AnyPath, FileLayout] | None = None,
+        watched: Collection[str] = (),
+    ) -> Folded:
+        """Fold the mirror's changes.
+
+        Args:
+            mirror: its plan at `until`.
+            until: TSO up to which changes are folded.
+            base: the mirror as a cut has it, None to fold all changes there are.
+            above: TSO of that cut, above which changes are folded.
+            with_keys: whether to fold the changes alone, and give the keys of what changed.
+            table: folder of the table that files of rows are written for, and how it has them;
+                None if nobody names them.
+            watched: keys of operations whose newest whole change is asked for.
+        """
+        before: list[_RowsBefore] = []
+        known = KnownColumns()
+        casts: Counter[tuple[str, int]] = Counter()
+        start = self.start(mirror) if base is None else None
+        if start is not None:
+            above = start.tso
+            before, known = self._rows_of_start(mirror, start)
+            casts = _casts_of(start.mirror, mirror)
+        elif base is not None:
+            casts = _casts_of(base, mirror)
+            known = KnownColumns(
+                hidden=frozenset(base.hidden), columns=_columns(base.table_schema, base.rows)
+            )
+            if base.rows and not with_keys:
+                before.append(self._rows_of_cut(mirror, base, above))
+        elif mirror.handover is not None:
+            given = self._given(mirror)
+            known, casts = _known(given), _inherited_casts(given, mirror)
+            before = [
+                rows for part, fold in given for rows in self._rows_of_part(mirror, part, fold)
+            ]
+        fold = self._over(
+            mirror,
+            before,
+            above,
+            until,
+            with_keys=with_keys,
+            table=table,
+            watched=frozenset(watched),
+        )
+        return _with_past(fold, known, casts)
+
+    def _over(
+        self,
+        mirror: MirrorPlan,
+        before: Sequence[_RowsBefore],
+        above: int,
+        until: int,
+        *,
+        with_keys: bool = False,
+        table: tuple[AnyPath, FileLayout] | None = None,
+        watched: frozenset[str] = frozenset(),
+    ) -> Folded:
+        """Fold the mirror's changes in (above, until] over the rows before."""
+        changes = self.changes(mirror, above, until)
+        rows = changes.count + sum(item.rows.count for item in before)
+        size = changes.size + sum(item.rows.size for item in before)
+        runs_on = executor(
+            self._lake.spark,
+            self._lake.paths.base,
+            f"folding {joined_name(mirror.database, mirror.table)}",
+            rows=rows,
+            size=size,
+        )
+        output = Output() if runs_on.holds else self._output(table)
+        (fold,) = run_folds(
+            runs_on,
+            changes,
+            [
+                MirrorFold(
+                    schema=mirror.schema,
+                    condition=None,
+                    convert=self._conversion(mirror, above),
+                    before=[(item.rows, item.convert) for item in before],
+                    ddl_stamps=_casting_stamps(mirror),
+                    watched=watched,
+                    output=replace(output, with_keys=with_keys),
+                    rows=changes.count,
+                    size=changes.size,
+                )
+            ],
+        )
+        return fold
+
+    def _output(self, table: tuple[AnyPath, FileLayout] | None) -> Output:
+        """Return where the files of a fold come."""
+        folder, layout = (self.scratch.folder(), None) if table is None else table
+        return Output(folder=folder, faults=self.scratch.folder(), layout=layout)
+
+    def _conversion(self, mirror: MirrorPlan, above: int) -> ArrowMap:
+        """Return the function from the mirror's changes above a commit ts to operations."""
+        convert = change_operations(mirror, self._lake.changefeed.timezone)
+        return self.with_origins(convert, mirror, above)
+
+    def with_origins(self, convert: ArrowMap, mirror: MirrorPlan, above: int) -> ArrowMap:
+        """Return a function to operations which tell replays, if the table has no key."""
+        if mirror.schema.handle_key:
+            return convert
+        return bag_operations(convert, self.watermarks(above))
+
+    def _rows_of_start(
+        self, mirror: MirrorPlan, start: Base
+    ) -> tuple[list["_RowsBefore"], KnownColumns]:
+        """Return the mirror's rows in the base cut, without those that the floor takes."""
+        cut = start.mirror
+        rows = self._mirror_rows(
+            cut,
+            self._lake.paths,
+            # A CREATE or TRUNCATE below the truncation point that was not known to the base.
+            above=mirror.floor_ts
+            if mirror.floor_ts != cut.floor_ts and mirror.handover is None
+            else None,
+        )
+        known = KnownColumns(
+            hidden=frozenset(cut.hidden), columns=_columns(cut.table_schema, rows.count)
+        )
+        convert = mirror_operations(
+            cut.table_schema,
+            mirror,
+            self._lake.changefeed.timezone,
+            start.tso,
+            # There is no change to be found that a row came from.
+            error_rank=0,
+        )
+        return ([_RowsBefore(rows=rows, convert=convert)] if rows.count else []), known
+
+    def _rows_of_cut(self, mirror: MirrorPlan, base: MirrorCut, since_ts: int) -> "_RowsBefore":
+        zone = self._lake.changefeed.timezone
+        return _RowsBefore(
+            rows=self._mirror_rows(base, self._lake.paths),
+            convert=mirror_operations(base.table_schema, mirror, zone, since_ts),
+        )
+
+    def _mirror_rows(self, cut: MirrorCut, paths: LakePaths, above: int | None = None) -> Rows:
+        """Return the rows of a mirror as a cut has them.
+
+        Args:
+            cut: the mirror in the cut.
+            paths: where it is.
+            above: leave out rows whose last change is not above this commit ts; none if None.
+        """
+        layout = MirrorLayout(schema=cut.table_schema)
+        rows = mirror_rows(paths, cut, above)
+        if rows is not None:
+            return rows
+        frame = mirror_in_spark(self._lake.at(paths), cut)
+        if above is not None:
+            F = functions(self._lake.spark)
+            frame = frame.where(F.col(quoted(layout.commit_ts)) > above)
+        frame = frame.select(*map(quoted, layout.names))
+        return copied_by_spark(frame, layout.arrow, self.scratch.folder())
+
+    def _rows_of_part(
+        self, mirror: MirrorPlan, part: HandoverPart, fold: Folded
+    ) -> Iterator[_RowsBefore]:
+        yield _RowsBefore(
+            rows=fold.rows.rows(),
+            convert=part_operations(part, mirror, self._lake.changefeed.timezone),
+        )
+        if fold.counts.errors:
+            yield _RowsBefore(rows=fold.faults.rows(), convert=faults_as_operations(mirror.schema))
+
+    def _given(self, mirror: MirrorPlan) -> list[tuple[HandoverPart, Folded]]:
+        """Fold what is handed over to the mirror, and before that what was handed over to it."""
+        folded: dict[str, Folded] = {}
+        for plan in earlier_first(mirror, lambda item: [part.plan for part in item.parts]):
+            given = [(part, folded[part.plan.digest]) for part in plan.parts]
+            if plan is mirror:
+                return given
+            until = plan.bindings[-1].until_ts
+            assert until is not None
+            start, above = self.start(plan), 0
+            if start is not None and until > start.tso:
+                above = start.tso
+                before, known = self._rows_of_start(plan, start)
+                casts = _casts_of(start.mirror, plan)
+            else:
+                before = [
+                    rows for part, fold in given for rows in self._rows_of_part(plan, part, fold)
+                ]
+                known, casts = _known(given), _inherited_casts(given, plan)
+            fold = self._over(plan, before, above, until)
+            folded[plan.digest] = _with_past(fold, known, casts)
+        raise AssertionError("the mirror must come last")
+
+    def folded_into_files(
+        self, mirrors: Sequence[tuple[MirrorPlan, int, FileLayout]], *, until: int
+    ) -> list[Folded]:
+        """Fold all changes of mirrors that begin with nothing, and write their rows as files.
+
+        Args:
+            mirrors: their plans at `until`, each with how many changes it has, about, and how its
+                table has files; each `begins_empty`.
+            until: TSO up to which changes are folded.
+
+        Returns:
+            What came of each.
+        """
+        log = self.dataset()
+        names = columns_in(log, *(mirror for mirror, _, _ in mirrors))
+        folds = [
+            MirrorFold(
+                schema=mirror.schema,
+                condition=self.condition_of(mirror, 0, until),
+                convert=self._conversion(mirror, 0),
+                ddl_stamps=_casting_stamps(mirror),
+                output=self._output((self._lake.paths.mirror(mirror.mirror_id), layout)),
+                rows=rows,
+            )
+            for mirror, rows, layout in mirrors
+        ]
+        condition = reduce(or_, (fold.condition for fold in folds))
+        changes = Rows(
+            schema=pa.schema([log.schema.field(name) for name in names]),
+            groups=tuple(row_groups(log, self._lake.paths.change_log, condition)),
+            stored=tuple(names),
+            large=IMAGES,
+            condition=condition,
+            count=sum(rows for _, rows, _ in mirrors),
+        )
+        runs_on = on_spark(
+            self._lake.spark,
+            self._lake.paths.base,
+            f"folding {len(mirrors)} tables",
+            rows=changes.count,
+        )
+        return run_folds(runs_on, changes, folds)
+
+    def begins_empty(self, mirror: MirrorPlan) -> bool:
+        """Return whether a mirror is made of its changes in the change log alone."""
+        return mirror.handover is None and self.start(mirror) is None
+
+
+def _casting_stamps(mirror: MirrorPlan) -> list[int]:
+    """Return the commit ts of the DDL that may cast values as in a lenient SQL mode."""
+    steps = [*mirror.steps]
+    for part in mirror.parts:
+        steps += handover_steps(part, mirror)
+    return sorted({step.ddl_ts for step in steps if step.may_cast_leniently and step.ddl_ts})
+
+
+def _columns(schema: TableSchema, rows: int) -> frozenset[str]:
+    return frozenset(column.name for column in schema.columns) if rows else frozenset()
+
+
+def _casts_of(base: MirrorCut, mirror: MirrorPlan) -> Counter[tuple[str, int]]:
+    """Return the casts that a cut has counted, under the names that the columns have now."""
+    return casts_after(base.casts, mirror.steps_since(base.table_schema.version))
+
+
+def _inherited_casts(
+    given: Sequence[tuple[HandoverPart, Folded]], mirror: MirrorPlan
+) -> Counter[tuple[str, int]]:
+    """Return the casts that were counted in the tables that handed their rows over."""
+    casts: Counter[tuple[str, int]] = Counter()
+    for part, fold in given:
+        casts.update(casts_after(fold.counts.casts, handover_steps(part, mirror)))
+    return casts
+
+
+def _with_past(fold: Folded, known: KnownColumns, casts: Counter[tuple[str, int]]) -> Folded:
+    """Return a folding with what is known of the rows that it was folded over."""
+    counts = fold.counts
+    return replace(fold, before=known, counts=replace(counts, casts=counts.casts + casts))
+
+
+def _known(given: Sequence[tuple[HandoverPart, Folded]]) -> KnownColumns:
+    """Return what the rows that were handed over told of their columns."""
+    hidden: set[str] = set()
+    columns: set[str] = set()
+    for part, fold in given:
+        hidden.update(hidden_columns(part.plan, fold))
+        columns |= _columns(part.plan.schema, fold.counts.copies)
+    return KnownColumns(hidden=frozenset(hidden), columns=frozenset(columns))
+
+
+def hidden_columns(mirror: MirrorPlan, folded: Folded) -> list[str]:
+    """Return the columns of the mirror that no row was ever sent for.
+
+    The DDL text tells them; where it is not known (a changefeed read from its middle) the rows do:
+    an image of the Simple protocol has every column but the virtual generated ones.
+    """
+    hidden = mirror.generated | folded.before.hidden
+    if folded.counts.puts:
+        never = folded.never_sent
+        # A mirror that had rows knows its columns: only those that are new may join.
+        hidden = (hidden & never) | (never - folded.before.columns)
+    return sorted(hidden & {column.name for column in mirror.schema.columns})
+
+
+def is_touched(mirror: MirrorPlan, base: TableSchema, since_ts: int) -> bool:
+    """Whether something other than row changes happened to a mirror's rows since a cut.
+
+    Args:
+        mirror: its plan now.
+        base: its schema at the cut.
+        since_ts: TSO of the cut.
+    """
+    return (
+        any(step.changes_rows for step in mirror.steps_since(base.version))
+        or base.handle_key != mirror.schema.handle_key
+        or (base.columns != mirror.schema.columns and _types(base) != _types(mirror.schema))
+        or is_removed_from(mirror, since_ts)
+    )
+
+
+def is_removed_from(mirror: MirrorPlan, since_ts: int) -> bool:
+    """Whether partition DDL took rows of a mirror away since a cut."""
+    return any(removal.ts >= since_ts for removal in mirror.removals)
+
+
+def _types(schema: TableSchema) -> list[tuple[str, object]]:
+    arrow = MirrorLayout(schema=schema).arrow
+    return list(zip(arrow.names, arrow.types, strict=True))

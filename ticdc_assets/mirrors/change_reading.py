@@ -1,0 +1,443 @@
+"""Read the changes of mirrors: few changes in this process, many as parts of files.
+
+In: the change log up to a batch, and its truncation. Out: row changes of a mirror (`Rows`), their
+counts, and the watermarks that identify replays. Nothing is written, and the same change log gives
+the same changes.
+
+A look at the log for each of thousands of tables would cost as much as all of them have changes,
+each time; so the changes of many are gathered in one look (`gather`), and given out from there: a
+first sync of 2,000 tables of 20 rows takes 37 CPU seconds instead of 67.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, reduce, wraps
+from operator import or_
+from threading import Lock
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from ticdc_assets.changelog.plan import Binding, MirrorPlan, TableName
+from ticdc_assets.delta.control import dataset_of, open_table
+from ticdc_assets.delta.damage import reading
+from ticdc_assets.delta.files import row_groups
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.mirrors.truncation_points import (
+    Base,
+    TruncationPoint,
+    truncation_point_of,
+)
+from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
+from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, IMAGES, SHAPE
+from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.spark.executing import INLINE_BYTES, INLINE_ROWS
+from ticdc_assets.spark.scratch import Scratch
+from ticdc_assets.wire.rows import OF_MIRRORS, PLACE, ROW, SNAPSHOT
+
+GATHERED_ROWS = 100_000
+"""Changes of several mirrors that are held in this process at a time, at most."""
+
+GATHERED_BYTES = 64 << 20
+"""Bytes of these, at most."""
+
+READ_COLUMNS = (*CHANGE_COLUMNS, "kind", "batch", "database", "table")
+"""Columns that changes and the conditions on them are made of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """Rows of the change log, as many as may be held.
+
+    Attributes:
+        batches: the rows.
+        rows: how many they are.
+        size: their bytes.
+        is_all: whether there are no more; else the last batch went beyond what may be held.
+    """
+
+    batches: list[pa.RecordBatch]
+    rows: int
+    size: int
+    is_all: bool
+
+    @classmethod
+    def of(
+        cls,
+        log: ds.Dataset,
+        columns: Sequence[str],
+        condition: ds.Expression,
+        *,
+        most_rows: int,
+        most_bytes: int,
+    ) -> "_Read":
+        """Read rows until they are more, or larger, than may be held."""
+        batches: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in _groups_of(log, columns, condition):
+            batches.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows > most_rows or size > most_bytes:
+                return cls(batches=batches, rows=rows, size=size, is_all=False)
+        return cls(batches=batches, rows=rows, size=size, is_all=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gathered:
+    """The row changes of some names in (above, until], by name, in the order of the log."""
+
+    above: int
+    until: int
+    by_name: Mapping[TableName, pa.Table]
+
+    def of(self, mirror: MirrorPlan, above: int, until: int) -> pa.Table | None:
+        """Return all that may be changes of the mirror, None if not all of them are here."""
+        names = dict.fromkeys((item.database, item.table) for item in mirror.bindings)
+        if mirror.exported is not None:
+            names[mirror.exported.database, mirror.exported.table] = None
+        if above < self.above or until > self.until or not self.by_name.keys() >= names.keys():
+            return None
+        found = [self.by_name[name] for name in names]
+        return found[0] if len(found) == 1 else pa.concat_tables(found)
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _reads_log(
+    method: "Callable[Concatenate[ChangeReader, _P], _T]",
+) -> "Callable[Concatenate[ChangeReader, _P], _T]":
+    """Say of a method that it reads the change log, and nothing else."""
+
+    @wraps(method)
+    def read(self: "ChangeReader", *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with reading(self.log_path):
+            return method(self, *args, **kwargs)
+
+    return read
+
+
+class ChangeReader:
+    """Reads the changes of mirrors.
+
+    Args:
+        lake: the changefeed's lake.
+        batch: newest batch of the change log that is looked at.
+        scratch: where files come that nobody names.
+        truncation_point: up to where the change log was truncated; as its table says if None.
+
+    The change log is read at the version that it has now, whatever becomes of it meanwhile: readers
+    have no lock, and retention may remove rows beside them.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        batch: int,
+        scratch: Scratch,
+        truncation_point: TruncationPoint | None = None,
+    ) -> None:
+        self._lake = lake
+        self._batch = batch
+        self.scratch = scratch
+        self._lock = Lock()
+        self.log_path = lake.paths.change_log
+        self._log = open_table(lake.paths.change_log)
+        self._opened: ds.Dataset | None = None
+        self._gathered: _Gathered | None = None
+        self.truncation_point = (
+            truncation_point_of(lake.paths, self._log)
+            if truncation_point is None
+            else truncation_point
+        )
+
+    def start(self, mirror: MirrorPlan) -> Base | None:
+        """Return what replaces the mirror's changes that are gone: its rows in its base cut.
+
+        None if it has no base, or the base did not have the table, or not as of these rows.
+        """
+        base = self.truncation_point.base_of(mirror.mirror_id)
+        return base if base is not None and mirror.floor_ts <= base.tso else None
+
+    def changes(self, mirror: MirrorPlan, above: int, until: int) -> Rows:
+        """Return the mirror's row changes in (above, until]: in this process if they are few."""
+        log = self.dataset()
+        names = columns_in(log, mirror)
+        gathered = self._gathered
+        here = None if gathered is None else gathered.of(mirror, above, until)
+        if here is not None:
+            here = here.filter(self.condition_of(mirror, above, until)).select(names)
+            if here.num_rows <= INLINE_ROWS and here.nbytes <= INLINE_BYTES:
+                return Rows.here(here)
+        return self.rows(names, _is_change(mirror, above, until))
+
+    @_reads_log
+    def rows(self, names: Sequence[str], condition: ds.Expression) -> Rows:
+        """Return placed rows of the change log for a step: in this process if they are few.
+
+        Args:
+            names: columns, among them those that conditions are on.
+            condition: the condition on the rows.
+        """
+        log = self.dataset()
+        schema = pa.schema([log.schema.field(name) for name in names])
+        condition = self._placed_within(condition)
+        found = _Read.of(log, names, condition, most_rows=INLINE_ROWS, most_bytes=INLINE_BYTES)
+        if found.is_all:
+            return Rows.here(pa.Table.from_batches(found.batches, schema))
+        count = log.count_rows(filter=condition)
+        return Rows(
+            schema=schema,
+            groups=tuple(row_groups(log, self._lake.paths.change_log, condition)),
+            stored=tuple(names),
+            large=IMAGES,
+            condition=condition,
+            count=count,
+            size=found.size * count // max(1, found.rows),
+        )
+
+    @contextmanager
+    def gather(
+        self, mirrors: Sequence[MirrorPlan], above: int | None, until: int
+    ) -> Iterator[None]:
+        """Within it, `changes` gives out what was read of these mirrors in one look.
+
+        Where that is too much to be held, each is read by itself as ever.
+
+        Args:
+            mirrors: the mirrors.
+            above: commit ts; who asks for changes below it reads the log. None to read nothing.
+            until: commit ts.
+        """
+        self._gathered = None if above is None else self._gathered_of(mirrors, above, until)
+        try:
+            yield
+        finally:
+            self._gathered = None
+
+    @_reads_log
+    def _gathered_of(
+        self, mirrors: Sequence[MirrorPlan], above: int, until: int
+    ) -> _Gathered | None:
+        log = self.dataset()
+        names = {(item.database, item.table) for mirror in mirrors for item in mirror.bindings}
+        exported = [mirror.exported for mirror in mirrors if mirror.exported is not None]
+        names |= {(item.database, item.table) for item in exported}
+        if len(names) <= 1:
+            return None
+        condition = self._placed_within(
+            ds.field("kind").isin(OF_MIRRORS)
+            & (ds.field("commit_ts") > above)
+            & (ds.field("commit_ts") <= until)
+            & ds.field("database").isin(sorted({database for database, _ in names}))
+            & ds.field("table").isin(sorted({table for _, table in names}))
+        )
+        columns = columns_in(log, *mirrors)
+        found = _Read.of(
+            log, columns, condition, most_rows=GATHERED_ROWS, most_bytes=GATHERED_BYTES
+        )
+        if not found.is_all:
+            return None
+        schema = pa.schema([log.schema.field(name) for name in columns])
+        table = pa.Table.from_batches(found.batches, schema).combine_chunks()
+        places: dict[TableName, list[int]] = {name: [] for name in names}
+        cited = zip(table["database"].to_pylist(), table["table"].to_pylist(), strict=True)
+        for number, name in enumerate(cited):
+            if name in places:
+                places[name].append(number)
+        return _Gathered(
+            above=above,
+            until=until,
+            by_name={name: table.take(pa.array(at, pa.int64())) for name, at in places.items()},
+        )
+
+    @_reads_log
+    def watermarks(self, above: int) -> Watermarks:
+        """Return the watermarks that tell replays of changes above a commit ts."""
+        columns = ["topic", "partition", "offset", "commit_ts"]
+        condition = (
+            (ds.field("kind") == "watermark")
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") > above)
+        )
+        log = self.dataset()
+        scanner = log.scanner(columns=columns, filter=condition, batch_readahead=2)
+        return watermarks_of(scanner.to_batches())
+
+    def condition_of(self, mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
+        """Return the condition on the change log's rows that `change_rows` are of, for Arrow."""
+        return self._placed_within(_is_change(mirror, above, until))
+
+    def rows_since(
+        self, columns: Sequence[str], *, batch: int, above: int, until: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the row changes at or below `until` that are above `above` or came after `batch`.
+
+        Those of before the change log was truncated, which nobody can place, are left out.
+        """
+        log = self.dataset()
+        condition = self._placed_within(
+            (ds.field("kind") == "row")
+            & (ds.field("commit_ts") <= until)
+            & ((ds.field("commit_ts") > above) | (ds.field("batch") > batch))
+        )
+        with reading(self.log_path):
+            yield from _groups_of(log, columns, condition)
+
+    @_reads_log
+    def rows_at(self, faults: Collection[Mapping[str, Any]]) -> pa.Table:
+        """Return the row changes at the coordinates of `faults`, which have `commit_ts` too."""
+        log = self.dataset()
+        stamps = sorted({fault["commit_ts"] for fault in faults})
+        condition = ds.field("kind").isin(OF_MIRRORS) & ds.field("commit_ts").isin(stamps)
+        columns = [name for name in (*CHANGE_COLUMNS, SHAPE) if name in log.schema.names]
+        rows = log.to_table(columns=columns, filter=condition)
+        places = {tuple(fault[name] for name in PLACE) for fault in faults}
+        found = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
+        return rows.filter(pa.array([place in places for place in found], pa.bool_()))
+
+    @_reads_log
+    def count_rows(
+        self, bindings: Iterable[Binding], *, above: int, until: int, version: int | None = None
+    ) -> int:
+        """Return how many row changes in (above, until] cite one of the names in its time.
+
+        Args:
+            bindings: the names.
+            above: commit ts.
+            until: commit ts.
+            version: the schema version that they cite; None for any.
+        """
+        log = self.dataset()
+        condition = self._placed_within(
+            (ds.field("kind") == "row")
+            & (ds.field("commit_ts") > above)
+            & (ds.field("commit_ts") <= until)
+            & _is_named(bindings)
+        )
+        if version is not None:
+            condition &= ds.field("schema_version") == version
+        return log.count_rows(filter=condition)
+
+    @_reads_log
+    def has_late_rows(self, batch: int, tso: int) -> bool:
+        """Return whether row changes came after `batch` that are at or below `tso`.
+
+        It is asked at every cut and seldom so; without Spark it costs a look at the newest files.
+        """
+        log = self.dataset()
+        condition = self._placed_within(
+            (ds.field("kind") == "row")
+            & (ds.field("batch") > batch)
+            & (ds.field("commit_ts") <= tso)
+        )
+        return log.scanner(columns=["batch"], filter=condition).head(1).num_rows > 0
+
+    @_reads_log
+    def count_unplaced(self, *, batch: int) -> int:
+        """Return how many row changes landed after `batch` whose place was truncated."""
+        log = self.dataset()
+        condition = (
+            (ds.field("kind") == ROW)
+            & (ds.field("batch") > batch)
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") <= self.truncation_point.tso)
+            & ~self._placed
+        )
+        return log.count_rows(filter=condition)
+
+    def _placed_within(self, condition: ds.Expression) -> ds.Expression:
+        """Return a condition that holds only for placed rows up to the batch."""
+        return condition & (ds.field("batch") <= self._batch) & self._placed
+
+    @cached_property
+    def _placed(self) -> ds.Expression:
+        """The condition on row changes that they have their place (`TruncationPoint.placed`)."""
+        return self.truncation_point.placed()
+
+    def dataset(self) -> ds.Dataset:
+        """Return the change log for reading without Spark."""
+        with self._lock:
+            if self._opened is None:
+                self._opened = dataset_of(self._opened_log, self._lake.paths.change_log)
+            return self._opened
+
+    @property
+    def _opened_log(self) -> DeltaTable:
+        """The change log. It is there: who reads changes has seen statistics of some, or a cut."""
+        assert self._log is not None
+        return self._log
+
+
+def columns_in(log: ds.Dataset, *mirrors: MirrorPlan) -> list[str]:
+    """Return the columns of a change log that changes, and the conditions on them, are made of.
+
+    Args:
+        log: the change log.
+        mirrors: the mirrors whose changes are read.
+    """
+    more = (SHAPE,) if any(mirror.reads_shapes for mirror in mirrors) else ()
+    return [name for name in (*READ_COLUMNS, *more) if name in log.schema.names]
+
+
+def _groups_of(
+    log: ds.Dataset, columns: Sequence[str], condition: ds.Expression
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows of the change log, a row group at a time, whose bytes have a bound.
+
+    A scanner reads ahead by rows, of which a few may be all there are, whatever their bytes.
+    """
+    for fragment in log.get_fragments(filter=condition):
+        for group in fragment.split_by_row_group(condition, log.schema):
+            rows = group.to_table(
+                log.schema, columns=list(columns), filter=condition, use_threads=False
+            )
+            yield from rows.to_batches()
+
+
+def _is_change(mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
+    """Return the condition on the change log's rows of a mirror's changes in (above, until]."""
+    field = ds.field
+    version = field("schema_version")
+    changes = (
+        (field("kind") == ROW)
+        & (field("commit_ts") > max(mirror.floor_ts, above))
+        & (field("commit_ts") <= until)
+        & (version.is_null() | version.isin([schema.version for schema in mirror.versions]))
+        & _is_named(mirror.bindings)
+    )
+    exported = mirror.exported
+    if exported is None or not above < exported.ts <= until:
+        return changes
+    return changes | (
+        (field("kind") == SNAPSHOT)
+        & (field("commit_ts") == exported.ts)
+        & (field("database") == exported.database)
+        & (field("table") == exported.table)
+        & (field("partition") == exported.seed)
+    )
+
+
+def _is_named(bindings: Iterable[Binding]) -> ds.Expression:
+    """Return the condition on row changes that they cite a name while a table went by it."""
+    field = ds.field
+
+    def bound(item: Binding) -> ds.Expression:
+        condition = (
+            (field("database") == item.database)
+            & (field("table") == item.table)
+            & (field("commit_ts") > item.after_ts)
+        )
+        return (
+            condition
+            if item.until_ts is None
+            else condition & (field("commit_ts") <= item.until_ts)
+        )
+
+    return reduce(or_, map(bound, bindings))

@@ -1,0 +1,229 @@
+"""What a mirror that begins with an export may lack, or does not know.
+
+In: the plan of such a mirror, the change log in numbers, the configuration, and what is in
+quarantine. Out: its caveats:
+
+- *a gap*: changes committed between the TSO of the export and the start of the changefeed. A
+  changefeed created with `--start-ts` at or below the TSO of the export has sent all later changes;
+  the setting `start_ts` has that TSO. Without the setting, the lowest TSO of any message is used: a
+  changefeed sends no watermark below its start, and no row or DDL at or below it. If that TSO is
+  above the export, changes may be missing.
+- *unknown columns*: the export had no value of them. They are known of a row once a later change of
+  it arrives, so the caveat goes when no row of the export is left as it was.
+- *quarantined rows* of the export.
+
+All of it is a pure function of what it is given, but for the look at the rows that are left.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ticdc_assets.changelog.plan import Caveat, MirrorPlan, SeededTable
+from ticdc_assets.config import Changefeed
+from ticdc_assets.log.change_statistics import ChangeStatistics
+from ticdc_assets.log.cuts import MirrorCut
+from ticdc_assets.mirrors.versions import mirror_stamps
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.rows.mirror_rows import MirrorLayout
+from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.source.exports.dialect import DUMPLING_OPTION
+from ticdc_assets.storage.lake_paths import LakePaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownColumns:
+    """Columns of a mirror that an export had no value of.
+
+    Attributes:
+        ts: TSO of the export: rows whose last change is at it are those of the export.
+        names: their names in the mirror.
+        keyed: whether the table has a key; without one a row is found by all of its columns.
+    """
+
+    ts: int
+    names: tuple[str, ...]
+    keyed: bool = True
+
+    @property
+    def caveat(self) -> str:
+        """What the mirror says of it."""
+        plural = len(self.names) > 1
+        keyless = "" if self.keyed else "; without a key, no delete finds these rows"
+        return str(
+            Caveat(
+                reason=f"column{'s' if plural else ''} {', '.join(map(repr, self.names))} "
+                f"{'are' if plural else 'is'} not known in rows that did not change since their "
+                f"export: it has no value of {'them' if plural else 'it'} (export again with "
+                f"Dumpling's {DUMPLING_OPTION}, and seed){keyless}",
+                since_ts=self.ts,
+            )
+        )
+
+
+def export_caveats(
+    mirror: MirrorPlan,
+    statistics: ChangeStatistics,
+    changefeed: Changefeed,
+    unread: Mapping[SeededTable, int],
+) -> list[str]:
+    """Return what is to be said of a mirror's exports whatever rows of them are left.
+
+    Args:
+        mirror: its plan.
+        statistics: the change log in numbers.
+        changefeed: the configuration.
+        unread: how many rows of exports could not be read (`quarantined_by_seed`).
+    """
+    found = (export_gap(mirror, statistics, changefeed), quarantined_rows(mirror, unread))
+    return [str(caveat) for caveat in found if caveat is not None]
+
+
+def export_gap(
+    mirror: MirrorPlan, statistics: ChangeStatistics, changefeed: Changefeed
+) -> Caveat | None:
+    """Return the caveat of a mirror that may lack changes after the export it begins with.
+
+    Args:
+        mirror: its plan.
+        statistics: the change log in numbers.
+        changefeed: the configuration, with the TSO that the changefeed was created with, if known.
+    """
+    start_ts = changefeed.start_ts
+    begin = statistics.first_ts if start_ts is None else start_ts
+    for plan in mirror.sources():
+        exported = plan.exported
+        if exported is None or begin is None or begin <= exported.ts:
+            continue
+        if start_ts is None:
+            reason = (
+                f"a gap after the export: its TSO is {exported.ts}, the first message is at "
+                f"{begin}, and changes between them may be missing; set `start_ts` of changefeed "
+                f"{changefeed.name} to the TSO that it was created with (--start-ts), then run: "
+                f"ticdc-assets sync {changefeed.name}"
+            )
+        else:
+            reason = (
+                f"a gap after the export: its TSO is {exported.ts}, the changefeed starts at "
+                f"{start_ts} (`start_ts`), and changes between them are missing; export again at "
+                f"{start_ts} or later, then run: ticdc-assets seed {changefeed.name} FOLDER"
+            )
+        return Caveat(reason=reason, since_ts=exported.ts)
+    return None
+
+
+def unknown_columns(mirror: MirrorPlan, statistics: ChangeStatistics) -> list[UnknownColumns]:
+    """Return the columns that exports had no value of, if rows of the exports are as they were."""
+    lacking = statistics.exported_columns()
+    found: list[UnknownColumns] = []
+    for plan in mirror.sources() if lacking else ():
+        exported = plan.exported
+        if exported is None:
+            continue
+        names = _names_now(plan, lacking.get((exported.database, exported.table, exported.seed)))
+        known = {column.name for column in mirror.schema.columns}
+        left = tuple(name for name in names if name in known)
+        if left:
+            keyed = bool(mirror.schema.handle_key)
+            found.append(UnknownColumns(ts=exported.ts, names=left, keyed=keyed))
+    return found
+
+
+def lacking_columns(schema: TableSchema, shapes: Iterable[Collection[str]]) -> list[str]:
+    """Return the columns of a table that some rows lack.
+
+    Args:
+        schema: the schema of the rows.
+        shapes: the columns that the rows have that lack some (`exported_columns`).
+    """
+    known = list(shapes)
+    return [
+        column.name
+        for column in schema.columns
+        if not column.virtual and any(column.name not in shape for shape in known)
+    ]
+
+
+def _names_now(plan: MirrorPlan, shapes: Iterable[Collection[str]] | None) -> list[str]:
+    """Return the columns that some of these shapes lack, by their names in the plan's schema."""
+    if not shapes:
+        return []
+    assert plan.exported is not None
+    first = next((item for item in plan.versions if item.version == plan.exported.ts), None)
+    if first is None:
+        return []
+    names = lacking_columns(first, shapes)
+    for step in plan.steps_since(first.version):
+        renamed = step.renamed
+        names = [renamed[name] for name in names if name in renamed]
+    return names
+
+
+def still_unknown(
+    unknown: Iterable[UnknownColumns], layout: MirrorLayout, rows: Callable[[], Rows | None]
+) -> list[UnknownColumns]:
+    """Return those of which a row of their export is left as it was.
+
+    Args:
+        unknown: the columns.
+        layout: the columns of the mirror.
+        rows: the rows of the mirror, at least with their commit ts; None if only Spark reads them.
+    """
+    waiting = {item.ts: item for item in unknown}
+    left: list[UnknownColumns] = []
+    found = rows() if waiting else None
+    for batch in found.read() if found is not None else ():
+        stamps = set(batch.column(layout.commit_ts).unique().to_pylist())
+        left += [waiting.pop(ts) for ts in stamps & waiting.keys()]
+        if not waiting:
+            break
+    # What cannot be read here may have such rows.
+    return left if found is not None else list(waiting.values())
+
+
+def unknown_caveats(
+    paths: LakePaths,
+    mirror: MirrorPlan,
+    statistics: ChangeStatistics,
+    made: MirrorCut,
+    before: MirrorCut | None,
+) -> list[str]:
+    """Return the caveats of a mirror that has rows with unknown columns.
+
+    Args:
+        paths: tables of the changefeed.
+        mirror: its plan.
+        statistics: the change log in numbers.
+        made: the mirror as it was made.
+        before: the mirror in the cut before, None if there was none.
+    """
+    found = unknown_columns(mirror, statistics)
+    if before is not None and before.version == made.version:
+        # The same rows: what was known of them is.
+        return [item.caveat for item in found if item.caveat in before.caveats]
+    layout = MirrorLayout(schema=made.table_schema)
+    left = still_unknown(found, layout, lambda: mirror_stamps(paths, made))
+    return [item.caveat for item in left]
+
+
+def quarantined_by_seed(faults: Iterable[Mapping[str, Any]]) -> Counter[SeededTable]:
+    """Return how many rows of exports could not be read, by table and seed."""
+    return Counter(
+        (row["database"], row["table"], row["partition"])
+        for row in faults
+        if row["stage"] == "decode" and row["database"] is not None
+    )
+
+
+def quarantined_rows(mirror: MirrorPlan, counts: Mapping[SeededTable, int]) -> Caveat | None:
+    """Return the caveat of a mirror rows of whose export are in quarantine."""
+    for plan in mirror.sources():
+        exported = plan.exported
+        if exported is not None:
+            count = counts.get((exported.database, exported.table, exported.seed), 0)
+            if count:
+                rows = "1 row" if count == 1 else f"{count} rows"
+                reason = f"{rows} of the export could not be read and wait in quarantine"
+                return Caveat(reason=reason, since_ts=exported.ts)
+    return None

@@ -1,0 +1,122 @@
+"""What becomes of each file of a mirror or a history in its next version.
+
+In: the files of a version, and how many rows each of them loses. Out: which stay, which get a
+deletion vector, and which are written again, alone or with others. All sizes that decide it are
+here. Pure.
+
+Small files are written again together with new rows, each with those that are about as large. So a
+table that gets a few rows a second has as many files as its size has digits, and no row is written
+again often. What is left for a compaction are large files.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from ticdc_assets.delta.delta_protocol import Action
+from ticdc_assets.rows.finding import SearchedFile
+
+SMALL_ROWS = 10_000
+"""Rows of a file up to which it is written again if it loses some: a vector costs readers more."""
+
+SMALL_BYTES = 16 << 20
+"""Bytes of a file up to which it is written again together with new rows."""
+
+MOST_DELETED = 0.2
+"""Share of a file's rows up to which they are marked as deleted: a reader still reads them."""
+
+JOINED_BYTES = 64 << 20
+"""Bytes of a file up to which a compaction writes it again together with others."""
+
+_WORTH_WRITING = 0.05
+"""Share of a file's rows from which on a compaction writes it again because they are gone."""
+
+
+class Fate(Enum):
+    """What becomes of a file."""
+
+    KEPT = auto()
+    MARKED = auto()
+    COPIED = auto()
+    JOINED = auto()
+    GONE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRows:
+    """A file of the version that is gone on from.
+
+    Attributes:
+        action: the `add` that names it.
+        searched: the file as rows are looked for in it.
+        rows: how many rows it has.
+        left: how many of them are there.
+    """
+
+    action: Action
+    searched: SearchedFile
+    rows: int
+    left: int
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self.action["size"]
+
+
+def fate_of(file: LiveRows, lost: int, *, has_vectors: bool) -> Fate:
+    """Return what becomes of a file that loses so many rows: the one place that decides it.
+
+    - GONE: none is left.
+    - JOINED: it is small, and its other rows are written again with the new rows.
+    - COPIED: its other rows are written into a file of their own: the table has no vectors, or so
+      many rows are gone that reading them costs more than to write the others once.
+    - MARKED: it gets a vector.
+    """
+    left = file.left - lost
+    if not left:
+        return Fate.GONE
+    if not lost:
+        return Fate.KEPT
+    if file.rows <= SMALL_ROWS and file.size <= SMALL_BYTES:
+        return Fate.JOINED
+    if not has_vectors or file.rows - left > MOST_DELETED * file.rows:
+        return Fate.COPIED
+    return Fate.MARKED
+
+
+def about_as_large(files: Sequence[LiveRows], rows: int) -> list[LiveRows]:
+    """Return the small files that are written again with so many rows.
+
+    Each that is at most twice as large as what it is written with: so sizes grow in steps, and a
+    row is written again as often as its file doubles.
+    """
+    chosen: list[LiveRows] = []
+    small = (file for file in files if file.size <= SMALL_BYTES)
+    for file in sorted(small, key=lambda item: item.left):
+        if file.left > 2 * rows:
+            break
+        chosen.append(file)
+        rows += file.left
+    return chosen
+
+
+def compacted_together(files: Sequence[LiveRows]) -> list[list[LiveRows]]:
+    """Return the files whose rows are to be written again, those together that are small."""
+    groups: list[list[LiveRows]] = []
+    open_group: list[LiveRows] = []
+    size = 0
+    for file in files:
+        gone = file.rows - file.left
+        if file.size >= JOINED_BYTES:
+            if gone > _WORTH_WRITING * file.rows:
+                groups.append([file])
+            continue
+        open_group.append(file)
+        size += file.size
+        if size >= JOINED_BYTES:
+            groups.append(open_group)
+            open_group, size = [], 0
+    if len(open_group) > 1 or any(file.rows > file.left for file in open_group):
+        groups.append(open_group)
+    return groups

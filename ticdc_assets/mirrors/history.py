@@ -1,0 +1,399 @@
+"""Histories: every version of every row of a table, with its validity.
+
+In: the plan of a table at a cut, the change log, and the history to continue. Out: the versions at
+the cut's TSO, in this process or in files (`Versions`). `history_writing` makes Delta tables of
+them.
+
+A version is valid for the cuts in [valid_from, valid_to). Tests compare the versions with
+`ticdc_assets_tests/reference/history_fold.py`.
+
+Why running it again is safe: only files of one run are written, which no commit names.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ticdc_assets.changelog.history_changes import VersionEvent
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
+from ticdc_assets.delta.files import FileLayout, WrittenFile
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.cuts import MirrorCut
+from ticdc_assets.mirrors.change_folding import ChangeFolding
+from ticdc_assets.mirrors.versions import (
+    history_as_stored,
+    history_in_spark,
+    mirror_in_spark,
+)
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.rows.bag_operations import of_no_change
+from ticdc_assets.rows.folding import with_origins, without_replays
+from ticdc_assets.rows.history_layout import HistoryLayout, history_operation_schema, version_schema
+from ticdc_assets.rows.history_operations import Passage, history_operations
+from ticdc_assets.rows.history_versions import fold_versions
+from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout
+from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS
+from ticdc_assets.rows.rows_of_work import (
+    KeptRows,
+    RowPart,
+    Rows,
+    buckets_for,
+    copied_by_spark,
+    in_buckets,
+    kept,
+    kept_rows,
+)
+from ticdc_assets.spark.executing import executor
+from ticdc_assets.spark.frames import Frame, quoted
+from ticdc_assets.spark.scratch import Scratch
+from ticdc_assets.spark.session import functions
+from ticdc_assets.storage.paths import AnyPath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryBase:
+    """A history to go on from.
+
+    Attributes:
+        cut: the mirror in the cut that names it; if it names none, the mirror's own rows are the
+            versions to go on from.
+        tso: TSO of that cut.
+    """
+
+    cut: MirrorCut
+    tso: int
+
+    @property
+    def version(self) -> int:
+        """Its Delta version."""
+        assert self.cut.history_version is not None
+        return self.cut.history_version
+
+    @property
+    def rows(self) -> int:
+        """How many versions it has."""
+        rows = self.cut.history_rows
+        return self.cut.rows if rows is None else rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """Versions of rows as a fold left them.
+
+    Attributes:
+        rows: as `version_schema` has them.
+        begun: how many of them are versions.
+        heads: how many tell what becomes of a version that is not among them.
+        unread: how many tell of a change that could not be read.
+    """
+
+    rows: KeptRows
+    begun: int
+    heads: int
+    unread: int
+
+
+class HistoryFolding:
+    """Folds the changes of tables into versions; writes nothing.
+
+    Args:
+        lake: the changefeed's lake.
+        changes: where changes are read.
+        only_key: fold the row of this key only, if set (as `RowResolver` gives it).
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        changes: ChangeFolding,
+        *,
+        only_key: str | None = None,
+    ) -> None:
+        self._lake = lake
+        self._timezone = lake.changefeed.timezone
+        self._changes = changes
+        self._only_key = None if only_key is None else "=" + only_key
+
+    def folded(
+        self,
+        plan: MirrorPlan,
+        *,
+        until: int,
+        base: HistoryBase | None = None,
+        table: tuple[AnyPath, FileLayout] | None = None,
+    ) -> Versions:
+        """Return the versions up to a cut.
+
+        What came before each plan is folded before it; a table may have begun anew many times.
+
+        Args:
+            plan: the table's plan at the cut.
+            until: TSO of the cut.
+            base: the history to go on from, None to fold all changes there are.
+            table: folder of the table that the versions are written for, and how it has files; then
+                they have the columns of `HistoryLayout`, and nothing but versions is among them.
+        """
+        folded: dict[int, Versions] = {}
+        for item in _past_first(plan, base):
+            # A key may have changed since: what is asked for is known under the last one only.
+            only_key = self._only_key if item is plan else None
+            ends_at = until if item is plan else item.bindings[-1].until_ts
+            assert ends_at is not None
+            sources: list[tuple[Rows, Passage]] = []
+            above = 0
+            if base is not None and goes_on_from(item, base):
+                above = base.tso
+                passage = Passage(
+                    schema=base.cut.table_schema,
+                    plan=item,
+                    timezone=self._timezone,
+                    since_ts=base.tso,
+                )
+                sources.append((self._of_cut(base), passage))
+            else:
+                sources += [
+                    (folded[id(source)].rows.rows(), passage)
+                    for source, passage in self._passages(item)
+                ]
+            folded[id(item)] = self._over(
+                item, sources, above, ends_at, only_key, table if item is plan else None
+            )
+        return folded[id(plan)]
+
+    def _passages(self, plan: MirrorPlan) -> Iterator[tuple[MirrorPlan, Passage]]:
+        """Yield the plans that versions come from when the plan begins, and how."""
+        parts = plan.parts
+        own: HandoverPart | None = next(
+            (part for part in parts if part.plan.mirror_id == plan.mirror_id), None
+        )
+        if plan.earlier is not None:
+            ends = VersionEvent.TRUNCATE if plan.handover is None else VersionEvent.EXCHANGE
+            yield (
+                plan.earlier,
+                Passage(
+                    schema=plan.earlier.schema,
+                    plan=plan,
+                    timezone=self._timezone,
+                    part=own,
+                    ends=ends,
+                ),
+            )
+        begins = VersionEvent.RECOVER if plan.earlier is None else VersionEvent.EXCHANGE
+        for part in parts:
+            if part is not own:
+                passage = Passage(
+                    schema=part.plan.schema,
+                    plan=plan,
+                    timezone=self._timezone,
+                    part=part,
+                    begins=begins,
+                )
+                yield part.plan, passage
+
+    def _of_cut(self, base: HistoryBase) -> Rows:
+        layout = HistoryLayout(schema=base.cut.table_schema)
+        target = version_schema(layout.schema)
+        if base.cut.history_version is not None:
+            stored = history_as_stored(self._lake.paths, base.cut)
+            if stored is not None:
+                # The columns that no file has, by no name, are null.
+                names = dict(zip(stored.schema.names, stored.stored, strict=True))
+                own = (*(names[name] for name in layout.names), "", "")
+                return replace(stored, schema=target, stored=own).here_if_few()
+        if base.cut.history_version is None:
+            frame = self._mirror_rows(base.cut)
+        else:
+            frame = history_in_spark(self._lake, base.cut)
+            frame = frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
+        F = functions(self._lake.spark)
+        frame = frame.withColumns(
+            {"is_head": F.lit(False), "partial_ts": F.lit(None).cast("string")}
+        )
+        return copied_by_spark(frame, target, self._changes.scratch.folder())
+
+    def _mirror_rows(self, cut: MirrorCut) -> Frame:
+        """Return the rows of a mirror as versions; how each came is not known any more."""
+        F = functions(self._lake.spark)
+        layout = MirrorLayout(schema=cut.table_schema)
+        columns = [quoted(column.name) for column in cut.table_schema.columns]
+        return (
+            mirror_in_spark(self._lake, cut)
+            .select(
+                *columns,
+                quoted(layout.commit_ts),
+                F.lit(None).cast("long"),
+                F.lit(str(VersionEvent.KEPT)),
+                F.lit(None).cast("string"),
+                quoted(layout.rescued),
+            )
+            .toDF(*HistoryLayout(schema=cut.table_schema).places)
+        )
+
+    def _over(
+        self,
+        plan: MirrorPlan,
+        sources: list[tuple[Rows, Passage]],
+        above: int,
+        until: int,
+        only_key: str | None,
+        table: tuple[AnyPath, FileLayout] | None,
+    ) -> Versions:
+        """Fold the plan's changes in (above, until] behind the versions of `sources`."""
+        changes = self._changes.changes(plan, above, until)
+        convert = history_operations(plan, self._timezone, only_key)
+        return run_history(
+            self._lake,
+            self._changes.scratch,
+            HistoryFold(
+                schema=plan.schema,
+                convert=self._changes.with_origins(convert, plan, above),
+                before=[
+                    (rows, passage.operations(only_key), passage.keeps_ended and only_key is None)
+                    for rows, passage in sources
+                ],
+                table=table,
+            ),
+            changes,
+        )
+
+
+def _past_first(plan: MirrorPlan, base: HistoryBase | None) -> list[MirrorPlan]:
+    """Return the plans that a history comes from, each behind those that came before it."""
+
+    def before(item: MirrorPlan) -> list[MirrorPlan]:
+        if base is not None and goes_on_from(item, base):
+            return []
+        own = [] if item.earlier is None else [item.earlier]
+        return own + [part.plan for part in item.parts]
+
+    return earlier_first(plan, before)
+
+
+def goes_on_from(plan: MirrorPlan, base: HistoryBase) -> bool:
+    """Whether a plan, and not one before it, is the one that a history was made by."""
+    return (plan.mirror_id, plan.floor_ts) == (base.cut.mirror_id, base.cut.floor_ts)
+
+
+# Running ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryFold:
+    """What is folded for one history.
+
+    Attributes:
+        schema: the table's schema.
+        convert: the function from changes to operations.
+        before: versions that changes are folded behind, each with the function from them to
+            operations, and whether those that have ended stay as they are.
+        heads: as of `fold_versions`.
+        table: as of `HistoryFolding.folded`.
+    """
+
+    schema: TableSchema
+    convert: ArrowMap
+    before: Sequence[tuple[Rows, ArrowMap, bool]] = ()
+    heads: bool = False
+    table: tuple[AnyPath, FileLayout] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    rows: WrittenFile | pa.Table | None
+    begun: int
+    heads: int
+    unread: int
+
+
+def begun_versions(rows: pa.Table, layout: HistoryLayout) -> pa.Table:
+    """Return of folded rows what are versions, as a history has them."""
+    begun = rows.filter(ds.field("valid_from").is_valid())
+    return begun.select(layout.places).rename_columns(layout.names)
+
+
+_ORDER = ("key", *SEQUENCE_FIELDS)
+
+
+def run_history(lake: Lake, scratch: Scratch, history: HistoryFold, changes: Rows) -> Versions:
+    """Fold changes behind versions, in this process or in Spark's workers.
+
+    Args:
+        lake: the changefeed's lake.
+        scratch: where files of versions come.
+        history: what is folded.
+        changes: the changes.
+    """
+    count = changes.count + sum(rows.count for rows, _, _ in history.before)
+    size = changes.size + sum(rows.size for rows, _, _ in history.before)
+    runs_on = executor(lake.spark, lake.paths.base, "folding a history", rows=count, size=size)
+    layout = HistoryLayout(schema=history.schema)
+    folder, files = history.table or (scratch.folder(), None)
+    if runs_on.holds:
+        folder = None
+    buckets = buckets_for(count, size, runs_on.workers)
+    keyed = bool(history.schema.handle_key)
+    operations_schema = history_operation_schema(history.schema)
+    if not keyed:
+        operations_schema = with_origins(operations_schema)
+    versions = version_schema(history.schema)
+    fold = fold_versions(history.schema, heads=history.heads)
+
+    def operations_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for number, part in enumerate(some):
+            if part.mirror is None:
+                for operations in history.convert(part.read()):
+                    yield from in_buckets(operations, buckets)
+                continue
+            _, convert, keeps_ended = history.before[part.source]
+            for batch in part.read():
+                if keeps_ended:
+                    # What has ended is as it was. It goes by the fold, in buckets of its own.
+                    ended = batch.filter(batch.column("valid_to").is_valid())
+                    yield buckets + number % buckets, ended
+                    batch = batch.filter(batch.column("valid_to").is_null())
+                for operations in convert([batch]):
+                    own = operations if keyed else of_no_change(operations)
+                    yield from in_buckets(own, buckets)
+
+    def folded(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
+        if bucket >= buckets:
+            rows = pa.Table.from_batches(batches, versions)
+        else:
+            operations = pa.Table.from_batches(batches, operations_schema)
+            if not keyed:
+                operations = without_replays(operations)
+            operations = operations.sort_by(
+                [(name, "ascending") for name in _ORDER]
+            ).combine_chunks()
+            rows = pa.Table.from_batches(fold(operations.to_batches()), versions)
+        begun = rows.num_rows - rows["valid_from"].null_count
+        heads = rows.filter(ds.field("valid_from").is_null() & ds.field("is_head")).num_rows
+        if history.table is not None:
+            rows = begun_versions(rows, layout)
+        yield _Part(
+            rows=kept(rows, folder, files),
+            begun=begun,
+            heads=heads,
+            unread=rows.num_rows - begun - heads,
+        )
+
+    parts = changes.parts()
+    for source, (rows, _, _) in enumerate(history.before):
+        parts += (replace(part, mirror=0, source=source) for part in rows.parts())
+    found = runs_on.reduce(
+        operations_of,
+        parts,
+        folded,
+        tasks=max(buckets, runs_on.workers),
+        buckets=2 * buckets,
+    )
+    target = versions if history.table is None else layout.arrow
+    stored = target.names if files is None else files.schema.names
+    return Versions(
+        rows=kept_rows([part.rows for part in found], target, stored, folder),
+        begun=sum(part.begun for part in found),
+        heads=sum(part.heads for part in found),
+        unread=sum(part.unread for part in found),
+    )

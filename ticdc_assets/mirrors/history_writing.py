@@ -1,0 +1,241 @@
+"""Writing histories: the versions of a table's rows become a Delta version that a cut names.
+
+In: the plan of a table at a cut, the change log (`history.HistoryFolding`), and the history at the
+last cut. Out: a Delta version of the history at the cut's TSO, which the cut names together with
+the mirror's version (`MirrorCut.history_version`), so both are published together.
+
+How a history is made, cheapest first:
+
+- carried: nothing changed.
+- change: the changes since the last cut give, for each changed key, its new versions and the end of
+  the current one. The current versions of these keys are found in the files, and written again with
+  their end (`table_writing`). No other row is touched.
+- overwrite: the versions of the last cut go through the DDL since (schema steps, TRUNCATE,
+  partition DDL), the changes are folded after them, and all rows are new. This is used for DDL that
+  touches rows, and for a table without a key.
+- fold: the same from all changes in the change log, for a history that is new or whose past changed
+  (`MirrorPlan.past_digest`, late rows).
+
+Why running it again is safe: each way is one Delta commit, made from the version that the last
+published cut names. Versions of a killed run are taken back by it.
+
+Not here: histories of dropped tables. The last cut that had such a table names its history.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.delta.commits import same_rows_at
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.mirrors.change_folding import ChangeFolding
+from ticdc_assets.mirrors.history import (
+    HistoryBase,
+    HistoryFold,
+    HistoryFolding,
+    Versions,
+    begun_versions,
+    goes_on_from,
+    run_history,
+)
+from ticdc_assets.mirrors.table_writers import history_writer
+from ticdc_assets.mirrors.table_writing import TableWriter
+from ticdc_assets.mirrors.truncation_points import read_truncation_point
+from ticdc_assets.rows.finding import keys_of
+from ticdc_assets.rows.history_layout import HistoryLayout
+from ticdc_assets.rows.history_operations import Passage, history_operations
+from ticdc_assets.rows.mirror_rows import MirrorLayout, marked
+from ticdc_assets.rows.row_identity import may_be_rescued
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeHistory:
+    """A history as an apply left it.
+
+    Attributes:
+        version: its Delta version.
+        rows: its versions of rows.
+        unread: row changes that fit no schema and are not in it, over all cuts.
+        digest: what decided how rows become it (`MirrorPlan.past_digest`).
+        since: TSO from which on it has all versions; 0 if from the first change on.
+    """
+
+    version: int
+    rows: int
+    unread: int
+    digest: str
+    since: int
+
+
+class HistoryWriter:
+    """Brings the histories of a changefeed to a cut.
+
+    Args:
+        lake: the changefeed's lake.
+        changes: where changes are read.
+        tso: TSO of the cut.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        changes: ChangeFolding,
+        *,
+        tso: int,
+    ) -> None:
+        self._lake = lake
+        self._changes = changes
+        self._folding = HistoryFolding(lake, changes)
+        self._tso = tso
+
+    def make(
+        self,
+        plan: MirrorPlan,
+        base: HistoryBase | None,
+        *,
+        changed: bool,
+        published: int | None = None,
+    ) -> MadeHistory:
+        """Bring the history of one table to the cut.
+
+        Args:
+            plan: its plan at the cut.
+            base: the history as the last cut has it, None if there is none to go on from.
+            changed: whether there may be row changes since.
+            published: the newest version that a cut names, None if none does.
+        """
+        if base is None:
+            return self._overwrite(plan, self._kept_base(plan), published)
+        path = self._lake.paths.history(plan.mirror_id)
+        touched = self._is_touched(plan, base)
+        if not changed and not touched:
+            # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
+            same = same_rows_at(path, base.version)
+            if same is not None:
+                return self._made(plan, base, version=same, rows=base.rows, unread=0)
+        if touched or not plan.schema.handle_key:
+            return self._overwrite(plan, base, published)
+        writer = self._writer(plan, published)
+        writer.begin(base.version)
+        return self._change(plan, base, writer)
+
+    def _writer(self, plan: MirrorPlan, published: int | None) -> TableWriter:
+        return history_writer(
+            self._lake, plan.schema, plan.name, plan.mirror_id, published=published
+        )
+
+    def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
+        """Return what the change log is to be folded behind, where it was truncated."""
+        base = read_truncation_point(self._lake.paths).base_of(plan.mirror_id)
+        return None if base is None else HistoryBase(cut=base.mirror, tso=base.tso)
+
+    def _since(self, plan: MirrorPlan, base: HistoryBase | None) -> int:
+        """Return from which TSO on a history has all versions that is made from `base`."""
+        if base is None or base.cut.history_version is None or base.cut.history_since is None:
+            return read_truncation_point(self._lake.paths).tso_of(plan.mirror_id)
+        return base.cut.history_since
+
+    def _is_touched(self, plan: MirrorPlan, base: HistoryBase) -> bool:
+        """Whether something other than row changes happened to the versions there are."""
+        before = base.cut.table_schema
+        passage = Passage(
+            schema=before, plan=plan, timezone=self._lake.changefeed.timezone, since_ts=base.tso
+        )
+        return (
+            not goes_on_from(plan, base)
+            or HistoryLayout(schema=before).names != HistoryLayout(schema=plan.schema).names
+            or not passage.keeps_ended
+        )
+
+    def _overwrite(
+        self, plan: MirrorPlan, base: HistoryBase | None, published: int | None
+    ) -> MadeHistory:
+        writer = self._writer(plan, published)
+        table = self._lake.paths.history(plan.mirror_id), writer.begin_anew()
+        versions = self._folding.folded(plan, until=self._tso, base=base, table=table)
+        rows = versions.rows.table
+        version = writer.replace(
+            () if rows is None else (rows,), versions.rows.files, self._metadata(plan)
+        )
+        return self._made(plan, base, version=version, rows=versions.begun, unread=versions.unread)
+
+    def _made(
+        self, plan: MirrorPlan, base: HistoryBase | None, *, version: int, rows: int, unread: int
+    ) -> MadeHistory:
+        return MadeHistory(
+            version=version,
+            rows=rows,
+            unread=unread + ((base.cut.history_unread or 0) if base else 0),
+            digest=plan.past_digest,
+            since=self._since(plan, base),
+        )
+
+    def _change(self, plan: MirrorPlan, base: HistoryBase, writer: TableWriter) -> MadeHistory:
+        """Add the versions that began since the last cut, and end those that they follow."""
+        layout = HistoryLayout(schema=plan.schema)
+        versions = self._heads(plan, base.tso)
+        heads = _heads_in(versions)
+        keys = keys_of(
+            heads.select(layout.places).rename_columns(layout.names),
+            plan.schema.handle_key,
+            {column.name for column in plan.schema.columns if may_be_rescued(column)},
+            layout.rescued,
+        )
+        found = writer.find(keys, count=heads.num_rows, current=layout.valid_to)
+        is_there = found.counts > 0
+        # Where there is no such version, a head that began is one by itself.
+        alone = heads.filter(pa.array(~is_there))
+        begun = begun_versions(alone, layout)
+
+        def rows() -> Iterator[pa.Table]:
+            for current, numbers in found.rows(is_there, writer):
+                yield _ended(current, heads.take(pa.array(numbers)), layout)
+            yield begun
+            for table in versions.rows.tables():
+                yield begun_versions(table.filter(~ds.field("is_head")), layout)
+
+        version = writer.change(found, rows(), (), self._metadata(plan))
+        new = versions.begun - heads.num_rows + heads["valid_from"].null_count + begun.num_rows
+        return self._made(plan, base, version=version, rows=base.rows + new, unread=versions.unread)
+
+    def _heads(self, plan: MirrorPlan, above: int) -> Versions:
+        """Return the versions since a cut, and what becomes of those that were current at it."""
+        convert = history_operations(plan, self._lake.changefeed.timezone)
+        return run_history(
+            self._lake,
+            self._changes.scratch,
+            HistoryFold(schema=plan.schema, convert=convert, heads=True),
+            self._changes.changes(plan, above, self._tso),
+        )
+
+    def _metadata(self, plan: MirrorPlan) -> dict[str, object]:
+        return {"tso": self._tso, "database": plan.database, "table": plan.table}
+
+
+def _heads_in(versions: Versions) -> pa.Table:
+    """Return what becomes of versions that are in the table already, one row a key."""
+    found = [table.filter(ds.field("is_head")) for table in versions.rows.tables()]
+    return pa.concat_tables([versions.rows.schema.empty_table(), *found]).combine_chunks()
+
+
+def _ended(current: pa.Table, heads: pa.Table, layout: HistoryLayout) -> pa.Table:
+    """Return current versions with the end, or the mark, that their heads give them."""
+    for name, place in ((layout.valid_to, "valid_to"), (layout.ended_by, "ended_by")):
+        number = current.schema.get_field_index(name)
+        current = current.set_column(number, current.schema.field(number), heads[place])
+    marks = heads["partial_ts"].to_pylist()
+    if not any(marks):
+        return current
+    is_marked = np.array([mark is not None for mark in marks])
+    rows = current.filter(pa.array(is_marked))
+    mirror = MirrorLayout(schema=layout.schema)
+    return pa.concat_tables(
+        [
+            current.filter(pa.array(~is_marked)),
+            marked(rows, mirror, [mark for mark in marks if mark is not None]),
+        ]
+    )

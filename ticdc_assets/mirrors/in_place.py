@@ -1,0 +1,99 @@
+"""Schema changes of a mirror that write no rows: renames, drops, widening, new NULL columns.
+
+In: the schema of a mirror's table and the steps to the schema at the cut. Out: for each column of
+the latter the column that it was, or None if rows change (a default that is not NULL, a cast that
+changes text, a type that Delta does not widen); then all rows are written anew.
+
+Rescued data is stored by column name, so a renamed or dropped column must have no entry in it: the
+caller first checks the entries of `Alterations.rescued`. Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ticdc_assets.model.mysql_types import arrow_type
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.values import cast_is_identity
+from ticdc_assets.registry.evolution import SchemaStep, added_value
+from ticdc_assets.rows.mirror_rows import MirrorLayout
+from ticdc_assets.rows.row_identity import may_be_rescued
+
+_WIDER: dict[pa.DataType, frozenset[pa.DataType]] = {
+    pa.int8(): frozenset({pa.int16(), pa.int32(), pa.int64()}),
+    pa.int16(): frozenset({pa.int32(), pa.int64()}),
+    pa.int32(): frozenset({pa.int64()}),
+    pa.float32(): frozenset({pa.float64()}),
+}
+"""Types that Delta widens to, where the values' text stays the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alterations:
+    """How a table's columns come from one schema to another.
+
+    Attributes:
+        origin: for each column of the mirror afterwards the one that it was, None if it is new.
+        rescued: columns of the old schema that must have no entry in the rescued data.
+        needs_features: whether Delta needs features for it that not every reader has.
+    """
+
+    origin: Mapping[str, str | None]
+    rescued: tuple[str, ...]
+    needs_features: bool
+
+
+def alterations(
+    base: TableSchema, final: TableSchema, steps: Sequence[SchemaStep], timezone: str
+) -> Alterations | None:
+    """Return how a table of schema `base` becomes one of `final`, or None if rows change.
+
+    Args:
+        base: the schema that the table has.
+        final: the schema at the cut.
+        steps: the steps in between.
+        timezone: the changefeed's time zone (IANA name).
+    """
+    old, new = MirrorLayout(schema=base), MirrorLayout(schema=final)
+    if (old.commit_ts, old.rescued) != (new.commit_ts, new.rescued):
+        return None
+    origin = _origins(base, steps, timezone)
+    if origin is None or origin.keys() != {column.name for column in final.columns}:
+        return None
+    columns = {column.name: column for column in base.columns}
+    kept = {source: name for name, source in origin.items() if source is not None}
+    is_widened = False
+    for column in final.columns:
+        source = origin[column.name]
+        before = None if source is None else arrow_type(columns[source])
+        if before is not None and before != (after := arrow_type(column)):
+            if after not in _WIDER.get(before, ()):
+                return None
+            is_widened = True
+    moved = [name for name in columns if kept.get(name) != name]
+    return Alterations(
+        origin={**origin, new.commit_ts: old.commit_ts, new.rescued: old.rescued},
+        rescued=tuple(name for name in moved if may_be_rescued(columns[name])),
+        needs_features=is_widened or bool(moved),
+    )
+
+
+def _origins(
+    base: TableSchema, steps: Sequence[SchemaStep], timezone: str
+) -> dict[str, str | None] | None:
+    """Return the column of `base` that each final one is, None for a new one that is NULL."""
+    origin: dict[str, str | None] = {column.name: column.name for column in base.columns}
+    for step in steps:
+        found: dict[str, str | None] = {}
+        for item in step.columns:
+            if item.source is None:
+                if added_value(item.column, timezone, step.at) is not None:
+                    return None
+                found[item.column.name] = None
+            elif cast_is_identity(item.source, item.column) and item.source.name in origin:
+                found[item.column.name] = origin[item.source.name]
+            else:
+                return None
+        origin = found
+    return origin

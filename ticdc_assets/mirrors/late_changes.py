@@ -1,0 +1,224 @@
+"""Changes at or below the last cut that landed after it: replays, late rows, rows below truncation.
+
+In: the change log, the last cut, and the truncation of the change log. Out: the numbers of replays
+and of late rows, by spans of the tables; the number of rows below the truncation; and the caveats
+of mirrors that lack such changes. Nothing is written.
+
+Replays are told by a digest of what a record says (`_SAID`). Only digests move to a bucket, so the
+size of the images does not matter there.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ticdc_assets.changelog.plan import Plan, TableName
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.change_statistics import ChangeStatistics
+from ticdc_assets.log.cuts import Cut
+from ticdc_assets.mirrors.change_folding import ChangeFolding
+from ticdc_assets.mirrors.truncation_points import marks_below, tso_below
+from ticdc_assets.mirrors.validity import Knowledge, LateRows
+from ticdc_assets.model.tso import MAX_TSO, from_physical_ms, physical_ms
+from ticdc_assets.rows.rows_of_work import RowPart, Rows, buckets_for, in_buckets
+from ticdc_assets.spark.executing import executor
+from ticdc_assets.wire.rows import ROW
+
+_SAID = ("commit_ts", "database", "table", "table_id", "op", "schema_version", "before", "after")
+"""What two records have in common if one of them is a replay of the other."""
+
+_TOLD_SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("commit_ts", pa.int64()),
+        ("is_new", pa.bool_()),
+    ]
+)
+
+
+def _told(rows: pa.RecordBatch, batch: int) -> pa.RecordBatch:
+    """Return what is compared of row changes; new are those that came after a batch."""
+    said = zip(*(rows.column(name).to_pylist() for name in _SAID), strict=True)
+    keys = [blake2b(repr(row).encode(), digest_size=16).hexdigest() for row in said]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(keys, pa.string()),
+            *(rows.column(name) for name in ("database", "table", "commit_ts")),
+            pc.greater(rows.column("batch"), batch),
+        ],
+        schema=_TOLD_SCHEMA,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """What became of the new rows of a bucket.
+
+    Attributes:
+        replays: rows that were there before.
+        counted: rows that are late.
+        late: the spans of all rows that are no replays, by table.
+    """
+
+    replays: int
+    counted: int
+    late: list[LateRows]
+
+
+class LateChanges:
+    """What came late, as one apply sees it.
+
+    Args:
+        lake: the changefeed's lake.
+        changes: where changes are read.
+        statistics: the statistics of the change log.
+        last: the last cut, None before the first.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        changes: ChangeFolding,
+        statistics: ChangeStatistics,
+        last: Cut | None,
+    ) -> None:
+        self._lake = lake
+        self._changes = changes
+        self._statistics = statistics
+        self._last = last
+
+    def rows(self) -> tuple[int, int, list[LateRows]]:
+        """Tell replays from late rows among what landed since the last cut at or below it.
+
+        A row that is in the change log already, with the same images and commit ts, is a replay.
+        Any other one is late: it takes its place, never mind that its cut was published. Without
+        commit ts, rows of the millisecond that the last cut ended in are neither: nothing says
+        that two like changes in it are one.
+
+        Returns:
+            How many were replays, how many were late, and what is to be folded in.
+        """
+        if self._last is None or self._statistics.batch <= self._last.batch:
+            return 0, 0, []
+        if not self._changes.has_late_rows(self._last.batch, self._last.tso):
+            return 0, 0, []
+        # The last millisecond of a cut without TSO, else nothing.
+        open_ts = (
+            from_physical_ms(physical_ms(self._last.tso)) if self._statistics.es_only else MAX_TSO
+        )
+        batch, tso = self._last.batch, self._last.tso
+        first = min(
+            pc.min(rows.column("commit_ts")).as_py()
+            for rows in self._changes.rows_since(["commit_ts"], batch=batch, above=tso, until=tso)
+            if rows.num_rows
+        )
+
+        stamps = ds.field("commit_ts")
+        is_old = (stamps >= first) & (stamps < open_ts)
+        rows = self._changes.rows(
+            [*_SAID, "kind", "batch"],
+            (ds.field("kind") == ROW) & (stamps <= tso) & ((ds.field("batch") > batch) | is_old),
+        )
+        found = self._compared(rows, batch, open_ts)
+        spans: dict[TableName, LateRows] = {}
+        for part in found:
+            for item in part.late:
+                known = spans.get(item.name, item)
+                spans[item.name] = LateRows(
+                    name=item.name,
+                    min_ts=min(known.min_ts, item.min_ts),
+                    max_ts=max(known.max_ts, item.max_ts),
+                )
+        replays, late = sum(part.replays for part in found), sum(part.counted for part in found)
+        return replays, late, list(spans.values())
+
+    def _compared(self, rows: Rows, batch: int, open_ts: int) -> "list[_Compared]":
+        """Compare the rows that came after a batch with the others, in this process or in Spark."""
+        runs_on = executor(
+            self._lake.spark,
+            self._lake.paths.base,
+            "looking for late changes",
+            rows=rows.count,
+            size=rows.size,
+        )
+        buckets = buckets_for(rows.count, 0, runs_on.workers)
+
+        def told(parts: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
+            for part in parts:
+                for own in part.read():
+                    yield from in_buckets(_told(own, batch), buckets)
+
+        def compared(_: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Compared]:
+            every = pa.Table.from_batches(batches, _TOLD_SCHEMA)
+            new, old = every.filter(ds.field("is_new")), every.filter(~ds.field("is_new"))
+            is_replay = pc.is_in(new["key"], value_set=old["key"].combine_chunks())
+            late = new.filter(pc.invert(is_replay))
+            spans = late.group_by(["database", "table"]).aggregate(
+                [("commit_ts", "min"), ("commit_ts", "max")]
+            )
+            yield _Compared(
+                replays=new.num_rows - late.num_rows,
+                counted=late.filter(ds.field("commit_ts") < open_ts).num_rows,
+                late=[
+                    LateRows(
+                        name=(row["database"], row["table"]),
+                        min_ts=row["commit_ts_min"],
+                        max_ts=row["commit_ts_max"],
+                    )
+                    for row in spans.to_pylist()
+                ],
+            )
+
+        return runs_on.reduce(
+            told, rows.parts(), compared, tasks=max(buckets, runs_on.workers), buckets=buckets
+        )
+
+    def unplaced(self) -> int:
+        """Count what landed since the last cut and lies where the change log was truncated."""
+        truncation_point = self._changes.truncation_point
+        if (
+            truncation_point.cut is None
+            or self._last is None
+            or self._statistics.batch <= self._last.batch
+        ):
+            return 0
+        return self._changes.count_unplaced(batch=self._last.batch)
+
+
+def caveats_below(
+    changes: ChangeFolding, known: Knowledge, plan: Plan, cuts: Iterable[Cut]
+) -> dict[str, str]:
+    """Return the caveats of mirrors that lack what was learnt after a truncation, by mirror id.
+
+    Args:
+        changes: where changes are read.
+        known: what is known of schemas and changes.
+        plan: the mirrors.
+        cuts: cuts whose mirrors may have such caveats. A mirror has the caveat too as long as it
+            has the rows of then.
+    """
+    truncation_point = changes.truncation_point
+    if truncation_point.cut is None:
+        return {}
+    found = marks_below(truncation_point, known, plan.mirrors)
+    floors = {mirror.mirror_id: mirror.floor_ts for mirror in plan.mirrors}
+    for item in (item for cut in cuts for item in cut.mirrors):
+        floor_ts = floors.get(item.mirror_id)
+        if floor_ts is None:
+            continue
+        for caveat in item.caveats:
+            since = tso_below(caveat)
+            if since is not None and floor_ts <= since <= plan.cut_ts:
+                found[item.mirror_id] = caveat
+    return found

@@ -1,0 +1,450 @@
+"""Making one mirror at a cut: carried, altered, changed, rewritten or folded.
+
+In: a mirror's plan, the mirror at the last cut, and the change log. Out: the Delta version for the
+cut to name, and its figures. `mirrors` explains each way; this module chooses the cheapest possible
+one, and `table_writing` writes it.
+
+Why running it again is safe: each way is one Delta commit, made from the version that the newest
+published cut names. Later versions, by a killed run or another writer, are taken back by it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_assets.base.isolation import Failure, attempted
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.progress import tell
+from ticdc_assets.changelog.plan import (
+    MirrorPlan,
+    Plan,
+)
+from ticdc_assets.delta.commits import newest_version, same_rows_at
+from ticdc_assets.delta.committing import undisturbed
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.cuts import Cut, MirrorCut
+from ticdc_assets.mirrors.change_folding import (
+    ChangeFolding,
+    hidden_columns,
+    is_removed_from,
+    is_touched,
+)
+from ticdc_assets.mirrors.history import HistoryBase
+from ticdc_assets.mirrors.history_writing import HistoryWriter, MadeHistory
+from ticdc_assets.mirrors.in_place import Alterations, alterations
+from ticdc_assets.mirrors.misfits import Doubts, Misfits
+from ticdc_assets.mirrors.table_writers import mirror_writer
+from ticdc_assets.mirrors.table_writing import FoundKeys, TableWriter
+from ticdc_assets.mirrors.validity import Knowledge
+from ticdc_assets.mirrors.versions import mirror_rescued
+from ticdc_assets.rows.finding import keys_of
+from ticdc_assets.rows.fold_runs import ChangedKeys, Folded
+from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, marked
+from ticdc_assets.rows.row_identity import may_be_rescued
+from ticdc_assets.spark.executing import INLINE_ROWS
+
+
+class Mode(StrEnum):
+    """How a cut makes a mirror."""
+
+    CARRIED = "carried"
+    ALTER = "alter"
+    CHANGE = "change"
+    REWRITE = "rewrite"
+    FOLD = "fold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A mirror as one task left it."""
+
+    version: int
+    rows: int
+    hidden: list[str]
+    quarantined: int
+    mode: Mode
+    changes: int
+    unknown_deletes: int
+    casts: Mapping[tuple[str, int], int]
+    history: MadeHistory | None = None
+
+
+class MirrorMaker:
+    """Makes the mirrors of one apply, each by itself.
+
+    Args:
+        lake: the changefeed's lake.
+        changes: where changes are read and folded.
+        known: what is known of schemas and changes.
+        misfits: the quarantine.
+        last: the last cut, None before the first.
+        tso: TSO of the cut.
+        pasts: what decided over each history at the last cut, as it is known today.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        changes: ChangeFolding,
+        known: Knowledge,
+        misfits: Misfits,
+        *,
+        last: Cut | None,
+        tso: int,
+        pasts: Mapping[str, str],
+    ) -> None:
+        self._lake = lake
+        self._changes = changes
+        self._known = known
+        self._misfits = misfits
+        self._last = last
+        self._tso = tso
+        self._pasts = pasts
+        self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
+        self._histories = HistoryWriter(lake, changes, tso=tso)
+
+    def make(self, mirror: MirrorPlan, stale: bool, made: Made | None) -> Made:
+        """Make a mirror if it is not made yet, and its history if one is kept."""
+        if made is None:
+            made = undisturbed(lambda: self._make_mirror(mirror, stale))
+        if not self._lake.changefeed.keeps_history(mirror.database, mirror.table):
+            return made
+        base = None
+        before = self._before.get(mirror.mirror_id)
+        past = self._pasts.get(mirror.mirror_id)
+        if (
+            before is not None
+            and self._last is not None
+            and before.history_version is not None
+            and before.history_digest == past
+            and not stale
+        ):
+            base = HistoryBase(cut=before, tso=self._last.tso)
+        changed = base is None or self._known.has_changes(mirror, base.tso, self._tso)
+        published = None if before is None else before.history_version
+        history = undisturbed(
+            lambda: self._histories.make(mirror, base, changed=changed, published=published)
+        )
+        return replace(made, history=history)
+
+    def _make_mirror(self, mirror: MirrorPlan, stale: bool) -> Made:
+        before = self._before.get(mirror.mirror_id)
+        if before is None or stale or before.floor_ts != mirror.floor_ts:
+            return self._overwrite(mirror, before, Mode.FOLD)
+        assert self._last is not None
+        # Of a killed run what it committed and did not publish, and what other writers changed.
+        same = same_rows_at(self._lake.paths.mirror(mirror.mirror_id), before.version)
+        is_touched_now = is_touched(mirror, before.table_schema, self._last.tso)
+        changed = self._known.has_changes(mirror, self._last.tso, self._tso)
+        if same is not None:
+            # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
+            before = replace(before, version=same)
+            if not changed and not is_touched_now:
+                return self._carried(before)
+        writer = self._writer(mirror, before.version)
+        writer.begin(before.version)
+        found = None
+        if is_touched_now:
+            found = self._alterations(mirror, before)
+            if found is None or (found.needs_features and not writer.takes_features(before.rows)):
+                return self._overwrite(mirror, before, Mode.REWRITE)
+        if changed and not mirror.schema.handle_key and self._has_many(mirror):
+            # The rows themselves are the keys: so many are not held in this process.
+            return self._overwrite(mirror, before, Mode.REWRITE)
+        return self._change(mirror, before, writer, found, changed=changed)
+
+    def _has_many(self, mirror: MirrorPlan) -> bool:
+        """Whether more changes of a mirror came since the last cut than are folded here."""
+        assert self._last is not None
+        rows = self._changes.count_rows(mirror.bindings, above=self._last.tso, until=self._tso)
+        return rows > INLINE_ROWS
+
+    def _writer(self, mirror: MirrorPlan, published: int | None) -> TableWriter:
+        return mirror_writer(
+            self._lake, mirror.schema, mirror.name, mirror.mirror_id, published=published
+        )
+
+    def _alterations(self, mirror: MirrorPlan, before: MirrorCut) -> Alterations | None:
+        """Return how the columns come to the schema at the cut, None if rows change with them."""
+        assert self._last is not None
+        if is_removed_from(mirror, self._last.tso):
+            return None
+        schema, zone = before.table_schema, self._lake.changefeed.timezone
+        found = alterations(schema, mirror.schema, mirror.steps_since(schema.version), zone)
+        if found is None:
+            return None
+        if found.rescued and mirror_rescued(self._lake.paths, before, found.rescued):
+            return None
+        return found
+
+    def _carried(self, before: MirrorCut) -> Made:
+        return Made(
+            version=before.version,
+            rows=before.rows,
+            hidden=before.hidden,
+            quarantined=before.quarantined,
+            mode=Mode.CARRIED,
+            changes=0,
+            unknown_deletes=before.unknown_deletes,
+            casts=before.casts,
+        )
+
+    # All rows -----------------------------------------------------------------------------------
+
+    def _overwrite(self, mirror: MirrorPlan, before: MirrorCut | None, mode: Mode) -> Made:
+        """Make the mirror whole, from the last cut's rows or from nothing."""
+        base = before if mode is Mode.REWRITE else None
+        writer = self._writer(mirror, None if before is None else before.version)
+        doubts = self._misfits.doubts(mirror) if base is not None else {}
+        folded = self._folded(mirror, writer, base, doubts)
+        if folded.counts.lost:
+            # A value of the last cut does not survive a schema step: its change must be found.
+            return self._overwrite(mirror, before, Mode.FOLD)
+        return self._written(mirror, writer, folded, before, mode, doubts)
+
+    def _written(
+        self,
+        mirror: MirrorPlan,
+        writer: TableWriter,
+        folded: Folded,
+        before: MirrorCut | None,
+        mode: Mode,
+        doubts: Doubts,
+    ) -> Made:
+        """Put the rows that a folding leaves in the place of all rows of a mirror."""
+        base = before if mode is Mode.REWRITE else None
+        start = base
+        if start is None and (below := self._changes.start(mirror)) is not None:
+            start = below.mirror
+        counts = folded.counts
+        rows = _rows_here(folded)
+        version = writer.replace(rows, folded.rows.files, self._metadata(mirror, mode))
+        self._misfits.quarantine(mirror, folded, is_fold=mode is Mode.FOLD)
+        void = self._misfits.close_void(folded, doubts)
+        return Made(
+            version=version,
+            rows=counts.copies,
+            hidden=hidden_columns(mirror, folded),
+            quarantined=counts.errors + (base.quarantined if base else 0) - void,
+            mode=mode,
+            changes=counts.changed,
+            unknown_deletes=counts.unknown_deletes + (start.unknown_deletes if start else 0),
+            casts=counts.casts,
+        )
+
+    def _folded(
+        self,
+        mirror: MirrorPlan,
+        writer: TableWriter,
+        base: MirrorCut | None,
+        doubts: Doubts,
+        *,
+        with_keys: bool = False,
+    ) -> Folded:
+        """Fold the mirror's changes since `base`, over its rows unless keys are asked for."""
+        layout = writer.layout() if with_keys else writer.begin_anew()
+        above = self._last.tso if base is not None and self._last is not None else 0
+        return self._changes.folded(
+            mirror,
+            until=self._tso,
+            base=base,
+            above=above,
+            with_keys=with_keys,
+            # Workers write the files of the table.
+            table=(self._lake.paths.mirror(mirror.mirror_id), layout),
+            watched={key for found in doubts.values() for key, _ in found},
+        )
+
+    def make_new(self, plan: Plan) -> dict[str, Made]:
+        """Make the mirrors that have no table yet and many changes, all at once.
+
+        The change log is read once for all of them: a first sync of ten tables of 22,000 rows takes
+        14.7 CPU seconds instead of 19.0.
+        """
+        wanted: list[tuple[MirrorPlan, int, TableWriter]] = []
+        for mirror in plan.mirrors:
+            if mirror.mirror_id in self._before:
+                continue
+            rows = self._known.count(mirror)
+            if (
+                rows > INLINE_ROWS
+                and self._changes.begins_empty(mirror)
+                and newest_version(self._lake.paths.mirror(mirror.mirror_id)) < 0
+            ):
+                wanted.append((mirror, rows, self._writer(mirror, None)))
+        if not wanted:
+            return {}
+        tell(f"folding {sum(rows for _, rows, _ in wanted):,} changes of {len(wanted)} new tables")
+        found = attempted(
+            lambda: self._changes.folded_into_files(
+                [(mirror, rows, writer.begin_anew()) for mirror, rows, writer in wanted],
+                until=self._tso,
+            ),
+            f"folding {len(wanted)} new mirrors at once",
+        )
+        if isinstance(found, Failure) or not found:
+            return {}  # they are made one by one, and then it shows which of them fails
+        made: dict[str, Made] = {}
+        for (mirror, _, writer), folded in zip(wanted, found, strict=True):
+            result = attempted(
+                lambda mirror=mirror, writer=writer, folded=folded: self._written(
+                    mirror, writer, folded, None, Mode.FOLD, {}
+                ),
+                f"the mirror of {joined_name(*mirror.name)}",
+            )
+            if not isinstance(result, Failure):
+                made[mirror.mirror_id] = result
+        return made
+
+    # Changed rows -------------------------------------------------------------------------------
+
+    def _change(
+        self,
+        mirror: MirrorPlan,
+        before: MirrorCut,
+        writer: TableWriter,
+        found: Alterations | None,
+        *,
+        changed: bool,
+    ) -> Made:
+        """Put the rows that changed since the last cut in the place of those that were there."""
+        made = self._carried(before)
+        if found is not None:
+            writer.alter(found.origin)
+        if not changed:
+            if found is None and not writer.is_ahead:
+                return made
+            mode = Mode.CHANGE if found is None else Mode.ALTER
+            version = writer.change(None, (), (), self._metadata(mirror, mode))
+            return replace(made, version=version, mode=mode)
+        doubts = self._misfits.doubts(mirror)
+        folded = self._folded(mirror, writer, before, doubts, with_keys=True)
+        counts, keys = folded.counts, folded.keys
+        assert keys is not None
+        self._misfits.quarantine(mirror, folded, is_fold=False)
+        made = replace(
+            made,
+            hidden=hidden_columns(mirror, folded),
+            casts=counts.casts,
+            quarantined=before.quarantined + counts.errors,
+        )
+        is_nothing = not keys.flags.num_rows
+        if is_nothing and found is None and not writer.is_ahead:
+            return made
+        mode = Mode.ALTER if is_nothing and found is not None else Mode.CHANGE
+        changes = _Changes(mirror, keys, writer)
+        version = writer.change(
+            changes.found,
+            chain(changes.rows(), _rows_here(folded)),
+            folded.rows.files,
+            self._metadata(mirror, mode),
+        )
+        void = self._misfits.close_void(folded, doubts)
+        return replace(
+            made,
+            version=version,
+            rows=before.rows + changes.put(counts.puts) - changes.gone,
+            quarantined=made.quarantined - void,
+            mode=mode,
+            changes=counts.changed,
+            unknown_deletes=before.unknown_deletes + changes.unknown_deletes(counts.taken),
+        )
+
+    def _metadata(self, mirror: MirrorPlan, mode: Mode) -> dict[str, object]:
+        return {
+            "tso": self._tso,
+            "mode": mode,
+            "database": mirror.database,
+            "table": mirror.table,
+        }
+
+
+def _rows_here(folded: Folded) -> Iterator[pa.Table]:
+    """Yield the rows of a folding that are in no file."""
+    if folded.rows.table is not None:
+        yield folded.rows.table
+
+
+class _Changes:
+    """What changes do to the rows that a mirror has.
+
+    Args:
+        mirror: its plan.
+        keys: the keys of what changed.
+        writer: writes the mirror.
+    """
+
+    def __init__(self, mirror: MirrorPlan, keys: ChangedKeys, writer: TableWriter) -> None:
+        self._layout = MirrorLayout(schema=mirror.schema)
+        self._keys = keys
+        self._writer = writer
+        columns = mirror.schema.columns
+        wanted = mirror.schema.handle_key or tuple(column.name for column in columns)
+        inexact = {column.name for column in columns if may_be_rescued(column)}
+        count = keys.flags.num_rows
+        found = keys_of(keys.rows, wanted, inexact, self._layout.rescued)
+        self.found: FoundKeys = writer.find(found, count=count)
+        self._is_there = self.found.counts > 0
+        self._is_bag = not mirror.schema.handle_key
+        if self._is_bag:
+            net, least = (self._flag(name) for name in ("net", "least"))
+            self._unknown = np.maximum(0, -(self.found.counts + least))
+            self._copies = self.found.counts + net + self._unknown
+        else:
+            self._keeps = self._flag("keeps")
+        self.gone = int(self.found.counts.sum())
+
+    def _flag(self, name: str) -> np.ndarray:
+        return self._keys.flags[name].to_numpy()
+
+    def put(self, puts: int) -> int:
+        """Return how many rows are put, those that only get a mark included.
+
+        Args:
+            puts: how many keys have a row afterwards.
+        """
+        return int(self._copies.sum()) if self._is_bag else puts
+
+    def unknown_deletes(self, taken: int) -> int:
+        """Return how many deletes were of a row that was not there.
+
+        Args:
+            taken: how many keys are gone and were there, if all is well.
+        """
+        if self._is_bag:
+            return int(self._unknown.sum())
+        gone = int(np.count_nonzero(self._flag("deleted") & self._is_there))
+        return max(0, taken - gone)
+
+    def rows(self) -> Iterator[pa.Table]:
+        """Yield the rows that depend on what was there."""
+        if self._is_bag:
+            places = np.repeat(np.arange(len(self._copies)), self._copies)
+            yield self._as_rows(places)
+            return
+        if not self._keeps.any():
+            return
+        marks = self._keys.rows[self._layout.rescued].to_pylist()
+        for rows, numbers in self.found.rows(self._keeps, self._writer):
+            own = [dict(marks[number])[PARTIAL] for number in numbers.tolist()]
+            yield marked(rows, self._layout, own)
+        yield self._as_rows(np.flatnonzero(self._keeps & ~self._is_there))
+
+    def _as_rows(self, places: np.ndarray) -> pa.Table:
+        """Return keys as rows, of which nothing else is known."""
+        taken = pa.array(places)
+        rows = self._keys.rows.take(taken)
+        stamps = self._keys.flags["commit_ts"].take(taken)
+        columns: list[pa.Array | pa.ChunkedArray] = []
+        for item in self._layout.arrow:
+            if item.name == self._layout.commit_ts:
+                columns.append(stamps)
+            elif item.name in rows.column_names:
+                columns.append(rows[item.name])
+            else:
+                columns.append(pa.nulls(len(places), item.type))
+        return pa.table(columns, schema=self._layout.arrow)

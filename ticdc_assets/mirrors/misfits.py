@@ -1,0 +1,181 @@
+"""Changes that do not fit their schema: put them into quarantine, and close them again.
+
+In: a folding of a mirror, and the quarantined changes of older cuts. Out: rows of `quarantine`, one
+per change. A change that is already there is not added again. A change is closed if a fold of all
+changes no longer refuses it, or if a later full change of its row has replaced it.
+
+A change is of the mirror whose table had the name that it cites at its commit ts, whatever the
+table was called when the change was refused, and is called now.
+
+Why running it again is safe: a change whose row is there, and open, gets no other one, and closing
+a closed row changes nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from threading import Lock
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from ticdc_assets.changelog.plan import MirrorPlan, TableName
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.cuts import Cut
+from ticdc_assets.log.quarantine import (
+    Closing,
+    Place,
+    append_faults,
+    apply_faults,
+    cited_names,
+    close_rows,
+    place_of,
+    places_in,
+    read_counted,
+)
+from ticdc_assets.mirrors.change_folding import (
+    ChangeFolding,
+)
+from ticdc_assets.rows.fold_runs import Folded
+from ticdc_assets.rows.mirror_rows import (
+    change_operations,
+)
+
+Doubts: TypeAlias = dict[Place, list[tuple[str, int]]]
+"""By the place of a change in quarantine the keys of its operations, and their commit ts."""
+
+
+class Misfits:
+    """The quarantine of one apply; mirrors that are made at the same time share it.
+
+    Args:
+        lake: the changefeed's lake.
+        changes: where changes are read.
+        plans: all tables at the cut.
+        batch: newest batch of the change log that is looked at.
+        tso: TSO of the cut.
+        last: the last cut, None before the first.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        changes: ChangeFolding,
+        plans: Iterable[MirrorPlan],
+        *,
+        batch: int,
+        tso: int,
+        last: Cut | None,
+    ) -> None:
+        self._lake = lake
+        self._changes = changes
+        self._batch = batch
+        self._tso = tso
+        self._last_tso = 0 if last is None else last.tso
+        self._plans = plans
+        # What the last cut has in quarantine. A run that ended before it published its cut may have
+        # closed some.
+        self._counted = read_counted(lake.paths, void_since=None if last is None else last.made_at)
+        self._lock = Lock()
+
+    @cached_property
+    def _faults(self) -> Mapping[str, list[dict[str, Any]]]:
+        """What the last cut has in quarantine, by the id of the mirror."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        if not self._counted:
+            return found
+        cited = cited_names(self._lake.paths, self._counted)
+        by_name: dict[TableName, list[MirrorPlan]] = {}
+        for plan in self._plans:
+            for name in {(binding.database, binding.table) for binding in plan.bindings}:
+                by_name.setdefault(name, []).append(plan)
+        for row in self._counted:
+            was, ts = (row["database"], row["table"]), row["commit_ts"]
+            cites = row | cited.get(place_of(row), {})
+            name = (cites["database"], cites["table"])
+            owners = [plan for plan in by_name.get(name, ()) if plan.meets(name, ts, ts)]
+            # That of a dropped table goes with the one that has its name now, which never meets it.
+            for plan in owners or [plan for plan in by_name.get(was, ()) if plan.name == was]:
+                found.setdefault(plan.mirror_id, []).append(row)
+        return found
+
+    def has_open(self, mirror: MirrorPlan) -> bool:
+        """Return whether changes in quarantine would be rows of a mirror if they fitted."""
+        return any(
+            row["redriven_at"] is None
+            for source in mirror.sources()
+            for row in self._faults.get(source.mirror_id, ())
+        )
+
+    def quarantine(self, mirror: MirrorPlan, folded: Folded, is_fold: bool) -> None:
+        """Quarantine the changes that did not fit, unless they are there already.
+
+        A fold meets every change of the mirror, so what it no longer refuses is closed.
+        """
+        faults = self._faults.get(mirror.mirror_id, ()) if is_fold else ()
+        if not folded.counts.errors and not faults:
+            return
+        batch = self._batch
+        with self._lock:
+            known = {place_of(row) for row in read_counted(self._lake.paths, void_since=None)}
+            met: set[Place] = set()
+
+            def new() -> Iterator[pa.Table]:
+                for faults in folded.faults.tables():
+                    rows = apply_faults(faults, mirror.database, mirror.table, batch)
+                    places = places_in(rows)
+                    met.update(places)
+                    yield rows.filter(
+                        pa.array([place not in known for place in places], pa.bool_())
+                    )
+
+            append_faults(self._lake.paths, new(), app_id="apply")
+            # Of what was handed over nothing was met again.
+            begin = mirror.handover.ts if mirror.handover else 0
+            fixed = [
+                place
+                for row in faults
+                if begin < row["commit_ts"] <= self._tso
+                and (place := place_of(row)) in known
+                and place not in met
+            ]
+            self._close(fixed, Closing.REDRIVE)
+
+    def _close(self, places: Sequence[Place], closing: Closing) -> None:
+        """Close what is in quarantine at some places."""
+        close_rows(self._lake.paths, "apply", places, closing)
+
+    def doubts(self, mirror: MirrorPlan) -> Doubts:
+        """Return what older cuts had in quarantine of a mirror: at each place its keys."""
+        faults = [
+            row
+            for row in self._faults.get(mirror.mirror_id, ())
+            if mirror.floor_ts < row["commit_ts"] <= self._last_tso
+        ]
+        rows = self._changes.rows_at(faults) if faults and mirror.schema.handle_key else None
+        found: Doubts = {}
+        if rows is None:
+            return found
+        convert = change_operations(mirror, self._lake.changefeed.timezone)
+        for batch in convert(rows.to_batches()):
+            for operation in batch.select(["key", "sequence", "reason"]).to_pylist():
+                if operation["reason"] is not None:
+                    sequence = operation["sequence"]
+                    found.setdefault(place_of(sequence), []).append(
+                        (operation["key"], sequence["commit_ts"])
+                    )
+        return found
+
+    def close_void(self, folded: Folded, doubts: Doubts) -> int:
+        """Close what is in quarantine of rows that a later whole change has replaced.
+
+        Returns:
+            How many changes that older cuts had in quarantine are void.
+        """
+        void = [
+            place
+            for place, found in doubts.items()
+            if all(folded.newest.get(key, 0) > commit_ts for key, commit_ts in found)
+        ]
+        with self._lock:
+            self._close(void, Closing.LATER_CHANGE)
+        return len(void)

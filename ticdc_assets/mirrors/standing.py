@@ -1,0 +1,161 @@
+"""Where the mirrors stand before an apply, and whether there is anything to do.
+
+In: the tables that steer the pipeline, and how far the mirrors are to go. Out: a `Standing` with
+the TSO that they are to be brought to, and how the apply ends if it has nothing to do. No Spark is
+started, and no mirror is written; what a killed run left behind its cut is finished, so asking
+again gives the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ticdc_assets.changelog.progress import GlobalWatermark
+from ticdc_assets.config import Changefeed
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.accepted_gaps import AcceptedGap, close_accepted
+from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
+from ticdc_assets.log.cuts import Cut, choice_text, filter_text, newest_cut
+from ticdc_assets.log.publishing import name_mirrors
+from ticdc_assets.log.watermark import read_watermark
+from ticdc_assets.model.tso import es_cut, moment_text, physical_ms
+
+
+class Outcome(StrEnum):
+    """How an apply ended."""
+
+    PUBLISHED = "published"
+    UNCHANGED = "unchanged"
+    WAITING = "waiting"
+    AHEAD = "ahead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applying:
+    """What one apply did.
+
+    Attributes:
+        outcome: how it ended.
+        reason: one clause that says why, in numbers.
+        cut: the newest published cut, None before the first.
+        watermark: the global watermark.
+        repaired: what was broken of the mirrors that were made again for it, each a sentence.
+    """
+
+    outcome: Outcome
+    reason: str
+    cut: Cut | None
+    watermark: GlobalWatermark
+    repaired: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where the mirrors stand before an apply.
+
+    Attributes:
+        statistics: the change log in numbers.
+        last: the newest cut, None before the first.
+        watermark: the global watermark.
+        gaps: the gaps that were accepted.
+        tso: the TSO that the mirrors are to be brought to.
+        ended: how the apply ends, None if there is something to do.
+    """
+
+    statistics: ChangeStatistics
+    last: Cut | None
+    watermark: GlobalWatermark
+    gaps: Sequence[AcceptedGap]
+    tso: int
+    ended: Applying | None
+
+
+def standing(
+    lake: Lake,
+    *,
+    until: int | None = None,
+    refold: bool = False,
+    complete_ts: int | None = None,
+) -> "Standing":
+    """Return where the mirrors stand, and how an apply ends that has nothing to do; no Spark.
+
+    The caller holds the changefeed's writer lock. The arguments are those of `apply_changes`;
+    `refold` is whether mirrors are to be folded again whatever happened.
+    """
+    statistics = read_statistics(lake.paths)
+    last = newest_cut(lake.paths)
+    watermark = read_watermark(lake.paths, statistics=statistics, cut=last)
+    tso = 0 if last is None else last.tso
+    gaps = close_accepted(lake.paths, es_only=statistics.es_only)
+    if last is not None:
+        # A run may have been killed behind its cut.
+        name_mirrors(lake.paths, last)
+
+    def stands(outcome: Outcome | None, reason: str = "") -> Standing:
+        ended = None
+        if outcome is not None:
+            ended = Applying(outcome=outcome, reason=reason, cut=last, watermark=watermark)
+        return Standing(
+            statistics=statistics,
+            last=last,
+            watermark=watermark,
+            gaps=gaps,
+            tso=tso,
+            ended=ended,
+        )
+
+    if last is not None and until is not None and until < last.tso:
+        wanted = moment_text(until, es_only=last.es_only)
+        return stands(
+            Outcome.AHEAD,
+            f"the mirrors are at {last.moment}, beyond {wanted}; nothing was changed",
+        )
+    # Without commit ts nothing says what is complete: everything that landed is applied.
+    limit = statistics.newest_change if statistics.es_only else watermark.watermark_ts
+    waits = bool(watermark.waiting) and not statistics.es_only
+    if complete_ts is not None:
+        limit, waits = max(limit or 0, complete_ts), False
+    if limit is None or waits:
+        waiting = ", ".join(f"{topic}/{partition}" for topic, partition in watermark.waiting)
+        return stands(
+            Outcome.WAITING,
+            f"no watermark yet from {waiting}" if waiting else "no partition is known yet",
+        )
+    if statistics.es_only:
+        limit = es_cut(physical_ms(limit))
+    tso = limit if until is None else min(until, limit)
+    if last is not None and tso < last.tso:
+        return stands(
+            Outcome.WAITING,
+            f"the global watermark {tso} (from {_place(watermark)}) "
+            f"is behind the newest cut {last.tso}",
+        )
+    if (
+        last is not None
+        and (tso, statistics.batch) == (last.tso, last.batch)
+        and not refold
+        and not last.failed
+        and not any(gap.accepted_at > last.made_at for gap in gaps)
+        and not _lacks_history(last, lake.changefeed)
+        and last.tables == filter_text(lake.changefeed.tables)
+        # It decides which mirrors may lack changes after an export.
+        and last.start_ts == lake.changefeed.start_ts
+        # It decides which mirrors may lack rows of before the changefeed.
+        and last.complete_tables == choice_text(lake.changefeed.complete_tables)
+    ):
+        return stands(
+            Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
+        )
+    return stands(None)
+
+
+def _place(watermark: GlobalWatermark) -> str:
+    return "/".join(str(part) for part in watermark.slowest) if watermark.slowest else "?"
+
+
+def _lacks_history(cut: Cut, changefeed: Changefeed) -> bool:
+    """Whether a history was switched on since a cut."""
+    return any(
+        item.history_version is None and changefeed.keeps_history(item.database, item.table)
+        for item in cut.mirrors
+    )

@@ -1,0 +1,535 @@
+"""Writing a mirror or a history: one commit from the version that a cut names to the next one.
+
+In: the table, the keys of rows that are replaced or gone, and new rows. Out: the table's next
+version. There is one way, whatever the size: the positions of the keys are found in the live files
+(`rows.finding`), new rows are written as new files, and one log entry names what the version has.
+A file that loses rows is kept with a deletion vector, or its other rows are written again;
+`file_fates` decides that for each file. If every row is new, all files go.
+
+Where the work runs: in this process while few rows are looked through; else each file is a part of
+a step (`executing`).
+
+Why running it again is safe: a file or a vector has no effect until a commit names it. The log
+entry is put where none is (`storage.creating`), so nothing of it is there if another program was
+faster. The entry is the difference between the newest version and what is wanted; so commits of a
+killed run, which no cut names, are taken back by it, and rows that others changed are what the cut
+has.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_assets.config import Retention
+from ticdc_assets.delta.commits import (
+    CommitError,
+    same_rows_at,
+)
+from ticdc_assets.delta.committing import commit_state, require_there
+from ticdc_assets.delta.damage import reading
+from ticdc_assets.delta.delta_files import file_at, log_state, vector_of
+from ticdc_assets.delta.delta_protocol import (
+    VECTORS,
+    Action,
+    DeletionVector,
+    FeatureError,
+    LogState,
+    added,
+    altered,
+    features_of,
+    file_changes,
+    new_state,
+    require_written,
+    stored_id,
+    stored_name,
+    vector_with,
+    with_counts,
+    with_features,
+    with_vector,
+    write_vectors,
+)
+from ticdc_assets.delta.files import (
+    FileLayout,
+    FileWriter,
+    WrittenFile,
+    gathered,
+    layout_of,
+    read_footer,
+)
+from ticdc_assets.delta.renewing import renew_if_lost
+from ticdc_assets.mirrors import file_fates
+from ticdc_assets.mirrors.file_fates import (
+    Fate,
+    LiveRows,
+    about_as_large,
+    compacted_together,
+    fate_of,
+)
+from ticdc_assets.mirrors.mirror_properties import mirror_properties
+from ticdc_assets.rows.finding import FoundRows, Keys, SearchedFile, find, rows_at
+from ticdc_assets.rows.rows_of_work import RowPart, Rows
+from ticdc_assets.spark.executing import executor
+from ticdc_assets.spark.session import Session
+from ticdc_assets.storage.paths import AnyPath
+
+_LOGGER = logging.getLogger(__name__)
+T = TypeVar("T")
+
+GROUP_ROWS = 100_000
+"""Rows of a row group, about."""
+
+GROUP_BYTES = 32 << 20
+"""Bytes of its values, about, before they are encoded."""
+
+FILE_BYTES = 256 << 20
+"""Bytes of rows, before they are encoded, from which on a file is closed."""
+
+_SEARCHED = 1_000
+"""Rows whose key columns are looked through for the cost of one row of another step."""
+
+_COPIED = 50
+"""Rows that are copied from file to file for the cost of one row of another step."""
+
+_CHECKPOINT_INTERVAL = 20
+"""Commits from one checkpoint to the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundKeys:
+    """Where keys are in a table.
+
+    Attributes:
+        files: the files, each with the rows in it that have one of the keys.
+        counts: how many rows each key has, by its number.
+    """
+
+    files: Sequence[tuple[LiveRows, FoundRows]]
+    counts: np.ndarray[Any, np.dtype[np.int64]]
+
+    def rows(
+        self, wanted: np.ndarray[Any, np.dtype[np.bool_]], writer: "TableWriter"
+    ) -> Iterator[tuple[pa.Table, np.ndarray[Any, np.dtype[np.int64]]]]:
+        """Yield the rows of wanted keys, file by file, with the number of the key of each."""
+        for file, found in self.files:
+            chosen = found.where(wanted)
+            if len(chosen.positions):
+                yield writer.rows_at(file, chosen), chosen.keys
+
+
+class TableWriter:
+    """Writes the next version of a mirror or of a history.
+
+    Args:
+        spark: the session, which is asked for nothing if the work is small.
+        table: folder of the table.
+        schema: the columns that it is to have.
+        key: names of the key columns.
+        rescued: name of the column of rescued data.
+        told: what people call the table.
+        retention: what is kept for how long.
+        portable: whether it stays without the features that not every reader has.
+        published: the newest version that a cut names, None if none does.
+    """
+
+    def __init__(
+        self,
+        spark: Session,
+        table: AnyPath,
+        schema: pa.Schema,
+        *,
+        key: Sequence[str],
+        rescued: str,
+        told: str,
+        retention: Retention,
+        portable: bool,
+        published: int | None,
+    ) -> None:
+        self._spark = spark
+        self.table = table
+        self._schema = schema
+        self._key = key
+        self._rescued = rescued
+        self._told = told
+        self._portable = portable
+        self._configuration = {
+            "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
+            **mirror_properties(retention),
+        }
+        self._published = published
+        self._newest = LogState()
+        self._state = LogState()
+
+    # What is there ------------------------------------------------------------------------------
+
+    def begin(self, version: int) -> None:
+        """Go on from the rows of a version."""
+        self._newest = self._read()
+        base = version
+        if self._newest.version != version:
+            # A compaction by hand leaves the rows.
+            same = same_rows_at(self.table, version)
+            base = version if same is None else same
+        is_newest = base == self._newest.version
+        self._state = self._newest if is_newest else self._read(base)
+        self._require_written()
+
+    def begin_anew(self) -> FileLayout:
+        """Go on without the rows that are there; return how files of new rows are written."""
+        if self._published is not None:
+            renew_if_lost(self.table, self._published, self._configuration)
+        self._newest = self._read()
+        self._state = new_state(self._schema, self._configuration, self._newest)
+        self._require_written()
+        return self.layout()
+
+    def _read(self, version: int | None = None) -> LogState:
+        with reading(self.table, version):
+            return log_state(self.table, version)
+
+    def _require_written(self) -> None:
+        features = features_of(self._newest)
+        if self._portable and features:
+            _LOGGER.warning(
+                "%s is configured as portable, and has the Delta features %s of before; it keeps "
+                "them, and not every reader supports them",
+                self._told,
+                ", ".join(features),
+            )
+            self._portable = False
+        try:
+            require_written(self._newest)
+        except FeatureError as error:
+            raise CommitError(f"{self._told}: {error}") from None
+
+    def layout(self) -> FileLayout:
+        """Return how files of new rows are written."""
+        stored = {item["name"]: (stored_name(item), stored_id(item)) for item in self._state.fields}
+        return layout_of(self._schema, stored, self._key)
+
+    def takes_features(self, rows: int) -> bool:
+        """Return whether the table may get features that not every reader has.
+
+        Args:
+            rows: how many rows it has: few are written anew for less than a reader is worth.
+        """
+        return not self._portable and rows > file_fates.SMALL_ROWS
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the newest version has other rows than the one that is gone on from."""
+        return self._newest.version != self._state.version
+
+    def alter(self, origin: Mapping[str, str | None]) -> None:
+        """Let columns change, while rows stay what they are (`delta_protocol.altered`)."""
+        self._state = altered(self._state, self._schema, origin)
+
+    def live(self, current: str | None = None) -> list[LiveRows]:
+        """Return the files of the version that is gone on from.
+
+        Args:
+            current: a column that is NULL in the rows that are meant.
+        """
+        stored = {item["name"]: stored_name(item) for item in self._state.fields}
+        types = {item.name: item.type for item in self._schema}
+        found: list[LiveRows] = []
+        for action in self._state.files:
+            deleted = vector_of(self.table, action)
+            path = file_at(self.table, unquote(action["path"]))
+            rows = json.loads(action.get("stats") or "{}").get("numRecords")
+            if rows is None:
+                rows = read_footer(path).num_rows
+                action = with_counts(action, rows)
+            found.append(
+                LiveRows(
+                    action=action,
+                    searched=SearchedFile(
+                        path=path,
+                        deleted=deleted,
+                        stored=stored,
+                        types=types,
+                        current=current,
+                        rescued=self._rescued,
+                    ),
+                    rows=rows,
+                    left=rows - (0 if deleted is None else deleted.cardinality),
+                )
+            )
+        return found
+
+    def rows_at(self, file: LiveRows, found: FoundRows) -> pa.Table:
+        """Return rows of a file as the table has them."""
+        return rows_at(file.searched, found.positions, self._schema, self._stored_names(file))
+
+    def find(self, keys: Keys, *, count: int, current: str | None = None) -> FoundKeys:
+        """Return where keys are.
+
+        Args:
+            keys: the keys.
+            count: how many there are.
+            current: a column that is NULL in the rows that are meant; all rows are if None.
+        """
+        files = self.live(current)
+        own = [file for file in files if _may_have(file, keys)]
+        runs_on = executor(
+            self._spark,
+            self.table,
+            f"finding rows of {self._told}",
+            rows=sum(file.rows for file in own),
+            size=0,
+            lightness=_SEARCHED,
+        )
+
+        def step(parts: Iterable[SearchedFile]) -> Iterator[FoundRows]:
+            for part in parts:
+                yield find(part, keys)
+
+        found = dict(
+            zip(
+                (id(file) for file in own),
+                runs_on.run(step, [file.searched for file in own], tasks=len(own)),
+                strict=True,
+            )
+        )
+        nothing = FoundRows(positions=np.empty(0, np.int64), keys=np.empty(0, np.int64))
+        together = [(file, found.get(id(file), nothing)) for file in files]
+        numbers = [rows.keys for _, rows in together]
+        counts = np.bincount(np.concatenate([*numbers, np.empty(0, np.int64)]), minlength=count)
+        return FoundKeys(files=together, counts=counts)
+
+    # Writing ------------------------------------------------------------------------------------
+
+    def change(
+        self,
+        found: FoundKeys | None,
+        rows: Iterable[pa.Table],
+        files: Sequence[WrittenFile],
+        metadata: Mapping[str, Any],
+    ) -> int:
+        """Put rows in the place of those that were found.
+
+        Args:
+            found: the rows that are gone; None if none are.
+            rows: new rows, as the table has its columns.
+            files: files of new rows, written by `layout`.
+            metadata: what the commit carries.
+
+        Returns:
+            The version that it is.
+
+        Raises:
+            ConflictError: another program was faster; nothing was committed.
+            NotThereError: a file is not there; nothing was committed.
+        """
+        together = [(file, None) for file in self.live()] if found is None else found.files
+        fates: list[tuple[LiveRows, FoundRows | None, Fate]] = []
+        for file, own in together:
+            lost = 0 if own is None else len(own.positions)
+            fates.append((file, own, fate_of(file, lost, has_vectors=not self._portable)))
+        new = (item for item in rows if item.num_rows)
+        head = list(_first(new))
+        joined = [(file, own) for file, own, fate in fates if fate is Fate.JOINED]
+        least = sum(item.num_rows for item in head) + sum(file.left for file, _ in joined)
+        if least:
+            quiet = [file for file, _, fate in fates if fate is Fate.KEPT]
+            joined += ((file, None) for file in about_as_large(quiet, least))
+        left = {id(file) for file, _ in joined}
+        written = self._write(chain(head, new, self._rows_of(joined)))
+        copied = [[(file, own)] for file, own, fate in fates if fate is Fate.COPIED]
+        written += self._copied(copied)
+        kept = [
+            file.action for file, _, fate in fates if fate is Fate.KEPT and id(file) not in left
+        ]
+        marked = self._marked(
+            [(file, own) for file, own, fate in fates if fate is Fate.MARKED and own is not None]
+        )
+        state = with_features(self._state, VECTORS) if marked else self._state
+        return self._commit(state, [*kept, *marked], [*files, *written], metadata)
+
+    def replace(
+        self, rows: Iterable[pa.Table], files: Sequence[WrittenFile], metadata: Mapping[str, Any]
+    ) -> int:
+        """Put rows in the place of all that there are; see `change`."""
+        return self._commit(self._state, [], [*files, *self._write(rows)], metadata)
+
+    def compact(self, version: int, metadata: Mapping[str, Any], *, few: int) -> int:
+        """Write the same rows in fewer files, and bring the properties up to date.
+
+        Args:
+            version: the version whose rows they are.
+            metadata: what the commit carries.
+            few: files from which on small ones are written together.
+
+        Returns:
+            The version that has these rows now.
+
+        Raises:
+            ConflictError: another program was faster; nothing was committed.
+        """
+        self.begin(version)
+        names = [item["name"] for item in self._state.fields]
+        if self.is_ahead or names != self._schema.names:
+            return version  # of a killed run, or of an earlier layout: the next sync's work
+        files = self.live()
+        groups = compacted_together(files) if len(files) >= few else []
+        joined = {id(file) for group in groups for file in group}
+        written = self._copied([[(file, None) for file in group] for group in groups])
+        kept = [file.action for file in files if id(file) not in joined]
+        own = self._state.metadata
+        configuration = {**self._state.configuration, **self._configuration}
+        state = replace(self._state, metadata={**own, "configuration": configuration})
+        return self._commit(state, kept, written, metadata, changes_rows=False)
+
+    def _rows_of(self, files: Sequence[tuple[LiveRows, FoundRows | None]]) -> Iterator[pa.Table]:
+        """Yield the rows of files that stay."""
+        for file, found in files:
+            for batch in self._part(file, found).read():
+                yield pa.Table.from_batches([batch])
+
+    def _part(self, file: LiveRows, found: FoundRows | None) -> RowPart:
+        """Return the rows of a file that stay."""
+        deleted = file.searched.deleted
+        if found is not None and len(found.positions):
+            deleted = vector_with(deleted, found.positions)
+        path, names = file.searched.path, self._stored_names(file)
+        gone = {} if deleted is None else {path: deleted}
+        (part,) = Rows.of_files([path], self._schema, names, gone).parts()
+        return part
+
+    def _stored_names(self, file: LiveRows) -> list[str]:
+        return [file.searched.stored[name] for name in self._schema.names]
+
+    def _write(self, rows: Iterable[pa.Table]) -> list[WrittenFile]:
+        return write_rows(self.table, self.layout(), rows)
+
+    def _copied(
+        self, groups: Sequence[Sequence[tuple[LiveRows, FoundRows | None]]]
+    ) -> list[WrittenFile]:
+        """Write the rows of files that stay, each group into files of its own."""
+        if not groups:
+            return []
+        table, layout = self.table, self.layout()
+        parts = [[self._part(file, found) for file, found in group] for group in groups]
+        rows = sum(file.left for group in groups for file, _ in group)
+        runs_on = executor(
+            self._spark,
+            table,
+            f"copying rows of {self._told}",
+            rows=rows,
+            size=0,
+            lightness=_COPIED,
+        )
+
+        def step(some: Iterable[list[RowPart]]) -> Iterator[list[WrittenFile]]:
+            for group in some:
+                batches = (batch for part in group for batch in part.read())
+                tables = (pa.Table.from_batches([batch]) for batch in batches)
+                yield write_rows(table, layout, tables)
+
+        found = runs_on.run(step, parts, tasks=len(parts))
+        return [file for own in found for file in own]
+
+    def _marked(self, files: Sequence[tuple[LiveRows, FoundRows]]) -> list[Action]:
+        """Write the vectors of files that lose rows; return how the commit names the files."""
+        vectors: list[DeletionVector] = [
+            vector_with(file.searched.deleted, found.positions) for file, found in files
+        ]
+        named = write_vectors(self.table, vectors)
+        return [
+            with_vector(file.action, vector) for (file, _), vector in zip(files, named, strict=True)
+        ]
+
+    def _commit(
+        self,
+        state: LogState,
+        kept: Sequence[Action],
+        files: Sequence[WrittenFile],
+        metadata: Mapping[str, Any],
+        *,
+        changes_rows: bool = True,
+    ) -> int:
+        require_there(self.table, files)
+        wanted = replace(state, files=(*kept, *added(files)))
+        if _is_same(self._newest, wanted):
+            return self._newest.version
+        return commit_state(
+            self.table,
+            self._newest,
+            wanted,
+            metadata,
+            operation="WRITE" if changes_rows else "OPTIMIZE",
+            changes_rows=changes_rows,
+            checkpoint_interval=_CHECKPOINT_INTERVAL,
+        )
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+def write_rows(table: AnyPath, layout: FileLayout, rows: Iterable[pa.Table]) -> list[WrittenFile]:
+    """Write rows into files of bounded size, in row groups of bounded size.
+
+    Args:
+        table: folder of the table.
+        layout: how they are written.
+        rows: the rows, with their columns in order.
+    """
+    files: list[WrittenFile] = []
+    writer: FileWriter | None = None
+    size = 0
+    for group in _row_groups(rows):
+        if writer is None:
+            table.mkdir(parents=True, exist_ok=True)
+            writer, size = layout.writer(table), 0
+        writer.write(layout.stored(group))
+        size += group.nbytes
+        if size >= FILE_BYTES:
+            files.append(writer.close())
+            writer = None
+    if writer is not None:
+        files.append(writer.close())
+    return files
+
+
+def _row_groups(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield rows in tables of about one row group each."""
+    parts = (
+        item.slice(start, GROUP_ROWS)
+        for item in rows
+        for start in range(0, item.num_rows, GROUP_ROWS)
+    )
+    return gathered(parts, rows=GROUP_ROWS, size=GROUP_BYTES)
+
+
+def _first(rows: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the first of some rows: enough to tell how many there are, if they are few."""
+    count = size = 0
+    for item in rows:
+        yield item
+        count += item.num_rows
+        size += item.nbytes
+        if count >= GROUP_ROWS or size >= GROUP_BYTES:
+            return
+
+
+def _may_have(file: LiveRows, keys: Keys) -> bool:
+    """Return whether a file may have a row with one of the keys, by its statistics."""
+    if not len(keys):
+        return False
+    stats = json.loads(file.action.get("stats") or "{}")
+    stored = file.searched.stored[keys.first]
+    least = (stats.get("minValues") or {}).get(stored)
+    greatest = (stats.get("maxValues") or {}).get(stored)
+    return keys.may_be_between(least, greatest)
+
+
+def _is_same(newest: LogState, wanted: LogState) -> bool:
+    """Return whether a version has what is wanted already."""
+    has_changes = any(file_changes(newest, wanted))
+    return newest.version >= 0 and not has_changes and newest.metadata == wanted.metadata

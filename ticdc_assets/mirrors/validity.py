@@ -1,0 +1,173 @@
+"""Would a cut have the same mirrors if it were made today?
+
+In: the current schema history, totals of the change log and corrections; and a published cut. Out:
+for each mirror of the cut, the reason why it would be different today, or None. Applying uses this
+before it continues from the newest cut, a read as of a TSO before it continues from the cut below,
+and retention before it makes a cut the base cut.
+
+A mirror would be the same if its plan is the same (digests of names, schemas, steps, held rows), if
+no row change at or below the cut landed after it, and if no row change of it was corrected since.
+Only the given values are read, and the same values give the same answer.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ticdc_assets.changelog.plan import (
+    MirrorPlan,
+    Plan,
+    RowGroup,
+    SeededTable,
+    TableName,
+)
+from ticdc_assets.changelog.planning import build_plan
+from ticdc_assets.log.change_statistics import ChangeStatistics, Repair, read_statistics
+from ticdc_assets.log.cuts import Cut, MirrorCut
+from ticdc_assets.log.schema_tables import completed_history
+from ticdc_assets.model.tso import MAX_TSO
+from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.storage.lake_paths import LakePaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateRows:
+    """Row changes that landed behind a cut and are at or below it.
+
+    Attributes:
+        name: (database, table) that they cite.
+        min_ts: their lowest commit ts.
+        max_ts: their highest commit ts.
+    """
+
+    name: TableName
+    min_ts: int
+    max_ts: int
+
+
+class Knowledge:
+    """What is known now of the changes of a changefeed.
+
+    Args:
+        history: every schema version and DDL.
+        row_groups: the row changes, one group a schema or shape cited.
+        repairs: what was corrected by decoding records again.
+        timezone: the changefeed's time zone (IANA name).
+        exported: how many rows of exports there are.
+    """
+
+    def __init__(
+        self,
+        history: SchemaHistory,
+        row_groups: Sequence[RowGroup],
+        repairs: Collection[Repair],
+        timezone: str,
+        exported: Mapping[SeededTable, int],
+    ) -> None:
+        self._exported = exported
+        self.history = history
+        self.row_groups = row_groups
+        self._repairs = repairs
+        self._timezone = timezone
+        self._plans: dict[int, Plan] = {}
+        self._digests: dict[int, dict[str, str]] = {}
+        self._undoing_at: dict[tuple[int, int], list[Repair]] = {}
+        self._by_name: dict[TableName, list[RowGroup]] = {}
+        for group in row_groups:
+            self._by_name.setdefault(group.name, []).append(group)
+
+    @classmethod
+    def of(
+        cls, paths: LakePaths, timezone: str, statistics: ChangeStatistics | None = None
+    ) -> "Knowledge":
+        """Read what is known; needs no Spark."""
+        statistics = read_statistics(paths) if statistics is None else statistics
+        row_groups = statistics.row_groups
+        history = completed_history(paths, statistics, timezone)
+        return cls(history, row_groups, statistics.repairs, timezone, statistics.exported_rows())
+
+    def plan(self, tso: int) -> Plan:
+        """Return how each table comes from the change log at a TSO."""
+        if tso not in self._plans:
+            self._plans[tso] = build_plan(
+                self.history, self.row_groups, tso, self._timezone, self._exported
+            )
+        return self._plans[tso]
+
+    def digests(self, tso: int) -> Mapping[str, str]:
+        """Return the digests of all mirrors at a TSO, by their ids."""
+        if tso not in self._digests:
+            mirrors = self.plan(tso).mirrors
+            self._digests[tso] = {mirror.mirror_id: mirror.digest for mirror in mirrors}
+        return self._digests[tso]
+
+    def flaw(
+        self, mirror: MirrorPlan, was: MirrorCut | None, cut: Cut, late: Iterable[LateRows]
+    ) -> str | None:
+        """Return why a mirror of a cut would not be made the same today, None if it would.
+
+        Args:
+            mirror: its plan, at or above the cut.
+            was: the mirror in the cut, if it has it.
+            cut: the cut.
+            late: the row changes that came behind the cut and are at or below it.
+        """
+        if was is None:
+            return "it is not in the cut"
+        if was.failed:
+            return "it could not be made"
+        if was.digest != self.digests(cut.tso).get(mirror.mirror_id):
+            return "the schema or the history of the table changed since"
+        if any(mirror.meets(rows.name, rows.min_ts, rows.max_ts) for rows in late):
+            return "row changes came late"
+        if self.is_corrected(cut, mirror):
+            return "its row changes were decoded again since, and differed"
+        return None
+
+    def is_corrected(self, cut: Cut, mirror: MirrorPlan | None = None) -> bool:
+        """Return whether row changes at or below a cut were corrected since it was made.
+
+        Args:
+            cut: the cut.
+            mirror: whose row changes; those that were handed over to it count. All if None.
+        """
+        repairs = self._undoing(cut)
+        if mirror is None or not repairs:
+            return bool(repairs)
+        return any(_concerns(plan, repair) for plan in mirror.sources() for repair in repairs)
+
+    def _undoing(self, cut: Cut) -> list[Repair]:
+        """Return the corrections since a cut; it is asked for each mirror."""
+        place = (cut.batch, cut.tso)
+        if place not in self._undoing_at:
+            found = [repair for repair in self._repairs if repair.undoes(*place)]
+            self._undoing_at[place] = found
+        return self._undoing_at[place]
+
+    def has_changes(self, mirror: MirrorPlan, above: int, until: int) -> bool:
+        """Return whether row changes in (above, until] may be of a mirror."""
+        return above < until and any(
+            mirror.meets(group.name, max(group.min_ts, above + 1), min(group.max_ts, until))
+            for group in self.groups_of(mirror)
+            if group.max_ts > above and group.min_ts <= until
+        )
+
+    def count(self, mirror: MirrorPlan) -> int:
+        """Return how many changes and rows of an export there may be of a mirror, at most."""
+        count = sum(group.rows for group in self.groups_of(mirror))
+        return count + (mirror.exported.rows if mirror.exported is not None else 0)
+
+    def groups_of(self, mirror: MirrorPlan) -> list[RowGroup]:
+        """Return the row changes that may be of a mirror."""
+        names = {(binding.database, binding.table): None for binding in mirror.bindings}
+        return [
+            group
+            for name in names
+            for group in self._by_name.get(name, ())
+            if mirror.meets(name, group.min_ts, group.max_ts)
+        ]
+
+
+def _concerns(mirror: MirrorPlan, repair: Repair) -> bool:
+    if repair.database is None or repair.table is None:
+        return not mirror.schema.handle_key
+    return mirror.meets((repair.database, repair.table), repair.min_ts, MAX_TSO)

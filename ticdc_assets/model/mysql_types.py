@@ -1,0 +1,314 @@
+"""MySQL and TiDB column types: which kind a column is, its limits, and its Arrow type.
+
+In: a `ColumnSchema`. Out: a `Kind` (what the values mean), the limits of the declared type, and
+the Arrow type of the mirror's column, which holds every value of the declared type exactly.
+
+Kinds come from one table over the base type. Spellings are forgiving (`integer`, `int unsigned`,
+`varchar(20)`, `double precision`), since not every format sends the bare base type. Whether text
+is binary is said by the type's name (`blob`, `binary`), as in TiCDC's own decoder, and for the
+character types also by the charset `binary`.
+
+A type that is not in the table is `Kind.UNKNOWN`: its values are kept as the text that was sent.
+That is never an error, so a type that TiDB adds later costs precision and nothing else.
+"""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+
+import pyarrow as pa
+
+from ticdc_assets.model.schemas import ColumnSchema
+
+
+class Kind(StrEnum):
+    """What the values of a column mean, without sizes and charsets."""
+
+    INTEGER = "integer"
+    BIT = "bit"
+    YEAR = "year"
+    DECIMAL = "decimal"
+    FLOAT = "float"
+    DOUBLE = "double"
+    DATE = "date"
+    DATETIME = "datetime"
+    TIMESTAMP = "timestamp"
+    TIME = "time"
+    TEXT = "text"
+    BINARY = "binary"
+    ENUM = "enum"
+    SET = "set"
+    JSON = "json"
+    VECTOR = "vector"
+    UNKNOWN = "unknown"
+    """A type this package does not know: the text is kept as sent."""
+
+
+INTEGER_BITS: dict[str, int] = {
+    "tinyint": 8,
+    "smallint": 16,
+    "mediumint": 24,
+    "int": 32,
+    "bigint": 64,
+}
+
+_SYNONYMS: dict[str, str] = {
+    "bool": "tinyint",
+    "boolean": "tinyint",
+    "int1": "tinyint",
+    "int2": "smallint",
+    "int3": "mediumint",
+    "middleint": "mediumint",
+    "int4": "int",
+    "integer": "int",
+    "int8": "bigint",
+    "numeric": "decimal",
+    "dec": "decimal",
+    "fixed": "decimal",
+    "newdecimal": "decimal",
+    "float4": "float",
+    "real": "double",
+    "float8": "double",
+    "double precision": "double",
+    "character": "char",
+    "nchar": "char",
+    "national char": "char",
+    "national character": "char",
+    "nvarchar": "varchar",
+    "var_string": "varchar",
+    "char varying": "varchar",
+    "character varying": "varchar",
+    "national varchar": "varchar",
+    "long": "mediumtext",
+    "long varchar": "mediumtext",
+    "long varbinary": "mediumblob",
+    "tidbvectorfloat32": "vector",
+    "vector<float>": "vector",
+}
+
+KINDS: dict[str, Kind] = {
+    **dict.fromkeys(INTEGER_BITS, Kind.INTEGER),
+    "bit": Kind.BIT,
+    "year": Kind.YEAR,
+    "decimal": Kind.DECIMAL,
+    "float": Kind.FLOAT,
+    "double": Kind.DOUBLE,
+    "date": Kind.DATE,
+    "newdate": Kind.DATE,
+    "datetime": Kind.DATETIME,
+    "timestamp": Kind.TIMESTAMP,
+    "time": Kind.TIME,
+    "char": Kind.TEXT,
+    "varchar": Kind.TEXT,
+    "tinytext": Kind.TEXT,
+    "text": Kind.TEXT,
+    "mediumtext": Kind.TEXT,
+    "longtext": Kind.TEXT,
+    "binary": Kind.BINARY,
+    "varbinary": Kind.BINARY,
+    "tinyblob": Kind.BINARY,
+    "blob": Kind.BINARY,
+    "mediumblob": Kind.BINARY,
+    "longblob": Kind.BINARY,
+    "enum": Kind.ENUM,
+    "set": Kind.SET,
+    "json": Kind.JSON,
+    "vector": Kind.VECTOR,
+}
+
+MAX_TYPED_DIGITS = 38
+"""The widest DECIMAL that Arrow's decimal128, Spark and Delta hold."""
+
+BIGINT_UNSIGNED_TYPE = pa.decimal128(20, 0)
+"""Holds 0 to 2^64-1, which no signed integer type does."""
+
+_SIZE = re.compile(r"\(\s*([0-9]{1,10})\s*(?:,\s*([0-9]{1,10})\s*)?\)")
+
+
+def base_type(column: ColumnSchema) -> str:
+    """Return the base type in its usual spelling, e.g. `int` for `INTEGER(11) UNSIGNED`."""
+    words = column.mysql_type.lower().split("(", 1)[0].split()
+    for count in (2, 1):
+        name = " ".join(words[:count])
+        name = _SYNONYMS.get(name, name)
+        if name in KINDS:
+            return name
+    return " ".join(words)
+
+
+@lru_cache(maxsize=65536)
+def kind_of(column: ColumnSchema) -> Kind:
+    """Return the kind of `column`; `Kind.UNKNOWN` for a type this package does not know."""
+    kind = KINDS.get(base_type(column), Kind.UNKNOWN)
+    if kind is Kind.TEXT and column.charset.lower() == "binary":
+        return Kind.BINARY
+    return kind
+
+
+def is_unsigned(column: ColumnSchema) -> bool:
+    """Return whether `column` is UNSIGNED, by its flag or by its spelled type (or ZEROFILL)."""
+    words = column.mysql_type.lower().split()
+    return column.unsigned or column.zerofill or "unsigned" in words or "zerofill" in words
+
+
+def is_char(column: ColumnSchema) -> bool:
+    """Return whether `column` is CHAR or BINARY (not VARCHAR, VARBINARY, TEXT or BLOB)."""
+    return base_type(column) in ("char", "binary")
+
+
+def integer_range(column: ColumnSchema) -> tuple[int, int]:
+    """Return the lowest and highest value of an INTEGER, BIT or YEAR column."""
+    match kind_of(column):
+        case Kind.BIT:
+            return 0, 2 ** bit_width(column) - 1
+        case Kind.YEAR:
+            return 0, 2155
+        case _:
+            bits = INTEGER_BITS[base_type(column)]
+            low = 0 if is_unsigned(column) else -(2 ** (bits - 1))
+            high = 2**bits if is_unsigned(column) or lacks_sign(column) else 2 ** (bits - 1)
+            return low, high - 1
+
+
+def lacks_sign(column: ColumnSchema) -> bool:
+    """Return whether no message told if an integer `column` is UNSIGNED.
+
+    Its type holds the values of both, and its `decimal` is -1.
+    """
+    return column.decimal < 0 and not is_unsigned(column) and kind_of(column) is Kind.INTEGER
+
+
+def exceeds_int64(column: ColumnSchema) -> bool:
+    """Return whether an INTEGER, BIT or YEAR column needs DECIMAL(20,0) instead of an integer."""
+    return integer_range(column)[1] > 2**63 - 1
+
+
+def bit_width(column: ColumnSchema) -> int:
+    """Return the n of BIT(n); 64, which holds any, where it was not sent."""
+    length = declared_length(column)
+    return length if 1 <= length <= 64 else 64
+
+
+def declared_length(column: ColumnSchema) -> int:
+    """Return the declared length, from the field or the spelled type; 0 if unknown."""
+    if column.length > 0:
+        return column.length
+    size = _SIZE.search(column.mysql_type)
+    return int(size[1]) if size else 0
+
+
+def decimal_size(column: ColumnSchema) -> tuple[int, int] | None:
+    """Return precision and scale of a DECIMAL column, or None where they were not sent."""
+    if column.length > 0:
+        precision, scale = column.length, max(column.decimal, 0)
+    else:
+        size = _SIZE.search(column.mysql_type)
+        if size is None:
+            return None
+        precision, scale = int(size[1]), int(size[2] or 0)
+    return (precision, scale) if scale <= precision else None
+
+
+_UNFRACTIONED_LENGTH: dict[Kind, int] = {Kind.DATETIME: 19, Kind.TIMESTAMP: 19, Kind.TIME: 10}
+
+
+def fractional_digits(column: ColumnSchema) -> int:
+    """Return the digits of fractional seconds of a DATETIME, TIMESTAMP or TIME column, 0 to 6.
+
+    Simple Avro does not send them for these types (golden/QUIRKS.md B7), so where `decimal` is
+    0 the display length tells: DATETIME(6) is 26 wide, that is 19, a point and six digits.
+    """
+    if column.decimal > 0:
+        return min(column.decimal, 6)
+    plain = _UNFRACTIONED_LENGTH.get(kind_of(column))
+    if plain is None or column.length <= 0:
+        size = _SIZE.search(column.mysql_type)
+        return min(int(size[1]), 6) if size and plain is not None else 0
+    digits = column.length - plain - 1
+    return digits if 1 <= digits <= 6 else 0
+
+
+def lacks_size(column: ColumnSchema) -> bool:
+    """Return whether no message told what the values of `column` depend on.
+
+    That is precision and scale of DECIMAL, the fraction of the time types, the labels of ENUM and
+    SET. Such a column keeps values as they were sent: DECIMAL and times as their text, ENUM and SET
+    as their number.
+    """
+    match kind_of(column):
+        case Kind.DECIMAL:
+            return decimal_size(column) is None
+        case Kind.DATETIME | Kind.TIMESTAMP | Kind.TIME:
+            # A length tells the fraction where the field itself does not.
+            return column.decimal < 0 and declared_length(column) <= 0
+        case Kind.ENUM | Kind.SET:
+            return not column.elements
+        case _:
+            return False
+
+
+_INTEGER_ARROW_TYPES: dict[tuple[int, bool], pa.DataType] = {
+    (8, False): pa.int8(),
+    (8, True): pa.int16(),
+    (16, False): pa.int16(),
+    (16, True): pa.int32(),
+    (24, False): pa.int32(),
+    (24, True): pa.int32(),
+    (32, False): pa.int32(),
+    (32, True): pa.int64(),
+    (64, False): pa.int64(),
+    (64, True): BIGINT_UNSIGNED_TYPE,
+}
+
+_BIT_ARROW_TYPES: tuple[tuple[int, pa.DataType], ...] = (
+    (7, pa.int8()),
+    (15, pa.int16()),
+    (31, pa.int32()),
+    (63, pa.int64()),
+    (64, BIGINT_UNSIGNED_TYPE),
+)
+
+_ARROW_TYPES: dict[Kind, pa.DataType] = {
+    Kind.YEAR: pa.int16(),
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.DATE: pa.date32(),
+    Kind.DATETIME: pa.timestamp("us"),
+    Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    Kind.TIME: pa.string(),
+    Kind.TEXT: pa.string(),
+    Kind.BINARY: pa.binary(),
+    Kind.ENUM: pa.string(),
+    Kind.SET: pa.string(),
+    Kind.JSON: pa.string(),
+    Kind.VECTOR: pa.list_(pa.float32()),
+    Kind.UNKNOWN: pa.string(),
+}
+
+
+def arrow_type(column: ColumnSchema) -> pa.DataType:
+    """Return the Arrow type of the mirror's column for `column`.
+
+    It holds every value of the declared type exactly: integers go to the smallest signed type,
+    DECIMAL beyond 38 digits to text, and what `lacks_size` too.
+    """
+    kind = kind_of(column)
+    if lacks_size(column):
+        return pa.string()
+    if kind is Kind.INTEGER:
+        is_wide = is_unsigned(column) or lacks_sign(column)
+        return _INTEGER_ARROW_TYPES[INTEGER_BITS[base_type(column)], is_wide]
+    if kind is Kind.BIT:
+        width = bit_width(column)
+        return next(arrow for widest, arrow in _BIT_ARROW_TYPES if width <= widest)
+    if kind is Kind.DECIMAL:
+        size = decimal_size(column)
+        if size is None or size[0] > MAX_TYPED_DIGITS:
+            return pa.string()
+        return pa.decimal128(*size)
+    return _ARROW_TYPES[kind]

@@ -1,0 +1,561 @@
+"""Table schemas and row shapes as values, and the one JSON form in which they travel.
+
+In: the `tableSchema` object of the Simple protocol (docs/formats/simple.md), parsed JSON.
+Out: frozen `TableSchema` values, and back. The same JSON form is what `change_log` and
+`schema_registry` store for every format, so a schema is parsed by this module and by no other.
+A `RowShape` is the little that a row of the other formats says of its columns; its JSON form is
+ours alone.
+
+Reading is strict about what gives a schema its meaning (names, types, key) and silent about
+fields it does not know, so that a newer TiCDC may add some.
+"""
+
+import json
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import IntFlag
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import orjson
+
+from ticdc_assets.base.errors import WireError, shorten
+from ticdc_assets.model.tso import MAX_TSO
+
+NO_TABLE_ID: Final = -1
+"""A table id that means none: TiCDC sends it for the name in the middle of a cyclic RENAME."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSchema:
+    """One column of a table.
+
+    Attributes:
+        name: column name, as written upstream.
+        mysql_type: base type in lower case without length, e.g. `varchar`, `bigint`, `enum`.
+        charset: character set; `binary` for everything that is not text.
+        collation: collation name.
+        length: declared or display length, bits of BIT, dimensions of VECTOR; 0 if unknown.
+        decimal: scale of DECIMAL, fractional seconds of the time types; 0 if none, -1 with a
+            length of 0 where no message says the fraction of a time type or whether an integer is
+            unsigned.
+        elements: labels of ENUM and SET, in order; () where no message told them.
+        unsigned: True for UNSIGNED.
+        zerofill: True for ZEROFILL.
+        nullable: whether the column may be NULL.
+        default: default as sent: text, an integer (BIT), bytes (of a binary column, that are no
+            UTF-8), or None (no default, or NULL).
+        virtual: True for a virtual generated column: no row has it, and no key of TiCDC's is over
+            it. No message says so; DDL text does (`registry.virtual_columns`).
+    """
+
+    name: str
+    mysql_type: str
+    charset: str = ""
+    collation: str = ""
+    length: int = 0
+    decimal: int = 0
+    elements: tuple[str, ...] = ()
+    unsigned: bool = False
+    zerofill: bool = False
+    nullable: bool = True
+    default: str | int | bytes | None = None
+    virtual: bool = False
+
+    @property
+    def default_text(self) -> str | None:
+        """The default as people read it, None for none: bytes that are no text as `0x` and hex."""
+        if isinstance(self.default, bytes):
+            return f"0x{self.default.hex()}"
+        return None if self.default is None else str(self.default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSchema:
+    """One index: its name, kind and columns in key order."""
+
+    name: str
+    unique: bool
+    primary: bool
+    nullable: bool
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSchema:
+    """The structure of one table at one schema version.
+
+    Attributes:
+        database: database the table is in.
+        table: table name.
+        table_id: logical table id upstream; `NO_TABLE_ID` where a message has none.
+        version: schema version, a TSO (TiDB's UpdateTS). RENAME and TRUNCATE keep it.
+        columns: columns in the order sent (column-id order in the Simple protocol).
+        indexes: indexes in the order sent.
+    """
+
+    database: str
+    table: str
+    table_id: int
+    version: int
+    columns: tuple[ColumnSchema, ...]
+    indexes: tuple[IndexSchema, ...]
+
+    @property
+    def own_indexes(self) -> tuple[IndexSchema, ...]:
+        """The indexes that the table has.
+
+        In the Simple protocol a table without a primary key has one more: its first NOT NULL
+        unique key, listed again as the index `primary`, even if that key is over virtual generated
+        columns. A clustered integer primary key, which is the row id and none of TiDB's indexes, is
+        listed under that name too. A unique key of the table over that same integer column changes
+        nothing then: both are the same key.
+        """
+        return tuple(index for index in self.indexes if not self._is_stand_in(index))
+
+    def _is_stand_in(self, index: IndexSchema) -> bool:
+        if not index.primary or index.name != "primary":
+            return False
+        column = self.column(index.columns[0]) if len(index.columns) == 1 else None
+        if column is not None and column.mysql_type in _INTEGER_TYPES and not column.virtual:
+            return False
+        nullable = {column.name for column in self.columns if column.nullable}
+        for other in self.indexes:
+            # As `GetPrimaryKey` in pkg/meta/model of pingcap/tidb: a column of an expression does
+            # not count, a virtual one of the table's own does.
+            if (
+                other.unique
+                and not other.primary
+                and other.columns
+                and nullable.isdisjoint(other.columns)
+                and not any(is_of_expression(other, name) for name in other.columns)
+            ):
+                return other.columns == index.columns
+        return False
+
+    @property
+    def handle_key(self) -> tuple[str, ...]:
+        """Columns that identify a row: the primary key, else a NOT NULL unique key, else ().
+
+        Of several unique keys it is the one with the fewest columns, the first of those, as in
+        TiCDC (`findHandleIndex` in cdc/model/schema_storage.go of pingcap/tiflow). One over a
+        virtual generated column is none. Nullability is judged by the columns: the `nullable` that
+        TiCDC sends with an index is wrong from the second encoding on (golden/QUIRKS.md B11).
+        """
+        indexes = self.own_indexes
+        for index in indexes:
+            if index.primary and index.columns:
+                return index.columns
+        unfit = unfit_for_keys(self.columns)
+        keys = [
+            index.columns
+            for index in indexes
+            if index.unique and index.columns and unfit.isdisjoint(index.columns)
+        ]
+        return min(keys, key=len, default=())
+
+    def column(self, name: str) -> ColumnSchema | None:
+        """Return the column called `name`, or None."""
+        return next((column for column in self.columns if column.name == name), None)
+
+
+_INTEGER_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+
+
+def unfit_for_keys(columns: Iterable[ColumnSchema]) -> set[str]:
+    """Return the names of the columns that no unique key can have by which TiCDC tells rows."""
+    return {column.name for column in columns if column.nullable or column.virtual}
+
+
+def is_of_expression(index: IndexSchema, name: str) -> bool:
+    """Return whether the column `name` of `index` is the hidden one of an expression.
+
+    It is called after the index and its place there (`_V$_idx_0`), and is virtual.
+    """
+    prefix = f"_v$_{index.name}_".lower()
+    folded = name.lower()
+    return folded.startswith(prefix) and folded[len(prefix) :].isdecimal()
+
+
+class ColumnFlag(IntFlag):
+    """What TiCDC says of a column in one number (Open Protocol and Craft)."""
+
+    BINARY = 1
+    HANDLE_KEY = 2
+    GENERATED = 4
+    PRIMARY_KEY = 8
+    UNIQUE_KEY = 16
+    MULTIPLE_KEY = 32
+    NULLABLE = 64
+    UNSIGNED = 128
+
+
+@dataclass(frozen=True, slots=True)
+class SentColumn:
+    """One column as a row describes it.
+
+    Attributes:
+        name: column name.
+        mysql_type: type in lower case: the base type, or the spelled type where it is sent
+            (`decimal(20,6)`, `int unsigned`). Of text and bytes it is the one whose values are
+            spelled as this row's are (`varchar` for text, `varbinary` for base64): that of the
+            flags, unless a value contradicts them.
+        flags: the flags as sent, None where the format has none (Canal-JSON).
+    """
+
+    name: str
+    mysql_type: str
+    flags: ColumnFlag | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """What a row says of its table.
+
+    Attributes:
+        columns: the columns that were sent, in their order in the message.
+        primary_key: the primary key's columns where they are named (Canal-JSON), () if it has
+            none, None if the format does not name them.
+        partial: True if the table may have more columns: the image was cut to the handle key, or
+            is that of a DELETE, which may be cut.
+        damaged: True if columns of the image before are missing that did change, since the encoder
+            wrote them without their names (Open Protocol with only-output-updated-columns).
+        raw: True if the text of a value is its bytes (Craft); else text that stands for bytes is
+            written as Go quotes them (Open Protocol). All rows of a changefeed are alike in it.
+    """
+
+    columns: tuple[SentColumn, ...]
+    primary_key: tuple[str, ...] | None = None
+    partial: bool = False
+    damaged: bool = False
+    raw: bool = field(default=False, compare=False)
+
+
+def check_names(names: Iterable[str], position: str) -> None:
+    """Refuse columns that no table of TiDB's and no mirror can have together.
+
+    TiDB and Delta tell columns apart by their names in lower case. It is asked of what messages
+    say, not of what is stored.
+
+    Args:
+        names: names of the columns of one table.
+        position: where they stand in the message, for errors.
+
+    Raises:
+        WireError: a name is empty, or two differ by their case alone.
+    """
+    known: dict[str, str] = {}
+    for name in names:
+        if not name:
+            raise WireError("empty_text", position, "column names that are not empty", "''")
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise WireError(
+                "duplicate_column",
+                position,
+                "column names that differ by more than their case",
+                f"{shorten(other)} and {shorten(name)}",
+            )
+
+
+def sent_shape(
+    columns: tuple[SentColumn, ...],
+    position: str,
+    *,
+    primary_key: tuple[str, ...] | None = None,
+    partial: bool = False,
+    damaged: bool = False,
+    raw: bool = False,
+) -> RowShape:
+    """Return the shape of a row that a message holds.
+
+    Raises:
+        WireError: no table can have such columns.
+    """
+    check_names((column.name for column in columns), position)
+    return RowShape(
+        columns=columns, primary_key=primary_key, partial=partial, damaged=damaged, raw=raw
+    )
+
+
+def sent_schema(value: Any, position: str) -> TableSchema:
+    """Read the JSON object of a schema that a message holds.
+
+    Raises:
+        WireError: it is none (`schema_from_json`), or no table can have such columns.
+    """
+    schema = schema_from_json(value, position)
+    check_names((column.name for column in schema.columns), f"{position}.columns")
+    return schema
+
+
+def shape_to_json(shape: RowShape) -> dict[str, Any]:
+    """Return the JSON object of `shape`, for `shape_from_json`."""
+    return {
+        "columns": [
+            [column.name, column.mysql_type, None if column.flags is None else int(column.flags)]
+            for column in shape.columns
+        ],
+        "key": None if shape.primary_key is None else list(shape.primary_key),
+        "partial": shape.partial,
+        # Few shapes are so: those of older lakes do not say.
+        **({"damaged": True} if shape.damaged else {}),
+        **({"raw": True} if shape.raw else {}),
+    }
+
+
+def shape_from_json(value: Any) -> RowShape:
+    """Return the shape of an object that `shape_to_json` made."""
+    return RowShape(
+        columns=tuple(
+            SentColumn(name, mysql_type, None if flags is None else ColumnFlag(flags))
+            for name, mysql_type, flags in value["columns"]
+        ),
+        primary_key=None if value["key"] is None else tuple(value["key"]),
+        partial=value["partial"],
+        damaged=value.get("damaged", False),
+        raw=value.get("raw", False),
+    )
+
+
+def schema_from_json(value: Any, position: str) -> TableSchema:
+    """Read the JSON object of a table schema.
+
+    Args:
+        value: parsed JSON.
+        position: JSON path of `value` in its message, for errors.
+
+    Raises:
+        WireError: the object lacks a required field or a field has the wrong type.
+    """
+    reader = _Reader(value, position)
+    columns = tuple(
+        _column(item, f"{position}.columns", number)
+        for number, item in enumerate(reader.array("columns"))
+    )
+    names = [column.name for column in columns]
+    # A set: a hostile message may have as many names as it has bytes, in its indexes too.
+    distinct = set(names)
+    if len(distinct) != len(names):
+        raise WireError("duplicate_column", f"{position}.columns", "distinct names", shorten(names))
+    indexes = tuple(
+        _index_from_json(item, f"{position}.indexes[{number}]")
+        for number, item in enumerate(reader.array("indexes", optional=True))
+    )
+    for number, index in enumerate(indexes):
+        for name in index.columns:
+            if name not in distinct:
+                raise WireError(
+                    "unknown_column",
+                    f"{position}.indexes[{number}].columns",
+                    "a column of the table",
+                    shorten(name),
+                )
+    return TableSchema(
+        database=reader.text("schema"),
+        table=reader.text("table"),
+        table_id=reader.integer("tableID", minimum=NO_TABLE_ID),
+        version=reader.integer("version"),
+        columns=columns,
+        indexes=indexes,
+    )
+
+
+@lru_cache(maxsize=16_384)
+def schema_from_text(text: str) -> TableSchema:
+    """Return the schema of a text that `schema_to_text` made.
+
+    One text stands in several tables (the DDL that made the schema, the registry, each cut), which
+    every step of a sync reads; so the newest are kept.
+
+    Raises:
+        WireError: it is no schema (`schema_from_json`).
+        ValueError: it is no JSON.
+    """
+    return schema_from_json(json.loads(text), "$")
+
+
+def schema_to_text(schema: TableSchema) -> str:
+    """Return the text of a schema that is stored."""
+    return json.dumps(schema_to_json(schema), ensure_ascii=False, separators=(",", ":"))
+
+
+def schema_to_json(schema: TableSchema) -> dict[str, Any]:
+    """Return the JSON object of `schema`, fields in TiCDC's order."""
+    return {
+        "schema": schema.database,
+        "table": schema.table,
+        "tableID": schema.table_id,
+        "version": schema.version,
+        "columns": [_column_to_json(column) for column in schema.columns],
+        "indexes": [
+            {
+                "name": index.name,
+                "unique": index.unique,
+                "primary": index.primary,
+                "nullable": index.nullable,
+                "columns": list(index.columns),
+            }
+            for index in schema.indexes
+        ],
+    }
+
+
+def _column(value: Any, position: str, number: int) -> ColumnSchema:
+    """Return a column; equal ones are one object, as thousands of tables have a lot of them."""
+    with suppress(WireError, orjson.JSONEncodeError):
+        text = orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+        if len(text) <= _KEPT_CHARACTERS:
+            return _known_column(text)
+    return _column_from_json(value, f"{position}[{number}]")
+
+
+_KEPT_CHARACTERS = 1_024
+"""Texts of columns that are kept, so that all of them take at most some MiB."""
+
+
+@lru_cache(maxsize=16_384)
+def _known_column(text: bytes) -> ColumnSchema:
+    return _column_from_json(orjson.loads(text), "")
+
+
+def _column_from_json(value: Any, position: str) -> ColumnSchema:
+    reader = _Reader(value, position)
+    data_type = _Reader(reader.fields.get("dataType"), f"{position}.dataType")
+    default = _default_from_json(reader.fields.get("default"), f"{position}.default")
+    elements = data_type.array("elements", optional=True)
+    for number, label in enumerate(elements):
+        if not isinstance(label, str):
+            raise WireError(
+                "wrong_type", f"{position}.dataType.elements[{number}]", "text", shorten(label)
+            )
+    return ColumnSchema(
+        name=reader.text("name"),
+        mysql_type=data_type.text("mysqlType").lower(),
+        charset=data_type.text("charset", default=""),
+        collation=data_type.text("collate", default=""),
+        length=data_type.integer("length", default=0, minimum=-1),
+        decimal=data_type.integer("decimal", default=0, minimum=-1),
+        elements=tuple(elements),
+        unsigned=data_type.boolean("unsigned", default=False),
+        zerofill=data_type.boolean("zerofill", default=False),
+        nullable=reader.boolean("nullable", default=True),
+        default=default,
+        virtual=reader.boolean("virtual", default=False),
+    )
+
+
+def _default_from_json(value: Any, position: str) -> str | int | bytes | None:
+    if isinstance(value, dict):
+        # Of our own; TiCDC writes no object.
+        members = cast("dict[str, Any]", value)
+        text = members.get(_BASE64) if len(members) == 1 else None
+        with suppress(ValueError, TypeError):
+            return a2b_base64(cast(str, text), strict_mode=True)
+    if isinstance(value, bool) or not isinstance(value, str | int | None):
+        raise WireError("wrong_type", position, "text or null", shorten(value))
+    return value
+
+
+def default_to_json(default: str | int | bytes | None) -> Any:
+    """Return the JSON value of the `default` of a column, for `schema_from_json`."""
+    if isinstance(default, bytes):
+        return {_BASE64: b2a_base64(default, newline=False).decode()}
+    return default
+
+
+_BASE64 = "base64"
+
+
+def _column_to_json(column: ColumnSchema) -> dict[str, Any]:
+    data_type: dict[str, Any] = {
+        "mysqlType": column.mysql_type,
+        "charset": column.charset,
+        "collate": column.collation,
+        "length": column.length,
+    }
+    if column.decimal:
+        data_type["decimal"] = column.decimal
+    if column.elements:
+        data_type["elements"] = list(column.elements)
+    if column.unsigned:
+        data_type["unsigned"] = True
+    if column.zerofill:
+        data_type["zerofill"] = True
+    fields = {
+        "name": column.name,
+        "dataType": data_type,
+        "nullable": column.nullable,
+        "default": default_to_json(column.default),
+    }
+    # Of our own; TiCDC has no such field.
+    return fields | {"virtual": True} if column.virtual else fields
+
+
+def _index_from_json(value: Any, position: str) -> IndexSchema:
+    reader = _Reader(value, position)
+    columns = reader.array("columns")
+    for number, name in enumerate(columns):
+        if not isinstance(name, str):
+            raise WireError("wrong_type", f"{position}.columns[{number}]", "text", shorten(name))
+    return IndexSchema(
+        name=reader.text("name"),
+        unique=reader.boolean("unique", default=False),
+        primary=reader.boolean("primary", default=False),
+        nullable=reader.boolean("nullable", default=False),
+        columns=tuple(columns),
+    )
+
+
+_REQUIRED: Any = object()
+
+
+class _Reader:
+    """Typed access to the fields of one JSON object; every miss is a `WireError` with its path."""
+
+    def __init__(self, value: Any, position: str) -> None:
+        if not isinstance(value, Mapping):
+            raise WireError("wrong_type", position, "object", shorten(value))
+        self.fields: Mapping[str, Any] = value
+        self.position = position
+
+    def text(self, name: str, *, default: Any = _REQUIRED) -> str:
+        value = self._field(name, default)
+        if not isinstance(value, str):
+            raise WireError("wrong_type", f"{self.position}.{name}", "text", shorten(value))
+        return value
+
+    def boolean(self, name: str, *, default: Any = _REQUIRED) -> bool:
+        value = self._field(name, default)
+        if not isinstance(value, bool):
+            raise WireError(
+                "wrong_type", f"{self.position}.{name}", "true or false", shorten(value)
+            )
+        return value
+
+    def integer(self, name: str, *, default: Any = _REQUIRED, minimum: int = 0) -> int:
+        value = self._field(name, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise WireError("wrong_type", f"{self.position}.{name}", "integer", shorten(value))
+        if not minimum <= value <= MAX_TSO:
+            raise WireError(
+                "out_of_range", f"{self.position}.{name}", f"{minimum} to 2^63-1", shorten(value)
+            )
+        return value
+
+    def array(self, name: str, *, optional: bool = False) -> list[Any]:
+        value = self.fields.get(name)
+        if value is None and optional:
+            return []
+        if not isinstance(value, list):
+            raise WireError("wrong_type", f"{self.position}.{name}", "array", shorten(value))
+        return cast("list[Any]", value)
+
+    def _field(self, name: str, default: Any) -> Any:
+        if name not in self.fields and default is not _REQUIRED:
+            return default
+        if name not in self.fields:
+            raise WireError("missing_field", f"{self.position}.{name}", "the field", "nothing")
+        return self.fields[name]

@@ -1,0 +1,218 @@
+"""Casts to INTEGER, YEAR, BIT, DECIMAL, FLOAT and DOUBLE.
+
+In TiDB a double becomes an integer by rounding to even, everything else by rounding halves away
+from zero (pingcap/tidb pkg/types/convert.go).
+"""
+
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Final
+
+from ticdc_assets.model.mysql_types import (
+    Kind,
+    bit_width,
+    decimal_size,
+    declared_length,
+    integer_range,
+    is_unsigned,
+    kind_of,
+)
+from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.model.values import moments, shapes
+from ticdc_assets.model.values.canonical import datetime_text, parse_datetime
+from ticdc_assets.model.values.datum import Datum, Moment, Span, TextCast, through_datum
+from ticdc_assets.model.values.floats import MAX_FLOAT32, double_text, float_text, to_float32
+from ticdc_assets.model.values.widening import float_scale
+
+_WIDE = Context(prec=400, rounding=ROUND_HALF_UP)
+
+MAX_DECIMAL_DIGITS: Final = 80
+"""Digits before the point up to which a DECIMAL is calculated with; TiDB's own has fewer."""
+
+
+def to_integer(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile the cast from `old` to `new`, which is INTEGER."""
+    low, high = integer_range(new)
+
+    def make(datum: Datum) -> str | None:
+        number = whole_number(datum, signed=low < 0, high=high)
+        return str(number) if number is not None and low <= number <= high else None
+
+    return through_datum(old, new, expected=f"{low} to {high}", make=make)
+
+
+def whole_number(datum: Datum, *, signed: bool, high: int) -> int | None:
+    """Return the integer that TiDB makes of `datum`; doubles round to even, the rest half up."""
+    match datum:
+        case int():
+            return datum
+        case float():
+            number = round(datum)
+            # TiDB compares doubles, and the double of the highest BIGINT is one above it.
+            return high if signed and number == high + 1 and float(high) == datum else number
+        case Decimal():
+            if not signed and datum.is_signed():
+                return None
+            return _round_decimal(datum)
+        case str():
+            return _parse_whole(datum)
+        case Moment():
+            return _whole_moment(datum, signed=signed)
+        case Span():
+            if signed:
+                rounded = moments.round_span(moments.span_of_text(datum.text), 0)
+                return int(Span(moments.span_text(rounded, 0)).number())
+            return None if datum.text.startswith("-") else _round_decimal(datum.number())
+
+
+def _whole_moment(moment: Moment, *, signed: bool) -> int | None:
+    if not signed or "." not in moment.text:
+        return _round_decimal(moment.number())
+    value = parse_datetime(moment.text)
+    rounded = None if value is None else moments.round_datetime(value, 0)
+    return None if rounded is None else int(Moment(datetime_text(rounded, 0)).number())
+
+
+def rounded_decimal(number: Decimal, places: int = 0) -> Decimal | None:
+    """Return `number` with `places` digits behind the point, halves away from zero."""
+    if number.adjusted() > MAX_DECIMAL_DIGITS:
+        return None
+    return number.quantize(Decimal(1).scaleb(-places), context=_WIDE)
+
+
+def shifted_decimal(number: Decimal, places: int) -> Decimal:
+    """Return `number` times ten to the power of `places`, with all its digits.
+
+    `Decimal.scaleb` would round to the 28 digits of the usual context; a DECIMAL has up to 65.
+    """
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)  # a number of MySQL is finite
+    return Decimal((sign, digits, exponent + places))
+
+
+def _round_decimal(number: Decimal) -> int | None:
+    rounded = rounded_decimal(number)
+    return None if rounded is None else int(rounded)
+
+
+def _parse_number(text: str) -> Decimal | None:
+    text = text.strip()
+    # TiDB, like MySQL, takes an "e" at the very end for nothing.
+    number = text[:-1] if text[-1:] in ("e", "E") else text
+    if shapes.NUMBER.fullmatch(number) is None or (number != text and "e" in number.lower()):
+        return None
+    return Decimal(number)
+
+
+def _before_nul(text: str) -> str:
+    """Return what TiDB reads as a number of text such as a BINARY column pads with NULs."""
+    return text.partition("\0")[0]
+
+
+def _parse_whole(text: str) -> int | None:
+    number = _parse_number(_before_nul(text))
+    return None if number is None else _round_decimal(number)
+
+
+def to_year(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile the cast from `old` to `new`, which is YEAR."""
+
+    def make(datum: Datum) -> str | None:
+        two_digits = False
+        if isinstance(datum, Moment):
+            year: int | None = int(datum.text[:4])
+        else:
+            year = whole_number(datum, signed=True, high=2**63 - 1)
+            two_digits = isinstance(datum, str) and len(datum) != 4 and datum.strip()[:1] == "0"
+        if year is None or (year == 0 and not two_digits):
+            return None if year is None else "0"
+        if 0 <= year < 100:
+            year = moments.full_year(year)
+        return str(year) if 1901 <= year <= 2155 else None
+
+    return through_datum(old, new, expected="0 or 1901 to 2155", make=make)
+
+
+def to_bit(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile the cast from `old` to `new`, which is BIT."""
+    high = 2 ** bit_width(new) - 1
+
+    def make(datum: Datum) -> str | None:
+        number = whole_number(datum, signed=False, high=high)
+        if isinstance(datum, int) and datum < 0:
+            number = datum + 2**64
+        return str(number) if number is not None and 0 <= number <= high else None
+
+    return through_datum(old, new, expected=f"0 to {high}", make=make)
+
+
+def to_decimal(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile the cast from `old` to `new`, which is DECIMAL."""
+    size = decimal_size(new)
+    unsigned = is_unsigned(new)
+
+    def make(datum: Datum) -> str | None:
+        number = _exact_number(datum)
+        if number is None or size is None:
+            return None
+        rounded = rounded_decimal(number, size[1])
+        if rounded is None or (rounded and rounded.adjusted() >= size[0] - size[1]):
+            return None
+        if number.is_signed() and rounded and unsigned:
+            return None
+        return format(rounded if rounded else abs(rounded), "f")
+
+    expected = f"decimal({size[0]},{size[1]})" if size else "a declared precision"
+    return through_datum(old, new, expected=expected, make=make)
+
+
+def _exact_number(datum: Datum) -> Decimal | None:
+    match datum:
+        case int() | Decimal():
+            return Decimal(datum)
+        case float():
+            return Decimal(repr(datum))
+        case str():
+            stripped = datum.strip()
+            # TiDB skips no other space before a DECIMAL.
+            if stripped[-1:] in ("e", "E") or not datum.lstrip(" \t").startswith(stripped):
+                return None
+            return _parse_number(stripped)
+        case Moment() | Span():
+            return datum.number()
+
+
+def to_float(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile the cast from `old` to `new`, which is FLOAT or DOUBLE."""
+    narrow = kind_of(new) is Kind.FLOAT
+    scale = float_scale(new)
+    unsigned = is_unsigned(new)
+    highest = 10.0 ** (declared_length(new) - max(scale, 0)) if scale is not None else 0.0
+
+    def make(datum: Datum) -> str | None:
+        number = float_number(datum)
+        if number is None or number - number != 0 or (unsigned and number < 0):
+            return None
+        if scale is not None:
+            if not number.is_integer():
+                if scale < 0:
+                    return None
+                number = round(number * 10.0**scale) / 10.0**scale
+            if abs(number) >= highest:
+                return None
+        if not narrow:
+            return double_text(number)
+        return float_text(to_float32(number)) if abs(number) <= MAX_FLOAT32 else None
+
+    return through_datum(old, new, expected=f"a {new.mysql_type}", make=make)
+
+
+def float_number(datum: Datum) -> float | None:
+    """Return `datum` as a double; None for text that is no number."""
+    match datum:
+        case int() | float() | Decimal():
+            return float(datum)
+        case str():
+            number = _parse_number(_before_nul(datum))
+            return None if number is None else float(number)
+        case Moment() | Span():
+            return float(datum.number())

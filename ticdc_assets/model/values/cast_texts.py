@@ -1,0 +1,250 @@
+"""Casts to the text and binary types, ENUM, SET, JSON and VECTOR."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ticdc_assets.base.errors import ImageError
+from ticdc_assets.model.mysql_types import Kind, base_type, declared_length, is_char, kind_of
+from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.model.values import json_texts, shapes
+from ticdc_assets.model.values.datum import Datum, TextCast, refusal, refuse, through_datum
+from ticdc_assets.model.values.floats import to_float32
+from ticdc_assets.model.values.physical import binary_bytes
+from ticdc_assets.model.values.widening import TEXT_LIMITS, text_length
+
+_CODECS: Final = {"ascii": "ascii", "gbk": "gbk", "gb18030": "gb18030"}
+_THREE_BYTE_CHARSETS: Final = frozenset({"utf8", "utf8mb3"})
+_CANONICAL_INDEX = re.compile(r"0|[1-9][0-9]{0,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class TextRules:
+    """Which texts a charset has.
+
+    Attributes:
+        codec: Python's name of the encoding whose characters they are.
+        highest: the last character, beside that.
+    """
+
+    codec: str
+    highest: str
+
+    def holds(self, text: str) -> bool:
+        """Return whether the charset has all characters of `text`."""
+        if text and max(text) > self.highest:
+            return False
+        try:
+            text.encode(self.codec)
+        except UnicodeEncodeError:
+            return False
+        return True
+
+
+def text_rules(column: ColumnSchema) -> TextRules:
+    """Return which texts a text column can hold, whatever their length."""
+    charset = column.charset.lower()
+    highest = "\uffff" if charset in _THREE_BYTE_CHARSETS else "\U0010ffff"
+    return TextRules(_CODECS.get(charset, "utf-8"), highest)
+
+
+def to_text(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile the cast from `old` to `new`, which is a text type."""
+    show, rules = printed(old), text_rules(new)
+    length = text_length(new)
+    limited_by_bytes = base_type(new) in TEXT_LIMITS
+    strip = is_char(new)
+
+    def convert(text: str) -> str:
+        try:
+            made = show(text)
+        except (ValueError, ImageError):
+            refuse(new, f"text in {new.charset}", text)
+        if not rules.holds(made):
+            refuse(new, f"text in {new.charset}", text)
+        if limited_by_bytes:
+            if len(made.encode()) > length:
+                refuse(new, f"at most {length} bytes", text)
+        elif length and len(made) > length:
+            if made[length:].strip(" \t\r\n"):
+                refuse(new, f"at most {length} characters", text)
+            made = made[:length]
+        return made.rstrip(" ") if strip else made
+
+    return convert
+
+
+def printed(old: ColumnSchema) -> TextCast:
+    """Return how TiDB prints a value of `old` as text; ValueError for bytes that are none."""
+    match kind_of(old):
+        case Kind.BINARY:
+            return lambda text: binary_bytes(text, old).decode()
+        case Kind.JSON:
+            return shapes.spaced_json
+        case Kind.ENUM | Kind.SET if not old.elements:
+            return _unknown_label
+        case _:
+            return str
+
+
+def _unknown_label(text: str) -> str:
+    raise ValueError(f"the label of number {text} is not known")
+
+
+def to_binary(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile the cast from `old` to `new`, which is a binary type."""
+    length = declared_length(new)
+    padded = length if is_char(new) else 0
+    from_binary = kind_of(old) is Kind.BINARY
+    if old.charset.lower() in ("gbk", "gb18030"):
+        return refusal(old, new)
+    show = printed(old)
+
+    def convert(text: str) -> str:
+        try:
+            raw = binary_bytes(text, old) if from_binary else show(text).encode()
+        except (ValueError, ImageError):
+            refuse(new, "bytes", text)
+        if length and len(raw) > length:
+            refuse(new, f"at most {length} bytes", text)
+        return "0x" + raw.ljust(padded, b"\0").hex()
+
+    return convert
+
+
+def to_enum(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile the cast from `old` to `new`, which is ENUM."""
+    if kind_of(old) is Kind.INTEGER:
+        return through_datum(
+            old, new, expected="index of a label", make=lambda datum: _nth(new.elements, datum)
+        )
+    find = _label_finder(new)
+    from_enum = kind_of(old) is Kind.ENUM and "" not in old.elements
+    show = printed(old)
+
+    def convert(text: str) -> str:
+        if from_enum and text == "":
+            return ""
+        try:
+            name = show(text)
+        except (ValueError, ImageError):
+            refuse(new, "a label", text)
+        label = find(name)
+        if label is None and _CANONICAL_INDEX.fullmatch(name):
+            label = _nth(new.elements, int(name))
+        if label is None:
+            refuse(new, "a label", text)
+        return label
+
+    return convert
+
+
+def _nth(elements: Sequence[str], datum: Datum) -> str | None:
+    return elements[datum - 1] if isinstance(datum, int) and 1 <= datum <= len(elements) else None
+
+
+def _label_finder(column: ColumnSchema) -> Callable[[str], str | None]:
+    """Return the search for a label as the collation compares, as far as it can be known.
+
+    All collations but the `_0900_` ones ignore trailing spaces; `_ci` ones ignore case.
+    """
+    collation = column.collation.lower()
+    elements = column.elements
+
+    def folded(label: str) -> str:
+        if "_0900_" not in collation and collation != "binary":
+            label = label.rstrip(" ")
+        return label.lower() if collation.endswith("_ci") else label
+
+    def find(name: str) -> str | None:
+        if name in elements:
+            return name
+        return next((label for label in elements if folded(label) == folded(name)), None)
+
+    return find
+
+
+def to_set(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile the cast from `old` to `new`, which is SET."""
+    if kind_of(old) is Kind.INTEGER:
+        return through_datum(
+            old, new, expected="bit mask of labels", make=lambda datum: _joined(new, datum)
+        )
+    find = _label_finder(new)
+    show = printed(old)
+
+    def convert(text: str) -> str:
+        try:
+            name = show(text)
+        except (ValueError, ImageError):
+            refuse(new, "labels", text)
+        found = {find(item) for item in name.split(",")} if name else set[str | None]()
+        if None not in found:
+            return ",".join(label for label in new.elements if label in found)
+        made = None
+        if _CANONICAL_INDEX.fullmatch(name):
+            made = _joined(new, int(name))
+        if made is None:
+            refuse(new, "labels", text)
+        return made
+
+    return convert
+
+
+def _joined(column: ColumnSchema, datum: Datum) -> str | None:
+    if not isinstance(datum, int) or not 0 <= datum < 2 ** len(column.elements):
+        return None
+    return ",".join(label for bit, label in enumerate(column.elements) if datum >> bit & 1)
+
+
+def to_json(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile the cast from `old` to `new`, which is JSON."""
+    make = _JSON_MAKERS[kind_of(old)]
+    show = printed(old)
+
+    def convert(text: str) -> str:
+        try:
+            return make(show(text))
+        except (ValueError, ArithmeticError, ImageError):
+            refuse(new, "JSON", text)
+
+    return convert
+
+
+def _quoted_moment(text: str) -> str:
+    return f'"{shapes.pad_fraction(text, 6) if len(text) > 10 else text}"'
+
+
+def _quoted_time(text: str) -> str:
+    return f'"{shapes.pad_fraction(text, 6)}"'
+
+
+_JSON_MAKERS: dict[Kind, Callable[[str], str]] = {
+    Kind.INTEGER: str,
+    Kind.YEAR: str,
+    Kind.DECIMAL: lambda text: json_texts.write_json(float(text)),
+    Kind.FLOAT: lambda text: json_texts.write_json(to_float32(float(text))),
+    Kind.DOUBLE: lambda text: json_texts.write_json(float(text)),
+    Kind.DATE: _quoted_moment,
+    Kind.DATETIME: _quoted_moment,
+    Kind.TIMESTAMP: _quoted_moment,
+    Kind.TIME: _quoted_time,
+    Kind.TEXT: json_texts.stored_json,
+    Kind.BINARY: json_texts.stored_json,
+    Kind.ENUM: json_texts.stored_json,
+    Kind.SET: json_texts.stored_json,
+}
+
+
+def to_vector(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile the cast from a VECTOR to `new`, a VECTOR of other dimensions."""
+    del old
+    dimensions = declared_length(new)
+
+    def convert(text: str) -> str:
+        if (text.count(",") + 1 if text != "[]" else 0) != dimensions:
+            refuse(new, f"{dimensions} dimensions", text)
+        return text
+
+    return convert

@@ -1,0 +1,176 @@
+"""What MODIFY or CHANGE COLUMN makes of the values that are already there.
+
+In: canonical text under the old column. Out: canonical text under the new column, or `CastError`.
+The rules are TiDB's own (pingcap/tidb: `Datum.ConvertTo` in pkg/types/datum.go, called for each
+row by pkg/ddl/column.go), since the rewritten rows are never sent (golden/QUIRKS.md A7).
+
+An event of the DDL proves that it succeeded upstream: in strict SQL mode, TiDB's default, every
+value fitted (`cast_of`). So a value that does not fit proves another mode, in which TiDB stores
+what it can make of the value, with a warning (`lenient_cast_of`). A `CastError` are changes that
+TiDB does not support, values for which the DDL fails in every mode, and results that depend on what
+no message tells:
+
+* TIME to a date type (the day of the change), and dates with a zero month or day (SQL mode);
+* FLOAT(M,D) and DOUBLE(M,D), whose D is not sent (a caller who knows D puts it in `decimal`):
+  whole numbers pass, others are refused;
+* labels that are equal under a collation by more than case and trailing spaces;
+* whatever hangs on a size or on labels that no message told (`lacks_size`): the index of an ENUM
+  whose labels are not known is a number, and becomes another type's number but no text.
+
+Between TIMESTAMP and other types TiDB uses the time zone of the session that ran the DDL; it is
+taken to be the changefeed's. NULL stays NULL, also where the new column is NOT NULL: upstream had
+none then, except for TIMESTAMP, which TiDB fills with the time of the change and does not send.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from ticdc_assets.model.mysql_types import Kind, kind_of, lacks_size
+from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.model.values import lenient_moments, lenient_numbers, lenient_texts
+from ticdc_assets.model.values.cast_moments import to_date, to_datetime, to_time, to_timestamp
+from ticdc_assets.model.values.cast_numbers import to_bit, to_decimal, to_float, to_integer, to_year
+from ticdc_assets.model.values.cast_texts import (
+    to_binary,
+    to_enum,
+    to_json,
+    to_set,
+    to_text,
+    to_vector,
+)
+from ticdc_assets.model.values.datum import TextCast, refusal
+from ticdc_assets.model.values.widening import WIDENS, same_type
+
+Cast: TypeAlias = Callable[[str | None], str | None]
+
+
+def keep(text: str | None) -> str | None:
+    """Return `text`: the cast where nothing changes."""
+    return text
+
+
+def cast_is_identity(old: ColumnSchema, new: ColumnSchema) -> bool:
+    """Return whether every value of `old` has the same canonical text under `new`."""
+    kind = kind_of(old)
+    if kind is not kind_of(new):
+        return False
+    if same_type(old, new):
+        return True
+    widens = WIDENS.get(kind)
+    return widens is not None and widens(old, new)
+
+
+def cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> Cast:
+    """Compile the conversion of existing values from `old` to `new`.
+
+    Returns:
+        `keep` itself if nothing changes (`cast_is_identity`), else a function that raises
+        `CastError` for a value that has no certain counterpart under `new`.
+
+    Raises:
+        ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
+    """
+    if cast_is_identity(old, new):
+        return keep
+    source, target = kind_of(old), kind_of(new)
+    if (source, target) in _UNSUPPORTED or lacks_size(new):
+        convert: TextCast = refusal(old, new)
+    elif target is Kind.TIMESTAMP:
+        convert = to_timestamp(old, new, timezone)
+    else:
+        convert = _TARGETS[target](old, new)
+
+    def cast(text: str | None) -> str | None:
+        return None if text is None else convert(text)
+
+    return cast
+
+
+def lenient_cast_of(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile what TiDB makes of values that `cast_of` refuses, in a SQL mode that is not strict.
+
+    Returns:
+        A function for such values alone, which raises `CastError` for one that the DDL would have
+        failed for in every SQL mode, or whose outcome cannot be told.
+    """
+    source, target = kind_of(old), kind_of(new)
+    if (source, target) in _UNSUPPORTED or lacks_size(new):
+        return refusal(old, new)
+    return _LENIENT_TARGETS[target](old, new)
+
+
+_MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
+_LABELLED: Final = (Kind.ENUM, Kind.SET)
+_UNSUPPORTED: Final[frozenset[tuple[Kind, Kind]]] = frozenset(
+    {
+        (source, Kind.BIT)
+        for source in (*_MOMENTS, Kind.TIME, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.JSON)
+    }
+    | {
+        (source, target)
+        for source in (
+            *_MOMENTS,
+            Kind.TIME,
+            Kind.YEAR,
+            Kind.DECIMAL,
+            Kind.FLOAT,
+            Kind.DOUBLE,
+            Kind.JSON,
+            Kind.BIT,
+        )
+        for target in _LABELLED
+    }
+    | {
+        (source, target)
+        for source in (*_LABELLED, Kind.BIT, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE)
+        for target in _MOMENTS
+    }
+    | {(source, Kind.TIME) for source in (*_LABELLED, Kind.BIT)}
+    | {(Kind.BIT, Kind.JSON)}
+    | {(Kind.VECTOR, target) for target in Kind if target is not Kind.VECTOR}
+    | {(source, Kind.VECTOR) for source in Kind if source is not Kind.VECTOR}
+    | {(Kind.UNKNOWN, target) for target in Kind}
+    | {(source, Kind.UNKNOWN) for source in Kind}
+)
+"""Changes that TiDB refuses (pkg/types/etc.go `checkTypeChangeSupported`), or that this package
+cannot know."""
+
+
+_Compile: TypeAlias = Callable[[ColumnSchema, ColumnSchema], TextCast]
+
+_TARGETS: dict[Kind, _Compile] = {
+    Kind.INTEGER: to_integer,
+    Kind.BIT: to_bit,
+    Kind.YEAR: to_year,
+    Kind.DECIMAL: to_decimal,
+    Kind.FLOAT: to_float,
+    Kind.DOUBLE: to_float,
+    Kind.DATE: to_date,
+    Kind.DATETIME: to_datetime,
+    Kind.TIME: to_time,
+    Kind.TEXT: to_text,
+    Kind.BINARY: to_binary,
+    Kind.ENUM: to_enum,
+    Kind.SET: to_set,
+    Kind.JSON: to_json,
+    Kind.VECTOR: to_vector,
+}
+
+_LENIENT_TARGETS: dict[Kind, _Compile] = {
+    Kind.INTEGER: lenient_numbers.to_integer,
+    Kind.BIT: lenient_numbers.to_bit,
+    Kind.YEAR: lenient_numbers.to_year,
+    Kind.DECIMAL: lenient_numbers.to_decimal,
+    Kind.FLOAT: lenient_numbers.to_float,
+    Kind.DOUBLE: lenient_numbers.to_float,
+    Kind.DATE: lenient_moments.to_moment,
+    Kind.DATETIME: lenient_moments.to_moment,
+    Kind.TIMESTAMP: lenient_moments.to_moment,
+    Kind.TIME: lenient_moments.to_time,
+    Kind.TEXT: lenient_texts.to_text,
+    Kind.BINARY: lenient_texts.to_binary,
+    Kind.ENUM: lenient_texts.to_labels,
+    Kind.SET: lenient_texts.to_labels,
+    Kind.JSON: lenient_texts.refuses,
+    Kind.VECTOR: lenient_texts.refuses,
+}

@@ -1,0 +1,465 @@
+"""Columns of values as images hold them, to the typed columns of mirrors.
+
+In: for each row where a column's text stands in an array of bytes, and of what form it is
+(`Places`). Out: `TypedColumn`: the Arrow array of `arrow_type(column)`, and which rows are regular.
+For a regular row the array has what `canonical_of` and `typed_of` give one by one, and neither
+refused the value nor called it `UNFIT`. Of any other row it has nothing, and says nothing: the
+caller converts it by these.
+
+Nearly all kinds are read by compiled loops. Vectors and the widest decimals go through the
+converters here, value by value.
+"""
+
+# pyarrow ships no types, and numba hides those of what it compiles.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ticdc_assets.base.errors import ImageError
+from ticdc_assets.model.mysql_types import (
+    Kind,
+    arrow_type,
+    decimal_size,
+    exceeds_int64,
+    fractional_digits,
+    integer_range,
+    kind_of,
+    lacks_size,
+)
+from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.model.values import moment_loops, number_loops, text_loops
+from ticdc_assets.model.values.arrays import typed_array
+from ticdc_assets.model.values.canonical import canonical_of
+from ticdc_assets.model.values.column_loops import NULL, ZONED, Column
+from ticdc_assets.model.values.floats import MAX_FLOAT32
+from ticdc_assets.model.values.zones import changefeed_zone, local_hours
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+_MOST_LOOPED_DIGITS: Final = 36
+"""Digits of a DECIMAL that the loop reads: two numbers of 18."""
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_HOUR: Final = 3_600_000_000
+_FIRST: Final = int(np.datetime64("0001-01-01", "us").astype(np.int64))
+_LAST: Final = int(np.datetime64("9999-12-31T23:59:59.999999", "us").astype(np.int64))
+"""The years that Python and Spark have, in microseconds since 1970."""
+
+_MOST_LABELS: Final = 65535
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Places:
+    """Where the values of one column stand.
+
+    Attributes:
+        column: the places, with seven bytes more than they need at least.
+        texts: copies texts without escapes: offsets, bytes, and which rows are absent, NULL or such
+            a text; a ZONED one is none.
+    """
+
+    column: Column
+    texts: Callable[[], tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], Flags]]
+
+    def strings(self) -> "tuple[pa.Array[Any], Flags]":
+        """Return the texts as strings, null where there is none, and which rows are regular."""
+        offsets, content, regular = self.texts()
+        present = (self.column.forms > NULL) & regular
+        strings = pa.StringArray.from_buffers(
+            len(offsets) - 1,
+            pa.py_buffer(offsets),
+            pa.py_buffer(content),
+            _validity(present),
+        )
+        return strings, regular
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TypedColumn:
+    """A typed column.
+
+    Attributes:
+        array: the values, null for NULL, what is absent, and what is not regular.
+        regular: which rows the array speaks for.
+        is_verbatim: whether the canonical text of regular rows is the text as sent.
+    """
+
+    array: "pa.Array[Any]"
+    regular: Flags
+    is_verbatim: bool
+
+
+_Typed: TypeAlias = Callable[[Places], TypedColumn]
+
+
+def typed_column(column: ColumnSchema, timezone: str) -> Callable[[Places], TypedColumn]:
+    """Compile the converter from the places of `column`'s values to its typed column.
+
+    Raises:
+        ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
+    """
+    kind = kind_of(column)
+    if lacks_size(column):
+        return _UNSIZED[kind](column)
+    build = _BUILDERS.get(kind)
+    made = None if build is None else build(column, timezone)
+    return made or _one_by_one(column, timezone)
+
+
+def _validity(present: Flags) -> pa.Buffer | None:
+    """Return which rows of an array are no null, as Arrow has it: None if all are."""
+    return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+
+
+def _empty(places: Places, kind: type[Any]) -> tuple[Any, Flags]:
+    count = len(places.column.forms)
+    return np.empty(count, kind), np.empty(count, np.bool_)
+
+
+def _of_numbers(
+    numbers: npt.NDArray[Any], wanted: pa.DataType, places: Places, regular: Flags
+) -> "pa.Array[Any]":
+    """Return numbers as an Arrow array of a type that has them as they are."""
+    present = (places.column.forms > NULL) & regular
+    return pa.Array.from_buffers(
+        wanted,
+        len(regular),
+        [_validity(present), pa.py_buffer(numbers)],
+    )
+
+
+def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.uint64], Flags]:
+    numbers, regular = _empty(places, np.uint64)
+    number_loops.integers(
+        places.column,
+        np.uint64(-low),
+        np.uint64(high),
+        numbers,
+        regular,
+    )
+    return numbers, regular
+
+
+def _integers(column: ColumnSchema, timezone: str) -> _Typed | None:
+    del timezone
+    low, high = integer_range(column)
+    if high - low >= 2**64:
+        return None
+    wanted = arrow_type(column)
+    is_wide, is_year = exceeds_int64(column), kind_of(column) is Kind.YEAR
+
+    def typed(places: Places) -> TypedColumn:
+        numbers, regular = _read_integers(places, low, high)
+        if is_year:
+            regular &= (numbers == 0) | (numbers >= 1901)
+        if is_wide:
+            both = np.zeros(2 * len(numbers), np.uint64)
+            both[0::2] = numbers
+            array = _of_numbers(both, wanted, places, regular)
+        else:
+            narrow = numbers.view(np.int64).astype(wanted.to_pandas_dtype())
+            array = _of_numbers(narrow, wanted, places, regular)
+        return TypedColumn(array=array, regular=regular, is_verbatim=True)
+
+    return typed
+
+
+def _decimals(column: ColumnSchema, timezone: str) -> _Typed | None:
+    del timezone
+    size = decimal_size(column)
+    if size is None or size[0] > _MOST_LOOPED_DIGITS:
+        return None
+    precision, scale = size
+    wanted = arrow_type(column)
+
+    def typed(places: Places) -> TypedColumn:
+        count = len(places.column.forms)
+        numbers, regular = np.empty(2 * count, np.uint64), np.empty(count, np.bool_)
+        number_loops.decimals(
+            places.column,
+            precision - scale,
+            scale,
+            numbers,
+            regular,
+        )
+        array = _of_numbers(numbers, wanted, places, regular)
+        return TypedColumn(array=array, regular=regular, is_verbatim=True)
+
+    return typed
+
+
+def _floats(column: ColumnSchema, timezone: str) -> _Typed:
+    del timezone
+    wanted = arrow_type(column)
+    highest = MAX_FLOAT32 if kind_of(column) is Kind.FLOAT else np.finfo(np.float64).max
+
+    def typed(places: Places) -> TypedColumn:
+        numbers, regular = _empty(places, np.float64)
+        longer = np.empty(len(regular), np.bool_)
+        number_loops.floats(places.column, numbers, regular, longer)
+        if longer.any():
+            strings, _ = places.strings()
+            numbers[longer] = strings.filter(pa.array(longer)).cast(pa.float64()).to_numpy()
+            regular |= longer
+        with np.errstate(over="ignore"):
+            narrow = numbers.astype(wanted.to_pandas_dtype())
+        regular &= np.abs(narrow) <= highest
+        array = _of_numbers(narrow, wanted, places, regular)
+        return TypedColumn(array=array, regular=regular, is_verbatim=False)
+
+    return typed
+
+
+def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any, Flags]:
+    numbers, regular = _empty(places, np.int64)
+    moment_loops.moments(
+        places.column,
+        has_clock,
+        digits,
+        numbers,
+        regular,
+    )
+    return numbers, regular
+
+
+def _dates(column: ColumnSchema, timezone: str) -> _Typed:
+    del timezone
+    wanted = arrow_type(column)
+
+    def typed(places: Places) -> TypedColumn:
+        numbers, regular = _read_moments(places, has_clock=False, digits=0)
+        regular &= places.column.forms != ZONED
+        array = _of_numbers(numbers.astype(np.int32), wanted, places, regular)
+        return TypedColumn(array=array, regular=regular, is_verbatim=True)
+
+    return typed
+
+
+def _datetimes(column: ColumnSchema, timezone: str) -> _Typed:
+    del timezone
+    wanted, digits = arrow_type(column), fractional_digits(column)
+
+    def typed(places: Places) -> TypedColumn:
+        numbers, regular = _read_moments(places, has_clock=True, digits=digits)
+        regular &= places.column.forms != ZONED
+        array = _of_numbers(numbers, wanted, places, regular)
+        return TypedColumn(array=array, regular=regular, is_verbatim=True)
+
+    return typed
+
+
+def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
+    wanted, digits = arrow_type(column), fractional_digits(column)
+    offset_of = local_hours(timezone).offset
+    fixed = changefeed_zone(timezone).utcoffset(None)
+
+    def typed(places: Places) -> TypedColumn:
+        local, regular = _read_moments(places, has_clock=True, digits=digits)
+        if fixed is not None:
+            local -= fixed // _MICROSECOND
+            regular &= (local >= _FIRST) & (local <= _LAST)
+            array = _of_numbers(local, wanted, places, regular)
+            return TypedColumn(array=array, regular=regular, is_verbatim=True)
+        present = np.flatnonzero(regular & (places.column.forms > NULL))
+        hours, numbers = np.unique(local[present] // _HOUR, return_inverse=True)
+        offsets = np.zeros(len(hours), np.int64)
+        known = np.zeros(len(hours), np.bool_)
+        texts = np.datetime_as_string(hours.astype("datetime64[h]"))
+        for number, text in enumerate(texts.tolist()):
+            offset = offset_of(text.replace("T", " "))
+            if offset is not None:
+                offsets[number], known[number] = offset // _MICROSECOND, True
+        local[present] -= offsets[numbers]
+        regular[present] = known[numbers]
+        array = _of_numbers(local, wanted, places, regular)
+        return TypedColumn(array=array, regular=regular, is_verbatim=True)
+
+    return typed
+
+
+def _texts(column: ColumnSchema, timezone: str) -> _Typed:
+    del column, timezone
+
+    def typed(places: Places) -> TypedColumn:
+        array, regular = places.strings()
+        return TypedColumn(array=array, regular=regular, is_verbatim=True)
+
+    return typed
+
+
+def _times(column: ColumnSchema, timezone: str) -> _Typed:
+    del timezone
+    return _checked_times(fractional_digits(column))
+
+
+def _checked_times(digits: int) -> _Typed:
+    def check(places: Places, regular: Flags) -> None:
+        moment_loops.times(places.column, digits, regular)
+
+    return _checked(check)
+
+
+def _checked(check: Callable[[Places, Flags], None]) -> _Typed:
+    """Return the converter of texts that are kept as they are if a loop finds them regular."""
+
+    def typed(places: Places) -> TypedColumn:
+        array, regular = places.strings()
+        is_canonical = np.empty(len(regular), np.bool_)
+        check(places, is_canonical)
+        # What is not regular need not be null: nobody looks at it.
+        return TypedColumn(array=array, regular=regular & is_canonical, is_verbatim=True)
+
+    return typed
+
+
+def _binaries(column: ColumnSchema, timezone: str) -> _Typed:
+    del column, timezone
+
+    def typed(places: Places) -> TypedColumn:
+        count = len(places.column.forms)
+        sizes = np.where(places.column.forms > NULL, places.column.ends - places.column.begins, 0)
+        offsets, regular = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
+        content = np.empty(int(sizes.sum()) // 4 * 3 + 3, np.uint8)
+        text_loops.base64(
+            places.column,
+            offsets,
+            content,
+            regular,
+        )
+        present = (places.column.forms > NULL) & regular
+        array = pa.Array.from_buffers(
+            pa.binary(), count, [_validity(present), pa.py_buffer(offsets), pa.py_buffer(content)]
+        )
+        return TypedColumn(array=array, regular=regular, is_verbatim=False)
+
+    return typed
+
+
+def _labelled(places: Places, highest: int, label: Callable[[int], str]) -> TypedColumn:
+    numbers, regular = _read_integers(places, 0, highest)
+    present = (places.column.forms > NULL) & regular
+    found, indices = np.unique(numbers, return_inverse=True)
+    labels = pa.array([label(int(number)) for number in found.tolist()], pa.string())
+    array = labels.take(pa.array(indices, mask=~present))
+    return TypedColumn(array=array, regular=regular, is_verbatim=False)
+
+
+def _enums(column: ColumnSchema, timezone: str) -> _Typed:
+    del timezone
+    labels = ("", *column.elements)
+    return lambda places: _labelled(places, len(labels) - 1, labels.__getitem__)
+
+
+def _sets(column: ColumnSchema, timezone: str) -> _Typed:
+    del timezone
+    labels = column.elements[:64]
+
+    def joined(mask: int) -> str:
+        return ",".join(label for bit, label in enumerate(labels) if mask >> bit & 1)
+
+    return lambda places: _labelled(places, 2 ** len(labels) - 1, joined)
+
+
+def _documents(column: ColumnSchema, timezone: str) -> _Typed:
+    del column, timezone
+
+    def typed(places: Places) -> TypedColumn:
+        offsets, content, regular = places.texts()
+        is_json = np.empty(len(regular), np.bool_)
+        out_offsets, out = np.empty_like(offsets), np.empty_like(content)
+        text_loops.json_texts(content, offsets, places.column.forms, out_offsets, out, is_json)
+        regular &= is_json
+        present = (places.column.forms > NULL) & regular
+        array = pa.StringArray.from_buffers(
+            len(regular), pa.py_buffer(out_offsets), pa.py_buffer(out), _validity(present)
+        )
+        return TypedColumn(array=array, regular=regular, is_verbatim=False)
+
+    return typed
+
+
+def _one_by_one(column: ColumnSchema, timezone: str) -> _Typed:
+    convert = canonical_of(column, timezone)
+
+    def canonical(text: str | None, regular: bool) -> tuple[str | None, bool]:
+        try:
+            return (convert(text), True) if regular else (None, False)
+        except ImageError:
+            return None, False
+
+    def typed(places: Places) -> TypedColumn:
+        strings, regular = places.strings()
+        converted = list(map(canonical, strings.to_pylist(), regular.tolist()))
+        array, unfit = typed_array(column, timezone, [text for text, _ in converted])
+        regular = np.array([good for _, good in converted], np.bool_)
+        if unfit is not None:
+            regular &= ~np.array(unfit, np.bool_)
+        return TypedColumn(array=array, regular=regular, is_verbatim=False)
+
+    return typed
+
+
+def _unsized_decimals(column: ColumnSchema) -> _Typed:
+    del column
+
+    def check(places: Places, regular: Flags) -> None:
+        number_loops.decimal_texts(places.column, regular)
+
+    return _checked(check)
+
+
+def _unsized_datetimes(column: ColumnSchema) -> _Typed:
+    del column
+
+    def check(places: Places, regular: Flags) -> None:
+        moment_loops.datetime_texts(places.column, regular)
+
+    return _checked(check)
+
+
+def _unsized_labels(column: ColumnSchema) -> _Typed:
+    highest = _MOST_LABELS if kind_of(column) is Kind.ENUM else 2**64 - 1
+
+    def check(places: Places, regular: Flags) -> None:
+        _, found = _read_integers(places, 0, highest)
+        regular[:] = found
+
+    return _checked(check)
+
+
+_BUILDERS: dict[Kind, Callable[[ColumnSchema, str], _Typed | None]] = {
+    Kind.INTEGER: _integers,
+    Kind.BIT: _integers,
+    Kind.YEAR: _integers,
+    Kind.DECIMAL: _decimals,
+    Kind.FLOAT: _floats,
+    Kind.DOUBLE: _floats,
+    Kind.DATE: _dates,
+    Kind.DATETIME: _datetimes,
+    Kind.TIMESTAMP: _timestamps,
+    Kind.TIME: _times,
+    Kind.TEXT: _texts,
+    Kind.UNKNOWN: _texts,
+    Kind.BINARY: _binaries,
+    Kind.ENUM: _enums,
+    Kind.SET: _sets,
+    Kind.JSON: _documents,
+}
+
+_UNSIZED: dict[Kind, Callable[[ColumnSchema], _Typed]] = {
+    Kind.DECIMAL: _unsized_decimals,
+    Kind.DATETIME: _unsized_datetimes,
+    Kind.TIMESTAMP: _unsized_datetimes,
+    Kind.TIME: lambda _: _checked_times(-1),
+    Kind.ENUM: _unsized_labels,
+    Kind.SET: _unsized_labels,
+}

@@ -1,0 +1,166 @@
+"""What ADD COLUMN gives to the rows that are already there.
+
+In: the added column. Out: canonical text, or None for NULL. TiDB keeps a default as text and
+casts it to the column (pkg/table/column.go), so this module is the cast from text, with three
+exceptions: a BIT default is an integer, a TIMESTAMP default is in UTC (golden/QUIRKS.md B7), and
+CURRENT_TIMESTAMP is the time of the statement. That time is not sent; the time of the DDL's
+commit stands for it, so such values are right to about the duration of the DDL only. The first
+change of a row brings the exact value.
+
+Not known from a schema: defaults that are expressions other than CURRENT_TIMESTAMP (they look
+like text), and bytes in a binary default that are no UTF-8, where JSON replaced them (`CastError`).
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from ticdc_assets.base.errors import CastError, shorten
+from ticdc_assets.model.mysql_types import (
+    Kind,
+    decimal_size,
+    declared_length,
+    fractional_digits,
+    is_char,
+    kind_of,
+)
+from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.model.values import moments, shapes
+from ticdc_assets.model.values.canonical import ZERO_DATE, datetime_text, parse_datetime
+from ticdc_assets.model.values.casts import cast_of
+from ticdc_assets.model.values.zones import changefeed_zone, to_local
+
+_NOW = re.compile(r"(?:current_timestamp|now|localtime|localtimestamp)(?:\([0-6]?\))?", re.I)
+_TODAY = re.compile(r"(?:current_date|curdate)(?:\(\))?", re.I)
+_REPLACEMENT = "\ufffd"
+
+
+def default_text(column: ColumnSchema, timezone: str, *, at: datetime | None) -> str | None:
+    """Return the canonical text that existing rows get in an added column.
+
+    Args:
+        column: the added column.
+        timezone: the changefeed's time zone.
+        at: physical time of the DDL (aware), for defaults that are the current time.
+
+    Returns:
+        The default; without one NULL, or for NOT NULL the implicit default of the type.
+
+    Raises:
+        CastError: the default is no value of the column, or cannot be known.
+        ConfigError: `timezone` is no zone.
+    """
+    default = column.default
+    kind = kind_of(column)
+    if default is None:
+        return None if column.nullable else _IMPLICIT[kind](column)
+    if isinstance(default, bytes):
+        return _binary(default, column)
+    text = str(default)
+    if kind is Kind.UNKNOWN:
+        return text
+    if kind is Kind.BIT:
+        return _cast(text, replace(column, mysql_type="bigint", unsigned=True), column, timezone)
+    if kind in (Kind.DATETIME, Kind.TIMESTAMP) and _NOW.fullmatch(text):
+        return datetime_text(_now(column, timezone, at), fractional_digits(column))
+    if kind is Kind.DATE and _TODAY.fullmatch(text):
+        return _now(column, timezone, at).date().isoformat()
+    if is_lossy(column):
+        raise CastError("lossy_default", column.name, "bytes that are UTF-8", shorten(text))
+    as_text = replace(column, mysql_type="longtext", charset="utf8mb4", length=0, elements=())
+    if kind is Kind.TIMESTAMP:
+        in_utc = _cast(text, as_text, replace(column, mysql_type="datetime"), timezone)
+        return _from_utc(in_utc, column, timezone)
+    return _cast(text, as_text, column, timezone)
+
+
+def is_lossy(column: ColumnSchema) -> bool:
+    """Return whether the message that a column's default is from could not hold its bytes."""
+    default = column.default
+    return isinstance(default, str) and _REPLACEMENT in default and kind_of(column) is Kind.BINARY
+
+
+def _binary(content: bytes, column: ColumnSchema) -> str:
+    if kind_of(column) is not Kind.BINARY:
+        raise CastError("invalid_cast", column.name, f"{kind_of(column)}", shorten(content))
+    # Values of BINARY(n) have n bytes.
+    size = declared_length(column) if is_char(column) else 0
+    return f"0x{content.ljust(size, bytes(1)).hex()}"
+
+
+def _cast(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str:
+    made = cast_of(source, column, timezone)(text)
+    # A cast gives None for None only.
+    return "" if made is None else made
+
+
+def _now(column: ColumnSchema, timezone: str, at: datetime | None) -> datetime:
+    local = None if at is None else to_local(at, changefeed_zone(timezone))
+    if local is None:
+        raise CastError("unknown_time", column.name, "the time of the DDL", shorten(column.default))
+    return local
+
+
+def _from_utc(text: str, column: ColumnSchema, timezone: str) -> str:
+    value = None if moments.is_zero(text) else parse_datetime(text)
+    if value is None:
+        return text
+    local = to_local(value.replace(tzinfo=UTC), changefeed_zone(timezone))
+    if local is None:
+        raise CastError("invalid_cast", column.name, "a timestamp", shorten(text))
+    return datetime_text(local, fractional_digits(column))
+
+
+def _constant(text: str) -> Callable[[ColumnSchema], str]:
+    def implicit(column: ColumnSchema) -> str:
+        del column
+        return text
+
+    return implicit
+
+
+def _zero_decimal(column: ColumnSchema) -> str:
+    size = decimal_size(column)
+    return shapes.pad_fraction("0", size[1] if size else 0)
+
+
+def _zero_datetime(column: ColumnSchema) -> str:
+    return shapes.pad_fraction(moments.ZERO_DATETIME, fractional_digits(column))
+
+
+def _zero_time(column: ColumnSchema) -> str:
+    return shapes.pad_fraction(moments.ZERO_CLOCK, fractional_digits(column))
+
+
+def _zero_binary(column: ColumnSchema) -> str:
+    return "0x" + bytes(declared_length(column) if is_char(column) else 0).hex()
+
+
+def _first_label(column: ColumnSchema) -> str:
+    return column.elements[0] if column.elements else "1"
+
+
+def _no_label(column: ColumnSchema) -> str:
+    return "" if column.elements else "0"
+
+
+_IMPLICIT: dict[Kind, Callable[[ColumnSchema], str]] = {
+    Kind.INTEGER: _constant("0"),
+    Kind.BIT: _constant("0"),
+    Kind.YEAR: _constant("0"),
+    Kind.DECIMAL: _zero_decimal,
+    Kind.FLOAT: _constant("0"),
+    Kind.DOUBLE: _constant("0"),
+    Kind.DATE: _constant(ZERO_DATE),
+    Kind.DATETIME: _zero_datetime,
+    Kind.TIMESTAMP: _zero_datetime,
+    Kind.TIME: _zero_time,
+    Kind.TEXT: _constant(""),
+    Kind.BINARY: _zero_binary,
+    Kind.ENUM: _first_label,
+    Kind.SET: _no_label,
+    Kind.JSON: _constant("null"),
+    Kind.VECTOR: _constant("[]"),
+    Kind.UNKNOWN: _constant(""),
+}

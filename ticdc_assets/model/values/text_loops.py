@@ -1,0 +1,233 @@
+"""Compiled loops over columns of bytes and of JSON.
+
+In: base64, or documents one behind the other, see `column_loops`. Out: copies of what they say, and
+which of them are regular.
+"""
+
+# numba hides the types of what it compiles.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
+
+from typing import Final
+
+import numpy as np
+
+from ticdc_assets.base.compiled import compiled
+from ticdc_assets.model.values.column_loops import (
+    MINUS,
+    NINE,
+    NULL,
+    TEXT,
+    ZERO,
+    Bytes,
+    Column,
+    Flags,
+    Places,
+)
+from ticdc_assets.model.values.word_loops import number_end
+
+_TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
+NULL_WORD: Final = np.frombuffer(b"null", np.uint8)
+BASE64: Final = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
+)
+_SIX_BITS: Final = np.full(256, 64, np.uint8)
+_SIX_BITS[BASE64] = np.arange(64)
+_PAD: Final = 61
+JSON_DEPTH: Final = 60
+"""Arrays and objects within each other that `json_texts` reads: one bit of a number each."""
+
+
+@compiled
+def from_base64(data: Bytes, at: int, end: int, out: Bytes, place: int) -> int:
+    """Write the bytes whose one standard base64 stands between two places.
+
+    It has all its padding, and no bit set that says nothing. Three bytes for each four of text must
+    fit.
+
+    Returns:
+        The place behind what is written, or -1.
+    """
+    if (end - at) & 3:
+        return -1
+    while at < end:
+        first, second = np.int64(_SIX_BITS[data[at]]), np.int64(_SIX_BITS[data[at + 1]])
+        third, fourth = np.int64(_SIX_BITS[data[at + 2]]), np.int64(_SIX_BITS[data[at + 3]])
+        at += 4
+        size = 3
+        if at == end and data[at - 1] == _PAD:
+            size, fourth = 2, 0
+            if data[at - 2] == _PAD:
+                size, third = 1, 0
+        if (first | second | third | fourth) & 64:
+            return -1
+        if (size == 2 and third & 3) or (size == 1 and second & 15):
+            return -1
+        out[place] = first << 2 | second >> 4
+        out[place + 1] = (second << 4 | third >> 2) & 0xFF
+        out[place + 2] = (third << 6 | fourth) & 0xFF
+        place += size
+    return place
+
+
+@compiled
+def base64(column: Column, offsets: Places, out: Bytes, regular: Flags) -> None:
+    """Decode base64 as `from_base64` does.
+
+    `offsets` has where in `out` each value begins, and the end of the last; three bytes for each
+    four of text must fit.
+    """
+    data, begins, ends, forms = column
+    filled = np.int64(0)
+    for row in range(len(begins)):
+        offsets[row] = filled
+        regular[row] = forms[row] <= NULL
+        if forms[row] == TEXT:
+            behind = from_base64(data, begins[row], ends[row], out, filled)
+            if behind >= 0:
+                regular[row] = True
+                filled = behind
+    offsets[len(begins)] = filled
+
+
+@compiled
+def _string_end(data: Bytes, place: int, end: int) -> int:
+    """Return the place behind the JSON string that begins here, -1 if it is none."""
+    place += 1
+    while place < end:
+        byte = data[place]
+        if byte == 34:
+            return place + 1
+        if byte < 32:
+            return -1
+        place += 1
+        if byte != 92:
+            continue
+        if place >= end:
+            return -1
+        kind = data[place]
+        place += 1
+        if kind == 117:
+            if end - place < 4:
+                return -1
+            for at in range(place, place + 4):
+                digit = data[at]
+                lower = digit | 32
+                if not ((digit >= 48 and digit <= 57) or (lower >= 97 and lower <= 102)):
+                    return -1
+            place += 4
+        elif not (
+            kind == 34
+            or kind == 92
+            or kind == 47
+            or kind == 98
+            or kind == 102
+            or kind == 110
+            or kind == 114
+            or kind == 116
+        ):
+            return -1
+    return -1
+
+
+@compiled
+def stands(data: Bytes, place: int, end: int, text: Bytes) -> bool:
+    """Return whether `text` stands at a place, and ends before or at `end`."""
+    if end - place < len(text):
+        return False
+    same = True
+    for number in range(len(text)):
+        same = same and data[place + number] == text[number]
+    return same
+
+
+@compiled
+def word_end(data: Bytes, place: int, end: int) -> int:
+    """Return the place behind `true`, `false` or `null`, -1 if none begins here."""
+    if stands(data, place, end, _TRUE) or stands(data, place, end, NULL_WORD):
+        return place + 4
+    return place + 5 if stands(data, place, end, _FALSE) else -1
+
+
+@compiled
+def json_texts(
+    data: Bytes,
+    offsets: Places,
+    forms: Bytes,
+    out_offsets: Places,
+    out: Bytes,
+    regular: Flags,
+) -> None:
+    """Copy JSON documents no deeper than `JSON_DEPTH`, without blanks between their tokens.
+
+    `offsets` and `out_offsets` have where in `data` and `out` each begins, and the end of the last.
+    What is absent or NULL is not read. The copies are no longer than the documents.
+    """
+    filled = 0
+    for row in range(len(offsets) - 1):
+        out_offsets[row] = filled
+        regular[row] = forms[row] <= NULL
+        if forms[row] <= NULL:
+            continue
+        place, end = offsets[row], offsets[row + 1]
+        start = filled
+        # Bit by bit, the innermost lowest, whether it is an object (1) or an array (0).
+        depth, stack = 0, 0
+        # What may come: 0 a value, 1 what follows one, 2 a value or `]`, 3 a name or `}`, 4 a name,
+        # 5 a colon.
+        state = 0
+        good = True
+        while place < end:
+            byte = data[place]
+            if byte == 32 or byte == 10 or byte == 13 or byte == 9:
+                place += 1
+                continue
+            begin = place
+            if state == 1:
+                place += 1
+                if depth == 0:
+                    good = False
+                elif byte == 44:
+                    state = 4 if stack & 1 else 0
+                elif (byte == 125 and stack & 1) or (byte == 93 and not stack & 1):
+                    depth -= 1
+                    stack >>= 1
+                else:
+                    good = False
+            elif state == 5:
+                place += 1
+                good = byte == 58
+                state = 0
+            elif (state == 3 and byte == 125) or (state == 2 and byte == 93):
+                place += 1
+                depth -= 1
+                stack >>= 1
+                state = 1
+            elif state >= 3:
+                place = _string_end(data, place, end) if byte == 34 else -1
+                state = 5
+            elif byte == 123 or byte == 91:
+                place += 1
+                depth += 1
+                stack = (stack << 1) | (1 if byte == 123 else 0)
+                good = depth <= JSON_DEPTH
+                state = 3 if byte == 123 else 2
+            else:
+                state = 1
+                if byte == 34:
+                    place = _string_end(data, place, end)
+                elif byte == MINUS or (byte >= ZERO and byte <= NINE):
+                    place, _ = number_end(data, place, end)
+                else:
+                    place = word_end(data, place, end)
+            if not good or place < 0:
+                good = False
+                break
+            for at in range(begin, place):
+                out[filled] = data[at]
+                filled += 1
+        if good and state == 1 and depth == 0:
+            regular[row] = True
+        else:
+            filled = start
+    out_offsets[len(offsets) - 1] = filled

@@ -1,0 +1,148 @@
+"""Compiled loops that take many bytes at a time.
+
+In: arrays of bytes, and places in them, see `vector_loops`. Out: where something ends, whether two
+texts are the same, what digits mean; and copies.
+
+More is read than the bytes that count, and more is written than is copied: up to
+`vector_loops.PADDING` bytes behind them.
+"""
+
+# numba hides the types of what it compiles.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
+# pyright: reportReturnType=false, reportCallIssue=false
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ticdc_assets.base.compiled import compiled, inlined
+from ticdc_assets.model.values.vector_loops import among, copy, differing, first_bit, word_at
+
+Bytes = npt.NDArray[np.uint8]
+
+_ONES: Final = np.uint64(0x0101010101010101)
+ZEROS: Final = _ONES * np.uint64(ord("0"))
+"""Eight digits 0."""
+
+_QUOTE, _BACKSLASH, _BLANK, _ZERO, _MINUS, _PLUS, _POINT, _LETTER_E = (
+    ord(char) for char in '"\\ 0-+.e'
+)
+_ONE: Final = np.uint64(1)
+_BYTE: Final = np.uint64(8)
+_UPPER_HALVES: Final = np.uint64(0xF0F0F0F0F0F0F0F0)
+_SIXES: Final = _ONES * np.uint64(6)
+_LOWER_HALVES: Final = np.uint64(0x0F0F0F0F0F0F0F0F)
+_EVEN_BYTES: Final = np.uint64(0x00FF00FF00FF00FF)
+_EVEN_PAIRS: Final = np.uint64(0x0000FFFF0000FFFF)
+_TENS: Final = np.uint64(10 * 2**8 + 1)
+_HUNDREDS: Final = np.uint64(100 * 2**16 + 1)
+_TEN_THOUSANDS: Final = np.uint64(10_000 * 2**32 + 1)
+_SIXTEEN, _THIRTY_TWO = np.uint64(16), np.uint64(32)
+
+NO_DIGITS: Final = -1
+"""What `number_of` says of a word that is not eight digits."""
+
+
+@inlined
+def stop(octets: Bytes, at: int, end: int) -> int:
+    """Return the place of the first quote, backslash or control character.
+
+    If there is none before the end, it is the end, or some place behind it.
+    """
+    while at < end:
+        stops = among(octets, at, _QUOTE, 1) | among(octets, at, _BACKSLASH, 1)
+        stops |= among(octets, at, 0, _BLANK)
+        if stops != 0:
+            return at + first_bit(stops)
+        at += 32
+    return end
+
+
+@inlined
+def digits_end(octets: Bytes, at: int, end: int) -> int:
+    """Return the place of the first byte that is no digit; if none, the end."""
+    while at < end:
+        # From behind 9 on, around to before 0.
+        others = among(octets, at, _ZERO + 10, 256 - 10)
+        if others != 0:
+            return min(at + first_bit(others), end)
+        at += 32
+    return end
+
+
+@inlined
+def number_end(octets: Bytes, at: int, end: int) -> tuple[int, bool]:
+    """Return the place behind a number of JSON, -1 for none, and whether it is an integer."""
+    at += octets[at] == _MINUS
+    start, at = at, digits_end(octets, at, end)
+    good, is_integer = start < at and (octets[start] != _ZERO or at - start == 1), True
+    if at < end and octets[at] == _POINT:
+        start, at = at + 1, digits_end(octets, at + 1, end)
+        good, is_integer = good and start < at, False
+    if at < end and octets[at] | 0x20 == _LETTER_E:
+        at += 1
+        at += at < end and (octets[at] == _MINUS or octets[at] == _PLUS)
+        start, at = at, digits_end(octets, at, end)
+        good, is_integer = good and start < at, False
+    return at if good else -1, is_integer
+
+
+@inlined
+def copied(octets: Bytes, start: int, end: int, written: Bytes, place: int) -> int:
+    """Copy what stands between two places to another, and return the place behind it."""
+    # What is written too much is written over by the next. Most is short.
+    copy(octets, start, written, place)
+    for step in range(32, end - start, 32):
+        copy(octets, start + step, written, place + step)
+    return place + end - start
+
+
+@inlined
+def same(octets: Bytes, at: int, others: Bytes, other: int, size: int) -> bool:
+    """Return whether as many bytes are the same at a place and at another of `others`."""
+    while size > 32:
+        if differing(octets, at, others, other) != 0:
+            return False
+        at, other, size = at + 32, other + 32, size - 32
+    counting = (_ONE << np.uint64(size)) - _ONE
+    return np.uint64(differing(octets, at, others, other)) & counting == 0
+
+
+@compiled
+def number_of(word: np.uint64) -> int:
+    """Return the number that eight digits make, the first of them lowest, or `NO_DIGITS`."""
+    if ((word & _UPPER_HALVES) ^ ZEROS) | (((word + _SIXES) & _UPPER_HALVES) ^ ZEROS) != 0:
+        return NO_DIGITS
+    # Pairs of digits, then of these, then of those.
+    word = ((word & _LOWER_HALVES) * _TENS) >> _BYTE
+    word = ((word & _EVEN_BYTES) * _HUNDREDS) >> _SIXTEEN
+    return np.int64(((word & _EVEN_PAIRS) * _TEN_THOUSANDS) >> _THIRTY_TWO)
+
+
+@compiled
+def number_at(octets: Bytes, at: int, size: int) -> int:
+    """Return the number that one to eight digits at a place make, or `NO_DIGITS`."""
+    word = word_at(octets, at)
+    if size < 8:
+        bits = _BYTE * np.uint64(size)
+        word = (word << (np.uint64(64) - bits)) | (ZEROS >> bits)
+    return number_of(word)
+
+
+@compiled
+def gathered(
+    octets: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], written: Bytes
+) -> None:
+    """Write what stands between places one behind the other.
+
+    Args:
+        octets: the bytes.
+        starts: where each begins.
+        ends: where each ends.
+        written: gets what is written.
+    """
+    place = np.int64(0)
+    for number in range(len(starts)):
+        place = copied(octets, starts[number], ends[number], written, place)

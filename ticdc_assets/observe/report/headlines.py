@@ -1,0 +1,136 @@
+"""The five most important figures, each with the verdict of its check.
+
+In: a `FeedOverview`. Out: `Headline` values. Pure. Level and advice come from `Status.verdicts`, so
+the page and the checks never disagree.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ticdc_assets.model.tso import lag_seconds
+from ticdc_assets.observe.overview import FeedOverview
+from ticdc_assets.observe.report.texts import count_text
+from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.observe.verdicts import Level as VerdictLevel
+from ticdc_assets.observe.wording import duration
+
+
+class Level(IntEnum):
+    """The level of a verdict on the page."""
+
+    GOOD = 0
+    NOTE = 1
+    WARN = 2
+    BAD = 3
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word."""
+        return _WORDS[self]
+
+    @property
+    def css(self) -> str:
+        """The class of elements that show it."""
+        return self.name.lower()
+
+
+LEVELS = {
+    VerdictLevel.OK: Level.GOOD,
+    VerdictLevel.WARN: Level.WARN,
+    VerdictLevel.FAIL: Level.BAD,
+}
+"""The page's level for each level of a verdict."""
+
+_WORDS = {Level.GOOD: "good", Level.NOTE: "note", Level.WARN: "look", Level.BAD: "act"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """One figure.
+
+    Attributes:
+        label: the name of the figure.
+        value: the figure.
+        level: the verdict.
+        advice: the reason, and what to do, if anything.
+    """
+
+    label: str
+    value: str
+    level: Level
+    advice: str
+
+
+def headlines(overview: FeedOverview) -> tuple[Headline, ...]:
+    """Return the figures in the order of the page."""
+    status = overview.status
+    lag, reached, tables = status.lag, status.watermark.watermark_ts, status.tables
+    if lag is None:
+        behind = "no cut yet"
+    else:
+        ahead = duration(lag.ahead_seconds)
+        behind = f"{ahead} ahead" if lag.ahead_ms else duration(lag.seconds)
+    age = "none yet" if reached is None else f"{duration(lag_seconds(reached, status.at))} old"
+    if status.ending is not None:
+        behind, age = status.ending.text, "the last"
+    incomplete = f"{count_text(status.incomplete)} of {count_text(len(tables))}"
+    return (
+        _headline(overview, "Replication lag", behind, Check.REPLICATION_LAG),
+        _headline(
+            overview,
+            "Global watermark",
+            "none sent" if status.es_only else age,
+            Check.WATERMARK_PROGRESS,
+            is_note=status.es_only,
+        ),
+        _headline(
+            overview,
+            "Tables behind",
+            incomplete if tables else "no tables",
+            Check.MIRRORS_COMPLETE,
+            is_note=not tables,
+        ),
+        _headline(overview, "Held rows", count_text(status.held_rows), Check.HELD_ROWS),
+        _headline(
+            overview,
+            "Quarantine",
+            count_text(sum(status.quarantined.values())),
+            Check.QUARANTINE_GROWTH,
+        ),
+    )
+
+
+def other_headlines(overview: FeedOverview) -> tuple[Headline, ...]:
+    """Return the verdicts of other checks that do not pass."""
+    return tuple(
+        _headline(overview, label, said.level.word, check)
+        for check, label in _OTHERS.items()
+        for said in [overview.status.verdicts[check]]
+        if said.level is not VerdictLevel.OK
+    )
+
+
+_OTHERS = {
+    Check.CHANGES_ACCOUNTED: "Changes accounted for",
+    Check.ROW_CHECKSUMS: "Row checksums",
+    Check.SCHEMA_CONFLICTS: "Schema conflicts",
+}
+
+
+def _headline(
+    overview: FeedOverview, label: str, value: str, check: Check, *, is_note: bool = False
+) -> Headline:
+    """Return a figure with a check's verdict; `is_note`: there is nothing to judge."""
+    said = overview.status.verdicts[check]
+    level = LEVELS[said.level]
+    return Headline(
+        label=label,
+        value=value,
+        level=Level.NOTE if is_note and level is Level.GOOD else level,
+        advice=said.sentence,
+    )
+
+
+def verdict(overview: FeedOverview) -> Level:
+    """Return the worst level of all checks."""
+    return LEVELS[max(item.level for item in overview.status.verdicts.values())]

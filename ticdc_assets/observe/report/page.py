@@ -1,0 +1,316 @@
+"""One self-contained HTML page about one changefeed or several.
+
+In: a `FeedOverview` of each. Out: the page as text; `write_at_once` replaces an older page, so a
+reader never sees half of it. The page needs only a browser: style, script and plotly's script are
+inside, and its policy forbids any request and any other script, even if a name from a message
+contains markup.
+
+The templates beside this module have the markup; this module gives them figures. Templates escape
+every text, and control characters are made visible: names in any script, with markup, quotes or
+bidirectional controls, are shown as they are.
+
+Long lists show only their worst or newest part, and say what is left out: thousands of tables are
+in the page as JSON and can be searched; schema versions, DDL, cuts and quarantine end with the
+place of the rest.
+"""
+
+import base64
+import gzip
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ticdc_assets.changelog.progress import TopicProgress, TopicState
+from ticdc_assets.config import CaptureSource, KafkaSource
+from ticdc_assets.model.tso import physical_ms, to_datetime
+from ticdc_assets.observe.overview import FeedOverview, PartitionFigures
+from ticdc_assets.observe.report.headlines import (
+    LEVELS,
+    Headline,
+    Level,
+    headlines,
+    other_headlines,
+    verdict,
+)
+from ticdc_assets.observe.report.plots import Plot, plots, timeline_plot
+from ticdc_assets.observe.report.texts import (
+    amount,
+    count_text,
+    one_line,
+    shortened,
+    utc_text,
+    visible,
+)
+from ticdc_assets.observe.table_status import TableStatus
+from ticdc_assets.observe.wording import duration
+
+TABLES_SHOWN = 25
+STALE_SECONDS = 3600
+"""A page older than this says so."""
+
+_TEXT_SHOWN = 400
+_SIGNS = {Level.GOOD: "✓", Level.NOTE: "i", Level.WARN: "!", Level.BAD: "✕"}
+_TOPIC_LEVELS = {
+    TopicState.LIVE: Level.GOOD,
+    TopicState.WAITING: Level.WARN,
+    TopicState.RETIRED: Level.NOTE,
+    TopicState.EMPTY: Level.NOTE,
+}
+_PARTS = {
+    "plots": "Over time",
+    "tables": "Tables",
+    "ddl": "DDL",
+    "schemas": "Schemas",
+    "quarantine": "Quarantine",
+    "partitions": "Partitions",
+    "cuts": "Cuts",
+}
+_SPANS = {"10 min": 600, "hour": 3600, "day": 86_400, "week": 7 * 86_400}
+
+
+def page(overviews: Sequence[FeedOverview]) -> str:
+    """Return the page of some changefeeds, in their order."""
+    assert overviews, "a page is about at least one changefeed"
+    feeds = [_Feed.of(overview) for overview in overviews]
+    now = max(overview.now for overview in overviews)
+    script, plotly = _resource("page.js"), _plotly()
+    first = min(map(_first_ms, overviews))
+    whole = now.timestamp() - first / 1000
+    # The ranges worth a button are those shorter than all there is, and all. Plots show the last
+    # day at first if there is more.
+    spans: dict[str, int | None] = {
+        label: seconds for label, seconds in _SPANS.items() if seconds < whole
+    }
+    title = "Replication report"
+    if len(feeds) == 1:
+        title += f": {feeds[0].name}"
+        links = {f"{word}-{feeds[0].name}": label for word, label in _PARTS.items()}
+    else:
+        links = {"overview": "Overview"} | {f"feed-{feed.name}": feed.name for feed in feeds}
+    labels = {item.label.lower(): "number" for item in feeds[0].headlines}
+    days = (now - min(overview.since for overview in overviews)).total_seconds() / 86_400
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            title=title,
+            policy="default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
+            f"base-uri 'none'; form-action 'none'; script-src {_digest(plotly)} {_digest(script)}",
+            style=Markup(_resource("page.css")),
+            script=Markup(script),
+            plotly=Markup(plotly),
+            now=now,
+            days=f"{days:g}",
+            links=links.items(),
+            spans=[*spans.items(), ("all", None)],
+            settings={
+                "made": round(now.timestamp() * 1000),
+                "first": round(first),
+                "span": spans.get("day"),
+                "staleSeconds": STALE_SECONDS,
+                "levels": [level.css for level in Level],
+            },
+            summary_columns={"changefeed": "", "verdict": "", **labels},
+            feeds=feeds,
+        )
+    )
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates, with what they say numbers, times and texts by."""
+    made = Environment(
+        loader=PackageLoader("ticdc_assets.observe.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    made.filters |= {
+        "amount": amount,
+        "coordinates": _coordinates,
+        "count_text": count_text,
+        "duration": duration,
+        "iso": lambda at: utc_text(at, millis=True).replace(" ", "T") + "Z",
+        "moment": lambda given: to_datetime(given) if isinstance(given, int) else given,
+        "one_line": one_line,
+        "shortened": shortened,
+        "utc_text": utc_text,
+    }
+    made.globals |= {
+        "CHANGES_SHOWN": 30,
+        "CONFLICTS_SHOWN": 20,
+        "CUTS_SHOWN": 25,
+        "DDL_SHOWN": 50,
+        "PARTITIONS_SHOWN": 100,
+        "REASONS_SHOWN": 20,
+        "TABLES_SHOWN": TABLES_SHOWN,
+        "TEXT_SHOWN": _TEXT_SHOWN,
+        "Level": Level,
+        "SIGNS": _SIGNS,
+        "TOPIC_LEVELS": _TOPIC_LEVELS,
+    }
+    return made
+
+
+def _shown(value: Any) -> Any:
+    """Return what a template shows of a value before it is escaped: nothing of None."""
+    if value is None:
+        return ""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _coordinates(row: Mapping[str, Any]) -> str:
+    return f"{row['topic']}/{row['partition']} offset {row['offset']} index {row['index']}"
+
+
+def _resource(name: str) -> str:
+    return files("ticdc_assets.observe.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _plotly() -> str:
+    """Return plotly's script of lines, points and bars: a quarter of the whole one."""
+    packed = files("ticdc_assets.observe.report").joinpath("plotly-basic.min.js.gz").read_bytes()
+    return gzip.decompress(packed).decode("utf-8")
+
+
+def _digest(script: str) -> str:
+    """Return how a policy names a script."""
+    digest = hashlib.sha256(script.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
+# Figures ----------------------------------------------------------------------------------------
+
+
+def _first_ms(overview: FeedOverview) -> float:
+    """Return when the series of a changefeed begin, in epoch milliseconds."""
+    since = overview.since.timestamp() * 1000
+    begun = [
+        *(item.landed_ms for item in overview.landings[:1]),
+        *(item.published_ms for item in overview.cuts.points[:1]),
+    ]
+    return max(since, min(begun, default=overview.now.timestamp() * 1000 - 600_000))
+
+
+class _State(NamedTuple):
+    """How a table is: level, a word, and the reasons."""
+
+    level: Level
+    word: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Feed:
+    """A changefeed with what its template shows."""
+
+    overview: FeedOverview
+    headlines: tuple[Headline, ...]
+    others: tuple[Headline, ...]
+    plots: tuple[Plot, ...]
+    timeline: Plot
+
+    @classmethod
+    def of(cls, overview: FeedOverview) -> "_Feed":
+        return cls(
+            overview=overview,
+            headlines=headlines(overview),
+            others=other_headlines(overview),
+            plots=plots(overview),
+            timeline=timeline_plot(overview),
+        )
+
+    @property
+    def name(self) -> str:
+        return self.overview.changefeed.name
+
+    @property
+    def level(self) -> Level:
+        return verdict(self.overview)
+
+    @property
+    def source(self) -> str:
+        match self.overview.changefeed.source:
+            case KafkaSource() as kafka:
+                return f"topics {shortened(kafka.topics_shown, 120)}"
+            case CaptureSource(path=path):
+                return f"capture {path.name}"
+
+    @property
+    def plots_json(self) -> list[dict[str, Any]]:
+        return [plot.as_json() for plot in (*self.plots, self.timeline)]
+
+    @property
+    def tables_left(self) -> int:
+        return max(0, len(self.overview.tables) - TABLES_SHOWN)
+
+    @property
+    def tables_aside(self) -> str:
+        told = amount(len(self.overview.tables), "table")
+        if not self.tables_left:
+            return told
+        return f"{told}; the first {TABLES_SHOWN}: tables with problems, then the most changed"
+
+    @property
+    def tables_json(self) -> list[list[Any]]:
+        """All tables as the page's script shows them."""
+        listed: list[list[Any]] = []
+        for item in self.overview.tables:
+            level, word, text = self.state(item)
+            listed.append(
+                [
+                    [visible(item.database), visible(item.table)],
+                    item.rows if item.has_mirror else None,
+                    self.overview.changes(item),
+                    None if item.last_change_ts is None else physical_ms(item.last_change_ts),
+                    item.lag_seconds,
+                    level.css,
+                    f"{_SIGNS[level]} {word}",
+                    visible(text),
+                ]
+            )
+        return listed
+
+    def state(self, item: TableStatus) -> _State:
+        """Return how a table is."""
+        text = shortened("; ".join((*item.lacking, *item.caveats)), _TEXT_SHOWN)
+        return _State(LEVELS[item.verdict.level], str(item.state), text)
+
+    @property
+    def partitions(self) -> list[PartitionFigures]:
+        """All partitions: those that hold everybody back first; a topic may have hundreds."""
+        return sorted(
+            self.overview.partitions,
+            key=lambda item: (not item.state, item.progress.watermark_ts, item.topic),
+        )
+
+    @property
+    def partitions_aside(self) -> str:
+        partitions = self.overview.partitions
+        topics = len({item.topic for item in partitions})
+        return f"{amount(topics, 'topic')}, {amount(len(partitions), 'partition')}"
+
+    def age(self, item: PartitionFigures) -> float | None:
+        """Return the age in seconds of a partition's watermark; None without one."""
+        reached = item.progress.watermark_ts
+        return (self.overview.now - to_datetime(reached)).total_seconds() if reached else None
+
+    @property
+    def topics(self) -> list[TopicProgress]:
+        """What each topic is to the watermark; nothing where there is one and it is live."""
+        topics = self.overview.status.watermark.topics
+        if len(topics) < 2 and all(topic.state is TopicState.LIVE for topic in topics):
+            return []
+        # Those that hold everything back first, then those that rest.
+        order = (TopicState.WAITING, TopicState.RETIRED, TopicState.EMPTY, TopicState.LIVE)
+        return sorted(topics, key=lambda topic: (order.index(topic.state), topic.topic))

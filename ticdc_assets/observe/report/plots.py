@@ -1,0 +1,589 @@
+"""The plots of the page, by plotly's Python API.
+
+In: a `FeedOverview`. Out: `Plot` values: a figure as plotly's JSON, one template for light and one
+for dark, and a sentence that describes the plot for readers who do not see it. Pure.
+
+The page's script draws a figure with the template of the reader's colour scheme, and draws it again
+when the scheme changes. So figures name no colours: a trace gets its colour from its position in
+the template. Times are epoch milliseconds, which the script turns into UTC texts: plotly would show
+numbers in the reader's zone. The script also writes hover labels (`meta.hover` of a trace says
+how), because only it knows the zone. Texts from messages are escaped here, because plotly reads
+some HTML in them.
+
+People with any colour vision can distinguish the colours, which have a contrast of at least 3:1 in
+both schemes; lines also differ by dash, points by symbol, and each is named in a legend.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.model.tso import physical_ms
+from ticdc_assets.observe.overview import DdlFigures, FeedOverview
+from ticdc_assets.observe.report.texts import (
+    amount,
+    count_text,
+    moment_of,
+    one_line,
+    plot_text,
+    rate_text,
+    shortened,
+    utc_text,
+)
+from ticdc_assets.observe.series import Series, lag_series, rate_series, step_series, thinned
+from ticdc_assets.observe.wording import duration
+from ticdc_assets.registry.ddl_statement import DdlAction
+
+POINTS = 2000
+"""So many points a line has at most."""
+
+TIMELINE_TABLES = 25
+"""So many tables have a row of their own in the timeline of DDL."""
+
+_SQL_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Palette:
+    """The colours of one scheme."""
+
+    text: str
+    muted: str
+    grid: str
+    surface: str
+    blue: str
+    orange: str
+    green: str
+    purple: str
+    red: str
+    teal: str
+
+
+LIGHT = Palette(
+    text="#1b1f24",
+    muted="#57606a",
+    grid="#e1e5ea",
+    surface="#ffffff",
+    blue="#0b62a8",
+    orange="#b3540a",
+    green="#1a7f4b",
+    purple="#7a4bb3",
+    red="#c2291f",
+    teal="#0f766e",
+)
+DARK = Palette(
+    text="#e6eaef",
+    muted="#a2adb9",
+    grid="#2b343e",
+    surface="#171d24",
+    blue="#6cb4ee",
+    orange="#f0a35e",
+    green="#6fcf97",
+    purple="#c4a1f0",
+    red="#ff8f86",
+    teal="#5cc8bd",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """One plot.
+
+    Attributes:
+        name: a word for its element.
+        title: heading.
+        summary: what it shows, in a sentence.
+        note: what a reader should know of how it is drawn; empty if nothing.
+        height: in pixels.
+        figure: `data` and `layout` as plotly's JSON; None if there is nothing to draw.
+        templates: by colour scheme.
+    """
+
+    name: str
+    title: str
+    summary: str
+    note: str = ""
+    height: int = 220
+    figure: dict[str, Any] | None = None
+    templates: dict[str, dict[str, Any]] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the page's script draws."""
+        return {"name": self.name, "figure": self.figure, "templates": self.templates}
+
+
+def plots(overview: FeedOverview) -> tuple[Plot, ...]:
+    """Return the plots over time, in the order of the page."""
+    return (
+        lag_plot(overview),
+        throughput_plot(overview),
+        backlog_plot(overview),
+        held_plot(overview),
+        quarantine_plot(overview),
+    )
+
+
+# Over time --------------------------------------------------------------------------------------
+
+
+def lag_plot(overview: FeedOverview) -> Plot:
+    """Return the replication lag over time, with the limits of the lag check."""
+    title = "Replication lag"
+    series = lag_series(overview.cuts.points, overview.since, overview.now)
+    if not len(series):
+        return Plot(name="lag", title=title, summary="No cut was published yet.")
+    if overview.status.ending is not None:
+        summary = f"The changefeed is {overview.status.ending.text}: no more changes arrive."
+        return Plot(name="lag", title=title, summary=summary)
+    feed = overview.changefeed
+    highest = max(range(len(series)), key=series.values.__getitem__)
+    figure = _over_time([_line("lag", series, "duration")], "lag")
+    # At opposite sides: with a lag of days the two lines are one.
+    for seconds, name, side in (
+        (feed.lag_warn_seconds, "warns", "left"),
+        (feed.lag_error_seconds, "fails", "right"),
+    ):
+        figure.add_hline(
+            y=seconds,
+            annotation_text=f"{name} from {duration(seconds)}",
+            annotation_position=f"top {side}",
+        )
+    shown = _since_begin(overview, overview.cuts.points)
+    at_publishing = sorted(point.lag_seconds for point in shown)
+    typical = ""
+    if at_publishing:
+        middle, upper = (
+            at_publishing[min(len(at_publishing) - 1, int(len(at_publishing) * part))]
+            for part in (0.5, 0.95)
+        )
+        typical = (
+            f" {amount(len(at_publishing), 'cut')}; when published, half of them were less than "
+            f"{duration(middle)} behind, 95 % less than {duration(upper)}."
+        )
+    return _plot(
+        figure,
+        name="lag",
+        title=title,
+        roles=["blue"],
+        height=280,
+        summary=(
+            f"{duration(series.values[-1])} now, at most {duration(series.values[highest])} at "
+            f"{utc_text(moment_of(series.times[highest]))}.{typical}"
+        ),
+        note=_thinned_note(
+            "Each cut reduces it; between cuts it grows by a second each second.", [series]
+        ),
+    )
+
+
+def _since_begin(overview: FeedOverview, points: Sequence[Any]) -> list[Any]:
+    return [point for point in points if point.published_at >= overview.since]
+
+
+def throughput_plot(overview: FeedOverview) -> Plot:
+    """Return records landed and keys changed per second."""
+    title = "Throughput"
+    shown = _since_begin(overview, overview.cuts.points)
+    landed = rate_series(
+        [(item.landed_ms, item.records) for item in overview.landings],
+        overview.since,
+        overview.now,
+    )
+    changed = rate_series(
+        [(item.published_ms, item.changes) for item in shown if item.changes is not None],
+        overview.since,
+        overview.now,
+    )
+    if not len(landed) and not len(changed):
+        return Plot(name="throughput", title=title, summary="Nothing has landed yet.")
+    records = sum(item.records for item in overview.landings)
+    if _is_flat(landed) and _is_flat(changed):
+        return Plot(name="throughput", title=title, summary="Nothing landed and no key changed.")
+    changes = sum(item.changes or 0 for item in shown)
+    counted = overview.cuts.counted_from
+    partly = (
+        f" Keys are counted from cut {counted} on."
+        if counted is not None and shown and counted > shown[0].number
+        else ""
+    )
+    return _plot(
+        _over_time(
+            [
+                _line("records landed", landed, "rate", shape="hv"),
+                _line("keys changed", changed, "rate", shape="hv", dash="dot"),
+            ],
+            "per second",
+        ),
+        name="throughput",
+        title=title,
+        roles=["blue", "orange"],
+        summary=(
+            f"{amount(records, 'record')} landed, {amount(changes, 'key')} changed; at most "
+            f"{rate_text(max(landed.values, default=0))} and "
+            f"{rate_text(max(changed.values, default=0))}."
+        ),
+        note=(
+            "Averages over 10 s in the newest ten minutes, a minute in the newest hour, ten "
+            f"minutes in the newest day, else an hour.{partly}"
+        ),
+    )
+
+
+def backlog_plot(overview: FeedOverview) -> Plot:
+    """Return what each landing left in the source."""
+    title = "Backlog in the source"
+    series = step_series(
+        [(item.landed_ms, float(item.backlog)) for item in overview.landings], overview.now
+    )
+    if not len(series):
+        return Plot(name="backlog", title=title, summary="Nothing has landed yet.")
+    if _is_flat(series):
+        return Plot(name="backlog", title=title, summary="Each landing took all records.")
+    return _plot(
+        _over_time([_line("records", series, "count", shape="hv", fill=True)], "records"),
+        name="backlog",
+        title=title,
+        roles=["teal"],
+        summary=(
+            f"{amount(overview.status.backlog, 'record')} left by the newest landing, at most "
+            f"{count_text(max(series.values))}."
+        ),
+        note=_thinned_note("The backlog after each landing.", [series]),
+    )
+
+
+def held_plot(overview: FeedOverview) -> Plot:
+    """Return how many row changes waited for their schema."""
+    title = "Held rows"
+    series = step_series(
+        [(item.published_ms, float(item.held)) for item in overview.cuts.points], overview.now
+    )
+    if not len(series):
+        return Plot(name="held", title=title, summary="No cut was published yet.")
+    if _is_flat(series):
+        return Plot(name="held", title=title, summary="No row waited for its schema.")
+    return _plot(
+        _over_time([_line("rows", series, "count", shape="hv", fill=True)], "rows"),
+        name="held",
+        title=title,
+        roles=["purple"],
+        summary=(
+            f"{count_text(overview.status.held_rows)} now, at most "
+            f"{count_text(max(series.values))}."
+        ),
+        note=_thinned_note("", [series]),
+    )
+
+
+def quarantine_plot(overview: FeedOverview) -> Plot:
+    """Return how many rows of quarantine were open."""
+    title = "Open quarantine"
+    given = overview.quarantine.series
+    begun = overview.landings[0].landed_ms if overview.landings else None
+    values = list(zip(given.times, given.values, strict=True))
+    if begun is not None and (not values or begun < values[0][0]):
+        # Landing began with nothing in quarantine, which is worth a line too.
+        values.insert(0, (begun, 0.0))
+    series = step_series(values, overview.now)
+    if not len(series):
+        return Plot(name="quarantine", title=title, summary="Nothing has landed yet.")
+    redriven = sum(item.redriven for item in overview.quarantine.reasons)
+    if _is_flat(series):
+        return Plot(name="quarantine", title=title, summary="Nothing was in quarantine.")
+    return _plot(
+        _over_time([_line("open", series, "count", shape="hv", fill=True)], "open"),
+        name="quarantine",
+        title=title,
+        roles=["red"],
+        summary=(
+            f"{count_text(overview.quarantine.open)} open now, at most "
+            f"{count_text(max(series.values))}; {count_text(redriven)} redriven so far."
+        ),
+        note=_thinned_note("", [series]),
+    )
+
+
+def _is_flat(series: Series) -> bool:
+    """Return whether a line would show nothing but zeros."""
+    return not any(series.values)
+
+
+def _thinned_note(note: str, series: Iterable[Series]) -> str:
+    shortened = [item for item in series if len(item) > POINTS]
+    told = "".join(
+        f" Of {count_text(len(item))} points, only the extremes of each part are drawn."
+        for item in shortened
+    )
+    return f"{note}{told}".strip()
+
+
+# The timeline of DDL ----------------------------------------------------------------------------
+
+_GROUPS: tuple[tuple[str, str, str, frozenset[str]], ...] = (
+    (
+        "create",
+        "triangle-up",
+        "green",
+        frozenset(
+            {
+                DdlAction.CREATE_DATABASE,
+                DdlAction.CREATE_TABLE,
+                DdlAction.CREATE_TABLE_LIKE,
+                DdlAction.RECOVER_TABLE,
+                DdlAction.FLASHBACK_TABLE,
+                DdlAction.FLASHBACK_DATABASE,
+                DdlAction.FLASHBACK_CLUSTER,
+            }
+        ),
+    ),
+    (
+        "alter",
+        "circle",
+        "blue",
+        frozenset(
+            {
+                DdlAction.ALTER_TABLE,
+                DdlAction.ALTER_DATABASE,
+                DdlAction.CREATE_INDEX,
+                DdlAction.DROP_INDEX,
+            }
+        ),
+    ),
+    ("rename", "diamond", "purple", frozenset({DdlAction.RENAME_TABLE})),
+    ("truncate", "square", "teal", frozenset({DdlAction.TRUNCATE_TABLE})),
+    (
+        "drop",
+        "triangle-down",
+        "orange",
+        frozenset({DdlAction.DROP_TABLE, DdlAction.DROP_DATABASE}),
+    ),
+)
+_OTHER = ("other", "cross-thin-open", "muted")
+_UNCLEAR = ("not understood", "x", "red")
+
+
+def timeline_plot(overview: FeedOverview) -> Plot:
+    """Return each DDL at its commit time, one row a table."""
+    title = "DDL by table"
+    if not overview.ddls:
+        return Plot(name="ddl", title=title, summary="No DDL has arrived yet.")
+    rows, labels = _timeline_rows(overview.ddls)
+    groups: dict[tuple[str, str, str], list[DdlFigures]] = {
+        **{(name, symbol, colour): [] for name, symbol, colour, _ in _GROUPS},
+        _OTHER: [],
+        _UNCLEAR: [],
+    }
+    for ddl in overview.ddls:
+        groups[_group_of(ddl)].append(ddl)
+    present = {group: ddls for group, ddls in groups.items() if ddls}
+    figure = go.Figure(
+        data=[
+            go.Scatter(
+                x=[physical_ms(ddl.commit_ts) for ddl in ddls],
+                y=[rows[_place(ddl)] for ddl in ddls],
+                text=[_ddl_text(ddl) for ddl in ddls],
+                mode="markers",
+                name=name,
+                marker={"symbol": symbol, "size": 11},
+                meta={"hover": "ddl"},
+            )
+            for (name, symbol, _), ddls in present.items()
+        ],
+        layout={"template": go.layout.Template()},
+    )
+    figure.update_xaxes(type="date", title={"text": "commit time (UTC)"})
+    figure.update_yaxes(
+        tickvals=list(range(len(labels))),
+        ticktext=[plot_text(shortened(label, 40)) for label in labels],
+        range=[len(labels) - 0.4, -0.6],
+        fixedrange=True,
+        zeroline=False,
+    )
+    figure.update_layout(
+        hovermode="closest",
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
+        margin={"l": 10, "r": 16, "t": 40, "b": 44},
+    )
+    newest = overview.ddls[0]
+    left_out = overview.ddl_total - len(overview.ddls)
+    unclear = f"; {count_text(overview.ddl_unclear)} not understood" if overview.ddl_unclear else ""
+    return _plot(
+        figure,
+        name="ddl",
+        title=title,
+        roles=[colour for _, _, colour in present],
+        height=110 + 26 * len(labels),
+        summary=(
+            f"{amount(overview.ddl_total, 'DDL', 'DDL')}{unclear}; the newest, {newest.action}, at "
+            f"{utc_text(moment_of(physical_ms(newest.commit_ts)))}."
+        ),
+        note=f"The newest {count_text(len(overview.ddls))} are drawn." if left_out > 0 else "",
+    )
+
+
+def _place(ddl: DdlFigures) -> tuple[str, str]:
+    return (ddl.database, ddl.table)
+
+
+def _timeline_rows(
+    ddls: Sequence[DdlFigures],
+) -> tuple[dict[tuple[str, str], int], list[str]]:
+    """Return the row of each table and the labels of the rows; the last row is for the rest."""
+    places = list(dict.fromkeys(map(_place, ddls)))
+    own, rest = places[:TIMELINE_TABLES], places[TIMELINE_TABLES:]
+    labels = [_label(place) for place in own]
+    rows = {place: number for number, place in enumerate(own)}
+    if rest:
+        rows |= dict.fromkeys(rest, len(own))
+        labels.append(f"{amount(len(rest), 'more table')}")
+    return rows, labels
+
+
+def _label(place: tuple[str, str]) -> str:
+    database, table = place
+    if table:
+        return joined_name(database, table) if database else table
+    return f"database {database}" if database else "(none named)"
+
+
+def _group_of(ddl: DdlFigures) -> tuple[str, str, str]:
+    if ddl.not_understood is not None:
+        return _UNCLEAR
+    return next(
+        (
+            (name, symbol, colour)
+            for name, symbol, colour, actions in _GROUPS
+            if ddl.action in actions
+        ),
+        _OTHER,
+    )
+
+
+def _ddl_text(ddl: DdlFigures) -> str:
+    place, sql = _label(_place(ddl)), shortened(one_line(ddl.sql), _SQL_SHOWN)
+    lines = [sql[start : start + 60] for start in range(0, len(sql), 60)]
+    text = (
+        f"<b>{plot_text(shortened(place, 80))}</b><br>{ddl.action.replace('_', ' ')}<br>"
+        + "<br>".join(map(plot_text, lines))
+    )
+    if ddl.not_understood is not None:
+        text += f"<br>not understood from: {plot_text(shortened(ddl.not_understood, 60))}"
+    return text
+
+
+# Pieces -----------------------------------------------------------------------------------------
+
+
+def _line(
+    name: str,
+    series: Series,
+    hover: str,
+    *,
+    shape: str = "linear",
+    dash: str = "solid",
+    fill: bool = False,
+) -> go.Scatter:
+    drawn = thinned(series, POINTS)
+    return go.Scatter(
+        x=[round(at) for at in drawn.times],
+        y=list(drawn.values),
+        mode="lines",
+        name=name,
+        line={"shape": shape, "dash": dash, "width": 2},
+        fill="tozeroy" if fill else None,
+        meta={"hover": hover},
+    )
+
+
+def _over_time(lines: Sequence[go.Scatter], value: str) -> go.Figure:
+    """Return lines over a time axis; the page's script sets its range and the ticks of `value`."""
+    figure = go.Figure(data=lines, layout={"template": go.layout.Template()})
+    figure.update_xaxes(type="date", title={"text": "UTC"})
+    figure.update_yaxes(title={"text": value}, fixedrange=True, rangemode="tozero")
+    figure.update_layout(
+        hovermode="x",
+        showlegend=len(lines) > 1,
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
+        margin={"l": 62, "r": 16, "t": 26 if len(lines) > 1 else 10, "b": 44},
+    )
+    return figure
+
+
+def _plot(
+    figure: go.Figure,
+    *,
+    name: str,
+    title: str,
+    roles: Sequence[str],
+    summary: str,
+    note: str = "",
+    height: int = 220,
+) -> Plot:
+    figure.update_layout(height=height)
+    return Plot(
+        name=name,
+        title=title,
+        summary=summary,
+        note=note,
+        height=height,
+        figure=figure.to_plotly_json(),
+        templates={
+            "light": _template(LIGHT, roles).to_plotly_json(),
+            "dark": _template(DARK, roles).to_plotly_json(),
+        },
+    )
+
+
+def _template(palette: Palette, roles: Sequence[str]) -> go.layout.Template:
+    """Return the colours of a figure; its traces take theirs from `roles` in their order."""
+    font = {
+        "family": 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif',
+        "size": 12,
+        "color": palette.muted,
+    }
+    axis = {
+        "gridcolor": palette.grid,
+        "linecolor": palette.grid,
+        "zerolinecolor": palette.grid,
+        "tickcolor": palette.grid,
+        "automargin": True,
+        "title": {"font": {**font, "size": 11}, "standoff": 8},
+    }
+    return go.layout.Template(
+        data={
+            "scatter": [
+                {
+                    "line": {"color": getattr(palette, role)},
+                    "marker": {"color": getattr(palette, role)},
+                    "fillcolor": _faint(getattr(palette, role)),
+                }
+                for role in roles
+            ]
+        },
+        layout={
+            "font": font,
+            "paper_bgcolor": palette.surface,
+            "plot_bgcolor": palette.surface,
+            "colorway": [getattr(palette, role) for role in roles],
+            "xaxis": axis,
+            "yaxis": axis,
+            "legend": {"font": {"color": palette.text}},
+            "hoverlabel": {
+                "bgcolor": palette.surface,
+                "bordercolor": palette.muted,
+                "font": {"color": palette.text, "size": 12},
+                "align": "left",
+            },
+            "shapedefaults": {"line": {"color": palette.orange, "width": 1, "dash": "dash"}},
+            "annotationdefaults": {"font": {"color": palette.orange, "size": 11}},
+        },
+    )
+
+
+def _faint(colour: str) -> str:
+    """Return a colour of the palette as one that lets the grid through."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.18)"

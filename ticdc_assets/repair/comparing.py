@@ -1,0 +1,541 @@
+"""Compare two tables of mirror rows by content hash, and find the differences.
+
+In: the rows of a mirror and the rows it should have, both with the columns of `MirrorLayout`, as
+parts for steps. Out: the content hash of each and, if they differ, the numbers of changed, missing
+and extra rows, with examples by key and column.
+
+The content hash does not depend on the order of rows or files. Each row has two 64-bit hashes over
+its typed columns, the rescued data and the commit ts of its last change. The hash of the table is
+one over the number of rows, the sums of the first and the second, and their exclusive or. So equal
+rows of a table without a key are counted, and two equal tables cost one pass each. The hash finds
+damage; it does not resist deliberate collisions. It is DuckDB's, and may change with the version of
+DuckDB, so it is compared only within a run.
+
+Only tables that differ are joined by their keys: first the hashes (rows that both sides have
+equally often cancel out), then the values of a few rows. In a table without a key, the whole row is
+the key, so a change is one missing row and one extra row.
+
+The commit ts is compared too, except for rows that were sent with only their handle key
+(`mirror_rows.PARTIAL`): whether such a change is the row's last depends on whether the row existed
+before, and a mirror built step by step may differ there from one folded at once.
+
+Why running it again is safe: only hashes of rows are written, to a folder of the run, and the
+result is the same.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import reduce
+from operator import xor
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ticdc_assets.base.errors import InputError
+from ticdc_assets.delta.files import FileWriter
+from ticdc_assets.delta.queries import asking, view_files
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, canonical_rows
+from ticdc_assets.rows.rows_of_work import RowPart, Rows
+from ticdc_assets.spark.executing import executor
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
+
+EXAMPLES = 10
+"""Rows of a table that are shown at most where they differ."""
+
+SHOWN_CHARACTERS = 200
+"""How much of a value is shown."""
+
+
+class RowFinding(StrEnum):
+    """What is the matter with a row."""
+
+    CHANGED = "changed"
+    MISSING = "missing"
+    TOO_MANY = "too many"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnDifference:
+    """One column of one row: what the mirror has, and what was rebuilt (None is NULL)."""
+
+    name: str
+    mirror: str | None
+    rebuilt: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowDifference:
+    """One row that differs.
+
+    Attributes:
+        finding: what is the matter with it.
+        key: its key, column name to canonical text; all of its columns in a table without a key.
+        columns: the columns that differ, if it is in both.
+        copies: how many such rows are missing or too many.
+    """
+
+    finding: RowFinding
+    key: Mapping[str, str | None]
+    columns: tuple[ColumnDifference, ...] = ()
+    copies: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What a table holds, in two numbers: its rows, and its content hash."""
+
+    rows: int
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCounts:
+    """How many rows differ, by what is the matter with them."""
+
+    changed: int = 0
+    missing: int = 0
+    too_many: int = 0
+
+    @property
+    def total(self) -> int:
+        """Rows that differ in any way."""
+        return self.changed + self.missing + self.too_many
+
+
+NO_ROWS = RowCounts()
+"""No row differs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    """Where two tables differ: how many rows, and some of them."""
+
+    counts: RowCounts
+    examples: tuple[RowDifference, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """One of two tables that are compared.
+
+    Attributes:
+        rows: its rows.
+        layout: what its columns are.
+        names: the columns that count, in an order that both tables have.
+        stamps: whether the commit ts counts.
+    """
+
+    rows: Rows
+    layout: MirrorLayout
+    names: tuple[str, ...]
+    stamps: bool = True
+
+    @classmethod
+    def whole(cls, rows: Rows, schema: TableSchema) -> "Compared":
+        """Return a table all columns of which count."""
+        return cls(rows=rows, layout=MirrorLayout(schema=schema), names=tuple(rows.schema.names))
+
+    def read(self, part: RowPart) -> Iterator[pa.RecordBatch]:
+        """Yield rows of a part, with the columns that count."""
+        for batch in part.read():
+            rows = batch.select(list(self.names))
+            if not self.stamps:
+                place = rows.schema.get_field_index(self.layout.commit_ts)
+                nulls = pa.nulls(rows.num_rows, pa.int64())
+                rows = rows.set_column(place, self.layout.commit_ts, nulls)
+            yield rows
+
+
+def new_folder(side: LakePaths) -> AnyPath:
+    """Return a new folder for files of this run, in a generation apart."""
+    folder = side.base / f"compared-{uuid4().hex}"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def content_of(spark: SparkSession, table: Compared, folder: AnyPath) -> Content:
+    """Return what a table holds, in one pass.
+
+    Args:
+        spark: the session, which is asked for nothing if the table is small.
+        table: the table.
+        folder: a folder for files of this run.
+    """
+
+    def summed(parts: Iterable[RowPart]) -> Iterator[tuple[int, ...]]:
+        with asking() as engine:
+            hashing = _Hashing(engine, table)
+            for part in parts:
+                for rows in table.read(part):
+                    yield hashing.sums(rows)
+
+    runs_on = executor(spark, folder, "adding up rows", rows=table.rows.count, size=table.rows.size)
+    parts = table.rows.parts()
+    found = [item for item in runs_on.run(summed, parts, tasks=len(parts)) if item[0]]
+    rows, first, second = (sum(item[number] for item in found) for number in range(3))
+    text = f"{rows}/{first}/{second}/{reduce(xor, (item[3] for item in found), 0)}"
+    return Content(rows=rows, content_hash=hashlib.sha256(text.encode()).hexdigest()[:32])
+
+
+def column_differences(mirror: pa.Schema, rebuilt: pa.Schema) -> list[str]:
+    """Return what differs in the columns of two tables, one clause each."""
+    ours, theirs = _types(mirror), _types(rebuilt)
+    found = [
+        *(f"column {name!r} is not in the rebuild" for name in ours if name not in theirs),
+        *(f"column {name!r} is only in the rebuild" for name in theirs if name not in ours),
+        *(
+            f"column {name!r} is {ours[name]}, rebuilt {theirs[name]}"
+            for name in ours
+            if name in theirs and ours[name] != theirs[name]
+        ),
+    ]
+    if not found and list(ours) != list(theirs):
+        found.append("the columns are in another order")
+    return found
+
+
+def _types(schema: pa.Schema) -> dict[str, str]:
+    fields = from_arrow_schema(schema, prefer_timestamp_ntz=True).fields
+    return {field.name: field.dataType.simpleString() for field in fields}
+
+
+def row_differences(
+    spark: SparkSession,
+    mirror: Compared,
+    rebuilt: Compared,
+    timezone: str,
+    folder: AnyPath,
+    *,
+    examples: int,
+) -> Differences:
+    """Return where two tables with the same columns differ.
+
+    Args:
+        spark: the session, which is asked for nothing if the tables are small.
+        mirror: the table that is there.
+        rebuilt: the table that should be there.
+        timezone: time zone of the changefeed, in which TIMESTAMPs are shown.
+        folder: a folder for files of this run.
+        examples: how many rows to show at most.
+    """
+    with asking(folder) as engine:
+        for name, table in (("ours", mirror), ("theirs", rebuilt)):
+            files = _hash_files(spark, table, folder)
+            if files:
+                view_files(engine, name, files)
+            else:
+                engine.register(name, _HASHED.empty_table())
+        engine.execute(_BY_KEY)
+        (numbers,) = engine.execute(_COUNTS).fetchall()
+        counts = RowCounts(changed=numbers[0], missing=numbers[1], too_many=numbers[2])
+        keys = [(key, other) for key, other in engine.execute(_CHOSEN, [examples]).fetchall()]
+    if not keys:
+        return Differences(counts=counts, examples=())
+    shown = _Shown(rebuilt.layout, timezone)
+    found = shown.differences(
+        _rows_of(spark, mirror, keys, timezone, folder),
+        _rows_of(spark, rebuilt, keys, timezone, folder),
+        keys,
+    )
+    return Differences(counts=counts, examples=tuple(found))
+
+
+_BY_KEY = """
+    CREATE TABLE by_key AS
+    SELECT
+        key,
+        other_key,
+        sum(greatest(surplus, 0)) AS too_many,
+        sum(greatest(-surplus, 0)) AS missing,
+    FROM (
+        SELECT key, other_key, first, second, sum(surplus) AS surplus
+        FROM (
+            SELECT *, 1 AS surplus FROM ours UNION ALL SELECT *, -1 AS surplus FROM theirs
+        )
+        GROUP BY key, other_key, first, second
+        HAVING sum(surplus) <> 0
+    )
+    GROUP BY key, other_key
+"""
+"""By key, how many rows of it are in one table more often than in the other."""
+
+_COUNTS = """
+    SELECT
+        coalesce(sum(least(too_many, missing)), 0)::BIGINT,
+        coalesce(sum(missing - least(too_many, missing)), 0)::BIGINT,
+        coalesce(sum(too_many - least(too_many, missing)), 0)::BIGINT,
+    FROM by_key
+"""
+
+_CHOSEN = "SELECT key, other_key FROM by_key ORDER BY key, other_key LIMIT ?"
+
+
+def _hash_files(spark: SparkSession, table: Compared, folder: AnyPath) -> list[AnyPath]:
+    """Write the hashes of the rows of a table, and of their keys, into files."""
+
+    def written(parts: Iterable[RowPart]) -> Iterator[str]:
+        writer: FileWriter | None = None
+        with asking() as engine:
+            hashing = _Hashing(engine, table)
+            for part in parts:
+                for rows in table.read(part):
+                    writer = writer or FileWriter(folder, _HASHED)
+                    writer.write(hashing.hashes(rows))
+        if writer is not None:
+            yield writer.close().path
+
+    runs_on = executor(spark, folder, "hashing rows", rows=table.rows.count, size=table.rows.size)
+    found = runs_on.run(written, table.rows.parts(), tasks=runs_on.workers)
+    return [folder / path for path in found]
+
+
+# Hashes -----------------------------------------------------------------------------------------
+
+_HASHED = pa.schema([(name, pa.uint64()) for name in ("key", "other_key", "first", "second")])
+"""The hashes of a row: two of its key, and two of all that counts of it."""
+
+
+class _Hashing:
+    """Hashes rows of a table.
+
+    Args:
+        engine: the connection that does it.
+        table: the table.
+    """
+
+    def __init__(self, engine: Any, table: Compared) -> None:
+        self._engine = engine
+        self._layout = table.layout
+        self._key = tuple(name for name in table.layout.schema.handle_key if name in table.names)
+        columns = ", ".join(f"c{number}" for number in range(len(table.names)))
+        keys = ", ".join(f"k{number}, r{number}" for number in range(len(self._key))) or columns
+        self._sums = (
+            "SELECT count(*), sum(first), sum(second), bit_xor(first) FROM "
+            f"(SELECT hash({columns}) AS first, hash('second', {columns}) AS second FROM hashed)"
+        )
+        self._hashes = (
+            f"SELECT hash({keys}) AS key, hash('second', {keys}) AS other_key, "
+            f"hash({columns}) AS first, hash('second', {columns}) AS second FROM hashed"
+        )
+
+    def sums(self, rows: pa.RecordBatch) -> tuple[int, ...]:
+        """Return how many rows there are, the sums of their hashes, and the first ones' xor."""
+        self._engine.register("hashed", self._comparable(rows))
+        (found,) = self._engine.execute(self._sums).fetchall()
+        return tuple(map(int, found)) if found[0] else (0, 0, 0, 0)
+
+    def hashes(self, rows: pa.RecordBatch) -> pa.Table:
+        """Return the hashes of rows, in their order."""
+        self._engine.register("hashed", self._comparable(rows))
+        return self._engine.sql(self._hashes).to_arrow_table().cast(_HASHED)
+
+    def _comparable(self, rows: pa.RecordBatch) -> pa.Table:
+        """Return columns that are equal where the rows are, with numbers in place of names."""
+        names = rows.schema.names
+        known: list[Mapping[str, str | None]] = [{}] * rows.num_rows
+        if self._layout.rescued in names:
+            rescued = rows.column(self._layout.rescued)
+            if rescued.null_count < rows.num_rows:
+                known = [dict(item or ()) for item in rescued.to_pylist()]
+        columns: dict[str, pa.Array] = {}
+        for number, name in enumerate(names):
+            column = _bits(rows.column(name))
+            if name == self._layout.rescued:
+                column = pa.array([_json(item) if item else None for item in known], pa.string())
+            elif name == self._layout.commit_ts and any(known):
+                partial = pa.array([PARTIAL in item for item in known])
+                column = pc.if_else(partial, pa.scalar(None, column.type), column)
+            columns[f"c{number}"] = column
+        for number, name in enumerate(self._key):
+            columns[f"k{number}"] = columns[f"c{names.index(name)}"]
+            columns[f"r{number}"] = pa.array([item.get(name) for item in known], pa.string())
+        return pa.table(columns)
+
+
+def _bits(column: pa.Array) -> pa.Array:
+    """Return fractions as their bits, other values as they are: a hash takes -0 for 0."""
+    bits = {pa.float64(): pa.int64(), pa.float32(): pa.int32()}.get(column.type)
+    if bits is None:
+        return column
+    nan = pa.scalar(math.nan, column.type)
+    return pc.if_else(pc.is_nan(column), nan, column).view(bits)
+
+
+# Examples ---------------------------------------------------------------------------------------
+
+_Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One row as it is shown, its hash, and how often it is there."""
+
+    hashes: tuple[int, int]
+    texts: Mapping[str, str | None]
+    typed: Mapping[str, str]
+    rescued: Mapping[str, str | None]
+    copies: int
+
+
+def _rows_of(
+    spark: SparkSession, table: Compared, keys: Sequence[_Key], timezone: str, folder: AnyPath
+) -> dict[_Key, list[_Row]]:
+    """Return the rows with one of `keys`; equal ones once, with how often they are there."""
+    wanted = frozenset(keys)
+    # One hash is enough to find a row; the other one tells it from what has the same by chance.
+    first_hashes = pa.array(sorted({key for key, _ in wanted}), pa.uint64())
+
+    def chosen(parts: Iterable[RowPart]) -> Iterator[_Found]:
+        found: _Found = {}
+        with asking() as engine:
+            hashing = _Hashing(engine, table)
+            for part in parts:
+                for rows in table.read(part):
+                    hashes = hashing.hashes(rows)
+                    places = pc.indices_nonzero(pc.is_in(hashes["key"], first_hashes))
+                    columns = (hashes[name].take(places).to_pylist() for name in _HASHED.names)
+                    for place, *numbers in zip(places.to_pylist(), *columns, strict=True):
+                        own = tuple(numbers)
+                        copies, row = found.get(own, (0, None))
+                        if row is None:
+                            # A slice would keep, and send, all rows of its batch.
+                            row = rows.take(pa.array([place]))
+                        found[own] = (copies + 1, row)
+        yield found
+
+    runs_on = executor(
+        spark, folder, "reading rows that differ", rows=table.rows.count, size=table.rows.size
+    )
+    rows: _Found = {}
+    for part in runs_on.run(chosen, table.rows.parts(), tasks=runs_on.workers):
+        for hashes, (copies, row) in part.items():
+            rows[hashes] = (copies + rows.get(hashes, (0, row))[0], row)
+    found: dict[_Key, list[_Row]] = {}
+    layout = table.layout
+    for (key, other_key, first, second), (copies, row) in sorted(
+        rows.items(), key=lambda item: item[0]
+    ):
+        if (key, other_key) not in wanted:
+            continue
+        (texts,) = _texts(row, layout, timezone)
+        typed = {name: row.column(name)[0].as_py() for name in layout.names}
+        found.setdefault((key, other_key), []).append(
+            _Row(
+                hashes=(first, second),
+                texts=texts,
+                typed={name: repr(value) for name, value in typed.items()},
+                rescued=dict(typed[layout.rescued] or ()),
+                copies=copies,
+            )
+        )
+    return found
+
+
+_Found: TypeAlias = dict[tuple[int, ...], tuple[int, pa.RecordBatch]]
+"""By the hashes of a row how often it is there, and the row."""
+
+
+def _texts(
+    values: pa.RecordBatch, layout: MirrorLayout, timezone: str
+) -> Iterator[dict[str, str | None]]:
+    """Yield rows as canonical text; a value that has none (it is damaged) as Python shows it."""
+    for number in range(values.num_rows):
+        row = values.slice(number, 1)
+        try:
+            (texts,) = canonical_rows(row, layout, timezone)
+        except (InputError, ValueError, ArithmeticError):
+            values_of_row = {
+                column.name: row.column(column.name)[0].as_py() for column in layout.schema.columns
+            }
+            texts = {
+                name: None if value is None else str(value) for name, value in values_of_row.items()
+            }
+        commit_ts = row.column(layout.commit_ts)[0].as_py()
+        yield {**texts, layout.commit_ts: None if commit_ts is None else str(commit_ts)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Tells the differences between rows of the same keys."""
+
+    layout: MirrorLayout
+    timezone: str
+
+    def differences(
+        self,
+        ours: Mapping[_Key, list[_Row]],
+        theirs: Mapping[_Key, list[_Row]],
+        keys: Sequence[_Key],
+    ) -> list[RowDifference]:
+        found: list[RowDifference] = []
+        for key in keys:
+            found += self._of_key(ours.get(key, []), theirs.get(key, []))
+        return sorted(found, key=lambda item: _json(item.key))
+
+    def _of_key(self, ours: Sequence[_Row], theirs: Sequence[_Row]) -> Iterator[RowDifference]:
+        surplus = {row.hashes: row.copies for row in ours}
+        for row in theirs:
+            surplus[row.hashes] = surplus.get(row.hashes, 0) - row.copies
+        surplus_rows = [row for row in ours if surplus[row.hashes] > 0]
+        lacking = [row for row in theirs if surplus[row.hashes] < 0]
+        if self.layout.schema.handle_key:
+            for one, other in zip(surplus_rows, lacking, strict=False):
+                yield RowDifference(
+                    finding=RowFinding.CHANGED,
+                    key=self._key(other),
+                    columns=tuple(self._columns(one, other)),
+                )
+            pairs = min(len(surplus_rows), len(lacking))
+            surplus_rows, lacking = surplus_rows[pairs:], lacking[pairs:]
+        for finding, rows in ((RowFinding.MISSING, lacking), (RowFinding.TOO_MANY, surplus_rows)):
+            for row in rows:
+                copies = abs(surplus[row.hashes])
+                yield RowDifference(finding=finding, key=self._key(row), copies=copies)
+
+    def _key(self, row: _Row) -> dict[str, str | None]:
+        names = self.layout.schema.handle_key or self.layout.names[:-1]
+        return {name: _short(row.texts[name]) for name in names}
+
+    def _columns(self, one: _Row, other: _Row) -> Iterator[ColumnDifference]:
+        named: set[str] = set()
+        for name in self.layout.names[:-1]:
+            texts = (one.texts[name], other.texts[name])
+            if texts[0] == texts[1]:
+                # The same text, by the rescued data, may stand over different typed values.
+                texts = (one.typed[name], other.typed[name])
+            if texts[0] != texts[1]:
+                named.add(name)
+                yield ColumnDifference(name=name, mirror=_short(texts[0]), rebuilt=_short(texts[1]))
+        # Texts of the columns above stand in the rescued data too.
+        rescued = [
+            {name: text for name, text in row.rescued.items() if name not in named}
+            for row in (one, other)
+        ]
+        if rescued[0] != rescued[1]:
+            mirror, rebuilt = (_short(_json(texts) if texts else None) for texts in rescued)
+            yield ColumnDifference(name=self.layout.rescued, mirror=mirror, rebuilt=rebuilt)
+
+
+def _json(texts: Mapping[str, str | None]) -> str:
+    return json.dumps(dict(texts), ensure_ascii=False, sort_keys=True)
+
+
+def _short(text: str | None) -> str | None:
+    if text is None or len(text) <= SHOWN_CHARACTERS:
+        return text
+    return text[: SHOWN_CHARACTERS - 1] + "…"

@@ -1,0 +1,291 @@
+"""Compare mirrors with the source: an export of the upstream, and the mirrors at its TSO.
+
+In: the folder of an export, and the mirrors as of its TSO. Out: a `SourceDifference`: for each
+table, whether both have the same rows, and if not, how many differ, with keys and columns.
+
+The rows of the export are seeded (`seeding`) in a lake of their own, so the same code types both
+sides, and two values are equal if their mirrors hold the same value. Exports do not contain the
+commit ts of rows, so it is not compared.
+
+Why running it again is safe: no table of the changefeed is written. That lake is removed at
+the end, and the next run removes one that a killed run left (`rebuilding`).
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ticdc_assets.base.isolation import Failure, attempted_alone
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.progress import Counted
+from ticdc_assets.changelog.plan import TableName
+from ticdc_assets.config import TableChoice
+from ticdc_assets.delta.damage import require_answer
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.cuts import MirrorCut, newest_cut, require_cut
+from ticdc_assets.log.schema_tables import register_new
+from ticdc_assets.mirrors.applying import apply_changes
+from ticdc_assets.observe.wording import listed
+from ticdc_assets.reading.as_of import AsOf, TableRows
+from ticdc_assets.reading.mirrors import published_table
+from ticdc_assets.repair.comparing import (
+    EXAMPLES,
+    NO_ROWS,
+    Compared,
+    RowCounts,
+    RowDifference,
+    column_differences,
+    content_of,
+    new_folder,
+    row_differences,
+)
+from ticdc_assets.repair.making import place_apart
+from ticdc_assets.repair.seeding import SeededRows, Seeding, require_past, seed
+from ticdc_assets.rows.mirror_rows import MirrorLayout
+from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
+from ticdc_assets.source.exports.dialect import CsvDialect
+from ticdc_assets.source.exports.folder import read_export
+from ticdc_assets.spark.frames import quoted
+from ticdc_assets.storage.lake_paths import LakePaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffedTable:
+    """One table beside the export.
+
+    Attributes:
+        database: its database.
+        table: its name.
+        rows: rows of the mirror at the TSO; None if there is none.
+        exported: rows of the export; None if it could not be read.
+        unread: rows of the export that cannot be read, or do not fit their columns.
+        counts: rows that differ.
+        examples: some of them.
+        findings: what else differs, one clause each.
+        uncompared: columns that one side does not know, so that they were not compared.
+        warnings: why the mirror may differ from its table.
+    """
+
+    database: str
+    table: str
+    rows: int | None
+    exported: int | None
+    unread: int = 0
+    counts: RowCounts = NO_ROWS
+    examples: tuple[RowDifference, ...] = ()
+    findings: tuple[str, ...] = ()
+    uncompared: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether both sides have the same rows."""
+        return not (self.counts.total or self.findings or self.unread)
+
+    @property
+    def sentence(self) -> str:
+        """What is found, in one clause."""
+        if self.equal:
+            return f"equal{self._but}"
+        counts = self.counts
+        found = [
+            f"{count} rows {what}"
+            for count, what in (
+                (counts.changed, "differ"),
+                (counts.missing, "are missing in the mirror"),
+                (counts.too_many, "are extra in the mirror"),
+                (self.unread, "of the export cannot be read"),
+            )
+            if count
+        ]
+        return "; ".join([*found, *self.findings]) + self._but
+
+    @property
+    def _but(self) -> str:
+        if not self.uncompared:
+            return ""
+        return f"; not compared: {', '.join(self.uncompared)} (the values are not known)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceDifference:
+    """The mirrors of a changefeed compared with an export.
+
+    Attributes:
+        changefeed: its name.
+        tso: TSO of the export.
+        tables: by database and table.
+        excluded: tables of the export that the configuration leaves out.
+    """
+
+    changefeed: str
+    tso: int
+    tables: tuple[DiffedTable, ...]
+    excluded: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether all tables have the same rows on both sides."""
+        return all(item.equal for item in self.tables)
+
+    @property
+    def summary(self) -> str:
+        """The result, in one sentence."""
+        differing = sum(not item.equal for item in self.tables)
+        uncompared = [
+            f"{item.database}.{item.table}.{name}"
+            for item in self.tables
+            for name in item.uncompared
+        ]
+        but = f"; not compared: {listed(uncompared)}" if uncompared else ""
+        if not differing:
+            return f"{len(self.tables)} mirrors equal the export at TSO {self.tso}{but}"
+        return (
+            f"{differing} of {len(self.tables)} mirrors differ from the export at TSO "
+            f"{self.tso}{but}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**asdict(self), "equal": self.equal}
+
+
+def diff(
+    lake: Lake,
+    folder: str,
+    *,
+    tables: Collection[TableName] = (),
+    tso: int | None = None,
+    dialect: CsvDialect | None = None,
+    timezone: str | None = None,
+) -> SourceDifference:
+    """Compare mirrors as of an export's TSO with the export; see `seeding.seed` for the arguments.
+
+    Raises:
+        BusyError: another comparison or rebuild of the changefeed is at work.
+        NotFoundError: there is no export, or nothing is known as of its TSO.
+        ConfigError: the export does not tell its TSO.
+    """
+    require_cut(lake.paths)
+    export = read_export(folder, tso=tso)
+    require_past(export, lake.changefeed)
+    # Refuses the moment before the export is landed, which may take long.
+    AsOf(lake, export.tso)
+    with place_apart(lake) as place:
+        # What is landed there has nothing to do with what the changefeed landed.
+        side = LakePaths(root=place.made, changefeed=lake.paths.changefeed)
+        mirrors_only = replace(lake.changefeed, history=TableChoice(), soft_delete=TableChoice())
+        exported = replace(lake, changefeed=mirrors_only, paths=side)
+        seeding = seed(
+            exported,
+            folder,
+            tables=tables,
+            tso=tso,
+            dialect=dialect,
+            timezone=timezone,
+        )
+        moment = AsOf(lake, seeding.tso)
+        register_new(exported)
+        apply_changes(exported, until=seeding.tso, complete_ts=seeding.tso)
+        found = list(_compared(exported, seeding, moment))
+    found += [
+        DiffedTable(database=name[0], table=name[1], rows=None, exported=None, findings=(reason,))
+        for name, reason in seeding.refused.items()
+    ]
+    return SourceDifference(
+        changefeed=lake.paths.changefeed,
+        tso=seeding.tso,
+        tables=tuple(sorted(found, key=lambda item: (item.database, item.table))),
+        excluded=seeding.excluded,
+    )
+
+
+def _compared(
+    side: Lake,
+    seeding: Seeding,
+    moment: AsOf,
+) -> Iterator[DiffedTable]:
+    cut = newest_cut(side.paths)
+    exported = {(item.database, item.table): item for item in cut.mirrors} if cut else {}
+    counted = Counted("comparing", len(seeding.tables))
+    for item in seeding.tables:
+        name = (item.database, item.table)
+        counted.begin(joined_name(*name))
+        made = attempted_alone(
+            lambda name=name, item=item: _compared_table(
+                side, item, exported[name], moment.table(*name)
+            ),
+            f"comparing {joined_name(*name)}",
+        )
+        if isinstance(made, Failure):
+            # Libraries have words of their own for a store that is away.
+            require_answer(side.paths.base)
+            made = DiffedTable(
+                database=name[0],
+                table=name[1],
+                rows=None,
+                exported=item.rows,
+                unread=item.quarantined,
+                findings=(made.reason,),
+            )
+        yield made
+
+
+def _compared_table(
+    side: Lake,
+    seeded: SeededRows,
+    exported: MirrorCut,
+    mirror: TableRows,
+) -> DiffedTable:
+    layout = MirrorLayout(schema=mirror.schema)
+    unknown = {*seeded.unknown, *mirror.unknown}
+    names = tuple(name for name in layout.names if name not in unknown)
+    ours = Compared(rows=_rows(mirror, side.paths), layout=layout, names=names, stamps=False)
+    theirs = Compared(
+        rows=_rows(published_table(side, exported), side.paths),
+        layout=MirrorLayout(schema=exported.table_schema),
+        names=names,
+        # An export does not know when its rows changed last.
+        stamps=False,
+    )
+    unread = seeded.quarantined + exported.quarantined
+    findings = [
+        item.replace("the rebuild", "the export").replace("rebuilt", "exported")
+        for item in column_differences(ours.rows.schema, theirs.rows.schema)
+        if item != "the columns are in another order"
+    ]
+    counts, examples = NO_ROWS, ()
+    if not findings:
+        folder, spark = new_folder(side.paths), side.spark
+        if content_of(spark, ours, folder) != content_of(spark, theirs, folder):
+            timezone = side.changefeed.timezone
+            found = row_differences(spark, ours, theirs, timezone, folder, examples=EXAMPLES)
+            counts = found.counts
+            examples = tuple(_shown(item, layout) for item in found.examples)
+    return DiffedTable(
+        database=mirror.database,
+        table=mirror.table,
+        rows=mirror.rows,
+        exported=exported.rows,
+        unread=unread,
+        counts=counts,
+        examples=examples,
+        findings=tuple(findings),
+        uncompared=tuple(name for name in layout.names if name in unknown),
+        warnings=mirror.warnings,
+    )
+
+
+def _rows(table: TableRows, side: LakePaths) -> Rows:
+    """Return the rows of a table for a step."""
+    rows = table.stored()
+    if rows is None:
+        layout = MirrorLayout(schema=table.schema)
+        frame = table.frame.select(*map(quoted, layout.names))
+        rows = copied_by_spark(frame, layout.arrow, new_folder(side))
+    return rows
+
+
+def _shown(item: RowDifference, layout: MirrorLayout) -> RowDifference:
+    key = {name: value for name, value in item.key.items() if name != layout.commit_ts}
+    return replace(item, key=key)

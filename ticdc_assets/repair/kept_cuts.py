@@ -1,0 +1,58 @@
+"""Choose the cuts to keep: by age, by hour, and possible base cuts.
+
+In: the published cuts, the configured ages, and the truncations of tables. Out: the cuts to keep.
+This is a pure function, so running it again gives the same.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from ticdc_assets.config import Changefeed
+from ticdc_assets.log.cuts import Cut
+from ticdc_assets.mirrors.truncation_points import TruncationPoint
+
+_EVERY_CUT = timedelta(days=1)
+"""How long every cut is kept, if cuts are not kept for ever; after that, one an hour."""
+
+
+def kept_cuts(
+    cuts: Sequence[Cut],
+    changefeed: Changefeed,
+    now: datetime,
+    *,
+    truncation_point: TruncationPoint,
+    raw_truncation_point: TruncationPoint,
+) -> list[Cut]:
+    """Return the cuts to keep, oldest first.
+
+    Those that are young enough, but of those older than a day only the newest of each hour: a run
+    that follows its source publishes one every few seconds, each with a version of every mirror
+    that has to stay. Moments between them are read from the change log. Beside these: the newest,
+    bases, and what may become one: the newest of each day, and those that say that rows came late.
+    """
+    retention = changefeed.retention
+    if retention.cuts is None:
+        return list(cuts)
+    kept = {cuts[-1].number, *truncation_point.numbers, *raw_truncation_point.numbers}
+    young = [cut for cut in cuts if cut.published_at > now - retention.cuts]
+    kept |= {cut.number for cut in young if cut.published_at > now - _EVERY_CUT or cut.late}
+    kept |= {cut.number for cut in _newest_of_hours(young)}
+    for age, below in (
+        (retention.change_log, truncation_point.number),
+        (retention.raw_messages, raw_truncation_point.number),
+    ):
+        if age is not None:
+            above = [cut for cut in cuts if cut.number > below]
+            kept |= {cut.number for cut in newest_of_days(above)}
+            kept |= {cut.number for cut in above if cut.late}
+    return [cut for cut in cuts if cut.number in kept]
+
+
+def newest_of_days(cuts: Iterable[Cut]) -> list[Cut]:
+    """Return the newest cut of each UTC day, newest first."""
+    days = {cut.published_at.astimezone(UTC).date(): cut for cut in cuts}
+    return sorted(days.values(), key=lambda cut: cut.number, reverse=True)
+
+
+def _newest_of_hours(cuts: Iterable[Cut]) -> list[Cut]:
+    return list({int(cut.published_at.timestamp()) // 3600: cut for cut in cuts}.values())

@@ -1,0 +1,247 @@
+"""What the published generation tells of records, where another one is made of them.
+
+In: the change log and the quarantine that a cut was made from. Out: which records the cut left out,
+because they were in quarantine; which records it has and the new generation refuses; and the
+quarantine of decoding, to be taken over. Nothing is written.
+
+A generation that is to be replaced may be broken: then what it would tell is not known, and that is
+taken for the worst.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.delta.control import read_table
+from ticdc_assets.delta.files import open_parquet
+from ticdc_assets.delta.queries import asked
+from ticdc_assets.log.change_files import DecodedFiles
+from ticdc_assets.log.cuts import Cut
+from ticdc_assets.log.positions import read_position
+from ticdc_assets.log.quarantine import CLOSED_BY, FAULT_SCHEMA, Place, place_of, places_in
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.wire.rows import COORDINATES, PLACE
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRecords:
+    """Records that were decoded once and are refused now.
+
+    Attributes:
+        database: database of their row changes; None where they had none.
+        table: table of their row changes.
+        reason: why they are refused.
+        records: how many.
+        examples: some of them, `topic/partition/offset`.
+    """
+
+    database: str | None
+    table: str | None
+    reason: str
+    records: int
+    examples: tuple[str, ...] = ()
+
+    @property
+    def clause(self) -> str:
+        """What people are told."""
+        of = "" if self.table is None else f" of {joined_name(self.database or '', self.table)}"
+        return (
+            f"{self.records} records{of} are refused now ({self.reason}), such as "
+            f"{', '.join(self.examples)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Records of which only some rows are in the cut, or none.
+
+    Args:
+        records: their coordinates.
+        kept: places of those of their rows that are in it; None if that is not known: then those
+            that can be decoded.
+    """
+
+    records: frozenset[Place] = frozenset()
+    kept: frozenset[Place] | None = frozenset()
+
+    def has(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the row of a place is left out."""
+        place = place_of(row)
+        return place[:-1] in self.records and (self.kept is None or place not in self.kept)
+
+
+class KnownRecords:
+    """What is known of the records of a cut.
+
+    Args:
+        paths: tables of the changefeed.
+        cut: the cut.
+        may_be_broken: whether the tables are to be replaced, so that they may be broken.
+    """
+
+    def __init__(self, paths: LakePaths, cut: Cut, *, may_be_broken: bool) -> None:
+        self._paths = paths
+        self._cut = cut
+        self._may_be_broken = may_be_broken
+
+    def if_whole(self, read: Callable[[], _Value], otherwise: _Value) -> _Value:
+        """Return what is read of the published generation; if that is broken, something else."""
+        try:
+            return read()
+        except LakeDamagedError:
+            if not self._may_be_broken:
+                raise
+            return otherwise
+
+    def left_out(self) -> LeftOut:
+        """Return what the cut left out: what it had in quarantine.
+
+        Of a record of several rows some may be in quarantine and others in the change log. What is
+        refused again is left out without being counted.
+        """
+        faults = self.if_whole(self._faults, _NO_FAULTS)
+        faults = faults.filter(ds.field("batch") <= self._cut.batch)
+        if not faults.num_rows:
+            return LeftOut()
+        log: Any = self.if_whole(lambda: self._log_at(faults, [*PLACE, "batch"]), None)
+        if log is None:
+            still_open = places_in(faults.filter(ds.field("redriven_at").is_null()))
+            return LeftOut(records=frozenset(place[:-1] for place in still_open), kept=None)
+        there = frozenset(places_in(log.filter(ds.field("batch") <= self._cut.batch)))
+        # One that was re-driven and is nowhere in the change log was truncated there since.
+        closed = set(places_in(faults.filter(ds.field("redriven_at").is_valid())))
+        still_open = places_in(faults.filter(ds.field("redriven_at").is_null()))
+        gone = closed.difference(places_in(log), still_open)
+        waiting = set(places_in(faults)) - there - gone
+        return LeftOut(
+            records=frozenset(place[:-1] for place in waiting),
+            kept=there,
+        )
+
+    def quarantine(self, left_out: LeftOut, batch: int) -> list[dict[str, Any]]:
+        """Return the quarantine of decoding as the cut had it.
+
+        Rows of exports are not in it: they are decoded with what of them is refused.
+
+        Args:
+            left_out: what the cut left out.
+            batch: the batch of the new change log that it belongs to.
+        """
+        known: Any = self.if_whole(lambda: read_table(self._paths.quarantine), None)
+        if known is None:
+            return []
+        topics = {topic for topic, _ in read_position(self._paths).next_offsets}
+        rows: list[dict[str, Any]] = []
+        for row in known.filter(ds.field("stage") == "decode").to_pylist():
+            if row["batch"] <= self._cut.batch and row["topic"] in topics:
+                rows.append(row | {"batch": batch})
+                if left_out.has(row):
+                    # Maybe re-driven since the cut: here that is still to come.
+                    rows[-1] |= {"redriven_at": None, CLOSED_BY: None}
+        return rows
+
+    def refused(self, side: LakePaths, found: DecodedFiles) -> tuple[RefusedRecords, ...]:
+        """Return the records that only the changefeed's own change log has, by table and reason.
+
+        Those that have left it for the quarantine since the cut are told there.
+        """
+        errors = pa.concat_tables(
+            _columns_of(side.quarantine / file.path, [*COORDINATES, "reason"])
+            for file in found.faults
+        )
+        known = self.if_whole(lambda: self._refused_among(errors), None)
+        return self._all_refused(errors) if known is None else known
+
+    def _all_refused(self, errors: pa.Table) -> tuple[RefusedRecords, ...]:
+        """Return refused records of which nobody knows whether they were decoded before."""
+        reasons: dict[str, list[str]] = {}
+        for row in errors.to_pylist():
+            place = "/".join(str(row[name]) for name in COORDINATES)
+            reasons.setdefault(row["reason"], []).append(place)
+        return tuple(
+            RefusedRecords(
+                database=None,
+                table=None,
+                reason=reason,
+                records=len(places),
+                examples=tuple(places[:3]),
+            )
+            for reason, places in sorted(reasons.items())
+        )
+
+    def _refused_among(self, errors: pa.Table) -> tuple[RefusedRecords, ...]:
+        log = self._log_at(errors, [*COORDINATES, "batch", "database", "table"])
+        log = log.filter(ds.field("batch") <= self._cut.batch)
+        # Of a record that nothing tells of, what was decoded of it is what counts.
+        faults = self.if_whole(
+            self._faults,
+            errors.append_column(_CLOSED_AT, pa.nulls(errors.num_rows, _CLOSED_AT.type)),
+        )
+        waiting = faults.filter(ds.field("redriven_at").is_null())
+        rows = asked(_REFUSED, errors=errors, log=log, waiting=waiting)
+        return tuple(
+            RefusedRecords(**row | {"examples": tuple(row["examples"])}) for row in rows.to_pylist()
+        )
+
+    def _faults(self) -> pa.Table:
+        """Return the faults of decoding, open or not."""
+        # Of a file that delta-rs merged the table's reader compares no texts.
+        found = read_table(self._paths.quarantine, columns=_NO_FAULTS.column_names)
+        if found is None:
+            return _NO_FAULTS
+        return found.filter(ds.field("stage") == "decode")
+
+    def _log_at(self, records: pa.Table, columns: list[str]) -> pa.Table:
+        """Return columns of the change log of rows that may be of some of these records."""
+        found = read_table(
+            self._paths.change_log,
+            ds.field("offset").isin(records["offset"].unique()),
+            columns=columns,
+        )
+        assert found is not None
+        return found
+
+
+def _columns_of(path: AnyPath, columns: list[str]) -> pa.Table:
+    with open_parquet(path) as file:
+        return file.read(columns=columns)
+
+
+_NO_FAULTS = pa.schema(
+    [FAULT_SCHEMA.field(name) for name in ("stage", "batch", "redriven_at", *PLACE)]
+).empty_table()
+
+_CLOSED_AT = FAULT_SCHEMA.field("redriven_at")
+
+_REFUSED = """
+    WITH refused AS (
+        SELECT topic, "partition", "offset", min(reason) AS reason FROM errors GROUP BY ALL
+    ), told AS (
+        SELECT DISTINCT topic, "partition", "offset", "database", "table", true AS is_there FROM log
+    ), quarantined AS (
+        SELECT DISTINCT topic, "partition", "offset", true AS waits FROM waiting
+    )
+    SELECT
+        "database", "table", reason, count(*) AS records,
+        list(topic || '/' || "partition" || '/' || "offset" ORDER BY topic, "partition", "offset")
+            [:3] AS examples
+    FROM refused
+    LEFT JOIN told USING (topic, "partition", "offset")
+    LEFT JOIN quarantined USING (topic, "partition", "offset")
+    WHERE is_there OR waits IS NULL
+    GROUP BY "database", "table", reason
+    ORDER BY coalesce("database", ''), coalesce("table", ''), reason
+"""

@@ -1,0 +1,309 @@
+"""Which cuts may become base cuts, and which tables lack something at one.
+
+In: a published cut, and what is known now of its changes. Out: why the cut cannot be a base at all,
+or the tables that lack changes at it, each with the reason. A table lacks something if changes of
+it are held or in quarantine there, came late to the cut, arrived below the table's own base, or if
+its mirror would be made differently today. Nothing is written, and the same lake gives the same.
+
+A record that could not be decoded may be of any table. So no cut made after it landed is a base,
+until it is re-driven.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow.dataset as ds
+
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.changelog.plan import FailedPlan, HeldGroup, MirrorPlan, Plan, TableName
+from ticdc_assets.delta.control import commit_metadata, read_table
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.ahead import is_ahead
+from ticdc_assets.log.change_statistics import ChangeStatistics
+from ticdc_assets.log.cuts import Cut, MirrorCut
+from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.log.schema_tables import SCHEMA_KINDS
+from ticdc_assets.mirrors.export_caveats import quarantined_by_seed, quarantined_rows
+from ticdc_assets.mirrors.truncation_points import LackingTable, RowSpan, TruncationPoint
+from ticdc_assets.mirrors.validity import Knowledge
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.wire.rows import ROW
+
+
+@dataclass(frozen=True, slots=True)
+class _Landed:
+    """Row changes of one name and batch, in numbers."""
+
+    name: TableName
+    batch: int
+    min_ts: int
+    max_ts: int
+
+
+class BaseCuts:
+    """Judges cuts as bases.
+
+    Args:
+        lake: the changefeed's lake.
+        statistics: the change log in numbers.
+        cuts: the published cuts, oldest first; at least one.
+        truncation_point: up to where the change log was truncated.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        statistics: ChangeStatistics,
+        cuts: Sequence[Cut],
+        truncation_point: TruncationPoint,
+    ) -> None:
+        self._lake = lake
+        self._cuts = cuts
+        self._truncation_point = truncation_point
+        self._known = Knowledge.of(lake.paths, lake.changefeed.timezone, statistics)
+        # By the ids: a table may have been left out of older cuts by another name.
+        self._mirrored = {mirror.mirror_id for mirror in cuts[-1].mirrors}
+        self._registered = commit_metadata(lake.paths.schema_registry).get("batch", 0)
+        self._newest_schemas = statistics.newest_batch(SCHEMA_KINDS)
+        self._compared = _compared(lake.paths, statistics)
+        self._has_unapplied = cuts[-1].batch < statistics.batch
+        faults = read_quarantine(lake.paths)
+        self._undecoded = [
+            row for row in faults if row["stage"] == "decode" and row["database"] is None
+        ]
+        self._unread = quarantined_by_seed(faults)
+        self._lacking: dict[int, tuple[LackingTable, ...]] = {}
+
+    def flaw(self, cut: Cut) -> str | None:
+        """Return why a cut cannot be the base of any table, None if it can."""
+        if cut.unaccounted:
+            return "some of its row changes are not accounted for"
+        if is_ahead(cut.tso, cut.made_at, self._lake.changefeed.max_ahead_seconds):
+            return "its TSO is ahead of the clock at its publishing"
+        if cut.batch > self._compared:
+            return "its row checksums were not compared yet"
+        # A batch without DDL and bootstraps leaves the registry as it is.
+        if 0 < self._registered < min(cut.batch, self._newest_schemas):
+            return "its schemas were not registered yet"
+        undecoded = [row for row in self._undecoded if row["batch"] <= cut.batch]
+        if undecoded:
+            since = min(row["quarantined_at"] for row in undecoded)
+            records = "1 record" if len(undecoded) == 1 else f"{len(undecoded)} records"
+            return (
+                f"{records} in quarantine since {since:%Y-%m-%d %H:%M:%S} UTC may have changes of "
+                "any table"
+            )
+        failed = [item for item in self._then(cut).failed if self._is_wanted(item)]
+        if failed:
+            name = joined_name(failed[0].database, failed[0].table)
+            return f"{name} cannot be planned at it: {failed[0].reason}"
+        if self._may_have_late(cut) and cut.number < self._truncation_point.number:
+            return "rows came late to it"  # those that say of which tables are gone
+        return None
+
+    def lacking(self, cut: Cut) -> tuple[LackingTable, ...]:
+        """Return the tables that lack something at a cut, by (database, table).
+
+        What a table took over from another one is part of its rows: then both are among them.
+        """
+        if cut.number not in self._lacking:
+            found = {item.key: item for item in self._lacking_of_none(cut)}
+            for item in self._lacking_of_mirrors(cut):
+                known = found.get(item.key)
+                if known is not None:
+                    spans = tuple(dict.fromkeys((*known.spans, *item.spans)))
+                    item = replace(known, spans=spans)
+                found[item.key] = item
+            ordered = sorted(found.values(), key=lambda item: (item.database, item.table))
+            self._lacking[cut.number] = tuple(ordered)
+        return self._lacking[cut.number]
+
+    def _then(self, cut: Cut) -> Plan:
+        return self._known.plan(cut.tso)
+
+    def _is_wanted(self, table: MirrorPlan | FailedPlan) -> bool:
+        """Whether a table is mirrored now, or would be by the configuration."""
+        return table.mirror_id in self._mirrored or self._lake.changefeed.tables.includes(
+            table.database, table.table
+        )
+
+    # Tables -------------------------------------------------------------------------------------
+
+    def _lacking_of_mirrors(self, cut: Cut) -> Iterator[LackingTable]:
+        had = {mirror.mirror_id: mirror for mirror in cut.mirrors}
+        late = self._late(cut)
+        for mirror in self._then(cut).mirrors:
+            if not self._is_wanted(mirror):
+                continue
+            reason = self._reason(mirror, had.get(mirror.mirror_id), cut, late)
+            if reason is None:
+                continue
+            for plan in mirror.sources():
+                shown = mirror if plan.mirror_id == mirror.mirror_id else plan
+                yield LackingTable(
+                    mirror_id=plan.mirror_id,
+                    database=shown.database,
+                    table=shown.table,
+                    reason=reason
+                    if shown is mirror
+                    else f"{joined_name(*mirror.name)} took over rows of it, and lacks some",
+                    spans=tuple(_spans(plan, cut.tso)),
+                )
+
+    def _reason(
+        self, mirror: MirrorPlan, was: MirrorCut | None, cut: Cut, late: Sequence[_Landed]
+    ) -> str | None:
+        """Return what a table lacks at a cut, None if nothing."""
+        if was is not None and was.held:
+            return f"it has {_changes(was.held, 'held ')}"
+        if was is not None and was.quarantined:
+            return f"it has {_changes(was.quarantined, 'quarantined ')}"
+        if any(
+            source.meets(rows.name, rows.min_ts, rows.max_ts)
+            for source in mirror.sources()
+            for rows in late
+        ):
+            return f"row changes came late to cut {cut.number}"
+        flaw = self._known.flaw(mirror, was, cut, ())
+        if flaw is not None:
+            return f"at cut {cut.number}, {flaw}"
+        if quarantined_rows(mirror, self._unread) is not None:
+            return "rows of its export are in quarantine"
+        if any(plan.held or plan.wrong_version for plan in mirror.sources() if plan is not mirror):
+            return "it took over rows of which changes may be held"
+        if any(map(self._has_unplaced, mirror.sources())):
+            return "row changes of it arrived below the cut that it rests on"
+        return None
+
+    def _lacking_of_none(self, cut: Cut) -> Iterator[LackingTable]:
+        """Yield the names of row changes that no table takes: one may turn out to be there."""
+        counted = {
+            (item.database, item.table, item.schema_version): item.rows
+            for item in cut.held
+            if item.mirror_id is None
+        }
+        wanted = self._then(cut).of_tables(self._lake.changefeed.tables.includes)
+        # Groups some of whose rows may be a table's: the cut has counted.
+        strays = [item for item in wanted.strays if _citation(item) in counted]
+        names: dict[TableName, list[HeldGroup]] = {}
+        for group in (*wanted.held, *strays):
+            names.setdefault((group.database, group.table), []).append(group)
+        for (database, table), groups in names.items():
+            rows = sum(counted.get(key, 0) for key in {_citation(group) for group in groups})
+            rows = rows or sum(group.rows for group in groups)
+            yield LackingTable(
+                mirror_id=None,
+                database=database,
+                table=table,
+                reason=f"it has {_changes(rows)} that no table takes",
+                spans=tuple(
+                    RowSpan(
+                        database=database,
+                        table=table,
+                        after_ts=group.min_ts - 1,
+                        until_ts=min(group.max_ts, cut.tso),
+                    )
+                    for group in groups
+                ),
+            )
+
+    # Changes that came later ----------------------------------------------------------------------
+
+    def _may_have_late(self, cut: Cut) -> bool:
+        """Whether rows that landed after a cut and are at or below it may be no replays."""
+        is_told = any(item.late for item in self._cuts if item.number > cut.number)
+        # Of a batch that no cut has yet, after a killed sync or a rewind, no cut says anything.
+        return is_told or self._has_unapplied or cut.es_only
+
+    def _late(self, cut: Cut) -> list[_Landed]:
+        """Return the rows that landed after a cut, are at or below it and may be no replays."""
+        if not self._may_have_late(cut):
+            return []
+        return self._landed((ds.field("batch") > cut.batch) & (ds.field("commit_ts") <= cut.tso))
+
+    @cached_property
+    def _below(self) -> list[_Landed]:
+        """The rows that landed after tables were truncated above them."""
+        point, batch, at = self._truncation_point, ds.field("batch"), ds.field("commit_ts")
+        if point.cut is None:
+            return []
+        below = (batch > point.batch) & (at <= point.tso)
+        for item in point.kept:
+            tso, landed = point.place_of_kept(item)
+            for span in item.spans if tso else ():
+                below |= span.condition() & (at <= tso) & (batch > landed)
+        return self._landed(below)
+
+    def _has_unplaced(self, plan: MirrorPlan) -> bool:
+        """Whether row changes of a table landed after it was truncated above them."""
+        tso, batch = self._truncation_point.place_of(plan.mirror_id)
+        return any(
+            rows.batch > batch
+            and max(rows.min_ts, plan.floor_ts + 1) <= min(rows.max_ts, tso)
+            and plan.meets(rows.name, max(rows.min_ts, plan.floor_ts + 1), min(rows.max_ts, tso))
+            for rows in self._below
+        )
+
+    def _landed(self, condition: ds.Expression) -> list[_Landed]:
+        """Return the row changes that a condition is true of, by name and batch."""
+        found = read_table(
+            self._lake.paths.change_log,
+            (ds.field("kind") == ROW) & condition,
+            columns=["database", "table", "batch", "commit_ts"],
+        )
+        if found is None:
+            return []
+        groups = found.group_by(["database", "table", "batch"]).aggregate(
+            [("commit_ts", "min"), ("commit_ts", "max")]
+        )
+        return [
+            _Landed(
+                name=(row["database"], row["table"]),
+                batch=row["batch"],
+                min_ts=row["commit_ts_min"],
+                max_ts=row["commit_ts_max"],
+            )
+            for row in groups.to_pylist()
+        ]
+
+
+def _spans(plan: MirrorPlan, until_ts: int) -> Iterator[RowSpan]:
+    """Yield the row changes of a table up to a TSO, by the names that it had."""
+    for binding in plan.bindings:
+        until = until_ts if binding.until_ts is None else min(binding.until_ts, until_ts)
+        if until > binding.after_ts:
+            yield RowSpan(
+                database=binding.database,
+                table=binding.table,
+                after_ts=binding.after_ts,
+                until_ts=until,
+            )
+    exported = plan.exported
+    if exported is not None and exported.ts <= until_ts:
+        yield RowSpan(
+            database=exported.database,
+            table=exported.table,
+            after_ts=exported.ts - 1,
+            until_ts=exported.ts,
+        )
+
+
+def _citation(group: HeldGroup) -> tuple[str, str, int | None]:
+    return (group.database, group.table, group.schema_version)
+
+
+def _changes(count: int, which: str = "") -> str:
+    return f"1 {which}row change" if count == 1 else f"{count} {which}row changes"
+
+
+def _compared(paths: LakePaths, statistics: ChangeStatistics) -> int:
+    """Return up to which batch the row checksums were compared."""
+    if not statistics.checksums:
+        return statistics.batch
+    return commit_metadata(paths.checksums).get("batch", 0)

@@ -1,0 +1,155 @@
+"""Cleaning of logs: remove entries of `_delta_log` that no version to be read needs.
+
+In: the kept cuts, which name versions of mirrors and histories. Out: the logs without what stands
+before the newest checkpoint at or below the oldest version that is read, and without the hidden
+files that killed writers left there. Delta's own clean-up goes by age and ignores cuts, so a
+property delays it (`delta.logRetentionDuration`).
+
+Why running it again is safe: only what a checkpoint replaces is removed, and the checkpoint is read
+before. A hidden file that a writer still needs is seconds old. If it is removed, its writer fails
+and commits nothing.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from ticdc_assets.base.isolation import Failure, Failures
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.delta.control import open_table
+from ticdc_assets.delta.fencing import require_lease
+from ticdc_assets.log.cuts import Cut, read_cuts
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import LOG, AnyPath, FoundFile, files_below
+
+LOG_KEPT = timedelta(days=30)
+"""How long log entries of tables other than mirrors are kept at least, as Delta's default is."""
+
+STAGED_KEPT = timedelta(days=1)
+"""How long a commit that has not taken its name is kept: its writer was killed, or is stalled."""
+
+# By `storage.creating`, by delta-rs in a folder and on HDFS, and by Spark.
+_STAGED = re.compile(
+    r"\.?[0-9]{20}\.json(?:-[0-9a-f]{32}|#[0-9]+|\.tmp\.[0-9]+|\.[0-9a-f-]{36}\.tmp)"
+)
+_LOG_FILE = re.compile(
+    r"(?P<version>[0-9]{20})\.(?P<kind>json|crc|checkpoint(\.[0-9]+\.[0-9]+)?\.parquet)"
+)
+
+
+def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KEPT) -> int:
+    """Remove log entries that no version to be read needs; return how many files.
+
+    Args:
+        paths: tables of the changefeed.
+        failures: gets the mirrors and histories whose logs stay, because they are damaged.
+        kept: how long log entries of other tables are kept at least.
+
+    Raises:
+        LakeDamagedError: another table is damaged.
+    """
+    cuts = read_cuts(paths)
+    if not cuts:
+        return 0
+    names = upstream_names(cuts[-1])
+    removed = 0
+    for path, version in oldest_versions(paths, cuts).items():
+        found = failures.attempted(
+            partial(_clean_log, path, version),
+            names.get(path.name, f"{path.parent.name}/{path.name}"),
+        )
+        removed += 0 if isinstance(found, Failure) else found
+    # The log of the change log tells which landed batches a kept cut was made from.
+    moment = min(min(cut.published_at for cut in cuts), datetime.now(UTC) - kept)
+    for table in large_tables(paths):
+        version = _version_at(table, moment)
+        if version is not None:
+            removed += _clean_log(table, version)
+    return removed
+
+
+def _clean_log(table: AnyPath, version: int) -> int:
+    """Remove entries before the newest checkpoint at or below `version`, and staged commits.
+
+    Raises:
+        LakeDamagedError: the checkpoint cannot be read.
+    """
+    listed = list(files_below(table / LOG))
+    removed = _remove_staged(table, listed)
+    files = _log_files(listed)
+    checkpoints = [
+        number
+        for number, kind, _ in files
+        # One of several parts may be half written.
+        if kind == "checkpoint.parquet" and number <= version
+    ]
+    first = max(checkpoints, default=0)
+    gone = [item.path for number, _, item in files if number < first]
+    if not gone:
+        return removed
+    # Only a checkpoint that can be read stands for them.
+    open_table(table, first)
+    require_lease(table)
+    for path in gone:
+        path.unlink()
+    return len(gone) + removed
+
+
+def _remove_staged(table: AnyPath, listed: Iterable[FoundFile]) -> int:
+    """Remove the commits that killed writers staged and never named; return how many."""
+    least = (datetime.now(UTC) - STAGED_KEPT).timestamp()
+    left = [
+        item.path
+        for item in listed
+        if item.modified < least and _STAGED.fullmatch(str(item.below)) is not None
+    ]
+    if left:
+        require_lease(table)
+    for path in left:
+        path.unlink(missing_ok=True)
+    return len(left)
+
+
+def _version_at(table: AnyPath, moment: datetime) -> int | None:
+    """Return the newest version that was committed before `moment`."""
+    before = [
+        number
+        for number, kind, item in _log_files(files_below(table / LOG))
+        if kind == "json" and item.modified < moment.timestamp()
+    ]
+    return max(before, default=None)
+
+
+def _log_files(listed: Iterable[FoundFile]) -> list[tuple[int, str, FoundFile]]:
+    found = ((_LOG_FILE.fullmatch(str(item.below)), item) for item in listed)
+    return sorted(
+        (
+            (int(match["version"]), match["kind"], item)
+            for match, item in found
+            if match is not None
+        ),
+        key=lambda file: file[:2],
+    )
+
+
+def oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]:
+    """Return the tables that cuts name versions of, with the oldest of these."""
+    oldest: dict[AnyPath, int] = {}
+    for mirror in (mirror for cut in cuts for mirror in cut.mirrors):
+        named = {mirror.path(paths): mirror.version}
+        if mirror.history_version is not None:
+            named[mirror.history_path(paths)] = mirror.history_version
+        for path, version in named.items():
+            oldest[path] = min(version, oldest.get(path, version))
+    return oldest
+
+
+def upstream_names(cut: Cut) -> dict[str, str]:
+    """Return the name of each table of `cut`, by the name of its mirror's folder."""
+    return {item.mirror_id: joined_name(item.database, item.table) for item in cut.mirrors}
+
+
+def large_tables(paths: LakePaths) -> tuple[AnyPath, ...]:
+    """Return the tables that Spark vacuums; the others are written without it."""
+    return (paths.raw_messages, paths.snapshot_rows, paths.change_log, paths.quarantine)

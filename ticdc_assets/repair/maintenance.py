@@ -1,0 +1,565 @@
+"""Maintenance: compact small files, remove unneeded files, truncate logs.
+
+In: a changefeed's tables. Out: the same rows in fewer files, and a `Maintaining` with the results.
+`maintain` runs, in this order: retention (`retention.retain`), compaction, the removal of unused
+files, and the cleaning of `_delta_log`. The caller holds the writer lock.
+
+Data that a kept cut needs is never removed:
+
+- A compaction of a mirror or a history makes a new version, which the next sync would undo like
+  that of a killed run. So afterwards a new cut is published: same TSO, same rows, the new versions.
+  Older cuts still name their old versions.
+- A file that a version needs is only removed by a commit after that version. So files stay
+  that were removed from these tables since the oldest version that a kept cut names, and since that
+  cut was published. The configured age is also in the tables' properties, so that a manual VACUUM
+  keeps these files too.
+- A version needs the log entries from the last checkpoint before it on (`log_cleaning`).
+
+Files that workers of killed or failed runs wrote and no commit names are removed first, and are
+counted: `remove_unnamed`. Before files of a table are removed because its log does not name them,
+the log is checked (`require_whole`): one that lost a commit does not name good files either.
+
+Why running it again is safe: each step is one commit, or removes files that nothing names. If a run
+is killed between a compaction and publishing, the next sync undoes the new versions.
+
+A mirror or a history that cannot be maintained stays as it is and does not stop the others; an
+error at the end names it.
+
+Not handled: Z-ORDER and clustering; object stores (the lake is a folder).
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from ticdc_assets.base.errors import BusyError, LakeDamagedError
+from ticdc_assets.base.isolation import Failure, Failures
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.progress import Counted, tell
+from ticdc_assets.delta.commits import (
+    NamedCommit,
+    first_removal,
+    named_files,
+    newest_version,
+)
+from ticdc_assets.delta.committing import undisturbed
+from ticdc_assets.delta.control import commit_metadata, open_table
+from ticdc_assets.delta.damage import reading
+from ticdc_assets.delta.delta_files import log_state, removable
+from ticdc_assets.delta.delta_protocol import Action
+from ticdc_assets.delta.fencing import require_lease
+from ticdc_assets.delta.files import WRITTEN_NAME
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.delta.rewriting import Rewriter
+from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, read_cuts
+from ticdc_assets.log.damage import require_ends, require_whole
+from ticdc_assets.log.publishing import publish
+from ticdc_assets.mirrors.table_writers import history_writer, mirror_writer
+from ticdc_assets.mirrors.table_writing import TableWriter
+from ticdc_assets.repair.log_cleaning import (
+    clean_logs,
+    large_tables,
+    oldest_versions,
+    upstream_names,
+)
+from ticdc_assets.repair.making import remove_unpublished
+from ticdc_assets.repair.retention import Retaining, retain
+from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS, LakePaths
+from ticdc_assets.storage.paths import AnyPath, files_below, names_in, remove_tree
+
+FEW_FILES = 8
+"""Files of a mirror or a history from which it is compacted."""
+
+MARGIN = timedelta(hours=1)
+"""How much longer than the oldest kept cut removed files of mirrors are kept."""
+
+_SMALL_BYTES = 64 << 20
+"""Size of a file of a day that is over below which it is joined with others."""
+
+_JOINED_BYTES = 256 << 20
+"""Size of files that become one together, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table in numbers.
+
+    Attributes:
+        files: files of its newest version.
+        disk_files: files in its folder, those of older versions and its log included.
+        disk_bytes: their bytes.
+    """
+
+    files: int = 0
+    disk_files: int = 0
+    disk_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReport:
+    """What was done to one table.
+
+    Attributes:
+        name: the table's, for a mirror or a history with its id.
+        of: `database.table` upstream of a mirror or a history, as the newest cut names it.
+        rows_removed: rows that retention removed.
+        unnamed_removed: files of killed or failed runs that were removed.
+        before: the table before.
+        after: the table afterwards.
+    """
+
+    name: str
+    of: str | None
+    rows_removed: int
+    unnamed_removed: int
+    before: TableState
+    after: TableState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintaining:
+    """What one maintenance did, or would do.
+
+    Attributes:
+        retaining: what retention did.
+        tables: each table that is there.
+        cut: the cut that was published for optimised mirrors, None if none was.
+    """
+
+    retaining: Retaining
+    tables: tuple[TableReport, ...]
+    cut: Cut | None
+
+    def lines(self) -> Iterator[str]:
+        """Yield what people are told: a line for each table, then where tables were truncated."""
+        for item in self.tables:
+            removed = f", {item.rows_removed} rows removed" if item.rows_removed else ""
+            if item.unnamed_removed:
+                removed += f", {item.unnamed_removed} files removed that no commit names"
+            name = item.name if item.of is None else f"{item.name} ({item.of})"
+            yield (
+                f"{name}: files {item.before.files} -> {item.after.files}, on disk "
+                f"{item.before.disk_files} files of {item.before.disk_bytes} bytes -> "
+                f"{item.after.disk_files} of {item.after.disk_bytes}{removed}"
+            )
+        yield from self.retaining.lines()
+        if self.cut is not None:
+            yield f"cut {self.cut.number} names the compacted mirrors, at {self.cut.moment}"
+
+
+def maintain(
+    lake: Lake,
+    *,
+    now: datetime | None = None,
+    dry_run: bool = False,
+    margin: timedelta = MARGIN,
+) -> Maintaining:
+    """Run retention, OPTIMIZE and VACUUM once. The caller holds the writer lock.
+
+    Args:
+        lake: the changefeed's lake.
+        now: the time that ages are counted up to.
+        dry_run: whether only to count what would be removed.
+        margin: how much longer than the oldest kept cut removed files of mirrors are kept.
+
+    Raises:
+        LakeDamagedError: a table that all mirrors depend on is damaged.
+        UnfinishedError: all is done, but on some mirrors or histories.
+    """
+    require_ends(lake.paths)
+    failures = Failures(f"maintenance of changefeed {lake.paths.changefeed!r}")
+    tell("measuring the tables")
+    before = _states(lake.paths)
+    # While these are counted they are still there; and a folder may go as a whole later.
+    unnamed = _remove_unnamed(lake.paths, failures, dry_run=dry_run)
+    tell("looking for data older than its retention")
+    retaining = retain(lake, now=now, dry_run=dry_run)
+    cut = None
+    if not dry_run:
+        for table in (lake.paths.raw_messages, lake.paths.change_log):
+            tell(f"compacting {table.name}")
+            _optimize_days(lake.spark, table, now)
+        cut = optimize_mirrors(lake, failures)
+        for path in _control_tables(lake.paths):
+            tell(f"compacting {path.name}")
+            _maintain_control(path)
+        vacuum(lake.paths, failures, margin=margin)
+        _remove_unnamed_mirrors(lake.paths)
+        _remove_generations(lake)
+        tell("removing old logs")
+        clean_logs(lake.paths, failures)
+        failures.require_none()
+    else:
+        notes = (f"{name}: {reason}" for name, reason in failures.reasons.items())
+        retaining = replace(retaining, notes=(*retaining.notes, *notes))
+    after = before if dry_run else _states(lake.paths)
+    newest = newest_cut(lake.paths)
+    upstream = {} if newest is None else upstream_names(newest)
+    removed = {
+        "raw_messages": retaining.records,
+        "change_log": retaining.changes,
+        "cuts": retaining.cuts,
+    }
+    return Maintaining(
+        retaining=retaining,
+        tables=tuple(
+            TableReport(
+                name=name,
+                of=upstream.get(name.rpartition("/")[2]),
+                rows_removed=removed.get(name, 0),
+                unnamed_removed=unnamed.get(name, 0),
+                before=state,
+                after=after.get(name, TableState()),
+            )
+            for name, state in before.items()
+        ),
+        cut=cut,
+    )
+
+
+# Compaction -------------------------------------------------------------------------------------
+
+
+def _optimize_days(spark: SparkSession, table: AnyPath, now: datetime | None) -> None:
+    """Compact the days of a table that are over."""
+    if open_table(table) is None:
+        return
+    today = (now or datetime.now(UTC)).date().isoformat()
+
+    def join() -> None:
+        state = log_state(table)
+        if groups := _small_together(state.files, before_day=today):
+            Rewriter(
+                spark=spark,
+                table=table,
+                metadata=commit_metadata(table),
+                does=f"compacting {table.name}",
+            ).join(state, groups)
+
+    undisturbed(join)
+
+
+def _small_together(files: Iterable[Action], *, before_day: str) -> list[list[Action]]:
+    """Return the small files of days that are over, those that become one file together.
+
+    Large files stay: a day's compaction must not write all of it again.
+    """
+    days: dict[str, list[Action]] = {}
+    for action in files:
+        day = action["partitionValues"]["landed_day"]
+        if action["size"] < _SMALL_BYTES and day < before_day:
+            days.setdefault(day, []).append(action)
+    groups: list[list[Action]] = []
+    for own in days.values():
+        size = _JOINED_BYTES
+        # Written one after the other, so that rows that landed together stay together.
+        for action in sorted(own, key=lambda action: action["modificationTime"]):
+            if size + action["size"] > _JOINED_BYTES:
+                groups.append([])
+                size = 0
+            groups[-1].append(action)
+            size += action["size"]
+    return [group for group in groups if len(group) > 1]
+
+
+def optimize_mirrors(lake: Lake, failures: Failures) -> Cut | None:
+    """Compact the mirrors and histories of the newest cut, but for those that fail.
+
+    Returns:
+        The cut that was published for it, None if there was nothing to do.
+    """
+    cut = newest_cut(lake.paths)
+    if cut is None:
+        return None
+    counted = Counted("compacting", len(cut.mirrors), "mirrors")
+    mirrors: list[MirrorCut] = []
+    for mirror in cut.mirrors:
+        name = joined_name(mirror.database, mirror.table)
+        counted.begin(name)
+        made = failures.attempted(partial(_optimized, lake, mirror), name)
+        mirrors.append(mirror if isinstance(made, Failure) else made)
+    if tuple(mirrors) == cut.mirrors:
+        return None
+    made = cut.again(cut, mirrors=tuple(mirrors))
+    publish(lake.paths, made)
+    return made
+
+
+def _optimized(
+    lake: Lake,
+    mirror: MirrorCut,
+) -> MirrorCut:
+    """Return a mirror with its history, both as they are after their compaction."""
+    schema, name = mirror.table_schema, (mirror.database, mirror.table)
+    version = _compacted(mirror_writer(lake, schema, name, mirror.mirror_id), mirror.version)
+    history_version = mirror.history_version
+    if history_version is not None:
+        history_version = _compacted(
+            history_writer(lake, schema, name, mirror.mirror_id),
+            history_version,
+        )
+    return replace(mirror, version=version, history_version=history_version)
+
+
+def _compacted(writer: TableWriter, version: int) -> int:
+    """Write a table that is at `version` in fewer files, and bring its properties up to date.
+
+    Returns:
+        The version with the same rows that a cut may name now.
+    """
+    metadata = commit_metadata(writer.table)
+    return undisturbed(lambda: writer.compact(version, metadata, few=FEW_FILES))
+
+
+def _control_tables(paths: LakePaths) -> tuple[AnyPath, ...]:
+    return (
+        paths.seeds,
+        paths.landings,
+        paths.change_groups,
+        paths.schema_registry,
+        paths.ddl_history,
+        paths.schema_conflicts,
+        paths.checksums,
+        paths.cuts,
+    )
+
+
+def _maintain_control(path: AnyPath) -> None:
+    """Compact and vacuum a table that is written without Spark, by Delta's default age."""
+    table = open_table(path)
+    if table is None:
+        return
+    # Commits without rows carry on what the newest says, which is how far the writer is.
+    require_whole(path)
+    metadata = commit_metadata(path)
+    if len(table.file_uris()) > 1:
+        with NamedCommit(path, metadata).on(table) as properties:
+            table.optimize.compact(commit_properties=properties)
+    # In full: what a killed run wrote and did not commit goes too, as old as the rest.
+    if table.vacuum(dry_run=True, full=True):
+        with NamedCommit(path, metadata).on(table) as properties:
+            table.vacuum(dry_run=False, full=True, commit_properties=properties)
+
+
+# Removing files ---------------------------------------------------------------------------------
+
+
+def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) -> None:
+    """Remove the files that neither the newest versions nor kept cuts need."""
+    for table in large_tables(paths):
+        opened = open_table(table)
+        if opened is None:
+            continue
+        require_whole(table)
+        kept = _kept_for(opened.metadata().configuration.get(_RETENTION))
+        if kept is not None:
+            _remove_unused(table, table.name, datetime.now(UTC) - kept)
+    cuts = read_cuts(paths)
+    if not cuts:
+        return
+    oldest = min(cut.published_at for cut in cuts)
+    names = upstream_names(cuts[-1])
+    newest = _newest_versions(paths, cuts)
+
+    def vacuumed(path: AnyPath, version: int) -> None:
+        require_whole(path, newest[path])
+        # A cut names an old version where a mirror could not be made, or others wrote behind it.
+        since = min(oldest, first_removal(path, version) or oldest)
+        _remove_unused(path, names.get(path.name, path.name), since - margin)
+
+    for path, version in sorted(oldest_versions(paths, cuts).items()):
+        failures.attempted(
+            partial(vacuumed, path, version),
+            names.get(path.name, f"{path.parent.name}/{path.name}"),
+        )
+
+
+_RETENTION = "delta.deletedFileRetentionDuration"
+_DEFAULT_RETENTION = timedelta(days=7)
+"""How long Delta keeps removed files of a table that does not say."""
+
+
+_INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?", re.IGNORECASE)
+
+
+def _kept_for(text: str | None) -> timedelta | None:
+    """Return how long a table keeps removed files by its property, None if that is not known."""
+    if text is None:
+        return _DEFAULT_RETENTION
+    found = _INTERVAL.fullmatch(text.strip())
+    return None if found is None else timedelta(**{f"{found[2].lower()}s": int(found[1])})
+
+
+def _remove_unused(table: AnyPath, name: str, before: datetime) -> None:
+    """Remove the files that the newest version does not need, as a VACUUM does: no commit is made.
+
+    A table whose log has a checkpoint that only libraries read keeps them.
+    """
+    found = removable(table, before)
+    if not found:
+        return
+    tell(f"removing unused files of {name}")
+    require_lease(table)
+    for path in found:
+        path.unlink(missing_ok=True)
+
+
+UNNAMED_KEPT = timedelta(hours=1)
+"""How old a file of a worker is at least that is removed because no commit names it."""
+
+
+def _remove_unnamed(paths: LakePaths, failures: Failures, *, dry_run: bool) -> dict[str, int]:
+    """Remove what no commit names from each table; return how many files.
+
+    Raises:
+        LakeDamagedError: a table other than a mirror or a history is damaged.
+    """
+    cuts = read_cuts(paths)
+    upstream = upstream_names(cuts[-1]) if cuts else {}
+    newest, shared = _newest_versions(paths, cuts), set(_tables(paths))
+    removed: dict[str, int] = {}
+    for name, path in _named(paths).items():
+        work = partial(remove_unnamed, path, version=newest.get(path), dry_run=dry_run)
+        if path not in shared:
+            found = failures.attempted(work, upstream.get(path.name, name))
+            if not isinstance(found, Failure):
+                removed[name] = found
+        elif newest_version(path) >= 0:
+            removed[name] = work()
+    return removed
+
+
+def _newest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]:
+    """Return the tables that cuts name versions of, with the newest of these."""
+    newest: dict[AnyPath, int] = {}
+    for cut in cuts:
+        for path, version in oldest_versions(paths, (cut,)).items():
+            newest[path] = max(version, newest.get(path, -1))
+    return newest
+
+
+def remove_unnamed(
+    table: AnyPath,
+    *,
+    version: int | None = None,
+    dry_run: bool = False,
+    kept: timedelta = UNNAMED_KEPT,
+) -> int:
+    """Remove the files of a table that workers wrote for a commit that was never made.
+
+    Who holds the writer lock knows that no such commit is still to come; the age is for what the
+    lock does not reach. Files that Spark or delta-rs write themselves have other names: they may be
+    a foreign writer's, whose commit comes yet, and go by age when the table is vacuumed.
+
+    Args:
+        table: folder of the table.
+        version: the newest version that is known to have been committed, if one is.
+        dry_run: whether only to count.
+        kept: how old a file has to be.
+
+    Returns:
+        How many files.
+
+    Raises:
+        LakeDamagedError: the table is damaged.
+    """
+    written = [item for item in files_below(table) if WRITTEN_NAME.fullmatch(item.path.name)]
+    if not written:
+        return 0
+    require_whole(table, version)
+    with reading(table):
+        named = named_files(table)
+    before = (datetime.now(UTC) - kept).timestamp()
+    unnamed = [
+        item.path for item in written if str(item.below) not in named and item.modified < before
+    ]
+    if not dry_run:
+        require_lease(table)
+        for path in unnamed:
+            path.unlink()
+    return len(unnamed)
+
+
+def _remove_unnamed_mirrors(paths: LakePaths) -> None:
+    """Remove the folders of mirrors and histories that no kept cut names: dropped tables."""
+    # In this order: what another run makes meanwhile, because this one stood still, is not listed.
+    folders = _folders(paths)
+    named = oldest_versions(paths, read_cuts(paths))
+    for item in folders if named else ():
+        if item not in named:
+            require_lease(item)
+            remove_tree(item)
+
+
+def _remove_generations(lake: Lake) -> None:
+    """Remove the generations that no kept cut names, and the logs of those before the published.
+
+    Who reads an older cut needs its mirrors and histories alone.
+    """
+    try:
+        with lake.making():
+            remove_unpublished(lake.paths)
+    except BusyError:
+        # A verify makes one now; it removes what is left when it ends.
+        return
+    for older in _generations(lake.paths):
+        if older.generation != lake.paths.generation:
+            for name in names_in(older.made):
+                if name not in (MIRRORS, HISTORIES):
+                    require_lease(older.made)
+                    remove_tree(older.made / name)
+
+
+# In numbers -------------------------------------------------------------------------------------
+
+
+def _states(paths: LakePaths) -> dict[str, TableState]:
+    states = {name: _state(path) for name, path in _named(paths).items()}
+    return {name: state for name, state in states.items() if state.disk_files}
+
+
+def _named(paths: LakePaths) -> dict[str, AnyPath]:
+    """Return the tables that are there, by the names that people are told."""
+    named = {path.name: path for path in _tables(paths)}
+    for path in _folders(paths):
+        older = "" if path.parent.parent == paths.made else f"{path.parent.parent.name}/"
+        named[f"{older}{path.parent.name}/{path.name}"] = path
+    return named
+
+
+def _generations(paths: LakePaths) -> list[LakePaths]:
+    """Return the generations that kept cuts name, and the published one."""
+    named = {paths.generation, *(cut.generation for cut in read_cuts(paths))}
+    return [paths.of(name) for name in sorted(named)]
+
+
+def _folders(paths: LakePaths) -> list[AnyPath]:
+    """Return the folders of mirrors and histories, whether a cut names them or not."""
+    return sorted(
+        parent / name
+        for generation in _generations(paths)
+        for parent in generation.row_folders
+        for name in names_in(parent)
+        if name.replace("-", "").isdigit() and (parent / name).is_dir()
+    )
+
+
+def _tables(paths: LakePaths) -> Iterable[AnyPath]:
+    return (*large_tables(paths), *_control_tables(paths))
+
+
+def _state(path: AnyPath) -> TableState:
+    try:
+        table = open_table(path)
+    except LakeDamagedError:
+        table = None  # who works on it says so
+    sizes = [item.size for item in files_below(path)]
+    return TableState(
+        files=0 if table is None else len(table.file_uris()),
+        disk_files=len(sizes),
+        disk_bytes=sum(sizes),
+    )

@@ -1,0 +1,517 @@
+"""Making a generation: the tables of a cut once more, only from what landed.
+
+In: a published cut, `raw_messages` and rows of exports. Out: a generation apart
+(`storage.lake_paths`): its change log is decoded again from the records of the cut, its schemas are
+registered again, and one cut at the same TSO is made there, by the code that made the published
+one. `verify` compares the two and drops the new one; `rebuild` compares them and publishes it. The
+other tables of the changefeed are not read, except to find the records that were left out of the
+cut (see below).
+
+The records are those landed up to the batch of the cut; later records are in no cut. A record that
+was in quarantine at the cut is left out here too, even if it can be decoded now; it is counted,
+because it waits for a redrive. A record that was redriven before the cut is decoded like any other.
+A record that was decoded then and is refused now (for example, its claim-check file is gone) is
+named.
+
+If `raw_messages` was truncated (`retention`), the new generation starts from the mirrors of the
+kept base cut, and from the schemas and rows known there. It proves the changes above the base's
+TSO: row changes at or below it are in the base. It does not prove tables with row changes that
+landed after the base was made and are not above it, nor tables whose rows the base lacks because
+the configuration left them out.
+
+Why running it again is safe: only the new generation is written; records, change log and mirrors
+are read at versions that syncs do not change. Only one at a time is made for a changefeed
+(`lock.side_lock`); each removes the files of killed ones.
+
+One job decodes all landed batches as one batch of the new change log, so memory does not grow
+with their number. The rows keep the number of the batch they were landed in, so schemas are
+registered in their original order. For a single mirror, the images of other tables are left out of
+the new change log.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ticdc_assets.base.errors import NotFoundError
+from ticdc_assets.base.progress import tell
+from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.config import TableChoice
+from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.delta.control import latest_version, read_rows, read_table
+from ticdc_assets.delta.generations import remove_generations
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.change_files import (
+    CHANGE_LOG_SCHEMA,
+    Batches,
+    DecodedFiles,
+    Landed,
+    decode_into_files,
+)
+from ticdc_assets.log.change_statistics import (
+    add_statistics_below,
+    add_to_statistics,
+    read_groups,
+    read_statistics,
+)
+from ticdc_assets.log.checksums import compare_new
+from ticdc_assets.log.cuts import Cut, newest_cut, read_cuts
+from ticdc_assets.log.decoding import Clocks, accepted_clocks, landed_up_to, record_decoder
+from ticdc_assets.log.positions import landed_batch
+from ticdc_assets.log.quarantine import (
+    FAULT_SCHEMA,
+    append_fault_files,
+    append_faults,
+    places_in,
+)
+from ticdc_assets.log.schema_tables import read_history, register_new, write_history
+from ticdc_assets.log.seed_decoding import close_former, decoded_files
+from ticdc_assets.log.seeds import APPLICATION, read_seeds
+from ticdc_assets.log.totals import Totals, joined_totals
+from ticdc_assets.mirrors.applying import apply_changes
+from ticdc_assets.mirrors.truncation_points import (
+    TruncationPoint,
+    is_told_below,
+    properties_of,
+    read_raw_truncation_point,
+)
+from ticdc_assets.mirrors.validity import Knowledge
+from ticdc_assets.model.events import SNAPSHOT_DDL
+from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.repair.known_records import KnownRecords, LeftOut, RefusedRecords
+from ticdc_assets.repair.removing import Removing
+from ticdc_assets.rows.mirror_rows import IMAGES
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import remove_tree
+from ticdc_assets.wire.rows import DDL, ERROR, ROW
+
+TableName = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A generation that was made.
+
+    Attributes:
+        paths: its tables.
+        cut: the cut made there; None if none could be made.
+        reason: how the apply ended, in one clause.
+        records: landed records that were decoded.
+        proof_from: TSO of the base cut that it starts from; None if from nothing.
+        refused: records that were decoded once and are refused now.
+        decodable: events of records that are in quarantine and can be decoded by now.
+        unproven: tables whose rows it cannot tell, each with the reason, in one clause.
+    """
+
+    paths: LakePaths
+    cut: Cut | None
+    reason: str
+    records: int
+    proof_from: int | None
+    refused: tuple[RefusedRecords, ...]
+    decodable: int
+    unproven: Mapping[TableName, str]
+
+
+@contextmanager
+def made_apart(
+    lake: Lake,
+    cut: Cut,
+    *,
+    table: TableName | None = None,
+) -> Iterator[Made]:
+    """Make the mirrors of `cut` again; they are there while the context is open.
+
+    Args:
+        lake: the changefeed's lake.
+        cut: the cut to be made again.
+        table: (database, table) of the one mirror that is wanted; all if None.
+
+    Raises:
+        BusyError: another generation of the changefeed is being made.
+        NotFoundError: it is no longer known from which records the cut was made.
+    """
+    # Histories are made from the same changes; it is the mirrors that are compared.
+    mirrors_only = replace(lake.changefeed, history=TableChoice(), soft_delete=TableChoice())
+    with place_apart(lake) as place:
+        yield make(replace(lake, changefeed=mirrors_only), cut, place, table=table)
+
+
+@contextmanager
+def place_apart(lake: Lake) -> Iterator[LakePaths]:
+    """Hold the lock on generations apart, and yield a new one, which is removed at the end.
+
+    What killed runs left of others is removed before.
+
+    Raises:
+        BusyError: somebody else holds it.
+    """
+    place = lake.paths.beside()
+    with lake.making(place.made):
+        remove_unpublished(lake.paths)
+        try:
+            yield place
+        finally:
+            remove_unpublished(lake.paths)
+
+
+def remove_unpublished(paths: LakePaths) -> None:
+    """Remove the generations that no kept cut names; the caller holds the lock on them."""
+    remove_generations(paths, {cut.generation for cut in read_cuts(paths)})
+
+
+def make(
+    lake: Lake,
+    cut: Cut,
+    place: LakePaths,
+    *,
+    table: TableName | None = None,
+    to_stay: bool = False,
+) -> Made:
+    """Decode, register and apply in a new generation.
+
+    Args:
+        lake: the changefeed's lake.
+        cut: the cut to be made again.
+        place: the new generation.
+        table: (database, table) of the one mirror that is wanted; all if None.
+        to_stay: whether it may be published, so that all tables are wanted, not the mirrors alone.
+    """
+    return _Making(lake, cut, place, table, to_stay=to_stay).make()
+
+
+class _Making:
+    """The making of one generation."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        cut: Cut,
+        place: LakePaths,
+        table: TableName | None,
+        *,
+        to_stay: bool,
+    ) -> None:
+        self._lake = lake
+        self._cut = cut
+        self._place = place
+        self._table = table
+        self._to_stay = to_stay
+        self._known = KnownRecords(lake.paths, cut, may_be_broken=to_stay)
+        self._left_out = LeftOut()
+        self._lost_seeds: set[int] = set()
+        self._truncation_point = read_raw_truncation_point(lake.paths)
+
+    def make(self) -> Made:
+        """Decode, register and apply."""
+        side, landed = self._place, self._landed()
+        names = None if self._table is None else self._names_of(self._lake.paths, self._table)
+        while True:
+            self._left_out = self._known.left_out()
+            found = self._decode(side, landed, names)
+            if self._is_truncated_meanwhile():
+                remove_tree(side.made)
+                continue
+            self._take_over(side)
+            register_new(self._lake.at(side))
+            if names is None or self._table is None:
+                break
+            # The registry made anew may know the table by names that the old one did not.
+            missing = self._names_of(side, self._table) - names
+            if not missing:
+                break
+            names |= missing
+            remove_tree(side.made)
+        applying = apply_changes(
+            Lake(
+                changefeed=replace(self._lake.changefeed, tables=self._cut.table_filter),
+                paths=side,
+                session=self._lake.spark,
+            ),
+            until=self._cut.tso,
+            only=self._table,
+            truncation_point=self._truncation_point,
+            complete_ts=self._cut.tso,
+        )
+        if self._to_stay:
+            statistics = read_statistics(side)
+            compare_new(
+                self._lake.at(side),
+                statistics=statistics,
+            )
+        made = newest_cut(side)
+        return Made(
+            paths=side,
+            cut=made,
+            reason=applying.reason,
+            records=found.records,
+            proof_from=self._truncation_point.tso
+            if self._truncation_point.cut is not None
+            else None,
+            refused=(
+                *(self._known.refused(side, found) if found.errors else ()),
+                *(self._lost_exports() if self._lost_seeds else ()),
+            ),
+            decodable=found.left_out,
+            unproven=self._unproven(side, made),
+        )
+
+    def _landed(self) -> int:
+        """Return up to which landed batch the cut was made."""
+        landed = self._known.if_whole(lambda: landed_up_to(self._lake.paths, self._cut.batch), None)
+        if landed is None and self._to_stay:
+            # The change log is broken: what landed since is in it too, and above the cut.
+            landed = landed_batch(self._lake.paths)
+        if landed is None or latest_version(self._lake.paths.raw_messages) is None:
+            raise NotFoundError(
+                f"it is no longer known from which landed records cut {self._cut.number} of "
+                f"changefeed {self._lake.paths.changefeed!r} was made from: the history of "
+                f"{self._lake.paths.change_log} does not reach back to batch {self._cut.batch}"
+            )
+        return landed
+
+    def _is_truncated_meanwhile(self) -> bool:
+        """Return whether retention, which no lock keeps away, removed records; look at its base.
+
+        Raises:
+            NotFoundError: that is above the cut.
+        """
+        before, self._truncation_point = (
+            self._truncation_point,
+            read_raw_truncation_point(self._lake.paths),
+        )
+        if self._truncation_point.number > self._cut.number:
+            raise NotFoundError(
+                f"the landed records that cut {self._cut.number} of changefeed "
+                f"{self._lake.paths.changefeed!r} was made from were removed meanwhile"
+            )
+        return self._truncation_point != before
+
+    def _names_of(self, paths: LakePaths, table: TableName) -> frozenset[TableName]:
+        """Return the names that rows of a table of the cut were ever sent under."""
+        plan = Knowledge.of(paths, self._lake.changefeed.timezone).plan(self._cut.tso)
+        mirrors = [mirror for mirror in plan.mirrors if mirror.name == table]
+        return frozenset({table}.union(*map(_names, mirrors)))
+
+    # What was truncated -------------------------------------------------------------------------
+
+    def _take_over(self, side: LakePaths) -> None:
+        """Give the new generation what is known of schemas and rows up to the truncation point."""
+        truncation_point = self._truncation_point
+        if truncation_point.cut is None:
+            return
+        known, kept = read_history(self._lake.paths), SchemaHistory()
+        kept.restore(
+            versions=(
+                item for item in known.versions if item.schema.version <= truncation_point.tso
+            ),
+            ddls=(item for item in known.ddls if item.event.commit_ts <= truncation_point.tso),
+            conflicts=known.conflicts,
+        )
+        write_history(side, kept, kept, batch=0)
+        add_statistics_below(side, read_groups(self._lake.paths), truncation_point.tso)
+
+    # Decoding ---------------------------------------------------------------------------------
+
+    def _decode(
+        self, side: LakePaths, landed: int, names: frozenset[TableName] | None
+    ) -> DecodedFiles:
+        """Write the new change log and its totals; return what became of the records."""
+        tell(f"decoding {landed} landed batches again")
+        clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self._lake.paths), {})
+        found = decode_into_files(
+            self._lake.spark,
+            Landed(table=self._lake.paths.raw_messages, chosen=Batches(1, landed)),
+            record_decoder(self._lake.changefeed, None, clocks=clocks),
+            batch=landed,
+            into=side,
+            choose=_Choice(self._left_out, self._truncation_point, names),
+        )
+        append_files(
+            side.change_log,
+            found.changes,
+            CHANGE_LOG_SCHEMA,
+            app_id="decode",
+            version=landed,
+            metadata={"batch": landed, "landed": landed},
+            layout=BY_LANDING_DAY,
+        )
+        if self._to_stay:
+            if self._truncation_point.cut is not None:
+                properties = properties_of(self._truncation_point)
+                removing = Removing(
+                    spark=self._lake.spark, table=side.change_log, properties=properties
+                )
+                removing.remove_files(())
+            if found.faults:
+                append_fault_files(side, found.faults, app_id="decode", version=landed)
+            if rows := self._known.quarantine(self._left_out, landed):
+                known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
+                append_faults(side, [known], app_id="rebuild")
+        exported = self._decode_seeds(side, landed, names)
+        add_to_statistics(
+            self._lake.at(side),
+            landed,
+            joined_totals([*found.totals, *exported]),
+        )
+        return found
+
+    def _decode_seeds(
+        self, side: LakePaths, landed: int, names: frozenset[TableName] | None
+    ) -> list[Totals]:
+        """Append the rows of exports that the cut was made from to the side's change log."""
+        totals: list[Totals] = []
+        landed_seeds = {item.seed for item in read_seeds(self._lake.paths)}
+        numbers = self._known.if_whole(self._seeds_of_cut, landed_seeds)
+        self._lost_seeds = numbers - landed_seeds
+        for number in sorted(numbers & landed_seeds):
+            found = decoded_files(self._lake, number, batch=landed, into=side, names=names)
+            append_files(
+                side.change_log,
+                found.changes,
+                CHANGE_LOG_SCHEMA,
+                app_id=APPLICATION,
+                version=number,
+                metadata={"batch": landed, "landed": landed},
+            )
+            totals += found.totals
+            if self._to_stay:
+                if found.faults:
+                    append_fault_files(side, found.faults, app_id=APPLICATION, version=number)
+                close_former(side, number)
+        return totals
+
+    def _seeds_of_cut(self) -> set[int]:
+        """Return the numbers of the exports that the cut was made from."""
+        told = read_rows(
+            self._lake.paths.change_log,
+            # Conditions are on columns whose bounds files tell: on others delta-rs finds nothing.
+            (ds.field("kind") == DDL)
+            & (ds.field("batch") <= self._cut.batch)
+            # What is at or below it is in the base.
+            & (ds.field("commit_ts") > self._truncation_point.tso),
+        )
+        return {row["partition"] for row in told if row["ddl_type"] == SNAPSHOT_DDL}
+
+    def _lost_exports(self) -> Iterator[RefusedRecords]:
+        """Yield the tables whose rows of an export are landed no more."""
+        rows = self._known.if_whole(lambda: read_statistics(self._lake.paths).exported_rows(), {})
+        for (database, table, seed), count in sorted(rows.items()):
+            if seed in self._lost_seeds:
+                yield RefusedRecords(
+                    database=database,
+                    table=table,
+                    reason="the rows of its export are not landed any more",
+                    records=count,
+                    examples=(f"seed {seed}",),
+                )
+
+    def _unproven(self, side: LakePaths, cut: Cut | None) -> dict[TableName, str]:
+        """Return the tables whose rows cannot be told, each with the reason."""
+        # The change log of the mirrors may have what is gone from the records.
+        lacking = {
+            (item.database, item.table): "records that it was made from are gone, and the base cut "
+            "lacks their rows"
+            for item in (cut.mirrors if cut is not None else ())
+            if is_told_below(item.caveats)
+        }
+        late = dict.fromkeys(
+            self._late_below(side), "row changes of it landed late, below the base cut"
+        )
+        return lacking | late
+
+    def _late_below(self, side: LakePaths) -> list[TableName]:
+        """Return the tables with row changes that landed after the base and are not above it.
+
+        The change log may place them yet, and here nothing says which are replays.
+        """
+        point = self._truncation_point
+        if point.cut is None:
+            return []
+        below = read_table(
+            side.change_log,
+            (ds.field("kind") == ROW) & (ds.field("commit_ts") <= point.tso),
+            columns=["database", "table", "commit_ts"],
+        )
+        rows = [] if below is None else below.group_by(below.column_names).aggregate([]).to_pylist()
+        plan = (
+            Knowledge.of(side, self._lake.changefeed.timezone).plan(self._cut.tso) if rows else None
+        )
+        return [
+            mirror.name
+            for mirror in (() if plan is None else plan.mirrors)
+            if any(mirror.takes((row["database"], row["table"]), row["commit_ts"]) for row in rows)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Chooses the decoded rows that are taken; images only those of the tables `names`."""
+
+    left_out: LeftOut
+    base: TruncationPoint
+    names: frozenset[TableName] | None
+
+    def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Return the rows that are taken, and how many of the others are no errors."""
+        count = 0
+        if self.left_out.records:
+            is_error = pc.equal(rows.column("kind"), ERROR).to_pylist()
+            places = places_in(rows)
+            waits = [place[:-1] in self.left_out.records for place in places]
+            kept = self.left_out.kept
+            taken = [
+                not waiting or (not bad and (kept is None or place in kept))
+                for place, waiting, bad in zip(places, waits, is_error, strict=True)
+            ]
+            count = sum(
+                not is_taken and not bad for is_taken, bad in zip(taken, is_error, strict=True)
+            )
+            rows = rows.filter(pa.array(taken, pa.bool_()))
+        if self.base.cut is not None:
+            rows = rows.filter(pc.invert(self._in_base(rows)))
+        return (rows if self.names is None else self._with_images(rows, self.names)), count
+
+    def _in_base(self, rows: pa.RecordBatch) -> pa.Array:
+        """Return which rows are row changes that the base has."""
+        is_below = pc.and_(
+            pc.equal(rows.column("kind"), ROW),
+            pc.and_(
+                pc.less_equal(rows.column("commit_ts"), self.base.tso),
+                # What landed later is in no base.
+                pc.less_equal(rows.column("batch"), self.base.batch),
+            ),
+        )
+        return pc.fill_null(is_below, False)
+
+    def _with_images(self, rows: pa.RecordBatch, names: frozenset[TableName]) -> pa.RecordBatch:
+        """Leave out the images of row changes of other tables: the totals need none."""
+        columns = (rows.column(name).to_pylist() for name in ("kind", "database", "table"))
+        wanted = pa.array(
+            [
+                kind != "row" or (database, table) in names
+                for kind, database, table in zip(*columns, strict=True)
+            ],
+            pa.bool_(),
+        )
+        for name in IMAGES:
+            place, field = rows.schema.get_field_index(name), rows.schema.field(name)
+            image = pc.if_else(wanted, rows.column(name), pa.scalar(None, field.type))
+            rows = rows.set_column(place, field, image)
+        return rows
+
+
+def _names(mirror: MirrorPlan) -> set[TableName]:
+    """Return the names that its rows were sent under, those of rows it was handed over too."""
+    return {
+        (binding.database, binding.table) for plan in mirror.sources() for binding in plan.bindings
+    }

@@ -1,0 +1,252 @@
+"""Rebuilding: put tables that are made anew from what landed in place of the published ones.
+
+In: the landed records and rows of exports, and the newest cut. Out: a new generation at the cut's
+TSO (`making`), compared with the published one as `verify` does, and then published by one append
+to `cuts`. Readers have the old mirrors until that append. Older cuts stay readable until
+maintenance removes the last of them, and the old generation with it.
+
+What the cut had in quarantine stays there; a redrive takes it in. It is not published, unless
+losses are accepted, if it would lose something: records that were decoded before and are refused
+now, or tables that cannot be made, or whose rows nothing that is kept tells.
+
+Why running it again is safe: nothing of the published generation is written. A killed run leaves it
+as it was, and the next one removes what was made beside it.
+
+Where the cuts cannot be read, there are none yet, or `raw_messages` lost its newest records, there
+is nothing to compare with and to publish after: everything that can be made again is moved to a
+folder, and the next sync lands what is lost and makes it. So it is with the tables of versions of
+this package that had another layout.
+"""
+
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ticdc_assets.base.errors import LakeDamagedError, LossError, NotFoundError, PrerequisiteError
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.progress import tell
+from ticdc_assets.delta.control import open_table
+from ticdc_assets.delta.fencing import require_lease
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.cuts import Cut, newest_cut
+from ticdc_assets.log.damage import require_whole, table_damage
+from ticdc_assets.log.positions import decoded_position, landed_batch
+from ticdc_assets.log.publishing import publish
+from ticdc_assets.mirrors.truncation_points import has_lost_records
+from ticdc_assets.repair.making import Made, make, remove_unpublished
+from ticdc_assets.repair.verifying import Finding, Verification, compared
+from ticdc_assets.storage.lake_paths import GENERATIONS, HISTORIES, MIRRORS, LakePaths
+from ticdc_assets.storage.paths import AnyPath, move, remove_tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuild:
+    """What a rebuild did.
+
+    Attributes:
+        verification: how the new generation compares with the old one; None without a cut.
+        cut: the cut that was published; None if the next sync is to make one.
+        moved: the folder that tables were moved to; None if none were.
+        losses: what was lost and accepted, a clause each.
+    """
+
+    verification: Verification | None = None
+    cut: Cut | None = None
+    moved: AnyPath | None = None
+    losses: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return what was done, a line each, without any value of a row."""
+        lines = [] if self.moved is None else [f"damaged or older tables are in {self.moved} now"]
+        if self.verification is None or self.cut is None:
+            return [*lines, "the next sync makes all tables again"]
+        for item in self.verification.mirrors:
+            if not item.is_sound:
+                name = joined_name(item.database, item.table)
+                lines.append(f"{name}: {'; '.join(item.findings())}")
+        lines += (*self.verification.differences, *self.verification.notes())
+        lines += (f"lost: {item}" for item in self.losses)
+        lines.append(
+            f"{self.verification.summary}; cut {self.cut.number} at {self.cut.moment} has the "
+            "rebuilt mirrors, and readers see them now"
+        )
+        return lines
+
+
+def rebuild(
+    lake: Lake,
+    *,
+    accept_losses: bool = False,
+) -> Rebuild:
+    """Make everything again that is made from what landed, and publish it.
+
+    The caller holds the writer lock.
+
+    Args:
+        lake: the changefeed's lake.
+        accept_losses: whether to publish it although something that the cut has is lost.
+
+    Raises:
+        LossError: something would be lost; nothing was changed.
+        LakeDamagedError: the records, or rows of exports, that it would be made from are broken.
+        NotFoundError: nothing landed, or the cuts are broken and retention removed records.
+        PrerequisiteError: there is not enough space on the disk.
+        BusyError: a verify or another rebuild is at work.
+    """
+    began = datetime.now(UTC)
+    for table in (lake.paths.raw_messages, lake.paths.seeds, lake.paths.snapshot_rows):
+        require_whole(table, footers=True)
+    if not lake.paths.raw_messages.is_dir():
+        raise NotFoundError(f"nothing of changefeed {lake.paths.changefeed!r} has landed yet")
+    with lake.making():
+        try:
+            cut = newest_cut(lake.paths)
+        except LakeDamagedError:
+            cut = None
+        if cut is None or _lost_their_end(lake.paths):
+            return Rebuild(moved=_moved_all(lake.paths))
+        moved = None if keeps_landings(lake.paths) else _moved(lake.paths, [lake.paths.landings])
+        _require_space(lake.paths, cut)
+        remove_unpublished(lake.paths)
+        place = lake.paths.beside()
+        try:
+            made = make(lake, cut, place, to_stay=True)
+            if made.cut is None or made.cut.tso != cut.tso:
+                raise LossError(
+                    f"no cut at {cut.moment} can be made of what landed ({made.reason}); nothing "
+                    "was changed"
+                )
+            tell("comparing the new mirrors with the published ones")
+            found = compared(lake, cut, made, began=began)
+            losses = _losses(found, made)
+            if losses and not accept_losses:
+                raise LossError(
+                    f"not published, because it would be lost what cut {cut.number} has: "
+                    f"{'; '.join(losses)}. Nothing was changed; --accept-losses publishes it "
+                    "nevertheless"
+                )
+            published = _published(lake.paths.of(place.generation), cut, made.cut)
+        finally:
+            remove_unpublished(lake.paths)
+        for item in (place.cuts, place.by_name):
+            remove_tree(item, quietly=True)
+    return Rebuild(verification=found, cut=published, moved=moved, losses=losses)
+
+
+def _published(paths: LakePaths, before: Cut, made: Cut) -> Cut:
+    """Publish the new generation's cut as the one that follows the newest; return it."""
+    cut = replace(
+        made,
+        number=before.number + 1,
+        published_at=datetime.now(UTC),
+        # What became of each change was told by the cuts that had it first.
+        accounts=made.unaccounted,
+        replays=0,
+        late=0,
+        unplaced=before.unplaced,
+    )
+    publish(paths, cut)
+    return cut
+
+
+def _losses(found: Verification, made: Made) -> tuple[str, ...]:
+    """Return what the published mirrors have and the new ones lack, a clause each."""
+    losses = [item.clause for item in made.refused]
+    losses += (item.sentence for item in (made.cut.failed if made.cut else ()))
+    for item in found.mirrors:
+        if item.finding in (Finding.NOT_REBUILT, Finding.NOT_PROVEN):
+            name = joined_name(item.database, item.table)
+            losses.append(f"{name}: {item.not_proven or item.finding}")
+    return tuple(losses)
+
+
+# Space ------------------------------------------------------------------------------------------
+
+
+def _require_space(paths: LakePaths, cut: Cut) -> None:
+    """Say what space the new generation needs, and refuse if a folder's disk has less."""
+    tables = [
+        (paths.change_log, None),
+        *((item.path(paths), item.version) for item in cut.mirrors),
+        *(
+            (item.history_path(paths), item.history_version)
+            for item in cut.mirrors
+            if item.history_version is not None
+        ),
+    ]
+    needed = sum(_size(path, version) for path, version in tables)
+    if not isinstance(paths.home, Path):
+        tell(f"the new tables need about {_megabytes(needed)}")
+        return
+    free = shutil.disk_usage(paths.home).free
+    tell(f"the new tables need about {_megabytes(needed)}, {_megabytes(free)} are free")
+    if needed > free:
+        raise PrerequisiteError(
+            f"a rebuild of changefeed {paths.changefeed!r} needs about {_megabytes(needed)} beside "
+            f"the published tables, and {_megabytes(free)} are free in {paths.home}: free some; "
+            "nothing was changed"
+        )
+
+
+def _size(path: AnyPath, version: int | None) -> int:
+    """Return the bytes of a table's files; 0 if it is broken, as it may be."""
+    try:
+        table = open_table(path, version)
+    except LakeDamagedError:
+        return 0
+    return 0 if table is None else sum(table.get_add_actions()["size_bytes"].to_pylist())
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:,.0f} MB"
+
+
+# What cannot be compared ------------------------------------------------------------------------
+
+
+def keeps_landings(paths: LakePaths) -> bool:
+    """Return whether `landings` stays: else only the source can say which partitions there are."""
+    return paths.landings.exists() and table_damage(paths.landings) is None
+
+
+def _lost_their_end(paths: LakePaths) -> bool:
+    """Return whether the records are behind what was made from them: a sync lands them again."""
+    try:
+        return decoded_position(paths)[1] > landed_batch(paths)
+    except LakeDamagedError:
+        return False
+
+
+_MADE = (
+    *("change_log", "change_groups", "quarantine", "checksums", "ddl_history"),
+    *("schema_conflicts", "schema_registry", "cuts", MIRRORS, HISTORIES, GENERATIONS),
+)
+"""What can be made again, in this layout of a changefeed's folder and in those before."""
+
+
+def _moved_all(paths: LakePaths) -> AnyPath:
+    """Move everything that can be made again into a folder of its own, and return that.
+
+    Raises:
+        NotFoundError: records were removed by retention, so that it cannot be made again.
+    """
+    if has_lost_records(paths):
+        raise NotFoundError(
+            f"the tables of changefeed {paths.changefeed!r} cannot be made again: its cuts, or "
+            "the newest landed records, are lost, and retention removed records that the tables "
+            "were made from; restore the lake from a copy"
+        )
+    landings = [] if keeps_landings(paths) else [paths.landings]
+    return _moved(paths, [*landings, *(paths.home / name for name in _MADE)])
+
+
+def _moved(paths: LakePaths, tables: Collection[AnyPath]) -> AnyPath:
+    folder = paths.home / "set_aside" / f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+    folder.mkdir(parents=True)
+    for table in tables:
+        if table.exists():
+            require_lease(table)
+            move(table, folder / table.name)
+    return folder

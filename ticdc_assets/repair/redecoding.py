@@ -1,0 +1,590 @@
+"""Decode the records of whole landing days again, and replace what the change log has of them.
+
+In: landing days (UTC) and their records in `raw_messages`. Out: nothing if the day's rows are equal
+(`change_digests`). If they differ, because the decoder was fixed or rows were lost, changed or
+added, the day's partition of `change_log` is replaced in one commit; what is refused now comes into
+the quarantine, and what was there and can be decoded leaves it; the totals of the day are computed
+again. The commit says which tables differ, and so do the totals (`regrouping.Correction`), so the
+next sync folds those tables, whichever program runs it.
+
+A row belongs to the batch in which its record was first decoded, as if it had been correct from the
+start. A row whose record was in quarantine is new, and belongs to the commit's batch, like a
+re-driven row. Rows of exports that landed on the day stay.
+
+A record that was decoded before and is refused now, for example because its claim-check file is
+gone, would lose its rows: the day stays as it is, and the error names the records, unless losses
+are accepted. An event whose timestamp is too far ahead (`ahead`) is no loss: only the limit refuses
+it, so a redrive can bring it back.
+
+Why running it again is safe: a corrected day is equal, so it is not changed. Refused events are in
+quarantine before their rows are removed; accepted ones are closed there last. If a run is killed
+after the commit, the next decoding finishes it (`decode_new`).
+
+Not handled: days from which `retention` may have removed records or rows are refused, because they
+cannot be compared completely. A row whose landing day was changed is missing on one day and stays
+on the other until that day is decoded again too.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ticdc_assets.base.errors import LossError, NotFoundError
+from ticdc_assets.base.progress import tell
+from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.delta.control import latest_version, read_table
+from ticdc_assets.delta.files import open_parquet
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.ahead import TS_AHEAD, is_ahead, limit_ms
+from ticdc_assets.log.change_files import (
+    CHANGE_LOG_SCHEMA,
+    Coordinates,
+    DecodedFiles,
+    Landed,
+    OfDay,
+    Parts,
+    changes_in,
+    coordinates_of,
+    decode_into_files,
+    parts_in,
+    parts_of,
+    rows_in,
+    write_rows,
+)
+from ticdc_assets.log.change_statistics import read_statistics
+from ticdc_assets.log.decoding import (
+    Decoding,
+    accepted_clocks,
+    decode_new,
+    record_decoder,
+)
+from ticdc_assets.log.positions import decoded_position
+from ticdc_assets.log.quarantine import (
+    Closing,
+    Place,
+    append_fault_files,
+    close_rows,
+    place_of,
+    places_in,
+    read_quarantine,
+)
+from ticdc_assets.log.regrouping import Correction, regroup
+from ticdc_assets.log.schema_tables import SCHEMA_KINDS
+from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, read_truncation_point
+from ticdc_assets.model.tso import LOGICAL_BITS
+from ticdc_assets.repair.change_digests import Digest, Key, digests_of, is_exported
+from ticdc_assets.repair.known_records import RefusedRecords
+from ticdc_assets.spark.executing import executor
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT, WATERMARK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedecodedDay:
+    """What decoding one landing day again did.
+
+    Attributes:
+        day: the day (UTC).
+        records: landed records of it.
+        before: rows of the change log that came from them, before.
+        rows: the same afterwards.
+        quarantined: faults that came into quarantine.
+        released: faults in quarantine that are none any more.
+        tables: (database, table) that the next apply folds again.
+        schemas: whether DDL or bootstraps differed.
+        batch: batch of the change log that says so; None if nothing was written there.
+        losses: what was lost and accepted, a clause each.
+    """
+
+    day: date
+    records: int
+    before: int = 0
+    rows: int = 0
+    quarantined: int = 0
+    released: int = 0
+    tables: tuple[tuple[str, str], ...] = ()
+    schemas: bool = False
+    batch: int | None = None
+    losses: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing was changed."""
+        return self.batch is None and not self.quarantined and not self.released
+
+    def sentence(self) -> str:
+        """Return what was done, for people."""
+        if self.equal:
+            said = f"{self.day}: {self.records} records decoded again, nothing differs"
+        else:
+            said = (
+                f"{self.day}: {self.records} records decoded again: {self.rows} rows in place of "
+                f"{self.before}; {self.quarantined} faults came into quarantine, "
+                f"{self.released} left it"
+            )
+        if self.tables:
+            said += f"; {len(self.tables)} tables are folded again by the next sync"
+        if self.schemas:
+            said += "; it makes the schema registry again"
+        return "; ".join([said, *(f"lost: {item}" for item in self.losses)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redecoding:
+    """What one re-decoding did.
+
+    Attributes:
+        days: each day, in order.
+        decoding: what was decoded before it, because it had landed or a run was killed.
+    """
+
+    days: tuple[RedecodedDay, ...]
+    decoding: Decoding
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing was changed on any day."""
+        return all(item.equal for item in self.days)
+
+
+def redecode(
+    lake: Lake,
+    days: Collection[date],
+    *,
+    accept_losses: bool = False,
+) -> Redecoding:
+    """Decode the landed records of `days` again and replace what differs.
+
+    The caller holds the writer lock.
+
+    Args:
+        lake: the changefeed's lake.
+        days: the days.
+        accept_losses: whether rows may go whose record is refused now.
+
+    Raises:
+        NotFoundError: records or rows of a day were truncated, or its records are gone.
+        LossError: a record that was decoded is refused now; that day, and later ones, are as they
+            were.
+    """
+    _require_kept(lake.paths, days)
+    decoding = decode_new(lake)
+    return Redecoding(
+        days=tuple(
+            _Day(lake, day).redecode(accept_losses=accept_losses) for day in sorted(set(days))
+        ),
+        decoding=decoding,
+    )
+
+
+def redecode_ahead(lake: Lake) -> tuple[RedecodedDay, ...]:
+    """Move what is too far ahead out of the change log into quarantine.
+
+    It may be there because an older version or a higher limit let it in. Records of a day that
+    retention truncated are whole, and what is too far ahead is above it, so no day is refused. The
+    caller holds the writer lock, and everything that landed is decoded.
+
+    Returns:
+        What was done, for each landing day that has such records.
+    """
+    limit = lake.changefeed.max_ahead_seconds
+    if not any(
+        row["max_ts"] is not None and is_ahead(row["max_ts"], row["first_landed_at"], limit)
+        for row in read_statistics(lake.paths).rows
+    ):
+        return ()
+    # Kafka's timestamp may still speak for some of them.
+    days = _days_ahead(lake, limit)
+    return tuple(_Day(lake, day).redecode() for day in sorted(days))
+
+
+def first_whole_day(paths: LakePaths) -> date:
+    """Return the first landing day of which nothing was truncated; needs no Spark."""
+    cuts = [
+        item.cut
+        for item in (read_truncation_point(paths), read_raw_truncation_point(paths))
+        if item.cut
+    ]
+    # What a base is made of had landed when it was published.
+    published = (cut.published_at.astimezone(UTC).date() for cut in cuts)
+    return max((day + timedelta(days=1) for day in published), default=date.min)
+
+
+def _require_kept(paths: LakePaths, days: Collection[date]) -> None:
+    first = first_whole_day(paths)
+    if days and min(days) < first:
+        raise NotFoundError(
+            f"{min(days)} of changefeed {paths.changefeed!r} cannot be decoded again: retention "
+            f"removed records or rows that landed before {first}; that is the first day that can be"
+        )
+
+
+def _days_ahead(lake: Lake, limit: float) -> set[date]:
+    """Return the landing days with events that are ahead of the moment they landed."""
+    chosen = _Ahead(limit_ms(limit))
+
+    def found(some: Iterable[tuple[AnyPath, int]]) -> Iterator[date]:
+        for piece in some:
+            for rows in rows_in(piece, chosen, ["commit_ts", "landed_at"]):
+                yield from rows.column("landed_at").cast(pa.date32()).unique().to_pylist()
+
+    parts = parts_of(lake.paths.change_log, chosen)
+    runs_on = executor(lake.spark, lake.paths.change_log, "finding clocks", rows=parts.rows, size=0)
+    return set(runs_on.run(found, parts.pieces, tasks=runs_on.workers))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """Rows whose timestamp is so many milliseconds ahead of the moment that they landed."""
+
+    most_ms: int
+
+    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
+        """Return whether a file may have some."""
+        newest, landed_at = bounds.get("max.commit_ts"), bounds.get("min.landed_at")
+        return newest is None or landed_at is None or self._is_ahead(newest, landed_at)
+
+    def _is_ahead(self, newest: int, landed_at: datetime) -> bool:
+        return is_ahead(newest, landed_at, self.most_ms / 1000)
+
+    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return those among some rows."""
+        at_ms = pc.shift_right(rows.column("commit_ts"), LOGICAL_BITS)
+        landed_ms = rows.column("landed_at").cast(pa.timestamp("ms", tz="UTC"), safe=False)
+        latest_ms = pc.add(landed_ms.cast(pa.int64()), self.most_ms)
+        return [rows.filter(pc.greater(at_ms, latest_ms))]
+
+
+# One day ----------------------------------------------------------------------------------------
+
+
+class _Day:
+    """One landing day, to be decoded again."""
+
+    def __init__(self, lake: Lake, day: date) -> None:
+        self._lake = lake
+        self._day = day
+        self._faults = {
+            place_of(row) for row in read_quarantine(lake.paths) if row["stage"] == "decode"
+        }
+
+    def redecode(self, *, accept_losses: bool = False) -> RedecodedDay:
+        """Decode the day, compare it with what is there, and replace that."""
+        tell(f"decoding the records landed on {self._day} again")
+        paths = self._lake.paths
+        if latest_version(paths.raw_messages) is None:
+            return RedecodedDay(day=self._day, records=0)
+        there = parts_of(paths.change_log, OfDay(self._day))
+        before = digests_of(self._lake.spark, paths.change_log, there)
+        batch, landed = decoded_position(paths)
+        found = self._decoded(batch, there)
+        try:
+            self._require_records(found, before)
+            losses = self._losses(found)
+            if not accept_losses:
+                self._require_none(losses)
+            files = [paths.change_log / file.path for file in found.changes]
+            after = digests_of(self._lake.spark, paths.change_log, parts_in(files))
+            correction = self._correction(before, after)
+        except BaseException:
+            self._remove(found)
+            raise
+        if found.faults:
+            # First: what a killed run took out of the change log would be nowhere.
+            append_fault_files(paths, found.faults, app_id="redecode")
+        if correction is None:
+            self._remove(replace(found, faults=[]))
+        else:
+            batch += 1
+            self._replace(found, there, correction, batch=batch, landed=landed)
+        return RedecodedDay(
+            day=self._day,
+            records=found.records,
+            before=sum(item.rows for item in before.values()),
+            rows=sum(item.rows for item in after.values()),
+            quarantined=found.errors,
+            released=self._close(),
+            tables=tuple(
+                (database, table)
+                for database, table, _ in (correction.tables if correction else ())
+                if database is not None and table is not None
+            ),
+            schemas=correction is not None and correction.schemas,
+            batch=None if correction is None else batch,
+            losses=losses,
+        )
+
+    def _require_records(self, found: DecodedFiles, before: Mapping[Key, Digest]) -> None:
+        if before and not found.records:
+            raise NotFoundError(
+                f"change_log of changefeed {self._lake.paths.changefeed!r} has rows that landed on "
+                f"{self._day}, but raw_messages has no record of that day: nothing was changed"
+            )
+
+    def _require_none(self, losses: Collection[str]) -> None:
+        if losses:
+            raise LossError(
+                f"{self._day} was not decoded again, because it would lose rows: "
+                f"{'; '.join(losses)}. Nothing was changed; --accept-losses does it nevertheless"
+            )
+
+    def _decoded(self, batch: int, there: Parts) -> DecodedFiles:
+        """Decode the day's records into files that no commit names yet."""
+        clocks = accepted_clocks(self._lake.paths)
+        return decode_into_files(
+            self._lake.spark,
+            Landed(table=self._lake.paths.raw_messages, chosen=OfDay(self._day)),
+            record_decoder(self._lake.changefeed, None, clocks=clocks),
+            batch=batch,
+            into=self._lake.paths,
+            choose=_Numbering(
+                batches=self._batches(there), known=frozenset(self._faults), batch=batch + 1
+            ),
+        )
+
+    def _remove(self, found: DecodedFiles) -> None:
+        """Remove files that no commit names."""
+        for table, files in (
+            (self._lake.paths.change_log, found.changes),
+            (self._lake.paths.quarantine, found.faults),
+        ):
+            for file in files:
+                (table / file.path).unlink(missing_ok=True)
+
+    def _batches(self, there: Parts) -> dict[int, int]:
+        """Return the batch of the change log that each landed batch of the day was decoded in.
+
+        Re-driven rows are of a later one, so the lowest one that rows of it are of is it. Of one
+        that has no rows, the distance to the landed batch is that of the next one below.
+        """
+        first: dict[datetime, int] = {}
+        for piece in there.pieces:
+            for rows in rows_in(piece, OfDay(self._day), ["batch", "landed_at"]):
+                own: dict[datetime, int] = {
+                    row["landed_at"]: row["batch_min"] for row in _least(rows).to_pylist()
+                }
+                first |= {at: min(number, first.get(at, number)) for at, number in own.items()}
+        landings: dict[int, datetime] = {}
+        for piece in parts_of(self._lake.paths.raw_messages, OfDay(self._day)).pieces:
+            for rows in rows_in(piece, OfDay(self._day), ["batch", "landed_at"]):
+                landings |= {row["batch_min"]: row["landed_at"] for row in _least(rows).to_pylist()}
+        distance = 0
+        batches: dict[int, int] = {}
+        for landed, moment in sorted(landings.items()):
+            decoded = first.get(moment)
+            if decoded is not None and decoded >= landed:
+                distance = decoded - landed
+            batches[landed] = landed + distance
+        return batches
+
+    # Comparing --------------------------------------------------------------------------------
+
+    def _correction(
+        self, before: Mapping[Key, Digest], after: Mapping[Key, Digest]
+    ) -> Correction | None:
+        """Return what differs, None if nothing does."""
+        differing = [
+            key
+            for key in before.keys() | after.keys()
+            if key not in before or key not in after or not before[key].equals(after[key])
+        ]
+        if not differing:
+            return None
+        tables: dict[tuple[str | None, str | None], int] = {}
+        spans: list[Digest] = []
+        for kind, database, table in differing:
+            own = [
+                side[kind, database, table]
+                for side in (before, after)
+                if (kind, database, table) in side
+            ]
+            spans += own
+            if kind in (ROW, WATERMARK):
+                name = (database, table) if kind == ROW else (None, None)
+                least = min(item.min_ts for item in own)
+                tables[name] = min(least, tables.get(name, least))
+        return Correction(
+            day=self._day.isoformat(),
+            tables=tuple(
+                (*name, tables[name])
+                for name in sorted(tables, key=lambda name: [part or "" for part in name])
+            ),
+            batches=(min(item.first for item in spans), max(item.last for item in spans)),
+            schemas=any(kind in SCHEMA_KINDS for kind, _, _ in differing),
+            truncated_ts=read_truncation_point(self._lake.paths).tso,
+        )
+
+    def _losses(self, found: DecodedFiles) -> tuple[str, ...]:
+        """Return which records that the change log has rows of are refused now, a clause each."""
+        reasons: dict[Coordinates, str] = {}
+        for item in found.faults:
+            with open_parquet(self._lake.paths.quarantine / item.path) as file:
+                for row in file.read(columns=[*COORDINATES, "reason"]).to_pylist():
+                    if row["reason"] != TS_AHEAD:
+                        reasons[row["topic"], row["partition"], row["offset"]] = row["reason"]
+        if not reasons:
+            return ()
+        rows = read_table(
+            self._lake.paths.change_log,
+            (ds.field("landed_day") == self._day)
+            & ds.field("offset").isin(sorted({place[-1] for place in reasons})),
+            columns=[*COORDINATES, "database", "table"],
+        )
+        lost: defaultdict[tuple[str | None, str | None, str], set[str]] = defaultdict(set)
+        for row in () if rows is None else rows.to_pylist():
+            reason = reasons.get((row["topic"], row["partition"], row["offset"]))
+            if reason is not None:
+                place = f"{row['topic']}/{row['partition']}/{row['offset']}"
+                database = None if row["table"] is None else row["database"]
+                lost[database, row["table"], reason].add(place)
+        refused = (
+            RefusedRecords(
+                database=database,
+                table=table,
+                reason=reason,
+                records=len(places),
+                examples=tuple(sorted(places)[:3]),
+            )
+            for (database, table, reason), places in lost.items()
+        )
+        return tuple(
+            item.clause
+            for item in sorted(
+                refused, key=lambda item: (item.database or "", item.table or "", item.reason)
+            )
+        )
+
+    # Writing ----------------------------------------------------------------------------------
+
+    def _replace(
+        self,
+        found: DecodedFiles,
+        there: Parts,
+        correction: Correction,
+        *,
+        batch: int,
+        landed: int,
+    ) -> None:
+        """Put the decoded rows in place of the day's partition, in one commit."""
+        exported = self._exported(there)
+        append_files(
+            self._lake.paths.change_log,
+            [*found.changes, *exported],
+            CHANGE_LOG_SCHEMA,
+            app_id="decode",
+            version=batch,
+            metadata={"batch": batch, "landed": landed, "redecode": asdict(correction)},
+            layout=BY_LANDING_DAY,
+            replaces={"landed_day": self._day.isoformat()},
+        )
+        regroup(self._lake)
+
+    def _exported(self, there: Parts) -> list[Any]:
+        """Write the day's rows of exports once more."""
+        if not any(
+            row["kind"] == SNAPSHOT and row["rows"]
+            for row in read_statistics(self._lake.paths).rows
+        ):
+            return []
+        into, day = self._lake.paths, self._day
+
+        def written(some: Iterable[tuple[AnyPath, int]]) -> Iterator[DecodedFiles]:
+            rows = (
+                _with_day(own, day)
+                for piece in some
+                for batch in changes_in(piece)
+                if (own := batch.filter(is_exported(batch))).num_rows
+            )
+            yield write_rows(rows, batch=0, into=into)
+
+        runs_on = executor(
+            self._lake.spark, into.change_log, "keeping exports", rows=there.rows, size=there.size
+        )
+        tasks = there.tasks(runs_on.workers)
+        return [
+            file
+            for part in runs_on.run(written, there.pieces, tasks=tasks)
+            for file in part.changes
+        ]
+
+    def _close(self) -> int:
+        """Close what is in quarantine no more; return how many faults of decoding are none now."""
+        applied = {
+            place_of(row) for row in read_quarantine(self._lake.paths) if row["stage"] == "apply"
+        }
+        close_rows(self._lake.paths, "apply", applied - self._in_log(applied), Closing.REMOVED)
+        released = self._faults & self._in_log(self._faults, self._day)
+        close_rows(self._lake.paths, "decode", released, Closing.REDRIVE)
+        return len(released)
+
+    def _in_log(self, places: Collection[Place], day: date | None = None) -> set[Place]:
+        """Return the places among some at which the change log has a row, maybe of one day."""
+        if not places:
+            return set()
+        condition = ds.field("offset").isin(sorted({place[2] for place in places}))
+        if day is not None:
+            condition &= ds.field("landed_day") == day
+        rows = read_table(self._lake.paths.change_log, condition, columns=[*PLACE])
+        return set() if rows is None else set(places_in(rows)).intersection(places)
+
+
+def _least(rows: pa.RecordBatch) -> pa.Table:
+    """Return the lowest batch of each moment of landing."""
+    return pa.Table.from_batches([rows]).group_by("landed_at").aggregate([("batch", "min")])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Numbering:
+    """Chooses the rows that are taken, and gives them their batches.
+
+    Attributes:
+        batches: batch of the change log by landed batch.
+        known: places that are in quarantine; what is refused there again is nothing new.
+        batch: the batch of rows whose record was there.
+    """
+
+    batches: Mapping[int, int]
+    known: frozenset[Place]
+    batch: int
+
+    def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Return the rows that are taken, and that none of the others is counted."""
+        landed = rows.column("batch").to_pylist()
+        numbers = [self.batches[batch] for batch in landed]
+        taken = None
+        if self.known:
+            waiting = {place[:-1] for place in self.known}
+            records = coordinates_of(rows)
+            numbers = [
+                self.batch if record in waiting else number
+                for record, number in zip(records, numbers, strict=True)
+            ]
+            is_error = pc.equal(rows.column("kind"), ERROR).to_pylist()
+            taken = [
+                not bad or place not in self.known
+                for bad, place in zip(is_error, places_in(rows), strict=True)
+            ]
+        column = rows.schema.get_field_index("batch")
+        rows = rows.set_column(column, "batch", pa.array(numbers, pa.int64()))
+        return (rows if taken is None else rows.filter(pa.array(taken, pa.bool_()))), 0
+
+
+def _with_day(rows: pa.RecordBatch, day: date) -> pa.RecordBatch:
+    """Return rows with the columns of the change log, on a landing day."""
+    days = pa.array([day] * rows.num_rows, pa.date32())
+    columns = [
+        days if name == "landed_day" else rows.column(name) for name in CHANGE_LOG_SCHEMA.names
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=CHANGE_LOG_SCHEMA)

@@ -1,0 +1,158 @@
+"""Rewinding: make an older cut the newest one again; syncs continue from there.
+
+In: a TSO or the number of a kept cut, and a changefeed whose newest cuts are wrong, for example
+because of a watermark far in the future. Out: events too far ahead are moved from the change log to
+quarantine (`redecoding.redecode_ahead`), so that they no longer count; and one more cut, with the
+content of the older one. The cuts between the two are void (`cuts.Rewind`).
+
+A cut names a Delta version of every mirror, so going back moves no row. The next sync undoes later
+versions of mirrors, as after a killed run, and applies changes landed since the older cut as new
+ones, because the cut names its last batch.
+
+Why running it again is safe: quarantined events are not found again, and publishing is one append.
+A run killed before that has only removed timestamps that should not have been accepted.
+
+Not handled: cuts that retention removed, and cuts older than the truncation of the change log or of
+the raw messages, because the changes after them no longer exist.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ticdc_assets.base.errors import LakeDamagedError, NotFoundError
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.change_statistics import read_statistics
+from ticdc_assets.log.cuts import Cut, Rewind, read_cuts, require_cut
+from ticdc_assets.log.damage import check_files
+from ticdc_assets.log.decoding import decode_new
+from ticdc_assets.log.publishing import publish
+from ticdc_assets.log.quarantine import count_open, reopen_applied
+from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, read_truncation_point
+from ticdc_assets.model.tso import moment_text
+from ticdc_assets.repair.redecoding import RedecodedDay, redecode_ahead
+from ticdc_assets.storage.lake_paths import LakePaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewinding:
+    """What one rewind did.
+
+    Attributes:
+        older: the cut that was gone back to.
+        before: the newest cut before.
+        cut: the newest cut now; `before` if it was the wanted one already.
+        days: landing days of which events were too far ahead.
+    """
+
+    older: Cut
+    before: Cut
+    cut: Cut
+    days: tuple[RedecodedDay, ...]
+
+    @property
+    def quarantined(self) -> int:
+        """Events that were too far ahead and are in quarantine now."""
+        return sum(day.quarantined for day in self.days)
+
+
+def rewind(
+    lake: Lake,
+    *,
+    by: str,
+    tso: int | None = None,
+    number: int | None = None,
+) -> Rewinding:
+    """Go back to the newest kept cut at or below a TSO, or to the cut of a number.
+
+    The caller holds the writer lock.
+
+    Args:
+        lake: the changefeed's lake.
+        by: who asks for it.
+        tso: the TSO, or the cut of a time (`tso.cut_of`).
+        number: the number; one of the two is given.
+
+    Raises:
+        NotFoundError: nothing is published yet, there is no such cut, or it cannot be gone back to.
+    """
+    before = require_cut(lake.paths)
+    older = _wanted(lake.paths, before, tso=tso, number=number)
+    _require_rows(lake.paths, older)
+    # Finishes what a killed run left, and decodes what waits by the limit of today.
+    decode_new(lake)
+    days = redecode_ahead(lake)
+    cut = before
+    if older.number != before.number:
+        # What closed them since is not in the mirrors any more.
+        reopen_applied(lake.paths, commit_ts=older.tso, since=older.made_at)
+        cut = replace(
+            older.again(before),
+            quarantined=count_open(lake.paths).decode,
+            steps_back=sum(
+                item.steps_back for item in read_statistics(lake.paths).progress().values()
+            ),
+            rewind=Rewind(
+                number=older.number, from_number=before.number, from_tso=before.tso, by=by
+            ),
+        )
+        publish(lake.paths, cut)
+    return Rewinding(older=older, before=before, cut=cut, days=days)
+
+
+def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | None) -> Cut:
+    """Return the cut to go back to."""
+    cuts = read_cuts(paths)
+    if number is not None:
+        found = [cut for cut in cuts if cut.number == number]
+        asked = f"cut {number}"
+    else:
+        assert tso is not None
+        asked = moment_text(tso, es_only=newest.es_only)
+        if tso > newest.tso:
+            raise NotFoundError(
+                f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: its newest cut "
+                f"{newest.number} is below that, at {newest.moment}"
+            )
+        found = [cut for cut in cuts if cut.tso <= tso]
+    if not found:
+        kept = _listed(cuts)
+        raise NotFoundError(
+            f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: no such cut is kept; "
+            f"the kept ones are {kept}"
+        )
+    older = found[-1]
+    if older.generation != newest.generation:
+        raise NotFoundError(
+            f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: its tables were "
+            f"rebuilt since; read that cut as it is (`--as-of {older.tso}`)"
+        )
+    for table, truncation_point in (
+        ("change_log", read_truncation_point(paths)),
+        ("raw_messages", read_raw_truncation_point(paths)),
+    ):
+        if older.number < truncation_point.number and truncation_point.cut is not None:
+            raise NotFoundError(
+                f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: retention truncated"
+                f" {table} below cut {truncation_point.number} at {truncation_point.cut.moment}, "
+                "so the changes between the two could not be applied again"
+            )
+    return older
+
+
+def _listed(cuts: Sequence[Cut]) -> str:
+    first, last = cuts[0], cuts[-1]
+    return f"cut {first.number} at {first.moment} to cut {last.number} at {last.moment}"
+
+
+def _require_rows(paths: LakePaths, cut: Cut) -> None:
+    """Refuse a cut that names a version which cannot be read any more."""
+    for mirror in cut.mirrors:
+        try:
+            check_files(paths, mirror)
+        except LakeDamagedError as error:
+            raise NotFoundError(
+                f"changefeed {paths.changefeed!r} cannot be rewound to cut {cut.number}: "
+                f"{joined_name(mirror.database, mirror.table)} at version "
+                f"{mirror.version} is damaged ({error.finding})"
+            ) from error

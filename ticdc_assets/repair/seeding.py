@@ -1,0 +1,365 @@
+"""Seeding: give mirrors the rows of an export at its TSO.
+
+In: the folder of an export (`exports.folder`), and the wanted tables. Out: their rows in
+`snapshot_rows`, verbatim, and in the change log; text that is not a row in `quarantine`, with file
+and line. The next apply makes the mirrors from those rows and the changes above the TSO.
+
+Why running it again is safe: a table whose files equal those of its newest seed at that TSO is not
+seeded again, nor is one that a killed run landed: it is first decoded, like any landed batch.
+
+A table without a schema, in the export and in the schema registry, is not seeded, and this is
+reported; the others are seeded. Tables that the configuration leaves out are left out here too.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ticdc_assets.base.errors import ConfigError, InputError, NotFoundError
+from ticdc_assets.changelog.plan import TableName
+from ticdc_assets.config import Changefeed
+from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.delta.control import dataset_of, open_table
+from ticdc_assets.delta.damage import reading
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.ahead import is_ahead
+from ticdc_assets.log.change_statistics import read_statistics
+from ticdc_assets.log.decoding import decode_new
+from ticdc_assets.log.landing_files import RAW_SCHEMA
+from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.log.seed_landing import land_seed
+from ticdc_assets.log.seeds import Seed, landed_seed, read_seeds, write_seeds
+from ticdc_assets.mirrors.export_caveats import lacking_columns
+from ticdc_assets.mirrors.truncation_points import read_truncation_point
+from ticdc_assets.mirrors.validity import Knowledge
+from ticdc_assets.model.tso import to_datetime
+from ticdc_assets.model.values.zones import changefeed_zone
+from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.source.exports.dialect import CsvDialect
+from ticdc_assets.source.exports.folder import Export, ExportedTable, read_export
+from ticdc_assets.source.exports.tables import ExportedSchema, exported_schema
+from ticdc_assets.storage.lake_paths import LakePaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeededRows:
+    """One table as it was seeded.
+
+    Attributes:
+        database: its database.
+        table: its name.
+        seed: number of the seed.
+        rows: rows of the export that are in the change log.
+        quarantined: what of its files is in quarantine.
+        is_new: whether this run seeded it; else its newest seed has the same files.
+        fault: why the first row in quarantine could not be read, None without one.
+        unknown: columns that some of its rows have no value of.
+    """
+
+    database: str
+    table: str
+    seed: int
+    rows: int
+    quarantined: int
+    is_new: bool
+    fault: str | None = None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def has_none(self) -> bool:
+        """Whether its files have rows, and none of them could be read."""
+        return self.quarantined > 0 and self.rows == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seeding:
+    """What one seeding did.
+
+    Attributes:
+        tso: TSO of the export.
+        tables: the tables, by database and name.
+        refused: why others were not seeded, by (database, table).
+        excluded: tables that the configuration leaves out.
+        skipped: what else the export has, by kind.
+        unterminated: CSV files that this run landed, and whose last row has no line terminator. If
+            one was cut there, the last value of that row is too short.
+    """
+
+    tso: int
+    tables: tuple[SeededRows, ...]
+    refused: Mapping[TableName, str]
+    excluded: int
+    skipped: Mapping[str, int]
+    unterminated: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows that this run seeded."""
+        return sum(item.rows for item in self.tables if item.is_new)
+
+
+def seed(
+    lake: Lake,
+    folder: str,
+    *,
+    tables: Collection[TableName] = (),
+    tso: int | None = None,
+    dialect: CsvDialect | None = None,
+    timezone: str | None = None,
+) -> Seeding:
+    """Seed tables from an export. The caller holds the writer's lock.
+
+    Args:
+        lake: the changefeed's lake.
+        folder: the folder of the export, or its URI.
+        tables: which of its tables; all if none is named.
+        tso: the TSO, where the export does not say it.
+        dialect: how its CSV files are written; as by Dumpling's defaults if None.
+        timezone: zone of the session that exported it; the changefeed's if None.
+
+    Raises:
+        NotFoundError: there is no export, or it lacks a table that is named.
+        ConfigError: the export does not tell its TSO, or that lies below what is kept or in the
+            future.
+    """
+    export = read_export(folder, tso=tso)
+    dialect, timezone = dialect or CsvDialect(), timezone or lake.changefeed.timezone
+    changefeed_zone(timezone)
+    _require_above(lake.paths, export)
+    require_past(export, lake.changefeed)
+    _begin(lake)
+    chosen, excluded = _chosen(export, lake.changefeed, tables)
+    known = {(item.name, item.tso): item for item in read_seeds(lake.paths)}
+    refused: dict[TableName, str] = {}
+    again: list[Seed] = []
+    new: list[tuple[Seed, ExportedTable]] = []
+    number, now = landed_seed(lake.paths) + 1, datetime.now(UTC)
+    history: SchemaHistory | None = None
+    for table in chosen:
+        if table.create_sql is None and history is None:
+            history = Knowledge.of(lake.paths, lake.changefeed.timezone).history
+        try:
+            found = _schema(table, export.tso, timezone, history)
+        except InputError as error:
+            refused[table.name] = str(error)
+            continue
+        item = Seed(
+            seed=number,
+            database=found.schema.database,
+            table=found.schema.table,
+            tso=export.tso,
+            folder=folder,
+            fingerprint=_fingerprint(table, found.sql, dialect, timezone),
+            create_sql=found.sql,
+            schema=found.schema,
+            notes=found.notes,
+            dialect=dialect,
+            timezone=timezone,
+            seeded_at=now,
+        )
+        before = known.get((item.name, item.tso))
+        if before is not None and before.fingerprint == item.fingerprint:
+            again.append(before)
+        else:
+            new.append((item, table))
+    unterminated: tuple[str, ...] = ()
+    if new:
+        seeds = [item for item, _ in new]
+        write_seeds(lake.paths, seeds)
+        unterminated = land_seed(lake, seeds, [table.files for _, table in new])
+        decode_new(lake)
+    seeded = [*((item, True) for item, _ in new), *((item, False) for item in again)]
+    return Seeding(
+        tso=export.tso,
+        tables=tuple(
+            sorted(_counted(lake.paths, seeded), key=lambda item: (item.database, item.table))
+        ),
+        refused=refused,
+        excluded=excluded,
+        skipped=export.skipped,
+        unterminated=unterminated,
+    )
+
+
+def _require_above(paths: LakePaths, export: Export) -> None:
+    """Refuse an export whose TSO the change log does not reach back to, or has none to compare."""
+    if read_statistics(paths).es_only:
+        raise ConfigError(
+            "the messages of the changefeed carry no commit ts, so an export cannot be placed "
+            "among them: set `enable-tidb-extension=true` in the sink URI"
+        )
+    truncation_point = read_truncation_point(paths)
+    if truncation_point.cut is not None and export.tso < truncation_point.tso:
+        raise ConfigError(
+            f"the export is at TSO {export.tso}, and changes up to {truncation_point.tso} were "
+            "removed by retention: export again"
+        )
+
+
+def require_past(export: Export, changefeed: Changefeed) -> None:
+    """Refuse an export from the future: its tables would wait for a watermark that never comes."""
+    now = datetime.now(UTC)
+    if is_ahead(export.tso, now, changefeed.max_ahead_seconds):
+        raise ConfigError(
+            f"the export is at TSO {export.tso}, which is {to_datetime(export.tso):%Y-%m-%d %H:%M} "
+            f"UTC, and it is {now:%Y-%m-%d %H:%M} UTC on this machine: give its TSO with --tso"
+        )
+
+
+def _begin(lake: Lake) -> None:
+    """Finish what a killed run left, and let the tables be there that others are made from."""
+    if open_table(lake.paths.raw_messages) is None:
+        append_files(
+            lake.paths.raw_messages,
+            [],
+            RAW_SCHEMA,
+            app_id="land",
+            version=0,
+            metadata={"batch": 0, "next": [], "topic_ids": {}},
+            layout=BY_LANDING_DAY,
+        )
+    decode_new(lake)
+
+
+def _chosen(
+    export: Export, changefeed: Changefeed, wanted: Collection[TableName]
+) -> tuple[list[ExportedTable], int]:
+    """Return the tables to be seeded, and how many the configuration leaves out."""
+    missing = set(wanted) - {table.name for table in export.tables}
+    if missing:
+        names = ", ".join(".".join(name) for name in sorted(missing))
+        known = ", ".join(".".join(table.name) for table in export.tables[:20])
+        raise NotFoundError(f"the export has no {names}; it has {known}")
+    named = [table for table in export.tables if not wanted or table.name in wanted]
+    chosen = [table for table in named if changefeed.tables.includes(*table.name)]
+    return chosen, len(named) - len(chosen)
+
+
+def _schema(
+    table: ExportedTable, tso: int, timezone: str, history: SchemaHistory | None
+) -> ExportedSchema:
+    """Return the schema of a table: by its CREATE TABLE, else as the registry knows it."""
+    if table.create_sql is not None or history is None:
+        return exported_schema(table, tso, timezone)
+    known = [
+        version.schema
+        for version in history.versions
+        if (version.schema.database, version.schema.table) == table.name
+        and version.schema.version <= tso
+    ]
+    if not known:
+        raise InputError(
+            "no_schema", "the export", "a file with its CREATE TABLE, or a known schema", "none"
+        )
+    schema = max(known, key=lambda item: item.version)
+    return ExportedSchema(schema=replace(schema, version=tso), sql="", notes=())
+
+
+def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[SeededRows]:
+    """Yield what the lake has of tables, each with whether it is new."""
+    statistics = read_statistics(paths)
+    rows, lacking = statistics.exported_rows(), statistics.exported_columns()
+    faults = Counter[tuple[object, ...]]()
+    first: dict[tuple[object, ...], str] = {}
+    for row in read_quarantine(paths):
+        place = (row["database"], row["table"], row["partition"])
+        faults[*place, row["commit_ts"]] += 1
+        at = "" if row["position"] is None else f"{row['position']}: "
+        first.setdefault(place, f"{at}expected {row['expected']}, got {row['got']}")
+    for item, is_new in seeds:
+        place = (*item.name, item.seed)
+        yield SeededRows(
+            database=item.database,
+            table=item.table,
+            seed=item.seed,
+            rows=rows.get(place, 0),
+            # What did not decode has no commit ts.
+            quarantined=faults[*place, None] + faults[*place, item.tso],
+            is_new=is_new,
+            fault=first.get(place),
+            unknown=tuple(lacking_columns(item.schema, lacking.get(place, ()))),
+        )
+
+
+def _fingerprint(table: ExportedTable, sql: str, dialect: CsvDialect, timezone: str) -> str:
+    """Return what differs if a table's files or what they mean do."""
+    files = [(file.path, file.size, file.stamp) for file in table.files]
+    return hashlib.sha256(repr((files, sql, dialect, timezone)).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedBalance:
+    """What became of the landed rows of one table's newest seed.
+
+    Attributes:
+        database: its database.
+        table: its name.
+        seed: number of the seed.
+        landed: what was landed of its files.
+        rows: rows in the change log.
+        quarantined: what did not decode, and is in quarantine.
+    """
+
+    database: str
+    table: str
+    seed: int
+    landed: int
+    rows: int
+    quarantined: int
+
+    @property
+    def lost(self) -> int:
+        """Landed rows that are nowhere."""
+        return max(0, self.landed - self.rows - self.quarantined)
+
+    @property
+    def sentence(self) -> str:
+        """What is to be said of it, in one clause."""
+        lost = f", {self.lost} are lost" if self.lost else ""
+        return (
+            f"{self.landed} rows landed, {self.rows} seeded, {self.quarantined} in quarantine{lost}"
+        )
+
+
+def seed_balance(paths: LakePaths) -> list[SeedBalance]:
+    """Return what became of the landed rows of each table's newest seed; needs no Spark.
+
+    Seeds whose landed rows retention has removed are left out.
+    """
+    newest = {item.name: item for item in read_seeds(paths)}
+    table = open_table(paths.snapshot_rows)
+    if not newest or table is None:
+        return []
+    condition = ds.field("batch").isin(sorted({item.seed for item in newest.values()}))
+    landed = Counter[tuple[int, str, str]]()
+    with reading(paths.snapshot_rows):
+        scanner = dataset_of(table, paths.snapshot_rows).scanner(
+            columns=["batch", "database", "table"], filter=condition, batch_readahead=2
+        )
+        for batch in scanner.to_batches():
+            groups = pa.Table.from_batches([batch]).group_by(["batch", "database", "table"])
+            for row in groups.aggregate([([], "count_all")]).to_pylist():
+                landed[row["batch"], row["database"], row["table"]] += row["count_all"]
+    rows = read_statistics(paths).exported_rows()
+    faults = Counter(
+        (row["database"], row["table"], row["partition"])
+        for row in read_quarantine(paths)
+        if row["stage"] == "decode" and row["database"] is not None
+    )
+    return [
+        SeedBalance(
+            database=item.database,
+            table=item.table,
+            seed=item.seed,
+            landed=landed[item.seed, *item.name],
+            rows=rows.get((*item.name, item.seed), 0),
+            quarantined=faults[(*item.name, item.seed)],
+        )
+        for item in newest.values()
+        if landed[item.seed, *item.name]
+    ]

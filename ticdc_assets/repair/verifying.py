@@ -1,0 +1,464 @@
+"""Verifying: are the mirrors of the newest cut equal to a rebuild from the landed records?
+
+In: the newest published cut and `raw_messages`. Out: a `Verification`: for each mirror whether it
+equals its rebuild (`making`), by the content hash of both (`comparing`), and if not, the keys
+and columns that differ; differences of the cut itself (schema, hidden columns, held and quarantined
+rows, mirrors that exist on only one side); and commits on a mirror's Delta table that no run of
+this package made.
+
+Why running it again is safe: no published table is written. The mirrors are read at the
+versions that the cut names, and the records up to its batch, so syncs may run meanwhile. The new
+generation is removed at the end.
+
+A mirror that cannot be read is reported with the error; it does not stop the others. Where the
+lake's store is away nothing is known of any mirror, so that is an error.
+
+It does not prove that the changefeed's records are all landed (landing stops at gaps, and says so),
+nor that the code is correct, because the rebuild uses the same code. It finds later damage to the
+tables: damaged or lost files, other writers, and any effect of the order of syncs on a mirror.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from ticdc_assets.base.isolation import Failure, attempted_alone
+from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.progress import Counted
+from ticdc_assets.delta.commits import commits_after, foreign_changes
+from ticdc_assets.delta.damage import require_answer
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut, require_cut
+from ticdc_assets.log.damage import check_files
+from ticdc_assets.mirrors.applying import PARALLEL_MIRRORS
+from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_columns, mirror_in_spark
+from ticdc_assets.reading.mirrors import require_mirror
+from ticdc_assets.repair.comparing import (
+    EXAMPLES,
+    NO_ROWS,
+    Compared,
+    Content,
+    Differences,
+    RowCounts,
+    RowDifference,
+    column_differences,
+    content_of,
+    new_folder,
+    row_differences,
+)
+from ticdc_assets.repair.known_records import RefusedRecords
+from ticdc_assets.repair.making import Made, made_apart
+from ticdc_assets.rows.rows_of_work import copied_by_spark
+from ticdc_assets.storage.lake_paths import LakePaths
+
+
+class Finding(StrEnum):
+    """How a mirror compares with its rebuild."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    NOT_PROVEN = "not proven"
+    """They differ, but no rebuild could tell its rows (`Made.unproven`)."""
+    NOT_REBUILT = "not rebuilt"
+    """The cut has it, the landed records do not make it."""
+    NOT_IN_CUT = "not in the cut"
+    """The landed records make it, the cut does not have it."""
+    FAILED = "failed"
+    """The cut could not make it, or its rebuild cannot be made."""
+    UNREADABLE = "unreadable"
+    """The Delta version that the cut names, or its rebuild, cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedMirror:
+    """One mirror beside its rebuild.
+
+    Attributes:
+        database: database at the cut.
+        table: table at the cut.
+        finding: how they compare.
+        mirror: what the mirror holds; None if it cannot be read, or is not there.
+        rebuilt: what the rebuild holds; None if there is none.
+        differences: what differs besides rows, one clause each.
+        counts: how many rows differ.
+        examples: some of them.
+        foreign: commits on its Delta table behind the cut's version that no run of ours made.
+        error: why the mirror or its rebuild cannot be read, None if both can.
+        not_proven: why its rebuild cannot tell its rows, in one clause, if that is what was found.
+    """
+
+    database: str
+    table: str
+    finding: Finding
+    mirror: Content | None = None
+    rebuilt: Content | None = None
+    differences: tuple[str, ...] = ()
+    counts: RowCounts = NO_ROWS
+    examples: tuple[RowDifference, ...] = ()
+    foreign: tuple[str, ...] = ()
+    error: str | None = None
+    not_proven: str | None = None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it equals its rebuild, where that tells, and nobody else has written to it."""
+        return self.finding in (Finding.EQUAL, Finding.NOT_PROVEN) and not self.foreign
+
+    def findings(self) -> list[str]:
+        """Return what was found, a clause each, without any value of a row."""
+        found = [str(self.finding), *self.differences]
+        numbers = {
+            "changed": self.counts.changed,
+            "missing": self.counts.missing,
+            "too many": self.counts.too_many,
+        }
+        rows = ", ".join(f"{count} {what}" for what, count in numbers.items() if count)
+        found += [f"rows: {rows}"] if rows else []
+        if self.foreign:
+            found.append(
+                f"commits that no sync made: {', '.join(self.foreign)}; "
+                "the next sync takes them back"
+            )
+        return [*found, self.error] if self.error else found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What a verify found.
+
+    Attributes:
+        changefeed: name of the changefeed.
+        cut: number of the cut.
+        tso: its TSO.
+        moment: what people are told it is at.
+        proof_from: TSO from which on the proof holds; None if it is from the first landed record.
+        records: landed records that were decoded.
+        mirrors: by (database, table).
+        differences: what of the cut differs besides its mirrors, one clause each.
+        refused: records that were decoded once and are refused now.
+        decodable: events that wait in quarantine and can be decoded by now.
+        lost: row changes of the cut or its rebuild that are not accounted for.
+        seconds: how long it took.
+    """
+
+    changefeed: str
+    cut: int
+    tso: int
+    moment: str
+    proof_from: int | None
+    records: int
+    mirrors: tuple[VerifiedMirror, ...]
+    differences: tuple[str, ...]
+    refused: tuple[RefusedRecords, ...]
+    decodable: int
+    seconds: float
+    lost: int = 0
+
+    @property
+    def equal(self) -> bool:
+        """Whether all of the cut is sound (`VerifiedMirror.is_sound`) and accounted for."""
+        return (
+            not self.lost and not self.differences and all(item.is_sound for item in self.mirrors)
+        )
+
+    @property
+    def summary(self) -> str:
+        """What was found, in one sentence without any value of a row."""
+        at, total = f"cut {self.cut} at {self.moment}", len(self.mirrors)
+        if self.equal:
+            proven = sum(item.finding is Finding.EQUAL for item in self.mirrors)
+            return (
+                f"{proven} of {total} mirrors of {at} equal their rebuild from {self.records} "
+                f"landed records ({self.seconds:.1f} s)"
+            )
+        if self.lost:
+            return (
+                f"not proven: {self.lost:,} row changes of {at} are in no mirror, neither held nor "
+                "in quarantine"
+            )
+        unsound = sum(not item.is_sound for item in self.mirrors)
+        beside = f", and {len(self.differences)} other findings" if self.differences else ""
+        return f"{unsound} of {total} mirrors of {at} differ from their rebuild{beside}"
+
+    def notes(self) -> list[str]:
+        """Return notes about the comparison, a sentence each."""
+        notes: list[str] = []
+        if self.proof_from is not None:
+            notes.append(
+                f"The proof holds from {self.proof_from} on: older records are not kept, the "
+                "rebuild starts from the mirrors of that base cut."
+            )
+        notes += (
+            f"{joined_name(item.database, item.table)} cannot be proven: {item.not_proven}; it can "
+            "when retention takes a later base cut."
+            for item in self.mirrors
+            if item.finding is Finding.NOT_PROVEN
+        )
+        for item in self.refused:
+            name = None if item.table is None else joined_name(item.database or "", item.table)
+            of = "" if name is None else f" of {name}"
+            notes.append(
+                f"{item.records} landed records{of} were decoded before and are refused now "
+                f"({item.reason}): their changes are not in the rebuild."
+            )
+        if self.decodable:
+            notes.append(
+                f"{self.decodable} events in quarantine can be decoded now; they are in no cut "
+                f"until you run: ticdc-assets redrive {self.changefeed}"
+            )
+        return notes
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as an object that JSON can hold; TSOs are numbers."""
+        found = {
+            "equal": self.equal,
+            "summary": self.summary,
+            **asdict(self),
+            "notes": self.notes(),
+        }
+        for item, mirror in zip(found["mirrors"], self.mirrors, strict=True):
+            item["sound"] = mirror.is_sound
+        return found
+
+
+def verify(
+    lake: Lake,
+    *,
+    table: tuple[str, str] | None = None,
+    examples: int = EXAMPLES,
+) -> Verification:
+    """Rebuild the mirrors of the newest cut from the landed records, and compare.
+
+    Args:
+        lake: the changefeed's lake.
+        table: (database, table) of the one mirror to verify; all if None.
+        examples: how many differing rows of a mirror to show at most.
+
+    Raises:
+        NotFoundError: there is no cut, or no such mirror in it.
+        BusyError: another verify of the changefeed is at work.
+        StoreUnavailableError: the lake's store does not answer.
+    """
+    began = datetime.now(UTC)
+    cut = require_cut(lake.paths)
+    if table is not None:
+        require_mirror(cut, *table)
+    with made_apart(lake, cut, table=table) as made:
+        return compared(lake, cut, made, began=began, table=table, examples=examples)
+
+
+def compared(
+    lake: Lake,
+    cut: Cut,
+    made: Made,
+    *,
+    began: datetime,
+    table: tuple[str, str] | None = None,
+    examples: int = EXAMPLES,
+) -> Verification:
+    """Compare a cut with a generation that was made of the same records.
+
+    Args:
+        lake: the changefeed's lake.
+        cut: the cut.
+        made: the generation.
+        began: when the work began.
+        table: (database, table) of the one mirror to compare; all if None.
+        examples: how many differing rows of a mirror to show at most.
+    """
+    mirrors = _Comparing(lake, made, examples).mirrors(cut, table)
+    return Verification(
+        changefeed=lake.paths.changefeed,
+        cut=cut.number,
+        tso=cut.tso,
+        moment=cut.moment,
+        proof_from=made.proof_from,
+        records=made.records,
+        mirrors=tuple(mirrors),
+        differences=tuple(_cut_differences(cut, made, table)),
+        refused=made.refused,
+        decodable=made.decodable,
+        lost=0 if table is not None else _lost(cut, made.cut),
+        seconds=round((datetime.now(UTC) - began).total_seconds(), 3),
+    )
+
+
+# The cut ----------------------------------------------------------------------------------------
+
+
+def _cut_differences(cut: Cut, made: Made, table: tuple[str, str] | None) -> Iterable[str]:
+    """Yield what differs between two cuts besides their mirrors."""
+    other = made.cut
+    if other is None:
+        yield f"no cut can be made from the landed records: {made.reason}"
+        return
+    for side, at in ((cut, ""), (other, ", rebuilt")):
+        if table is None:
+            yield from (f"not proven{at}: {item.sentence}" for item in side.unaccounted)
+    if other.tso != cut.tso:
+        yield f"the cut is at {cut.moment}, the landed records only reach {other.moment}"
+    ours, theirs = _held(cut.held, table), _held(other.held, table)
+    for place in sorted(ours.keys() | theirs.keys(), key=lambda item: (item[0], item[1] or 0)):
+        name, schema_version = place
+        held = (ours.get(place, 0), theirs.get(place, 0))
+        if held[0] != held[1]:
+            yield (
+                f"{joined_name(*name)}: {held[0]} rows wait for "
+                f"{'a table' if schema_version is None else f'schema version {schema_version}'}, "
+                f"rebuilt {held[1]}"
+            )
+
+
+def _lost(cut: Cut, other: Cut | None) -> int:
+    """Return how many row changes neither the cut nor its rebuild accounts for."""
+    sides = (cut, other) if other is not None else (cut,)
+    return max(sum(item.unaccounted for item in side.unaccounted) for side in sides)
+
+
+def _held(
+    held: Iterable[HeldRows], table: tuple[str, str] | None
+) -> Mapping[tuple[tuple[str, str], int | None], int]:
+    counts = Counter[tuple[tuple[str, str], int | None]]()
+    for item in held:
+        if table is None or table == (item.database, item.table):
+            counts[(item.database, item.table), item.schema_version] += item.rows
+    return counts
+
+
+# Mirrors ----------------------------------------------------------------------------------------
+
+
+class _Comparing:
+    """Compares the mirrors of a cut with their rebuilds."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        made: Made,
+        examples: int,
+    ) -> None:
+        self._lake = lake
+        self._made = made
+        self._examples = examples
+
+    def mirrors(self, cut: Cut, table: tuple[str, str] | None) -> list[VerifiedMirror]:
+        """Compare every mirror of either side, by (database, table)."""
+        ours = {(item.database, item.table): item for item in cut.mirrors}
+        other = self._made.cut
+        theirs = {(item.database, item.table): item for item in other.mirrors} if other else {}
+        failed = {
+            (item.database, item.table): item.sentence
+            for of in (other, cut)
+            for item in (of.failed if of else ())
+        }
+        names = sorted({*ours, *theirs, *failed}) if table is None else [table]
+
+        counted = Counted("comparing", len(names))
+
+        def compared(name: tuple[str, str]) -> VerifiedMirror:
+            counted.begin(joined_name(*name))
+            if name in failed:
+                return VerifiedMirror(
+                    database=name[0], table=name[1], finding=Finding.FAILED, error=failed[name]
+                )
+            return self._mirror(name, ours.get(name), theirs.get(name))
+
+        with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
+            return list(pool.map(compared, names))
+
+    def _mirror(
+        self, name: tuple[str, str], ours: MirrorCut | None, theirs: MirrorCut | None
+    ) -> VerifiedMirror:
+        told = VerifiedMirror(database=name[0], table=name[1], finding=Finding.UNREADABLE)
+
+        def compare() -> None:
+            nonlocal told
+            rebuild = None if theirs is None else self._table(self._made.paths, theirs)
+            made = None if rebuild is None else self._content(rebuild)
+            told = replace(told, rebuilt=made)
+            if ours is None:
+                told = replace(told, finding=Finding.NOT_IN_CUT)
+                return
+            check_files(self._lake.paths, ours, footers=True)
+            told = replace(told, foreign=tuple(_foreign_commits(self._lake.paths, ours)))
+            there = self._table(self._lake.paths, ours)
+            found = self._content(there)
+            if theirs is None or rebuild is None:
+                told = replace(told, mirror=found, finding=Finding.NOT_REBUILT)
+                return
+            columns = column_differences(there.rows.schema, rebuild.rows.schema)
+            differences = (*columns, *self._differences(ours, theirs))
+            rows = Differences(counts=NO_ROWS, examples=())
+            # Tables with other columns have no rows to be compared.
+            if found != made and not columns:
+                rows = row_differences(
+                    self._lake.spark,
+                    there,
+                    rebuild,
+                    self._lake.changefeed.timezone,
+                    new_folder(self._made.paths),
+                    examples=self._examples,
+                )
+            finding, not_proven = Finding.DIFFERENT, None
+            if found == made and not differences:
+                finding = Finding.EQUAL
+            elif name in self._made.unproven:
+                finding, not_proven = Finding.NOT_PROVEN, self._made.unproven[name]
+            told = replace(
+                told,
+                finding=finding,
+                not_proven=not_proven,
+                mirror=found,
+                differences=differences,
+                counts=rows.counts,
+                examples=rows.examples,
+            )
+
+        done = attempted_alone(compare, f"comparing {joined_name(*name)}")
+        if not isinstance(done, Failure):
+            return told
+        # Libraries have words of their own for a store that is away.
+        require_answer(self._lake.paths.base)
+        # What is known before the failure is told too.
+        return replace(told, error=done.reason)
+
+    def _table(self, paths: LakePaths, mirror: MirrorCut) -> Compared:
+        rows = mirror_as_stored(paths, mirror)
+        if rows is None:
+            rows = copied_by_spark(
+                mirror_in_spark(self._lake.at(paths), mirror),
+                mirror_columns(paths, mirror),
+                new_folder(self._made.paths),
+            )
+        return Compared.whole(rows, mirror.table_schema)
+
+    def _content(self, table: Compared) -> Content:
+        return content_of(self._lake.spark, table, new_folder(self._made.paths))
+
+    def _differences(self, ours: MirrorCut, theirs: MirrorCut) -> Iterable[str]:
+        """Yield what differs besides columns and rows."""
+        if ours.table_schema != theirs.table_schema:
+            yield "the schema at the cut differs from the one in the landed records"
+        if set(ours.hidden) != set(theirs.hidden):
+            yield (
+                f"hidden columns are {', '.join(sorted(ours.hidden)) or 'none'}, "
+                f"rebuilt {', '.join(sorted(theirs.hidden)) or 'none'}"
+            )
+        for what in ("rows", "held", "quarantined"):
+            numbers = (getattr(ours, what), getattr(theirs, what))
+            if numbers[0] != numbers[1]:
+                yield f"the cut says {numbers[0]} {what}, rebuilt {numbers[1]}"
+
+
+def _foreign_commits(paths: LakePaths, mirror: MirrorCut) -> Iterable[str]:
+    """Yield the commits behind the cut's version that no run of ours made and that change rows.
+
+    A sync that is at work, or was killed, is ahead of the cut too: its commits have ids.
+    """
+    table = mirror.path(paths)
+    for commit in foreign_changes(table, commits_after(table, mirror.version)):
+        yield f"version {commit.version} ({commit.operation})"

@@ -1,0 +1,284 @@
+"""Large messages: whole rows from the storage that TiCDC put them in.
+
+In: the location that a cut row cites, as its message has it; and the claim check of the
+changefeed's configuration. Out: the events of the whole message, or rows of a batch completed with
+them; a message that is not there, cannot be read or is another one is a `ClaimCheckError`, so that
+its record goes to quarantine and can be re-driven when the file is there.
+
+Where a file is, the configuration says alone. Of the location in the message, which anybody who
+can write to the topic chooses, only the last part is used, and only if it is a plain name; so no
+message leads out of the configured folder. TiCDC gives each file a name of its own and never
+writes it again, so reading it again gives the same.
+
+A file is, if not raw, a JSON object with the members `key` and `value`, each base64 or null: the
+Kafka record that would have been; else the bare value. Values are compressed inside as those of
+messages are. A file is read up to `MAX_FILE_BYTES`, and its value decompressed up to
+`compression.MAX_DECOMPRESSED`.
+
+Source: `WriteMessage` in pingcap/tiflow pkg/sink/kafka/claimcheck/claim_check.go and
+`assembleClaimCheckRowChangedEvent` in pkg/sink/codec/simple/decoder.go at 017624f.
+
+Not handled: rows cut to the handle key without a claim check (their values are only in the
+upstream database), removing files, and deleting what nobody cites any more.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+import binascii
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pyarrow as pa
+from pyarrow import fs
+
+from ticdc_assets.base.errors import ClaimCheckError, ConfigError, WireError, shorten
+from ticdc_assets.config import ClaimCheck
+from ticdc_assets.model.events import Event, RowChange
+from ticdc_assets.storage.stores import files_at
+from ticdc_assets.wire import decode, go_json
+from ticdc_assets.wire.compression import MAX_DECOMPRESSED, Compression
+from ticdc_assets.wire.formats import WireFormat
+from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.rows import Rows, change_row, error_rows
+
+MAX_FILE_BYTES: Final = MAX_DECOMPRESSED * 3 // 2
+"""The largest file that is read: base64 makes 4 bytes of 3, and a key may stand beside."""
+
+BYTES_AT_ONCE: Final = 16 << 20
+"""Bytes of whole rows that `complete_batches` puts into one batch, or one row that has more."""
+
+MISSING: Final = "claim_check_missing"
+UNREADABLE: Final = "claim_check_unreadable"
+INVALID: Final = "claim_check_invalid"
+"""The reasons of a `ClaimCheckError`."""
+
+_POSITION: Final = "claim_check_location"
+_NOT_IN_NAMES: Final = frozenset("/\\:\0")
+_PIECE: Final = 1024 * 1024
+
+
+class ClaimCheckStore:
+    """The storage of one changefeed's large messages. It may be pickled."""
+
+    def __init__(
+        self,
+        claim_check: ClaimCheck,
+        wire_format: WireFormat,
+        compression: Compression = Compression.NONE,
+        *,
+        max_file_bytes: int = MAX_FILE_BYTES,
+    ) -> None:
+        """Open the storage.
+
+        Args:
+            claim_check: where the files are and what they hold.
+            wire_format: how the messages in them are written.
+            compression: how their values are compressed.
+            max_file_bytes: the largest file that is read.
+
+        Raises:
+            ConfigError: the location is none that can be opened.
+        """
+        self._claim_check = claim_check
+        self._wire_format = wire_format
+        self._compression = compression
+        self._max_file_bytes = max_file_bytes
+        try:
+            self._filesystem, folder = files_at(claim_check.location)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            # Without the cause: its text has the location, which may hold credentials.
+            raise ConfigError(
+                f"claim_check.location {claim_check.shown!r} is neither an absolute path nor a URI "
+                f"that Arrow's filesystems open ({type(error).__name__}); the parameters of such a "
+                "URI are Arrow's, not TiCDC's"
+            ) from None
+        self._folder: str = folder.rstrip("/")
+
+    def fetch(self, location_in_message: str) -> list[Event]:
+        """Return the events of the message that a row cites by `location_in_message`.
+
+        Raises:
+            ClaimCheckError: the file is missing, cannot be read, or holds no message.
+        """
+        content = self._content(_file_name(location_in_message))
+        try:
+            record = (
+                Record(key=None, value=content)
+                if self._claim_check.raw_value
+                else _record_of(content)
+            )
+            return decode(self._wire_format, record, compression=self._compression)
+        except WireError as error:
+            raise _invalid(
+                f"a message of {self._wire_format}: {error.expected} at {error.position}",
+                f"{error.reason}: {error.got}",
+            ) from error
+
+    def _content(self, name: str) -> bytes:
+        path = f"{self._folder}/{name}"
+        try:
+            found = self._filesystem.get_file_info(path)
+            if found.type is fs.FileType.NotFound:
+                raise _missing(name)
+            # Anything else could block, like a pipe.
+            if found.type is not fs.FileType.File:
+                raise ClaimCheckError(UNREADABLE, _POSITION, "a file", f"a {found.type.name}")
+            self._require_inside(path)
+            return self._read(path)
+        except FileNotFoundError as error:
+            raise _missing(name) from error
+        except (OSError, pa.ArrowException, UnicodeEncodeError) as error:
+            raise ClaimCheckError(
+                UNREADABLE, _POSITION, "a file that can be read", shorten(str(error), 120)
+            ) from error
+
+    def _require_inside(self, path: str) -> None:
+        """Refuse a link that leads out of the folder: it could make any file be read."""
+        if not isinstance(self._filesystem, fs.LocalFileSystem):
+            return
+        target = Path(path).resolve()
+        if not target.is_relative_to(Path(self._folder or "/").resolve()):
+            raise ClaimCheckError(
+                UNREADABLE, _POSITION, "a file in the folder of claim_check.location", "a link out"
+            )
+
+    def _read(self, path: str) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        # By default Arrow would undo a compression that the name speaks of.
+        with self._filesystem.open_input_stream(path, compression=None) as stream:
+            # Not `read`: it loses its memory when it fails.
+            while piece := stream.read_buffer(_PIECE).to_pybytes():
+                size += len(piece)
+                if size > self._max_file_bytes:
+                    raise _invalid(f"at most {self._max_file_bytes} bytes", "more")
+                pieces.append(piece)
+        return b"".join(pieces)
+
+
+def complete_batches(
+    batch: pa.RecordBatch, store: ClaimCheckStore, *, most_bytes: int = BYTES_AT_ONCE
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `batch` with whole rows in place of those that cite a claim check.
+
+    Each row is completed by itself, so splitting the batch anywhere changes nothing. A row that
+    cannot be completed becomes one of kind `error`; coordinates, index and order stay. What cites a
+    claim check was too large for Kafka, so many whole rows may be more than an Arrow column or the
+    memory holds.
+
+    Args:
+        batch: rows of `CHANGE_SCHEMA`.
+        store: where the whole rows are.
+        most_bytes: of whole rows in one batch, about.
+    """
+    start, size = 0, 0
+    numbers: list[int] = []
+    rows = Rows()
+    cited = _cited(batch)
+    for number in cited:
+        (row,) = batch.slice(number, 1).to_pylist()
+        try:
+            change = (row["commit_ts"], row["database"], row["table"])
+            whole = [change_row(row["index"], whole_row(store, row[_POSITION], change))]
+        except ClaimCheckError as error:
+            whole = error_rows(error, index=row["index"])
+        rows.add(len(numbers), whole)
+        numbers.append(number - start)
+        size += sum(len(value) for value in whole[0][0] if isinstance(value, str | bytes))
+        del whole
+        if size >= most_bytes and number != cited[-1]:
+            part = batch.slice(start, number + 1 - start)
+            taken, rows = rows, Rows()
+            yield _replaced(part, numbers, taken)
+            del taken
+            start, size, numbers = number + 1, 0, []
+    yield _replaced(batch.slice(start) if start else batch, numbers, rows)
+
+
+def _replaced(batch: pa.RecordBatch, numbers: list[int], rows: Rows) -> pa.RecordBatch:
+    """Return `batch` with other rows in place of those with these numbers."""
+    if not numbers:
+        return batch
+    completed = rows.to_batch(batch.take(pa.array(numbers)))
+    places = list(range(batch.num_rows))
+    for number, place in enumerate(numbers):
+        places[place] = batch.num_rows + number
+    both = pa.Table.from_batches([batch, completed])
+    (whole,) = both.take(pa.array(places, pa.int64())).combine_chunks().to_batches()
+    return whole
+
+
+def _cited(batch: pa.RecordBatch) -> list[int]:
+    """Return the numbers of the rows that cite a claim check."""
+    column = batch.column(_POSITION)
+    if column.null_count == len(column):
+        return []
+    return [number for number, location in enumerate(column) if location.is_valid]
+
+
+def whole_row(store: ClaimCheckStore, location: str, change: tuple[int, str, str]) -> RowChange:
+    """Return the whole row of one that was cut.
+
+    Args:
+        store: where the whole rows are.
+        location: what the cut row cites.
+        change: commit ts, database and table of the cut row; the whole one must have the same.
+
+    Raises:
+        ClaimCheckError: there is no such row.
+    """
+    events = store.fetch(location)
+    event = events[0]
+    if len(events) != 1 or not isinstance(event, RowChange):
+        kinds = ", ".join(type(event).__name__ for event in events[:4])
+        raise _invalid("exactly one row", f"{len(events)} events: {kinds}")
+    if event.handle_key_only or event.claim_check_location is not None:
+        raise _invalid("the whole row", "a row cut to its handle key")
+    found = (event.commit_ts, event.database, event.table)
+    if found != change:
+        raise _invalid(f"the row of {shorten(change)}", shorten(found))
+    return event
+
+
+def _file_name(location: str) -> str:
+    """Return the last part of `location`, which must be a plain name."""
+    name = location.rpartition("/")[2]
+    if name in ("", ".", "..") or not _NOT_IN_NAMES.isdisjoint(name):
+        raise _invalid("a location that ends in the name of a file", shorten(location))
+    return name
+
+
+def _record_of(content: bytes) -> Record:
+    """Return the record in a file that is not raw."""
+    members = go_json.parse(content)
+    if type(members) is not dict:
+        raise WireError("wrong_type", "$", "object", shorten(members))
+    members = cast("dict[str, Any]", members)
+    return Record(key=_base64(members, "key"), value=_base64(members, "value"))
+
+
+def _base64(members: Mapping[str, Any], name: str) -> bytes | None:
+    if name not in members:
+        raise WireError("missing_field", f"$.{name}", "the field", "nothing")
+    text = members[name]
+    if text is None:
+        return None
+    if type(text) is not str:
+        raise WireError("wrong_type", f"$.{name}", "base64 or null", shorten(text))
+    try:
+        return b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise WireError("invalid_base64", f"$.{name}", "base64", shorten(text)) from None
+
+
+def _missing(name: str) -> ClaimCheckError:
+    return ClaimCheckError(MISSING, _POSITION, f"a file {shorten(name)}", "no file of that name")
+
+
+def _invalid(expected: str, got: str) -> ClaimCheckError:
+    return ClaimCheckError(INVALID, _POSITION, expected, got[:200])

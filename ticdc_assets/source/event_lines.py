@@ -1,0 +1,313 @@
+"""The events of a capture as JSON lines, for people who look into a topic.
+
+In: the records of a capture, in order. Out: for each event one object, and for each record that
+holds none one of type `error`, so that every offset has a line. Values are canonical text as far as
+the schemas seen up to that record tell; a row whose schema was not seen yet is `held`, with its
+values as sent. So is one of a format without schemas whose ENUM or SET labels no DDL told yet, or
+which says of its columns what the schema known so far cannot be: then the DDL between is missing.
+
+    every line  topic, partition, offset, index (in the record), type
+    row         op, database, table, commit_ts, schema_version (null where rows cite none),
+                before, after: null, or column name to canonical text; and only where they hold:
+                es_only, handle_key_only, held: true; claim_check_location: of a row that was cut
+                and not completed
+    ddl         ddl_type, database, table, commit_ts, schema_version (null where none was sent),
+                sql; es_only: true where it holds
+    bootstrap   database, table, commit_ts: null, schema_version; all null of one without content
+    watermark   commit_ts: the watermark
+    error       reason, position, expected, got; and of a row whose values are none of its schema,
+                or that is not in the claim checks, also what a row's line begins with
+
+Nothing is kept but schemas and DDL, so a capture of any size streams through. The lines depend on
+the records alone: printing again prints the same.
+
+Not handled: rows are not looked at again when their schema comes; `sync` does that.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, assert_never
+
+from ticdc_assets.base.errors import ImageError, InputError, shorten
+from ticdc_assets.model.events import (
+    Bootstrap,
+    DdlEvent,
+    Event,
+    Image,
+    PhysicalValue,
+    RowChange,
+    Watermark,
+    ZonedTimestamp,
+)
+from ticdc_assets.model.mysql_types import Kind, kind_of
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.values import canonical_of
+from ticdc_assets.model.values.zones import find_zone
+from ticdc_assets.registry.growing_catalog import GrowingCatalog
+from ticdc_assets.registry.history import (
+    Coordinates,
+    SchemaHistory,
+    SchemaSource,
+    SchemaVersion,
+)
+from ticdc_assets.registry.respelling import respellings
+from ticdc_assets.registry.row_shapes import schema_of_shape
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.source.claim_check import ClaimCheckStore, whole_row
+from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire.compression import Compression
+from ticdc_assets.wire.record import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureFormat:
+    """How the records of a capture are written.
+
+    Attributes:
+        wire_format: the format.
+        compression: how values were compressed.
+        timezone: zone in which TIMESTAMPs are shown; None shows them as they were sent.
+        store: where claim checks are, None if rows are to be shown as the messages have them.
+    """
+
+    wire_format: WireFormat
+    compression: Compression = Compression.NONE
+    timezone: str | None = None
+    store: ClaimCheckStore | None = None
+
+
+def event_lines(
+    records: Iterable[CaptureRecord], capture_format: CaptureFormat
+) -> Iterator[dict[str, Any]]:
+    """Yield one JSON object for each event of `records`, and for each record without one."""
+    printer = _Printer(capture_format)
+    for record in records:
+        place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        try:
+            events = decode(
+                capture_format.wire_format,
+                Record(key=record.key, value=record.value),
+                compression=capture_format.compression,
+            )
+        except InputError as error:
+            yield {**place, "index": 0, **_error(error)}
+            continue
+        for index, event in enumerate(events):
+            coordinates = Coordinates(
+                topic=record.topic, partition=record.partition, offset=record.offset, index=index
+            )
+            yield {**place, "index": index, **printer.line(event, coordinates)}
+
+
+def _error(error: InputError) -> dict[str, Any]:
+    return {
+        "type": "error",
+        "reason": error.reason,
+        "position": error.position,
+        "expected": error.expected,
+        "got": error.got,
+    }
+
+
+_Converters: TypeAlias = dict[str, Callable[[PhysicalValue], str | None]]
+_Images: TypeAlias = dict[str, dict[str, str | None] | None]
+"""The canonical values of a row: by side, by column."""
+
+_MOST_SCHEMAS: Final = 4096
+"""For how many schemas converters are kept."""
+
+
+class _Printer:
+    def __init__(self, capture_format: CaptureFormat) -> None:
+        self._format = capture_format
+        self._sent = SchemaHistory()
+        self._inferred = GrowingCatalog(capture_format.timezone or "UTC")
+        # By identity of the schema, which the value keeps alive: hashing one costs more than a row.
+        self._converters: dict[tuple[int, str], tuple[TableSchema, _Converters]] = {}
+        self._unlabelled: dict[int, tuple[TableSchema, tuple[str, ...]]] = {}
+
+    def line(self, event: Event, coordinates: Coordinates) -> dict[str, Any]:
+        match event:
+            case RowChange():
+                return self._row(event)
+            case DdlEvent():
+                return self._ddl(event, coordinates)
+            case Bootstrap():
+                return self._bootstrap(event, coordinates)
+            case Watermark():
+                return {"type": "watermark", "commit_ts": event.watermark_ts}
+            case _:
+                assert_never(event)
+
+    def _ddl(self, event: DdlEvent, coordinates: Coordinates) -> dict[str, Any]:
+        schema = event.schema
+        if schema is None and event.pre_schema is None:
+            self._inferred.add_ddl(event, coordinates)
+        else:
+            self._sent.add_ddl(event, coordinates)
+        line: dict[str, Any] = {
+            "type": "ddl",
+            "ddl_type": event.ddl_type,
+            "database": event.database,
+            "table": event.table,
+            "commit_ts": event.commit_ts,
+            "schema_version": None if schema is None else schema.version,
+            "sql": event.sql,
+        }
+        if event.es_only:
+            line["es_only"] = True
+        return line
+
+    def _bootstrap(self, event: Bootstrap, coordinates: Coordinates) -> dict[str, Any]:
+        schema = event.schema
+        if schema is not None:
+            self._sent.add_schema(
+                SchemaVersion(
+                    schema=schema,
+                    source=SchemaSource.BOOTSTRAP,
+                    sql=None,
+                    commit_ts=None,
+                    coordinates=coordinates,
+                )
+            )
+        return {
+            "type": "bootstrap",
+            "database": schema and schema.database,
+            "table": schema and schema.table,
+            "commit_ts": None,
+            "schema_version": schema and schema.version,
+        }
+
+    def _row(self, cut: RowChange) -> dict[str, Any]:
+        try:
+            row = self._whole(cut)
+        except InputError as error:
+            return {**_head(cut), **_error(error)}
+        head = _head(row)
+        schema = self._schema_of(row)
+        if schema is not None and not self._lacks_labels(schema, row):
+            try:
+                return {**head, **self._canonical(schema, row)}
+            except InputError as error:
+                if not self._reads_by_itself(row):
+                    return {**head, **_error(error)}
+        return {**head, "held": True, "before": _sent(row.before), "after": _sent(row.after)}
+
+    def _whole(self, row: RowChange) -> RowChange:
+        location, store = row.claim_check_location, self._format.store
+        if location is None or store is None:
+            return row
+        return whole_row(store, location, (row.commit_ts, row.database, row.table))
+
+    def _schema_of(self, row: RowChange) -> TableSchema | None:
+        if row.schema_version is not None:
+            return self._sent.at(row.database, row.table, row.schema_version)
+        if row.shape is None:
+            return None
+        return self._inferred.schema_of(
+            row.database, row.table, shape=row.shape, commit_ts=row.commit_ts
+        )
+
+    def _lacks_labels(self, schema: TableSchema, row: RowChange) -> bool:
+        """Whether a value was sent whose label no DDL has told yet."""
+        if row.schema_version is not None:
+            return False
+        found = self._unlabelled.get(id(schema))
+        if found is None:
+            if len(self._unlabelled) >= _MOST_SCHEMAS:
+                self._unlabelled.clear()
+            names = tuple(
+                column.name
+                for column in schema.columns
+                if not column.elements and kind_of(column) in (Kind.ENUM, Kind.SET)
+            )
+            found = self._unlabelled[id(schema)] = (schema, names)
+        return any(
+            image is not None and image.get(name) is not None
+            for name in found[1]
+            for image in (row.before, row.after)
+        )
+
+    def _reads_by_itself(self, row: RowChange) -> bool:
+        """Whether the values are right by what the row says, so that the schema is another one."""
+        if row.shape is None:
+            return False
+        schema = schema_of_shape(
+            row.shape, database=row.database, table=row.table, table_id=0, version=0
+        )
+        try:
+            self._canonical(schema, row)
+        except InputError:
+            return False
+        return True
+
+    def _canonical(self, schema: TableSchema, row: RowChange) -> _Images:
+        shown: _Images = {"before": None, "after": None}
+        for side, image in (("before", row.before), ("after", row.after)):
+            if image is None:
+                continue
+            converters = self._converters_of(schema, self._format.timezone or _zone_of(image))
+            respelled = {} if row.shape is None else respellings(row.shape, schema)
+            values: dict[str, str | None] = {}
+            for name, value in image.items():
+                convert = converters.get(name)
+                if convert is None:
+                    raise ImageError(
+                        "unknown_column", f"{side}.{name}", "a column of the schema", shorten(name)
+                    )
+                try:
+                    values[name] = convert(respelled[name](value) if name in respelled else value)
+                except ImageError as error:
+                    raise ImageError(
+                        error.reason, f"{side}.{name}", error.expected, error.got
+                    ) from error
+            shown[side] = values
+        return shown
+
+    def _converters_of(self, schema: TableSchema, zone: str) -> _Converters:
+        known = (id(schema), zone)
+        found = self._converters.get(known)
+        if found is None:
+            if len(self._converters) >= _MOST_SCHEMAS:
+                self._converters.clear()
+            found = (schema, {column.name: canonical_of(column, zone) for column in schema.columns})
+            self._converters[known] = found
+        return found[1]
+
+
+def _head(row: RowChange) -> dict[str, Any]:
+    """Return what the line of a row begins with."""
+    line: dict[str, Any] = {
+        "type": "row",
+        "op": str(row.op),
+        "database": row.database,
+        "table": row.table,
+        "commit_ts": row.commit_ts,
+        "schema_version": row.schema_version,
+    }
+    if row.es_only:
+        line["es_only"] = True
+    if row.handle_key_only:
+        line["handle_key_only"] = True
+    if row.claim_check_location is not None:
+        line["claim_check_location"] = row.claim_check_location
+    return line
+
+
+def _zone_of(image: Image) -> str:
+    """Return the zone that an image's TIMESTAMPs were sent in; without one they are as they are."""
+    for value in image.values():
+        if isinstance(value, ZonedTimestamp) and find_zone(value.location) is not None:
+            return value.location
+    return "UTC"
+
+
+def _sent(image: Image | None) -> dict[str, Any] | None:
+    if image is None:
+        return None
+    return {
+        name: {"location": value.location, "value": value.value}
+        if isinstance(value, ZonedTimestamp)
+        else value
+        for name, value in image.items()
+    }

@@ -1,0 +1,204 @@
+"""Compiled loops over CSV files of exports: where rows are, and where their fields.
+
+In: bytes, and how they are written. Out: places. Any bytes give places, or a number that says what
+is wrong with a row.
+"""
+
+# numba hides the types of what it compiles.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
+# pyright: reportReturnType=false, reportUnknownParameterType=false
+
+from typing import Final, NamedTuple
+
+from ticdc_assets.base.compiled import compiled
+from ticdc_assets.source.exports.value_loops import (
+    BEHIND_TEXT,
+    DOUBLED,
+    ESCAPED,
+    GOOD,
+    NULL,
+    OPEN_TEXT,
+    TOO_FEW,
+    TOO_MANY,
+    VERBATIM,
+    Bytes,
+    Fields,
+    Places,
+    Rows,
+    is_at,
+)
+
+_BACKSLASH: Final = ord("\\")
+_NEWLINE: Final = ord("\n")
+_RETURN: Final = ord("\r")
+
+
+class Style(NamedTuple):
+    """How a file is written.
+
+    Attributes:
+        separator: what stands between fields.
+        quote: what stands around text; empty for nothing.
+        terminator: what ends a row.
+        null: what stands for NULL.
+        backslash: whether backslashes escape.
+    """
+
+    separator: Bytes
+    quote: Bytes
+    terminator: Bytes
+    null: Bytes
+    backslash: bool
+
+
+@compiled
+def csv_rows(
+    data: Bytes, begin: int, is_last: bool, style: Style, line: int, rows: Rows
+) -> tuple[int, int, int]:
+    """Find rows from `begin` on.
+
+    Args:
+        data: the bytes.
+        begin: where a row begins.
+        is_last: whether nothing comes behind the bytes.
+        style: how they are written.
+        line: number of the line that begins at `begin`.
+        rows: gets the rows; they end before their terminators.
+
+    Returns:
+        How many rows were found, where the first begins that was not, and the number of its line.
+    """
+    separator, quote, terminator, _, backslash = style
+    begins, ends, lines = rows
+    size, count = len(data), 0
+    at, first, first_line = begin, begin, line
+    is_open = False
+    is_start = True
+    newline = len(terminator) == 1 and terminator[0] == _NEWLINE
+    while at < size:
+        byte = data[at]
+        if byte == _NEWLINE:
+            line += 1
+        if backslash and byte == _BACKSLASH:
+            if at + 1 < size and data[at + 1] == _NEWLINE:
+                line += 1
+            at += 2
+            is_start = False
+            continue
+        if is_open:
+            if is_at(data, at, size, quote):
+                is_open = False
+                at += len(quote)
+            else:
+                at += 1
+            continue
+        if len(quote) and is_start and is_at(data, at, size, quote):
+            is_open = True
+            is_start = False
+            at += len(quote)
+            continue
+        if len(quote) and not is_start and is_at(data, at, size, quote):
+            # A doubled quote: the text goes on.
+            is_open = True
+            at += len(quote)
+            continue
+        if is_at(data, at, size, terminator) or (
+            # Tools turn one end of lines into the other.
+            byte == _NEWLINE and terminator[len(terminator) - 1] == _NEWLINE
+        ):
+            if count == len(begins):
+                return count, first, first_line
+            end = at
+            width = 1 if byte == _NEWLINE else len(terminator)
+            if newline and end > first and data[end - 1] == _RETURN:
+                end -= 1
+            if byte != _NEWLINE:
+                for number in range(1, width):
+                    if data[at + number] == _NEWLINE:
+                        line += 1
+            begins[count], ends[count], lines[count] = first, end, first_line
+            count += 1
+            at += width
+            first, first_line = at, line
+            is_start = True
+            continue
+        if is_at(data, at, size, separator):
+            at += len(separator)
+            is_start = True
+            continue
+        is_start = False
+        at += 1
+    if is_last and first < size and count < len(begins):
+        begins[count], ends[count], lines[count] = first, size, first_line
+        return count + 1, size, line
+    return count, first, first_line
+
+
+@compiled
+def csv_fields(data: Bytes, rows: Places, style: Style, fields: Fields, faults: Bytes) -> None:
+    """Find the fields of rows.
+
+    Args:
+        data: the rows, one behind the other.
+        rows: where each begins, and where the last one ends.
+        style: how they are written.
+        fields: gets the fields.
+        faults: gets for each row what is wrong with it.
+    """
+    separator, quote, _, null, backslash = style
+    begins, ends, forms = fields
+    width = begins.shape[0]
+    for row in range(len(rows) - 1):
+        at, end = rows[row], rows[row + 1]
+        column = 0
+        fault = GOOD
+        while True:
+            if column == width:
+                fault = TOO_MANY
+                break
+            form = VERBATIM
+            if len(quote) and is_at(data, at, end, quote):
+                at += len(quote)
+                first = at
+                is_open = True
+                while at < end:
+                    if backslash and data[at] == _BACKSLASH:
+                        form = ESCAPED
+                        at += 2
+                        continue
+                    if is_at(data, at, end, quote):
+                        if not backslash and is_at(data, at + len(quote), end, quote):
+                            form = DOUBLED
+                            at += 2 * len(quote)
+                            continue
+                        is_open = False
+                        break
+                    at += 1
+                if is_open or at > end:
+                    fault = OPEN_TEXT
+                    break
+                last = at
+                at += len(quote)
+                if at < end and not is_at(data, at, end, separator):
+                    fault = BEHIND_TEXT
+                    break
+            else:
+                first = at
+                while at < end and not is_at(data, at, end, separator):
+                    if backslash and data[at] == _BACKSLASH:
+                        form = ESCAPED
+                        at += 1
+                    at += 1
+                at = min(at, end)
+                last = at
+                if last - first == len(null) and (len(null) == 0 or is_at(data, first, end, null)):
+                    form = NULL
+            begins[column, row], ends[column, row], forms[column, row] = first, last, form
+            column += 1
+            if at >= end:
+                break
+            at += len(separator)
+        if fault == GOOD and column < width:
+            fault = TOO_FEW
+        faults[row] = fault

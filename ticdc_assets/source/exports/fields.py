@@ -1,0 +1,153 @@
+"""The fields of rows of exports: where they are, and their values without escapes.
+
+In: rows as `rows.read_rows` gives them. Out: `Fields`: for each row what is wrong with it, and for
+each column the bytes of its values. Any bytes give fields or a fault; nothing is kept.
+"""
+
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false, reportUnknownParameterType=false
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ticdc_assets.source.exports import csv_loops, sql_loops
+from ticdc_assets.source.exports import value_loops as loops
+from ticdc_assets.source.exports.dialect import CsvDialect
+
+Numbers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+FAULTS: Final = {
+    loops.TOO_FEW: "fewer fields than columns",
+    loops.TOO_MANY: "more fields than columns",
+    loops.OPEN_TEXT: "a text that does not end",
+    loops.BEHIND_TEXT: "bytes after the end of a text",
+    loops.NO_VALUE: "no value between separators",
+}
+"""What is wrong with a row."""
+
+_EMPTY: Final = np.frombuffer(b"", np.uint8)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Values:
+    """The values of one column.
+
+    Attributes:
+        content: their bytes, one behind the other.
+        offsets: where each begins, and where the last one ends.
+        is_null: which are NULL, or of a row that has a fault.
+        is_hex: which are the digits of a hexadecimal literal.
+    """
+
+    content: Bytes
+    offsets: Numbers
+    is_null: npt.NDArray[np.bool_]
+    is_hex: npt.NDArray[np.bool_]
+
+    def array(self) -> "pa.Array[Any]":
+        """Return the values as an Arrow array of bytes."""
+        size = len(self.is_null)
+        offsets, content = pa.py_buffer(self.offsets), pa.py_buffer(self.content)
+        every = pa.Array.from_buffers(pa.large_binary(), size, [None, offsets, content])
+        if not self.is_null.any():
+            return every
+        return pa.compute.if_else(pa.array(self.is_null), None, every)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Fields:
+    """The fields of some rows.
+
+    Attributes:
+        faults: for each row 0, or what is wrong with it (`FAULTS`).
+    """
+
+    faults: Bytes
+    _data: Bytes
+    _fields: loops.Fields
+    _quote: Bytes
+
+    @classmethod
+    def of_csv(cls, rows: "pa.Array[Any]", width: int, dialect: CsvDialect) -> "Fields":
+        """Return the fields of rows of CSV files, which should have `width` of them."""
+        data, places = _bytes_of_rows(rows)
+        return cls._of_csv(data, places, _room(width, len(rows)), dialect)
+
+    @classmethod
+    def _of_csv(
+        cls, data: Bytes, places: Numbers, fields: loops.Fields, dialect: CsvDialect
+    ) -> "Fields":
+        faults, style = np.zeros(len(places) - 1, np.uint8), style_of(dialect)
+        csv_loops.csv_fields(data, places, style, fields, faults)
+        return cls(faults=faults, _data=data, _fields=fields, _quote=style.quote)
+
+    @classmethod
+    def of_sql(cls, rows: "pa.Array[Any]", width: int, dialect: CsvDialect) -> "Fields":
+        """Return the fields of rows of SQL files, which should have `width` of them."""
+        data, places = _bytes_of_rows(rows)
+        fields, faults = _room(width, len(rows)), np.zeros(len(rows), np.uint8)
+        sql_loops.sql_fields(data, places, dialect.backslash, fields, faults)
+        return cls(faults=faults, _data=data, _fields=fields, _quote=bytes_of("'"))
+
+    @classmethod
+    def header(cls, row: bytes, dialect: CsvDialect) -> tuple[str, ...]:
+        """Return the names in the first row of a CSV file."""
+        fields = _room(row.count(dialect.separator.encode()) + 1, 1)
+        fields.begins[:] = -1
+        data, places = np.frombuffer(row, np.uint8), np.array([0, len(row)])
+        found = cls._of_csv(data, places, fields, dialect)
+        found.faults[:] = loops.GOOD
+        count = int(np.count_nonzero(fields.begins[:, 0] >= 0))
+        values = [found.values(number).array()[0].as_py() or b"" for number in range(count)]
+        return tuple(value.decode("utf-8", "replace") for value in values)
+
+    def values(self, number: int) -> Values:
+        """Return the values of a column."""
+        begins, ends, forms = (item[number] for item in self._fields)
+        forms = np.where(self.faults == loops.GOOD, forms, loops.NULL)
+        is_null = forms == loops.NULL
+        size = int(np.where(is_null, 0, ends - begins).sum())
+        content, offsets = np.empty(size, np.uint8), np.empty(len(begins) + 1, np.int64)
+        loops.values(
+            self._data, begins, ends, forms.astype(np.uint8), self._quote, content, offsets
+        )
+        return Values(
+            content=content[: offsets[-1]],
+            offsets=offsets,
+            is_null=is_null,
+            is_hex=forms == loops.HEXADECIMAL,
+        )
+
+
+def bytes_of(text: str) -> Bytes:
+    """Return the bytes of a text."""
+    return np.frombuffer(text.encode(), np.uint8) if text else _EMPTY
+
+
+def style_of(dialect: CsvDialect) -> csv_loops.Style:
+    """Return how files of a dialect are written, as loops read it."""
+    texts = (dialect.separator, dialect.quote, dialect.terminator, dialect.null)
+    return csv_loops.Style(*map(bytes_of, texts), backslash=dialect.backslash)
+
+
+def _room(width: int, size: int) -> loops.Fields:
+    return loops.Fields(
+        np.empty((width, size), np.int64),
+        np.empty((width, size), np.int64),
+        np.zeros((width, size), np.uint8),
+    )
+
+
+def _bytes_of_rows(rows: "pa.Array[Any]") -> tuple[Bytes, Numbers]:
+    """Return the bytes of rows, and where each begins and the last one ends."""
+    _, offsets, content = rows.buffers()
+    size = len(rows)
+    places = np.frombuffer(offsets, np.int32)[rows.offset : rows.offset + size + 1]
+    data = _EMPTY if content is None else np.frombuffer(content, np.uint8)
+    return data, places.astype(np.int64)

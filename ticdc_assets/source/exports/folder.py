@@ -1,0 +1,311 @@
+"""The files of an export: its TSO, its tables, and which files have the rows of each.
+
+In: a folder, local or at a URI that Arrow's file systems reach, as Dumpling leaves it; or one with
+Parquet files, and a TSO. Out: an `Export`. Only `metadata` and the files of schemas are read here.
+Names of files are told apart as Dumpling makes them (`{database}.{table}.{number}.sql`, a name with
+unusual characters percent-encoded); identifiers are data, and no path is made of them.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.fs as fs
+
+from ticdc_assets.base.errors import ConfigError, NotFoundError, shorten
+from ticdc_assets.model.tso import MAX_TSO, physical_ms
+from ticdc_assets.source.exports.compression import chunks_of
+from ticdc_assets.storage.stores import files_at
+
+COMPRESSIONS: Final[Mapping[str, str]] = {
+    ".gz": "gzip",
+    ".snappy": "snappy",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+}
+"""Ends of the names of compressed files, and the codecs."""
+
+FORMATS: Final = ("sql", "csv", "parquet")
+
+_MOST_SCHEMA_BYTES = 16 << 20
+_OLDEST_MS = 946_684_800_000  # the year 2000: what is below it is a place in a log of MySQL
+_OF_SPARK: Final = frozenset({"_delta_log", "_spark_metadata", "_temporary"})
+_SKIPPED: Final = {
+    "-schema-sequence": "sequences",
+    "-schema-trigger": "triggers",
+    "-schema-post": "routines and events",
+    "-schema-placement-policy": "placement policies",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportFile:
+    """A file with rows.
+
+    Attributes:
+        path: its path in the folder.
+        size: its bytes.
+        stamp: when it was written, in nanoseconds since 1970; 0 if nobody knows.
+        format: `sql`, `csv` or `parquet`.
+        compression: its codec, None for none.
+    """
+
+    path: str
+    size: int
+    stamp: int
+    format: str
+    compression: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedTable:
+    """A table of an export.
+
+    Attributes:
+        database: its database, as the names of its files say.
+        table: its name.
+        create_sql: its CREATE TABLE, None if the export has none.
+        database_sql: the CREATE DATABASE, None if the export has none.
+        files: the files with its rows, in the order of their names.
+    """
+
+    database: str
+    table: str
+    create_sql: str | None
+    database_sql: str | None
+    files: tuple[ExportFile, ...]
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """(database, table)."""
+        return (self.database, self.table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """An export.
+
+    Attributes:
+        folder: where it is.
+        tso: the TSO that its rows stand at.
+        tables: its tables, by database and table.
+        skipped: what else is in it, by kind: views, sequences, files with other names; not those of
+            tools, which begin with a dot or an underscore.
+    """
+
+    folder: str
+    tso: int
+    tables: tuple[ExportedTable, ...]
+    skipped: Mapping[str, int]
+
+
+def opened_folder(folder: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a folder, and the folder's path in it.
+
+    Raises:
+        ConfigError: Arrow has no file system for such a folder.
+    """
+    try:
+        if "://" in folder:
+            filesystem, path = files_at(folder)
+        else:
+            filesystem, path = fs.LocalFileSystem(), folder
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ConfigError(f"the folder {shorten(folder)} cannot be opened: {error}") from error
+    return filesystem, path.rstrip("/") or "/"
+
+
+def read_export(folder: str, *, tso: int | None = None) -> Export:
+    """Return what is in the folder of an export.
+
+    Args:
+        folder: the folder, or a URI.
+        tso: the TSO that the rows stand at, where the folder does not say it.
+
+    Raises:
+        NotFoundError: there is no such folder, or no table in it.
+        ConfigError: nothing says the TSO, or the export is not finished.
+    """
+    filesystem, root = opened_folder(folder)
+    try:
+        found = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFoundError(f"there is no folder {shorten(folder)}") from error
+    infos = {
+        info.path[len(root) :].lstrip("/"): info for info in found if info.type is fs.FileType.File
+    }
+    if tso is None:
+        tso = _tso_of(filesystem, root, infos)
+    if not 0 < tso <= MAX_TSO:
+        raise ConfigError(f"{tso} is not a TSO")
+    schemas: dict[tuple[str, str], str] = {}
+    databases: dict[str, str] = {}
+    files: dict[tuple[str, str], list[ExportFile]] = {}
+    views: set[tuple[str, str]] = set()
+    skipped: Counter[str] = Counter()
+    for path in sorted(infos):
+        # Dumpling writes a dot in a name percent-encoded, but an underscore as it is.
+        if path == "metadata" or path.startswith(".") or not _OF_SPARK.isdisjoint(path.split("/")):
+            continue
+        what = _what_of(path)
+        if isinstance(what, str):
+            if not path.startswith("_"):
+                skipped[what] += 1
+        elif what.kind == "view":
+            views.add((what.database, what.table))
+        elif what.kind == "database":
+            databases[what.database] = _text_of(filesystem, root, path, what)
+        elif what.kind == "schema":
+            schemas[what.database, what.table] = _text_of(filesystem, root, path, what)
+        else:
+            info = infos[path]
+            files.setdefault((what.database, what.table), []).append(
+                ExportFile(
+                    path=path,
+                    size=info.size or 0,
+                    stamp=info.mtime_ns or 0,
+                    format=what.kind,
+                    compression=what.compression,
+                )
+            )
+    if views:
+        skipped["views"] = len(views)
+    # Dumpling writes a CREATE TABLE for a view, too.
+    names = sorted({*schemas, *files} - (views - files.keys()))
+    if not names:
+        raise NotFoundError(f"the folder {shorten(folder)} has no table of an export")
+    return Export(
+        folder=folder,
+        tso=tso,
+        tables=tuple(
+            ExportedTable(
+                database=name[0],
+                table=name[1],
+                create_sql=schemas.get(name),
+                database_sql=databases.get(name[0]),
+                files=tuple(files.get(name, ())),
+            )
+            for name in names
+        ),
+        skipped=dict(skipped),
+    )
+
+
+def export_tso(filesystem: fs.FileSystem, root: str) -> int | None:
+    """Return the TSO of the export in a folder, None if there is none that is finished.
+
+    Args:
+        filesystem: where the folder is.
+        root: its path there.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    infos = {
+        PurePosixPath(info.path).name: info
+        for info in filesystem.get_file_info(fs.FileSelector(root))
+    }
+    try:
+        return _tso_of(filesystem, root, infos)
+    except ConfigError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    kind: str
+    database: str
+    table: str = ""
+    compression: str | None = None
+
+
+_NUMBER = re.compile(r"[0-9]{3,}")
+
+
+def _what_of(path: str) -> _Named | str:
+    """Return what a file is, or, of one that is not read, its kind in plural."""
+    name = PurePosixPath(path).name
+    compression = None
+    for end, codec in COMPRESSIONS.items():
+        if name.endswith(end):
+            name, compression = name[: -len(end)], codec
+            break
+    stem, _, form = name.rpartition(".")
+    form = form.lower()
+    if form not in FORMATS:
+        return "other files"
+    if form == "sql":
+        if stem.endswith("-schema-create"):
+            database = unquote(stem.removesuffix("-schema-create"))
+            return _Named(kind="database", database=database, compression=compression)
+        for end, kind in _SKIPPED.items():
+            if stem.endswith(end):
+                return kind
+        for end, kind in (("-schema", "schema"), ("-schema-view", "view")):
+            if not stem.endswith(end):
+                continue
+            database, _, table = stem.removesuffix(end).partition(".")
+            if not table:
+                return "other files"
+            return _Named(
+                kind=kind,
+                database=unquote(database),
+                table=unquote(table),
+                compression=compression,
+            )
+    database, _, rest = stem.partition(".")
+    folders = PurePosixPath(path).parent.parts
+    if form == "parquet" and len(folders) >= 2:
+        return _Named(kind=form, database=unquote(folders[-2]), table=unquote(folders[-1]))
+    # A dot in a name is percent-encoded, so what comes behind the second one is the file's number.
+    table, _, number = rest.partition(".")
+    if not table or (number and not all(map(_NUMBER.fullmatch, number.split(".")))):
+        return "other files"
+    return _Named(
+        kind=form, database=unquote(database), table=unquote(table), compression=compression
+    )
+
+
+def _text_of(filesystem: fs.FileSystem, root: str, path: str, what: _Named) -> str:
+    """Return the text of a file with a schema; what is no text gets marks for the bytes."""
+    full = f"{root}/{path}"
+    if what.compression is not None:
+        content = b"".join(chunk for chunk, _ in chunks_of(filesystem, full, what.compression))
+    else:
+        with filesystem.open_input_stream(full, compression=None) as stream:
+            content = bytes(stream.read(_MOST_SCHEMA_BYTES))
+    return content.decode("utf-8", "replace")
+
+
+_POS = re.compile(r"^\s*Pos:\s*([0-9]+)\s*$", re.MULTILINE)
+
+
+def _tso_of(filesystem: fs.FileSystem, root: str, infos: Mapping[str, fs.FileInfo]) -> int:
+    """Return the TSO that the metadata of an export say.
+
+    Raises:
+        ConfigError: they do not, or are not there.
+    """
+    if "metadata" not in infos:
+        raise ConfigError(
+            "the folder has no file `metadata`, which has the TSO of a finished export; "
+            "give the TSO with --tso if you know it"
+        )
+    with filesystem.open_input_stream(f"{root}/metadata", compression=None) as stream:
+        text = bytes(stream.read(1 << 20)).decode("utf-8", "replace")
+    if "Finished dump at" not in text:
+        raise ConfigError("the file `metadata` does not say `Finished dump at`: export again")
+    found = _POS.search(text)
+    if found is None:
+        raise ConfigError("the file `metadata` has no `Pos`, which is the TSO of the export")
+    tso = int(found[1])
+    if tso > MAX_TSO or physical_ms(tso) < _OLDEST_MS:
+        raise ConfigError(
+            f"`Pos: {tso}` in the file `metadata` is not a TSO: the export is not from TiDB"
+        )
+    return tso

@@ -1,0 +1,471 @@
+"""Images of exported rows: what a message would say of them.
+
+In: rows of one file as they stand there, and the schema of their table. Out: `ExportImages`: for
+each row its image as JSON text (`wire.rows.image_from_json`), or why it has none. Columns
+that the file does not have are worked out where that is certain (`exports.lacking`). A column
+without a value is not in the image, and the row has a shape that says which are. Values are spelled
+as messages spell them (`events.PhysicalValue`): ENUM and SET as numbers, bytes as base64, a
+TIMESTAMP with the zone of the session that exported it. Whether a value is one of its type is not
+asked here: that is for whoever reads the image.
+
+Any bytes give an image or a reason, and the same bytes give the same.
+"""
+
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false, reportUnknownParameterType=false
+
+import binascii
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_assets.base.errors import shorten
+from ticdc_assets.model.mysql_types import Kind, decimal_size, fractional_digits, kind_of
+from ticdc_assets.model.schemas import ColumnSchema, TableSchema
+from ticdc_assets.source.exports import value_loops as loops
+from ticdc_assets.source.exports.dialect import BinaryText, CsvDialect
+from ticdc_assets.source.exports.fields import FAULTS, Fields, Values
+from ticdc_assets.source.exports.lacking import LackingColumns
+from ticdc_assets.source.exports.rows import INSTANT, PARQUET_DIALECT
+
+_PADDED = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ExportImages:
+    """Images of rows, or why they have none.
+
+    Attributes:
+        images: JSON texts; null for a row without.
+        reason: a word for why, null for a row with an image.
+        position: the column that it is about, null if it is about the row.
+        expected: what was expected there.
+        got: what was there.
+        shapes: of a row whose image lacks columns, its `RowShape` as text; null for the others.
+        errors: how many rows have no image.
+    """
+
+    images: "pa.Array[Any]"
+    reason: "pa.Array[Any]"
+    position: "pa.Array[Any]"
+    expected: "pa.Array[Any]"
+    got: "pa.Array[Any]"
+    shapes: "pa.Array[Any]"
+    errors: int
+
+
+class ImageMaker:
+    """Makes images of the rows of one table.
+
+    Args:
+        schema: the table's schema in the export.
+        dialect: how its CSV files are written.
+        timezone: zone of the session that exported it, for TIMESTAMP columns.
+        create_sql: its CREATE TABLE, "" if it is not known.
+    """
+
+    def __init__(
+        self, schema: TableSchema, dialect: CsvDialect, timezone: str, create_sql: str = ""
+    ) -> None:
+        self._dialect = dialect
+        self._columns = {column.name.lower(): column for column in schema.columns}
+        self._lacking = LackingColumns(schema, create_sql, timezone)
+        self._timezone = timezone
+
+    def make(
+        self,
+        rows: "pa.Array[Any]",
+        *,
+        format: str,
+        columns: Sequence[str] | None,
+        problem: str | None = None,
+    ) -> ExportImages:
+        """Return the images of rows.
+
+        Args:
+            rows: the rows, of one file.
+            format: `sql`, `csv` or `parquet`.
+            columns: the names that the file gives its columns; those of the table if None.
+            problem: why these are no rows, None if they are.
+        """
+        if problem is not None:
+            return _refused(len(rows), "unreadable_file", "the rows of a file", problem)
+        if format == "csv" and columns is not None and not columns:
+            got = "no name: the files may be written with another separator or delimiter"
+            return _refused(len(rows), "invalid_row", "a first row with names of columns", got)
+        if columns is not None:
+            return self._made(rows, format, list(columns))
+        # A file without names has the columns that Dumpling writes, with its option or without.
+        found = [self._made(rows, format, names) for names in self._lacking.usual]
+        return min(found, key=lambda images: images.errors)
+
+    def _made(self, rows: "pa.Array[Any]", format: str, names: Sequence[str]) -> ExportImages:
+        size = len(rows)
+        unknown = [name for name in names if name.lower() not in self._columns]
+        if unknown or len({name.lower() for name in names}) < len(names):
+            expected = "columns of the table, each once"
+            return _refused(size, "unknown_column", expected, shorten(names))
+        known = [self._columns[name.lower()] for name in names]
+        dialect = PARQUET_DIALECT if format == "parquet" else self._dialect
+        split = Fields.of_csv if format == "csv" else Fields.of_sql
+        fields = split(rows, len(known), dialect)
+        faults = Faults(size)
+        for code in np.unique(fields.faults).tolist():
+            if code != loops.GOOD:
+                where = np.flatnonzero(fields.faults == code)
+                faults.add(where, "invalid_row", None, f"{len(known)} fields", FAULTS[code])
+        content: list[npt.NDArray[np.uint8]] = []
+        zones: list[str | None] = []
+        begins, ends = (np.empty((len(known), size), np.int64) for _ in range(2))
+        at = 0
+        binary = dialect.binary if format == "csv" else BinaryText.RAW
+        spellings = _PARQUET_SPELLINGS if format == "parquet" else _SPELLINGS
+        for number, column in enumerate(known):
+            values = fields.values(number)
+            zone = self._timezone if kind_of(column) is Kind.TIMESTAMP else None
+            if zone is not None and format == "parquet" and _are_instants(values):
+                values, zone = _without_suffix(values), "UTC"
+            zones.append(zone)
+            values = _spelled(values, column, spellings, binary, faults)
+            content.append(values.content)
+            begins[number] = np.where(values.is_null, -1, values.offsets[:-1] + at)
+            ends[number] = values.offsets[1:] + at
+            at += len(values.content)
+        images = _written(known, zones, content, begins, ends, faults)
+        images, shapes = self._lacking.completed(images, known, faults)
+        return faults.images(images, shapes)
+
+
+def _written(
+    columns: Sequence[ColumnSchema],
+    zones: Sequence[str | None],
+    content: Sequence[npt.NDArray[np.uint8]],
+    begins: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    faults: "Faults",
+) -> "pa.Array[Any]":
+    """Return images of values; `zones` are those of columns that have one."""
+    size = begins.shape[1]
+    data = np.concatenate(content) if content else np.empty(0, np.uint8)
+    names = [
+        ("{" if not number else ",") + json.dumps(column.name, ensure_ascii=False) + ":"
+        for number, column in enumerate(columns)
+    ]
+    before = [
+        '"' if zone is None else '{"location":' + json.dumps(zone) + ',"value":"' for zone in zones
+    ]
+    suffixes = ['"' if zone is None else '"}' for zone in zones]
+    joined = (_joined(names), _joined(before), _joined(suffixes))
+    good = faults.good
+    fixed = sum(len(name.encode()) for name in names) + sum(len(text) + 9 for text in before)
+    room = len(data) + size * (fixed + 1) + len(data) // 8 + _PADDED
+    offsets = np.empty(size + 1, np.int64)
+    while True:
+        text = np.empty(room, np.uint8)
+        written = loops.images(loops.Values(data, begins, ends), *joined, good, text, offsets)
+        if written >= 0:
+            break
+        room = 2 * room + 6 * int((ends - begins).max(initial=0))
+    images = _texts(text[:written], offsets, good, faults)
+    if not columns:
+        images = pc.if_else(pa.array(faults.good), "{}", None)
+    return images
+
+
+def _joined(texts: Sequence[str]) -> loops.Joined:
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([len(item) for item in encoded], dtype=np.int64)
+    return loops.Joined(np.frombuffer(b"".join(encoded) or bytes(1), np.uint8), ends)
+
+
+def _texts(
+    content: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[np.int64],
+    good: npt.NDArray[np.bool_],
+    faults: "Faults",
+) -> "pa.Array[Any]":
+    """Return bytes as texts; rows whose bytes are no UTF-8 get a fault."""
+    size = len(good)
+    every = pa.Array.from_buffers(
+        pa.large_string(), size, [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+    )
+    try:
+        every.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = every.view(pa.large_binary())
+        for row, value in enumerate(raw.to_pylist()):
+            try:
+                value.decode()
+            except UnicodeDecodeError as error:
+                got = shorten(value[max(0, error.start - 20) : error.start + 20])
+                faults.add(np.array([row]), "invalid_text", None, "UTF-8", got)
+        every = pc.if_else(pa.array(faults.good), raw, b"").cast(pa.large_string())
+    return pc.if_else(pa.array(faults.good), every, None).cast(pa.string())
+
+
+class Faults:
+    """What is wrong with rows; of several faults of a row the first counts.
+
+    Attributes:
+        good: which rows have none.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.good = np.ones(size, np.bool_)
+        self._columns: list[list[str | None]] = [[None] * size for _ in range(4)]
+
+    def add(
+        self,
+        rows: npt.NDArray[np.int64],
+        reason: str,
+        position: str | None,
+        expected: str,
+        got: str,
+    ) -> None:
+        """Add a fault of rows; the texts are those of `ExportImages`."""
+        for row in rows.tolist():
+            if self.good[row]:
+                self.good[row] = False
+                for column, text in zip(
+                    self._columns, (reason, position, expected, got), strict=True
+                ):
+                    column[row] = text
+
+    def add_misfit(self, rows: npt.NDArray[np.int64], column: ColumnSchema, raw: object) -> None:
+        """Add that a value is none of its column's type."""
+        kind = kind_of(column)
+        expected = _EXPECTED.get(kind, "hexadecimal digits")
+        self.add(rows, f"invalid_{kind}", column.name, expected, shorten(raw))
+
+    def images(self, images: "pa.Array[Any]", shapes: "pa.Array[Any]") -> ExportImages:
+        """Return images with what is wrong with the rows that have none."""
+        reason, position, expected, got = (pa.array(item, pa.string()) for item in self._columns)
+        return ExportImages(
+            images=images,
+            reason=reason,
+            position=position,
+            expected=expected,
+            got=got,
+            shapes=shapes,
+            errors=len(self.good) - int(np.count_nonzero(self.good)),
+        )
+
+
+def _refused(size: int, reason: str, expected: str, got: str) -> ExportImages:
+    """Return that none of some rows has an image."""
+    faults = Faults(size)
+    faults.add(np.arange(size), reason, None, expected, got)
+    nothing = pa.nulls(size, pa.string())
+    return faults.images(nothing, nothing)
+
+
+def _are_instants(values: Values) -> bool:
+    """Whether values of a Parquet file are moments in UTC."""
+    found = pc.all(pc.ends_with(values.array().cast(pa.large_string()), INSTANT)).as_py()
+    return bool(found) and not values.is_null.all()
+
+
+def _without_suffix(values: Values) -> Values:
+    texts = values.array().cast(pa.large_string())
+    return _values_of(pc.utf8_slice_codeunits(texts, 0, -len(INSTANT)).cast(pa.large_binary()))
+
+
+# Spelling ---------------------------------------------------------------------------------------
+
+
+def _spelled(
+    values: Values,
+    column: ColumnSchema,
+    spellings: "_Spellings",
+    binary: BinaryText,
+    faults: Faults,
+) -> Values:
+    """Return values of a column as messages spell them."""
+    kind = kind_of(column)
+    make = spellings.get(kind)
+    if make is None:
+        if values.is_hex.any():
+            return _mapped(values, column, lambda raw: raw, BinaryText.RAW, faults)
+        return values
+    if kind is Kind.BIT and spellings is _PARQUET_SPELLINGS and not values.is_hex.any():
+        make = _bit_number
+    if kind in (Kind.ENUM, Kind.SET):
+        binary = BinaryText.RAW
+    return _mapped(values, column, make(column), binary, faults)
+
+
+def _mapped(
+    values: Values,
+    column: ColumnSchema,
+    spell: Callable[[bytes], bytes],
+    binary: BinaryText,
+    faults: Faults,
+) -> Values:
+    """Return what a function makes of each value, which is asked once for each that repeats."""
+    encoded = values.array().dictionary_encode()
+    is_hex = values.is_hex
+    if is_hex.any() and not is_hex[~values.is_null].all():
+        # The same bytes may mean two things; this is rare enough to be slow.
+        return _one_by_one(values, column, spell, binary, faults)
+    read = _READERS[BinaryText.HEX if is_hex.any() else binary]
+    known: list[bytes | None] = []
+    for text in encoded.dictionary.to_pylist():
+        try:
+            known.append(spell(read(text)))
+        except ValueError:
+            known.append(None)
+            where = pc.equal(encoded.indices, len(known) - 1).fill_null(False)
+            faults.add_misfit(np.flatnonzero(np.asarray(where)), column, text)
+    found = pa.array(known, pa.large_binary()).take(encoded.indices)
+    return _values_of(found)
+
+
+def _one_by_one(
+    values: Values,
+    column: ColumnSchema,
+    spell: Callable[[bytes], bytes],
+    binary: BinaryText,
+    faults: Faults,
+) -> Values:
+    found: list[bytes | None] = []
+    for row, raw in enumerate(values.array().to_pylist()):
+        read = _READERS[BinaryText.HEX if values.is_hex[row] else binary]
+        try:
+            found.append(None if raw is None else spell(read(raw)))
+        except ValueError:
+            found.append(None)
+            faults.add_misfit(np.array([row]), column, raw)
+    return _values_of(pa.array(found, pa.large_binary()))
+
+
+def _values_of(array: "pa.Array[Any]") -> Values:
+    _, offsets, content = array.buffers()
+    size = len(array)
+    return Values(
+        content=np.frombuffer(content, np.uint8) if content else np.empty(0, np.uint8),
+        offsets=np.frombuffer(offsets, np.int64)[array.offset : array.offset + size + 1],
+        is_null=np.asarray(array.is_null()),
+        is_hex=np.zeros(size, np.bool_),
+    )
+
+
+_READERS: Final[Mapping[BinaryText, Callable[[bytes], bytes]]] = {
+    BinaryText.RAW: lambda text: text,
+    BinaryText.HEX: binascii.unhexlify,
+    BinaryText.BASE64: lambda text: binascii.a2b_base64(text, strict_mode=True),
+}
+
+
+def _bit(_column: ColumnSchema) -> Callable[[bytes], bytes]:
+    return lambda raw: b"%d" % int.from_bytes(raw)
+
+
+def _binary(_column: ColumnSchema) -> Callable[[bytes], bytes]:
+    return lambda raw: binascii.b2a_base64(raw, newline=False)
+
+
+def _enum(column: ColumnSchema) -> Callable[[bytes], bytes]:
+    numbers = _numbers(("", *column.elements))
+
+    def spell(raw: bytes) -> bytes:
+        return b"%d" % _number(numbers, raw)
+
+    return spell
+
+
+def _set(column: ColumnSchema) -> Callable[[bytes], bytes]:
+    numbers = _numbers(column.elements)
+
+    def spell(raw: bytes) -> bytes:
+        labels = raw.split(b",") if raw else []
+        return b"%d" % sum(1 << number for number in {_number(numbers, item) for item in labels})
+
+    return spell
+
+
+def _numbers(labels: Sequence[str]) -> Mapping[bytes, int]:
+    found: dict[bytes, int] = {}
+    for number, label in enumerate(labels):
+        found.setdefault(label.encode(), number)
+        found.setdefault(label.lower().encode(), number)
+    return found
+
+
+def _number(numbers: Mapping[bytes, int], label: bytes) -> int:
+    found = numbers.get(label)
+    if found is None:
+        found = numbers.get(label.decode().lower().encode())
+    if found is None:
+        raise ValueError("no such label")
+    return found
+
+
+def _bit_number(_column: ColumnSchema) -> Callable[[bytes], bytes]:
+    return lambda raw: b"%d" % int(raw)
+
+
+def _decimal(column: ColumnSchema) -> Callable[[bytes], bytes]:
+    size = decimal_size(column)
+    return _with_digits(None if size is None else size[1])
+
+
+def _moment(column: ColumnSchema) -> Callable[[bytes], bytes]:
+    with_digits = _with_digits(fractional_digits(column))
+    # A date is the midnight that it begins with.
+    is_day_too = kind_of(column) is not Kind.TIME
+
+    def spell(raw: bytes) -> bytes:
+        if raw.endswith(INSTANT.encode()):
+            raise ValueError("a time in UTC, and the column has no zone")
+        return with_digits(raw + b" 00:00:00" if is_day_too and b":" not in raw else raw)
+
+    return spell
+
+
+def _with_digits(count: int | None) -> Callable[[bytes], bytes]:
+    """Return the function that gives a number so many digits behind its point."""
+
+    def spell(raw: bytes) -> bytes:
+        if count is None or b"e" in raw.lower():
+            return raw
+        whole, _, digits = raw.partition(b".")
+        if digits[count:].strip(b"0"):
+            raise ValueError("more digits than the column has")
+        return whole + (b"." + digits[:count].ljust(count, b"0") if count else b"")
+
+    return spell
+
+
+_Spellings: TypeAlias = Mapping[Kind, Callable[[ColumnSchema], Callable[[bytes], bytes]]]
+
+_SPELLINGS: Final[_Spellings] = {
+    Kind.BIT: _bit,
+    Kind.BINARY: _binary,
+    Kind.ENUM: _enum,
+    Kind.SET: _set,
+}
+_PARQUET_SPELLINGS: Final[_Spellings] = {
+    **_SPELLINGS,
+    Kind.DECIMAL: _decimal,
+    Kind.DATETIME: _moment,
+    Kind.TIMESTAMP: _moment,
+    Kind.TIME: _moment,
+}
+"""A Parquet file's own types may have other digits behind the point than the columns."""
+_EXPECTED: Final = {
+    Kind.BIT: "bytes of a BIT",
+    Kind.BINARY: "bytes as the dialect writes them",
+    Kind.ENUM: "a label of the column",
+    Kind.SET: "labels of the column",
+    Kind.DECIMAL: "no more digits than the column has",
+    Kind.DATETIME: "no zone, and no more digits than the column has",
+    Kind.TIMESTAMP: "no zone, and no more digits than the column has",
+    Kind.TIME: "no more digits than the column has",
+}

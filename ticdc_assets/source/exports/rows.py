@@ -1,0 +1,466 @@
+"""The rows of an export as they stand in its files, and where large files can be cut.
+
+In: a file of an export, and how its text is written. Out: parts of it that begin and end with
+whole rows (`split_file`), and the rows of a part, verbatim, with their lines (`read_rows`). Any
+bytes give rows; where no more can be made of a file, one more row says why, and the rest of the
+part is left out. Memory is bounded by `_CHUNK_BYTES` and the longest row.
+
+Rows of Parquet files have no text of their own: they are given one, that of SQL, which tells bytes
+from text (`PARQUET_DIALECT`).
+"""
+
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as fs
+import pyarrow.parquet as pq
+
+from ticdc_assets.base.errors import shorten
+from ticdc_assets.source.exports import csv_loops, sql_loops, value_loops
+from ticdc_assets.source.exports.compression import chunks_of
+from ticdc_assets.source.exports.dialect import CsvDialect
+from ticdc_assets.source.exports.fields import Fields, style_of
+from ticdc_assets.source.exports.folder import ExportFile
+
+ROW_SCHEMA: Final = pa.schema(
+    [
+        ("file", pa.string()),
+        ("line", pa.int64()),
+        ("index", pa.int32()),
+        ("format", pa.string()),
+        ("columns", pa.string()),
+        ("problem", pa.string()),
+        ("row", pa.binary()),
+    ]
+)
+"""Rows of files. `index` is the place of a row among those that begin in its line."""
+
+PARQUET_DIALECT: Final = CsvDialect(backslash=True)
+"""How rows of Parquet files are put into words: those of SQL."""
+
+INSTANT: Final = "+00:00"
+"""What stands behind a moment of a Parquet file that is one in UTC, whatever the session's zone."""
+
+_CHUNK_BYTES = 8 << 20
+_MOST_ROW_BYTES = 256 << 20
+_MOST_ROWS = 1 << 20
+_MOST_HEADS = 3 * 4096
+_PARQUET_ROWS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePart:
+    """A part of a file: whole rows.
+
+    Attributes:
+        file: the file.
+        begin: its first byte; of a Parquet file its first row group.
+        end: the byte, or row group, behind its last one; None if it goes on to the end.
+        line: number of the line, or row, at its begin.
+        columns: the names that the file gave to columns before, None for none.
+        in_rows: whether it begins among the rows of an SQL statement.
+        is_bare: whether no row of that statement is before its begin.
+    """
+
+    file: ExportFile
+    begin: int = 0
+    end: int | None = None
+    line: int = 1
+    columns: tuple[str, ...] | None = None
+    in_rows: bool = False
+    is_bare: bool = False
+
+
+def split_file(
+    filesystem: fs.FileSystem, root: str, file: ExportFile, dialect: CsvDialect, *, most: int
+) -> list[FilePart]:
+    """Split a file into parts of about `most` bytes.
+
+    One that is compressed, or cannot be read, is one part.
+    """
+    whole = [FilePart(file=file)]
+    if file.format == "parquet":
+        return _row_groups(filesystem, root, file) or whole
+    if file.compression is not None or file.size <= most:
+        return whole
+    parts: list[FilePart] = []
+    begin = FilePart(file=file)
+    try:
+        chunk_bytes = min(most, _CHUNK_BYTES)
+        for found in _found_rows(filesystem, root, begin, dialect, chunk_bytes):
+            # The last part sees the end of the file, and so tells whether something was cut off.
+            if begin.begin + most <= found.next_part.begin < file.size:
+                parts.append(replace(begin, end=found.next_part.begin))
+                begin = found.next_part
+    except (OSError, pa.ArrowException):
+        return whole
+    return [*parts, begin]
+
+
+def read_rows(
+    filesystem: fs.FileSystem, root: str, part: FilePart, dialect: CsvDialect
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a part, with the columns of `ROW_SCHEMA`."""
+    line = part.line
+    try:
+        if part.file.format == "parquet":
+            for batch in _parquet_rows(filesystem, root, part):
+                line += batch.num_rows
+                yield batch
+            return
+        for found in _found_rows(filesystem, root, part, dialect, _CHUNK_BYTES):
+            line = found.next_part.line
+            for columns, batch in found.batches:
+                yield _row_batch(part.file, columns, batch)
+            if found.problem is not None:
+                yield _problem(part.file, line, found.problem)
+                return
+    except (OSError, pa.ArrowException) as error:
+        yield _problem(part.file, line, f"the file cannot be read further: {shorten(str(error))}")
+
+
+def ends_with_a_row(
+    filesystem: fs.FileSystem, root: str, file: ExportFile, dialect: CsvDialect
+) -> bool:
+    """Tell whether the end of a file is that of a row, as far as its last bytes can tell.
+
+    A CSV file whose last row has no line terminator may have been cut within the last value of that
+    row. In other formats, and in compressed files, `read_rows` tells what was cut off.
+    """
+    if file.format != "csv" or file.compression is not None or not file.size:
+        return True
+    terminator = dialect.terminator.encode()
+    # As in `csv_rows`, a row that ends by "\n" may end so whatever is before it.
+    wanted = b"\n" if terminator.endswith(b"\n") else terminator
+    try:
+        with filesystem.open_input_file(f"{root}/{file.path}") as opened:
+            size = opened.size()
+            opened.seek(max(0, size - len(wanted)))
+            return bytes(opened.read(len(wanted))) == wanted
+    except (OSError, pa.ArrowException):
+        return True  # `read_rows` tells it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    rows: "pa.Array[Any]"
+    lines: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Rows of a chunk: batches with the names of their columns, and where it goes on."""
+
+    batches: Sequence[tuple[tuple[str, ...] | None, _Batch]]
+    next_part: FilePart
+    problem: str | None = None
+
+
+def _found_rows(
+    filesystem: fs.FileSystem,
+    root: str,
+    part: FilePart,
+    dialect: CsvDialect,
+    chunk_bytes: int,
+) -> Iterator[_Found]:
+    """Yield the rows of a part of a CSV or SQL file, a chunk at a time."""
+    find = _sql_found if part.file.format == "sql" else _csv_found
+    held = b""
+    for chunk, is_last in _chunks(filesystem, f"{root}/{part.file.path}", part, chunk_bytes):
+        data = held + chunk if held else chunk
+        while True:
+            found, used = find(data, part, dialect, is_last)
+            part = replace(found.next_part, begin=part.begin + used)
+            yield replace(found, next_part=part)
+            data = data[used:] if used else data
+            # Places for rows are bounded, so there may be more in the same bytes.
+            if not used or not data or found.problem is not None:
+                break
+        if found.problem is not None:
+            return
+        held = data
+        if len(held) > _MOST_ROW_BYTES:
+            problem = f"a row has more than {_MOST_ROW_BYTES >> 20} MiB"
+            yield _Found(batches=(), next_part=part, problem=problem)
+            return
+
+
+def _chunks(
+    filesystem: fs.FileSystem, path: str, part: FilePart, chunk_bytes: int
+) -> Iterator[tuple[bytes, bool]]:
+    """Yield the bytes of a part, and whether they are its last."""
+    if part.file.compression is not None:
+        yield from chunks_of(filesystem, path, part.file.compression)
+        return
+    with filesystem.open_input_file(path) as file:
+        end = file.size() if part.end is None else part.end
+        file.seek(part.begin)
+        at = part.begin
+        while at < end:
+            chunk = bytes(file.read(min(chunk_bytes, end - at)))
+            if not chunk:
+                return
+            at += len(chunk)
+            yield chunk, at >= end
+
+
+# CSV and SQL ------------------------------------------------------------------------------------
+
+
+def _room(most: int) -> value_loops.Rows:
+    return value_loops.Rows(*(np.empty(most, np.int64) for _ in range(3)))
+
+
+def _csv_found(
+    data: bytes, part: FilePart, dialect: CsvDialect, is_last: bool
+) -> tuple[_Found, int]:
+    most = min(max(16, len(data) // 2), _MOST_ROWS)
+    rows = _room(most)
+    count, used, line = csv_loops.csv_rows(
+        np.frombuffer(data, np.uint8), 0, is_last, style_of(dialect), part.line, rows
+    )
+    first = 0
+    columns = part.columns
+    if count and columns is None and dialect.header and part.begin == 0:
+        columns = Fields.header(data[rows.begins[0] : rows.ends[0]], dialect)
+        first = 1
+    batch = _batch(data, *(item[first:count] for item in rows))
+    return (
+        _Found(
+            batches=[(columns, batch)] if count > first else [],
+            next_part=replace(part, line=int(line), columns=columns),
+        ),
+        int(used),
+    )
+
+
+def _sql_found(
+    data: bytes, part: FilePart, dialect: CsvDialect, is_last: bool
+) -> tuple[_Found, int]:
+    most = min(max(16, len(data) // 3), _MOST_ROWS)
+    rows = _room(most)
+    heads = np.empty(_MOST_HEADS, np.int64)
+    count, headed, used, state, line = sql_loops.sql_rows(
+        np.frombuffer(data, np.uint8),
+        0,
+        sql_loops.ROWS if part.in_rows else sql_loops.HEAD,
+        dialect.backslash,
+        part.line,
+        rows,
+        heads,
+    )
+    columns = part.columns
+    batches: list[tuple[tuple[str, ...] | None, _Batch]] = []
+    first = 0
+    for place in range(0, headed, 3):
+        before, begin, end = heads[place : place + 3].tolist()
+        named = _columns_of(data[begin:end])
+        if named == columns:
+            continue
+        if before > first:
+            batches.append((columns, _batch(data, *(item[first:before] for item in rows))))
+        first, columns = before, named
+    if count > first:
+        batches.append((columns, _batch(data, *(item[first:count] for item in rows))))
+    in_rows = state == sql_loops.ROWS
+    before = heads[headed - 3] if headed else 0
+    is_bare = in_rows and count == before and (headed > 0 or part.is_bare)
+    problem = None
+    # With all places taken there may be whole rows behind `used`. A part that ends before its file
+    # does may end anywhere between rows.
+    if is_last and part.end is None and count < most and headed < _MOST_HEADS:
+        rest = data[used:]
+        # Behind rows must be blanks: a comma promises another row, as VALUES does.
+        if in_rows and (is_bare or rest.strip()):
+            problem = "the last row is incomplete"
+        elif not in_rows and _begins_insert(rest):
+            problem = "the last statement is incomplete"
+    return (
+        _Found(
+            batches=batches,
+            next_part=replace(
+                part, line=int(line), columns=columns, in_rows=in_rows, is_bare=is_bare
+            ),
+            problem=problem,
+        ),
+        int(used),
+    )
+
+
+_NOT_SQL = re.compile(rb"(?:\s++|(?:#|--(?=\s|\Z))[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)*+")
+_WORD = re.compile(rb"[A-Za-z]+")
+
+
+def _begins_insert(statement: bytes) -> bool:
+    """Tell whether a statement is an INSERT or REPLACE, or was cut in that word."""
+    blank = _NOT_SQL.match(statement)
+    word = _WORD.match(statement, blank.end() if blank else 0)
+    if word is None:
+        return False
+    found = word[0].upper()
+    if word.end() == len(statement):
+        return b"INSERT".startswith(found) or b"REPLACE".startswith(found)
+    return found in (b"INSERT", b"REPLACE")
+
+
+_NAME = re.compile(r"`((?:[^`]|``)*)`|([^\s,`]+)")
+_COLUMNS = re.compile(rb"\(((?:[^()`]|`(?:[^`]|``)*`)*)\)\s*$")
+
+
+def _columns_of(head: bytes) -> tuple[str, ...] | None:
+    """Return the columns that the head of an INSERT names, None if it names none."""
+    found = _COLUMNS.search(head)
+    if found is None:
+        return None
+    names = _NAME.findall(found[1].decode("utf-8", "replace"))
+    return tuple(quoted.replace("``", "`") or bare for quoted, bare in names)
+
+
+def _batch(
+    data: bytes,
+    begins: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    lines: npt.NDArray[np.int64],
+) -> _Batch:
+    lengths = ends - begins
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    content = np.empty(int(offsets[-1]), np.uint8)
+    value_loops.gathered(np.frombuffer(data, np.uint8), begins, offsets, content)
+    rows = pa.Array.from_buffers(
+        pa.large_binary(), len(begins), [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+    )
+    return _Batch(rows=rows.cast(pa.binary()), lines=lines.copy())
+
+
+def _row_batch(file: ExportFile, columns: tuple[str, ...] | None, batch: _Batch) -> pa.RecordBatch:
+    size = len(batch.rows)
+    begins = np.concatenate([[True], batch.lines[1:] != batch.lines[:-1]])
+    starts = np.maximum.accumulate(np.where(begins, np.arange(size), 0))
+    return _rows_of(
+        file,
+        size,
+        line=pa.array(batch.lines),
+        index=pa.array((np.arange(size) - starts).astype(np.int32)),
+        columns=None if columns is None else json.dumps(columns, ensure_ascii=False),
+        row=batch.rows,
+    )
+
+
+def _rows_of(
+    file: ExportFile,
+    size: int,
+    *,
+    line: "pa.Array[Any]",
+    index: "pa.Array[Any]",
+    columns: str | None,
+    row: "pa.Array[Any]",
+    problem: str | None = None,
+) -> pa.RecordBatch:
+    def constant(value: str | None) -> "pa.Array[Any]":
+        return pa.repeat(pa.scalar(value, pa.string()), size)
+
+    return pa.RecordBatch.from_arrays(
+        [
+            *(constant(file.path), line, index, constant(file.format)),
+            *(constant(columns), constant(problem), row),
+        ],
+        schema=ROW_SCHEMA,
+    )
+
+
+def _problem(file: ExportFile, line: int, problem: str) -> pa.RecordBatch:
+    return _rows_of(
+        file,
+        1,
+        line=pa.array([line]),
+        index=pa.array([0], pa.int32()),
+        columns=None,
+        row=pa.nulls(1, pa.binary()),
+        problem=problem,
+    )
+
+
+# Parquet ----------------------------------------------------------------------------------------
+
+
+def _row_groups(filesystem: fs.FileSystem, root: str, file: ExportFile) -> list[FilePart]:
+    try:
+        with filesystem.open_input_file(f"{root}/{file.path}") as source:
+            metadata = pq.read_metadata(source)
+    except (OSError, pa.ArrowException):
+        return []
+    parts: list[FilePart] = []
+    row = 1
+    for number in range(metadata.num_row_groups):
+        parts.append(FilePart(file=file, begin=number, end=number + 1, line=row))
+        row += metadata.row_group(number).num_rows
+    return parts
+
+
+def _parquet_rows(filesystem: fs.FileSystem, root: str, part: FilePart) -> Iterator[pa.RecordBatch]:
+    row = part.line
+    with filesystem.open_input_file(f"{root}/{part.file.path}") as source:
+        file = pq.ParquetFile(source)
+        end = file.num_row_groups if part.end is None else part.end
+        groups = list(range(part.begin, end))
+        if not file.schema_arrow.names:
+            raise pa.ArrowInvalid("it has no columns")
+        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, row_groups=groups):
+            texts = [_field_texts(column) for column in batch.columns]
+            size = batch.num_rows
+            fields = pc.binary_join_element_wise(*texts, ",")
+            rows = pc.binary_join_element_wise("(", fields, ")", "").cast(pa.binary())
+            yield _rows_of(
+                part.file,
+                size,
+                line=pa.array(np.arange(row, row + size)),
+                index=pa.array(np.zeros(size, np.int32)),
+                columns=json.dumps(batch.schema.names, ensure_ascii=False),
+                row=rows,
+            )
+            row += size
+
+
+def _field_texts(column: "pa.Array[Any]") -> "pa.Array[Any]":
+    """Return the values of a column as literals of SQL: bytes as x'..', all else as text."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    if (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    ):
+        texts = [None if value is None else f"x'{value.hex()}'" for value in column.to_pylist()]
+        return pc.fill_null(pa.array(texts, pa.string()), "NULL")
+    if pa.types.is_boolean(kind):
+        texts = column.cast(pa.int8()).cast(pa.string())
+    elif pa.types.is_timestamp(kind):
+        suffix = ""
+        if kind.tz is not None:
+            column, suffix = column.cast(pa.timestamp(kind.unit, "UTC")), INSTANT
+        texts = pc.strftime(column, format=f"%Y-%m-%d %H:%M:%S{suffix}")
+    elif pa.types.is_nested(kind):
+        texts = pa.array(
+            [
+                None if value is None else json.dumps(value, default=str)
+                for value in column.to_pylist()
+            ],
+            pa.string(),
+        )
+    else:
+        texts = column.cast(pa.string())
+    escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), "'", "\\'")
+    return pc.fill_null(pc.binary_join_element_wise("'", escaped, "'", ""), "NULL")

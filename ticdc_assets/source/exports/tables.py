@@ -1,0 +1,83 @@
+"""The schema of an exported table, from the CREATE TABLE that the export has of it.
+
+In: an `ExportedTable` and the TSO. Out: its `TableSchema` at the TSO, as DDL text gives it, or an
+error that says why there is none. It is a pure function. An export tells no id of a table: the one
+that the schema gets is made of the table's name.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from ticdc_assets.base.errors import InputError, shorten
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.tso import MAX_TSO
+from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.ddl_statement import DdlAction
+from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS, database_defaults
+from ticdc_assets.registry.inferred_schemas import created_schema
+from ticdc_assets.source.exports.folder import ExportedTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedSchema:
+    """The schema of an exported table.
+
+    Attributes:
+        schema: the schema; its version is the TSO.
+        sql: the CREATE TABLE.
+        notes: what of the text is not understood.
+    """
+
+    schema: TableSchema
+    sql: str
+    notes: tuple[str, ...]
+
+
+def exported_schema(table: ExportedTable, tso: int, timezone: str) -> ExportedSchema:
+    """Return the schema that an export tells of a table.
+
+    Args:
+        table: the table.
+        tso: TSO of the export.
+        timezone: zone of the session that exported it, for defaults of TIMESTAMP columns.
+
+    Raises:
+        InputError: it tells none.
+    """
+    if table.create_sql is None:
+        raise InputError("no_schema", "the export", "a file with its CREATE TABLE", "none")
+    sql = _statement(table.create_sql)
+    statement = parse_ddl(sql)
+    if statement.action is not DdlAction.CREATE_TABLE or not statement.columns:
+        raise InputError("invalid_schema", "the export", "CREATE TABLE", shorten(sql))
+    defaults = DATABASE_DEFAULTS
+    if table.database_sql is not None:
+        text = parse_ddl(_statement(table.database_sql))
+        defaults = database_defaults(text, DATABASE_DEFAULTS)
+    # The database is in the name of the file alone; the text has the table's name.
+    made = created_schema(
+        statement,
+        database=table.database,
+        table=statement.table or table.table,
+        table_id=_table_id(table.database, statement.table or table.table),
+        version=tso,
+        defaults=defaults,
+        timezone=timezone,
+    )
+    return ExportedSchema(schema=made.schema, sql=sql, notes=made.notes)
+
+
+def _table_id(database: str, table: str) -> int:
+    text = f"export\0{database}\0{table}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8]) & MAX_TSO
+
+
+_SETTINGS = re.compile(
+    r"\A(?:\s+|/\*.*?\*/\s*;?|--[^\n]*\n|SET\s[^;]*;)+", re.DOTALL | re.IGNORECASE
+)
+
+
+def _statement(text: str) -> str:
+    """Return the statement of a file: comments with settings come before it."""
+    return _SETTINGS.sub("", text).strip().rstrip(";").rstrip()

@@ -1,0 +1,293 @@
+"""Compiled loops over values of exports: their bytes without escapes, and images of rows.
+
+In: bytes of rows, where the fields are and how they are written. Out: the bytes of values, and the
+JSON text of images (`wire.rows`). Fields are found by `csv_loops` and `sql_loops`.
+"""
+
+# numba hides the types of what it compiles.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
+# pyright: reportReturnType=false, reportUnknownParameterType=false
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ticdc_assets.base.compiled import compiled
+
+_BACKSLASH: Final = ord("\\")
+_NEWLINE: Final = ord("\n")
+_RETURN: Final = ord("\r")
+_QUOTE: Final = ord('"')
+
+Bytes = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.int64]
+
+NULL: Final = 0
+"""Form of a field: NULL."""
+VERBATIM: Final = 1
+"""The bytes of the field are its value."""
+ESCAPED: Final = 2
+"""Backslashes in it escape."""
+DOUBLED: Final = 3
+"""Quotes in it are doubled."""
+HEXADECIMAL: Final = 4
+"""It is the digits of a hexadecimal literal of SQL."""
+
+GOOD: Final = 0
+TOO_FEW: Final = 1
+TOO_MANY: Final = 2
+OPEN_TEXT: Final = 3
+BEHIND_TEXT: Final = 4
+NO_VALUE: Final = 5
+
+
+class Fields(NamedTuple):
+    """The fields of rows.
+
+    Attributes:
+        begins: for each column and row where the field begins.
+        ends: where it ends.
+        forms: how it is written.
+    """
+
+    begins: Places
+    ends: Places
+    forms: Bytes
+
+
+class Rows(NamedTuple):
+    """Rows of a file.
+
+    Attributes:
+        begins: where each begins.
+        ends: where it ends.
+        lines: the number of its first line.
+    """
+
+    begins: Places
+    ends: Places
+    lines: Places
+
+
+class Joined(NamedTuple):
+    """Texts of columns, one behind the other.
+
+    Attributes:
+        content: the texts.
+        ends: where each ends; it begins where the one before ends.
+    """
+
+    content: Bytes
+    ends: Places
+
+
+@compiled
+def is_at(data: Bytes, at: int, end: int, text: Bytes) -> bool:
+    """Return whether a text, which is not empty, stands at a place."""
+    size = len(text)
+    if size == 0 or at + size > end:
+        return False
+    for number in range(size):  # noqa: SIM110 - generators do not compile
+        if data[at + number] != text[number]:
+            return False
+    return True
+
+
+@compiled
+def gathered(data: Bytes, begins: Places, offsets: Places, content: Bytes) -> None:
+    """Copy rows so that one stands behind the other.
+
+    Args:
+        data: the bytes.
+        begins: where each row begins.
+        offsets: where it is to begin, and where the last one is to end.
+        content: gets the rows.
+    """
+    for row in range(len(begins)):
+        at, to = begins[row], offsets[row]
+        for number in range(offsets[row + 1] - to):
+            content[to + number] = data[at + number]
+
+
+@compiled
+def values(
+    data: Bytes,
+    begins: Places,
+    ends: Places,
+    forms: Bytes,
+    quote: Bytes,
+    content: Bytes,
+    offsets: Places,
+) -> None:
+    """Write the values of one column without the escapes of its file.
+
+    Args:
+        data: the bytes.
+        begins: where each field begins.
+        ends: where it ends.
+        forms: how it is written.
+        quote: the quotes that are doubled.
+        content: gets the values; as long as all fields are.
+        offsets: gets where each value begins, and where the last one ends.
+    """
+    to = 0
+    for row in range(len(begins)):
+        offsets[row] = to
+        if forms[row] == NULL:
+            continue
+        to = _value(data, begins[row], ends[row], forms[row], quote, content, to)
+    offsets[len(begins)] = to
+
+
+@compiled
+def _value(data: Bytes, at: int, end: int, form: int, quote: Bytes, content: Bytes, to: int) -> int:
+    while at < end:
+        byte = data[at]
+        if form == ESCAPED and byte == _BACKSLASH and at + 1 < end:
+            at += 1
+            byte = _unescaped(data[at])
+        elif form in (ESCAPED, DOUBLED) and is_at(data, at, end, quote):
+            # The first of two quotes.
+            at += len(quote) if is_at(data, at + len(quote), end, quote) else 0
+        content[to] = byte
+        to += 1
+        at += 1
+    return to
+
+
+@compiled
+def _unescaped(byte: int) -> int:
+    if byte == ord("0"):
+        return 0
+    if byte == ord("n"):
+        return _NEWLINE
+    if byte == ord("r"):
+        return _RETURN
+    if byte == ord("t"):
+        return 9
+    if byte == ord("b"):
+        return 8
+    if byte == ord("Z"):
+        return 26
+    return byte
+
+
+class Values(NamedTuple):
+    """Values of columns.
+
+    Attributes:
+        content: the values of all columns, without escapes.
+        begins: for each column and row where the value begins, -1 for NULL.
+        ends: where it ends.
+    """
+
+    content: Bytes
+    begins: Places
+    ends: Places
+
+
+@compiled
+def images(
+    values: Values,
+    names: Joined,
+    prefixes: Joined,
+    suffixes: Joined,
+    good: npt.NDArray[np.bool_],
+    content: Bytes,
+    offsets: Places,
+) -> int:
+    """Write the JSON text of images.
+
+    Args:
+        values: the values.
+        names: the names of the columns as JSON texts, with what stands before and behind them.
+        prefixes: what stands before the values of each column.
+        suffixes: what stands behind them.
+        good: which rows have an image.
+        content: gets the text.
+        offsets: gets where the image of each row begins, and where the last one ends.
+
+    Returns:
+        How many bytes there are; -1 if there is no room for them.
+    """
+    data, begins, ends = values
+    name_texts, name_ends = names
+    prefix_texts, prefix_ends = prefixes
+    suffix_texts, suffix_ends = suffixes
+    width, size = begins.shape
+    room = len(content)
+    to = 0
+    for row in range(size):
+        offsets[row] = to
+        if not good[row]:
+            continue
+        for column in range(width):
+            first, last = begins[column, row], ends[column, row]
+            name = name_ends[column - 1] if column else 0
+            begin = prefix_ends[column - 1] if column else 0
+            behind = suffix_ends[column - 1] if column else 0
+            most = (
+                name_ends[column]
+                - name
+                + prefix_ends[column]
+                - begin
+                + suffix_ends[column]
+                - behind
+                + 6 * (last - first)
+                + 8
+            )
+            if to + most > room:
+                return -1
+            for at in range(name, name_ends[column]):
+                content[to] = name_texts[at]
+                to += 1
+            if first < 0:
+                content[to], content[to + 1] = ord("n"), ord("u")
+                content[to + 2], content[to + 3] = ord("l"), ord("l")
+                to += 4
+                continue
+            for at in range(begin, prefix_ends[column]):
+                content[to] = prefix_texts[at]
+                to += 1
+            for at in range(first, last):
+                byte = data[at]
+                if byte >= 32 and byte != _QUOTE and byte != _BACKSLASH:
+                    content[to] = byte
+                    to += 1
+                else:
+                    to = _escaped(byte, content, to)
+            for at in range(behind, suffix_ends[column]):
+                content[to] = suffix_texts[at]
+                to += 1
+        content[to] = ord("}")
+        to += 1
+    offsets[size] = to
+    return to
+
+
+@compiled
+def _escaped(byte: int, content: Bytes, to: int) -> int:
+    """Write a byte that JSON does not take as it is."""
+    content[to] = _BACKSLASH
+    short = 0
+    if byte in (_QUOTE, _BACKSLASH):
+        short = byte
+    elif byte == _NEWLINE:
+        short = ord("n")
+    elif byte == _RETURN:
+        short = ord("r")
+    elif byte == 9:
+        short = ord("t")
+    elif byte == 8:
+        short = ord("b")
+    elif byte == 12:
+        short = ord("f")
+    if short:
+        content[to + 1] = short
+        return to + 2
+    digits = b"0123456789abcdef"
+    content[to + 1], content[to + 2], content[to + 3] = ord("u"), ord("0"), ord("0")
+    content[to + 4], content[to + 5] = digits[byte >> 4], digits[byte & 15]
+    return to + 6

@@ -1,0 +1,480 @@
+"""Requests to a Kafka cluster: topics, partitions, offsets.
+
+In: a `KafkaSource`. Out: offset ranges, topic ids and settings. Every call has a deadline and ends
+with an answer or with one error. Nothing here commits positions or keeps a client open longer than
+the object that made it.
+
+The option `isolation.level` decides where a partition ends: with `read_committed`, before the first
+open transaction.
+"""
+
+# The client's types leave out what its documented modules export.
+# pyright: reportPrivateImportUsage=false
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any, Final, TypeVar, assert_never
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    TopicDescription,
+)
+
+from ticdc_assets.base.errors import SourceRefusedError, SourceUnavailableError
+from ticdc_assets.base.progress import tell
+from ticdc_assets.config import KafkaSource, StartKind
+from ticdc_assets.source.kafka.connection import (
+    ISOLATION,
+    NO_RIGHT,
+    RIGHT_FIX,
+    TIMEOUT_SECONDS,
+    Trouble,
+    client_of,
+    client_options,
+)
+
+_POLL_SECONDS: Final = 0.02
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """The offsets a partition has: from `earliest` to just below `end`."""
+
+    earliest: int
+    end: int
+
+
+def reach(source: KafkaSource) -> None:
+    """Return when a broker answers and has a topic of the source.
+
+    Raises:
+        SourceUnavailableError: the broker did not answer, or none of the topics is there.
+        ConfigError: an option is wrong.
+    """
+    tell(f"asking {source.bootstrap_servers}")
+    Administration(source).topics_of(source)
+
+
+def end_offsets(
+    source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> dict[tuple[str, int], OffsetRange]:
+    """Return the offsets of every partition of the source's topics that are there.
+
+    Raises:
+        SourceUnavailableError: the broker did not answer, or none of the topics is there.
+        ConfigError: an option is wrong.
+    """
+    administration = Administration(source, timeout_seconds=timeout_seconds)
+    return administration.end_offsets(administration.topics_of(source))
+
+
+def list_ranges(
+    source: KafkaSource,
+) -> tuple[dict[tuple[str, int], OffsetRange], dict[str, str]]:
+    """Return the offsets of every partition of the source's topics that are there, and their ids.
+
+    Raises:
+        SourceUnavailableError: the broker did not answer, or none of the topics is there.
+        ConfigError: an option is wrong.
+    """
+    return _listed(Administration(source), source)
+
+
+def _listed(
+    administration: "Administration", source: KafkaSource
+) -> tuple[dict[tuple[str, int], OffsetRange], dict[str, str]]:
+    described = administration.describe(administration.topics_of(source))
+    return administration.ranges(described), topic_ids(described)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The partitions of a source, listed twice.
+
+    Attributes:
+        ranges: offsets of every partition.
+        later_ends: ends of all partitions, asked for when all of `ranges` had been told. So a
+            partition with the same end in both had nothing more when the last of `ranges` was told.
+            It may have partitions of topics that came in between.
+        topic_ids: ids of the topics of `ranges`; none of a broker too old to have them.
+    """
+
+    ranges: Mapping[tuple[str, int], OffsetRange]
+    later_ends: Mapping[tuple[str, int], OffsetRange]
+    topic_ids: Mapping[str, str]
+
+
+def list_twice(source: KafkaSource) -> Listing:
+    """Return the partitions of the source's topics that are there, listed twice.
+
+    Raises:
+        SourceUnavailableError: the broker did not answer, or none of the topics is there.
+        ConfigError: an option is wrong.
+    """
+    administration = Administration(source)
+    ranges, ids = _listed(administration, source)
+    again = administration.topics_of(source)
+    return Listing(ranges=ranges, later_ends=administration.end_offsets(again), topic_ids=ids)
+
+
+def start_offsets(
+    source: KafkaSource, ranges: Mapping[tuple[str, int], OffsetRange]
+) -> dict[tuple[str, int], int]:
+    """Return the offset at which landing begins in each partition of `ranges`.
+
+    Raises:
+        SourceUnavailableError: the broker did not answer.
+        ConfigError: an option is wrong.
+    """
+    match source.start.kind:
+        case StartKind.EARLIEST:
+            return {place: offsets.earliest for place, offsets in ranges.items()}
+        case StartKind.LATEST:
+            return {place: offsets.end for place, offsets in ranges.items()}
+        case StartKind.TIMESTAMP:
+            assert source.start.timestamp_ms is not None
+            found = Administration(source).offsets_at(ranges, source.start.timestamp_ms)
+            # Kafka has no offset where every record is older.
+            return {
+                place: found[place] if found[place] >= 0 else offsets.end
+                for place, offsets in ranges.items()
+            }
+        case _:
+            assert_never(source.start.kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as the broker describes it: its id, if it has one, and its partitions."""
+
+    topic_id: str | None
+    partitions: tuple[int, ...]
+
+
+def topic_ids(described: Mapping[str, Topic]) -> dict[str, str]:
+    """Return the ids of topics; none of a broker too old to have them."""
+    return {name: topic.topic_id for name, topic in described.items() if topic.topic_id is not None}
+
+
+class Administration:
+    """Questions and orders to one cluster, over one connection that lives as long as this object.
+
+    Args:
+        source: the cluster; its topics are not looked at here.
+        timeout_seconds: how long the broker may take for each answer.
+    """
+
+    def __init__(self, source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._timeout = timeout_seconds
+        self._servers = source.bootstrap_servers
+        self._trouble = Trouble(source)
+        self._client = client_of(AdminClient, client_options(source), self._trouble)
+        # Where a partition ends depends on which of its records are wanted. The client takes the
+        # option in any case.
+        option = source.options.get(ISOLATION)
+        self._isolation = IsolationLevel.READ_UNCOMMITTED
+        if option is not None and option.value.lower() == "read_committed":
+            self._isolation = IsolationLevel.READ_COMMITTED
+
+    def ping(self) -> None:
+        """Return when a broker answers.
+
+        Raises:
+            SourceUnavailableError: none did in time.
+        """
+        self._answer(self._client.describe_cluster(request_timeout=self._timeout))
+
+    def topic_names(self) -> frozenset[str]:
+        """Return the names of all topics of the cluster that this client may see.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer.
+        """
+        future: Future[Any] = Future()
+
+        def list_topics() -> None:
+            try:
+                future.set_result(self._client.list_topics(timeout=self._timeout))
+            except KafkaException as error:
+                # Its frames have the client: see `_answer`.
+                future.set_exception(error.with_traceback(None))
+
+        # This call blocks, and while it does nobody would hear of a refusal.
+        Thread(target=list_topics, name="list-topics", daemon=True).start()
+        return frozenset(self._answer(future).topics)
+
+    def topic_settings(
+        self,
+        topics: Iterable[str],
+        names: Iterable[str],
+    ) -> dict[str, dict[str, str]]:
+        """Return settings of topics by their Kafka names; "" for one that the broker lacks.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer, or does not tell.
+        """
+        wanted = tuple(names)
+        resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics}
+        if not resources:
+            return {}
+        futures = self._client.describe_configs(
+            list(resources.values()), request_timeout=self._timeout
+        )
+        told: dict[str, dict[str, str]] = {}
+        for topic, resource in resources.items():
+            entries: Any = self._answer(futures[resource], topic=topic)
+            told[topic] = {
+                name: str(entries[name].value or "") if name in entries else "" for name in wanted
+            }
+        return told
+
+    def topics_of(self, source: KafkaSource) -> list[str]:
+        """Return the topics of `source` that are there, in order.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer, or none of the topics is there.
+        """
+        there = self.topic_names()
+        found = sorted(name for name in there if source.takes(name))
+        if not found:
+            if len(source.topics) == 1 and not source.patterns:
+                what = f"no topic {source.topics[0]!r}"
+            else:
+                what = f"none of the topics {', '.join(map(repr, source.named))}"
+            raise TopicMissingError(f"the Kafka broker {self._servers} has {what}", _TOPIC_FIX)
+        return found
+
+    def offsets_at(
+        self,
+        partitions: Iterable[tuple[str, int]],
+        timestamp_ms: int,
+    ) -> dict[tuple[str, int], int]:
+        """Return the offset of the first record at or after a time; below 0 where there is none."""
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        return self._offsets(list(partitions), spec)
+
+    def describe(self, topics: Iterable[str]) -> dict[str, Topic]:
+        """Return what the broker says of `topics`.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer, or a topic is not there.
+        """
+        names = list(topics)
+        futures = self._client.describe_topics(
+            TopicCollection(names), request_timeout=self._timeout
+        )
+        return {name: _topic(self._answer(futures[name], topic=name)) for name in names}
+
+    def end_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], OffsetRange]:
+        """Return the offsets of every partition of `topics`.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer, or a topic is not there.
+        """
+        return self.ranges(self.describe(topics))
+
+    def ranges(self, described: Mapping[str, Topic]) -> dict[tuple[str, int], OffsetRange]:
+        """Return the offsets of every partition of topics that `describe` told of.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer, or a topic is not there any more.
+        """
+        deadline = time.monotonic() + self._timeout
+        partitions = [
+            (name, number) for name, topic in described.items() for number in topic.partitions
+        ]
+        while True:
+            try:
+                # First the ends, then the beginnings: what expires in between makes a range empty
+                # or shorter, never one that promises records that are gone.
+                end = self._offsets(partitions, OffsetSpec.latest())
+                earliest = self._offsets(partitions, OffsetSpec.earliest())
+                break
+            except _NoLeaderError:
+                # So it is for a moment after a topic was made, and while leaders move.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+        return {
+            key: OffsetRange(earliest=earliest[key], end=max(earliest[key], end[key]))
+            for key in partitions
+        }
+
+    def ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Return the offset after the last record of each of `partitions`, in one request.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer, or has no such partition.
+        """
+        return self._offsets(list(partitions), OffsetSpec.latest())
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        *,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic with the cluster's default replication and wait until it can be used."""
+        topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
+        futures = self._client.create_topics([topic], request_timeout=self._timeout)
+        self._answer(futures[name], topic=name)
+        self._wait(lambda: len(self._partitions(name)) == partitions, name)
+
+    def partition_count(self, name: str) -> int | None:
+        """Return how many partitions a topic has, None if there is no such topic."""
+        try:
+            return len(self.describe([name])[name].partitions)
+        except TopicMissingError:
+            return None
+
+    # --- pieces ---
+
+    def _offsets(
+        self, partitions: list[tuple[str, int]], spec: OffsetSpec | None
+    ) -> dict[tuple[str, int], int]:
+        if not partitions:
+            return {}
+        asked: dict[TopicPartition, Any] = {TopicPartition(*key): spec for key in partitions}
+        futures = self._client.list_offsets(
+            asked, isolation_level=self._isolation, request_timeout=self._timeout
+        )
+        found: dict[tuple[str, int], int] = {}
+        for asked_of, future in futures.items():
+            topic, partition = asked_of.topic, asked_of.partition
+            offset = self._answer(future, topic=topic, partition=partition).offset
+            # So the client says that the leader did not answer in time.
+            if offset == OFFSET_INVALID:
+                raise self._unavailable(KafkaError(KafkaError._TIMED_OUT), topic, partition)
+            found[topic, partition] = offset
+        return found
+
+    def _partitions(self, name: str) -> tuple[int, ...]:
+        try:
+            return self.describe([name])[name].partitions
+        except TopicMissingError:
+            return ()
+
+    def _wait(self, condition: Callable[[], bool], topic: str) -> None:
+        # Metadata reaches a broker a moment after the controller has said yes.
+        deadline = time.monotonic() + self._timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                raise SourceUnavailableError(
+                    f"the Kafka broker {self._servers} did not finish changing topic {topic!r} "
+                    f"within {self._timeout:g} s"
+                )
+            time.sleep(0.05)
+
+    def _answer(
+        self,
+        future: "Future[_T]",
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> _T:
+        """Return the result of `future`, or say in one sentence why there is none."""
+        # The client keeps the time; the little more is for its own bookkeeping.
+        deadline = time.monotonic() + self._timeout + 5.0
+        self._trouble.ask()
+        while not future.done() and time.monotonic() < deadline:
+            # Another thread brings the answer; a poll with a timeout would sleep on beside it.
+            wait([future], timeout=_POLL_SECONDS)
+            # The client tells of its troubles here and nowhere else.
+            self._client.poll(0)
+            error = self._trouble.verdict()
+            if error is not None and not future.done():
+                try:
+                    raise error
+                finally:
+                    # It has this frame, and so the client, which would go on until garbage is
+                    # looked for.
+                    del error
+        try:
+            # Raised, it would have this frame, and so the client, which would go on until garbage
+            # is looked for.
+            refusal = future.exception(0)
+        except TimeoutError:
+            raise self._unavailable(KafkaError(KafkaError._TIMED_OUT), topic, partition) from None
+        if isinstance(refusal, KafkaException):
+            raise self._unavailable(refusal.args[0], topic, partition)
+        answer = future.result(0)
+        self._trouble.forget()
+        return answer
+
+    def _unavailable(
+        self, error: KafkaError, topic: str | None, partition: int | None
+    ) -> SourceUnavailableError:
+        code = error.code()
+        if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return TopicMissingError(
+                f"the Kafka broker {self._servers} has no topic {topic!r}", _TOPIC_FIX
+            )
+        if code in _NO_ANSWER:
+            in_time = f"did not answer within {self._timeout:g} s"
+            is_late = code == KafkaError._TIMED_OUT
+            return self._trouble.silence(in_time if is_late else "cannot be reached")
+        if code in _NO_LEADER:
+            return _NoLeaderError(
+                f"no Kafka broker of {self._servers} leads topic {topic!r} partition {partition}"
+            )
+        where = "" if topic is None else f" about topic {topic!r}"
+        where += "" if partition is None else f" partition {partition}"
+        reason = f"the Kafka broker {self._servers} refused a request{where}: {error.str()}"
+        if code in NO_RIGHT:
+            return SourceRefusedError(reason, RIGHT_FIX)
+        return SourceUnavailableError(reason)
+
+
+class TopicMissingError(SourceUnavailableError):
+    """The broker answers and has no such topic (yet)."""
+
+
+class _NoLeaderError(SourceUnavailableError):
+    """A partition has no leader, or the broker that was asked is not it."""
+
+
+_NO_LEADER = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+}
+
+_NO_ANSWER = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+}
+
+_TOPIC_FIX: Final = (
+    "check source.kafka.topics, and whether this client has the right DESCRIBE on the topic"
+)
+
+_NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def _topic(description: TopicDescription) -> Topic:
+    topic_id = str(description.topic_id) if description.topic_id is not None else _NO_TOPIC_ID
+    return Topic(
+        topic_id=None if topic_id == _NO_TOPIC_ID else topic_id,
+        partitions=tuple(sorted(partition.id for partition in description.partitions)),
+    )

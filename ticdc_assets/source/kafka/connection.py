@@ -1,0 +1,296 @@
+"""Connections to a Kafka cluster: options, and connection errors.
+
+In: a `KafkaSource`. Out: a client of librdkafka, and one error that names the broker, the topic or
+the configuration key if there is no answer. A refusal by a broker (a login, a certificate, a
+protocol) is reported at once; if no broker listens, it waits some seconds, because brokers restart.
+The client itself would retry until its deadline and then only report a timeout. See `Trouble`.
+
+Options have librdkafka's names and are passed on unchanged. They contain secrets, so error texts
+never contain their values.
+"""
+
+# The client's types leave out what its documented modules export.
+# pyright: reportPrivateImportUsage=false
+
+import logging
+import re
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from ticdc_assets.base.errors import ConfigError, SourceRefusedError, SourceUnavailableError
+from ticdc_assets.config import KafkaSource
+
+TIMEOUT_SECONDS = 15.0
+
+_LOGGER = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+ISOLATION: Final = "isolation.level"
+"""The option that says which records of transactions are seen."""
+
+
+def client_options(source: KafkaSource) -> dict[str, str]:
+    """Return the options for librdkafka (confluent-kafka). They contain secrets: never log them.
+
+    Raises:
+        ConfigError: an option is one of Java's client.
+    """
+    for key in source.options:
+        if key.startswith(_JAVA_ONLY):
+            raise ConfigError(
+                f"options.{key}: only Java's client has this option, and it is not used here; "
+                "replace it with an option of librdkafka (sasl.username and sasl.password for a "
+                "login, ssl.ca.location for a trust store)"
+            )
+    options = {key: option.value for key, option in source.options.items()}
+    return {"bootstrap.servers": source.bootstrap_servers} | options
+
+
+_JAVA_ONLY: Final = (
+    "sasl.jaas.config",
+    "sasl.client.callback.handler.class",
+    "sasl.login.",
+    "sasl.kerberos.ticket.",
+    "ssl.truststore.",
+    "ssl.keystore.type",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.enabled.protocols",
+    "ssl.trustmanager.algorithm",
+    "ssl.keymanager.algorithm",
+    "ssl.secure.random.implementation",
+    "security.providers",
+)
+"""Beginnings of the names of options that only Java's client has."""
+
+
+NO_RIGHT = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+}
+
+RIGHT_FIX: Final = (
+    "give the user of source.kafka.options.sasl.username the rights DESCRIBE and READ on the topic"
+)
+
+# --- troubles ---
+
+REFUSED_SECONDS = 2.0
+"""How long another broker may take to answer when one has refused."""
+
+DOWN_SECONDS = 5.0
+"""How long brokers that cannot be reached are waited for: one of them may be restarting."""
+
+
+class Trouble:
+    """What a client says of its connections, and when that is enough to give up.
+
+    The client calls it while it is polled. It keeps trying by itself, so a fault is told only when
+    no broker is left that could answer, or when somebody's patience is over.
+
+    Args:
+        source: the cluster, and the options that a fault is looked for in.
+    """
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._source = source
+        self._secrets = [
+            option.value
+            for option in source.options.values()
+            if option.value and option.shown != option.value
+        ]
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: a broker has answered."""
+        self._refused_at: float | None = None
+        self._down_at: float | None = None
+        self._refusal = ""
+        self._reason = ""
+
+    def ask(self) -> None:
+        """Begin a new question.
+
+        That no broker is left is said once, when it comes to that; a refusal is said again.
+        """
+        self._refused_at, self._refusal = None, ""
+        self._down_at = None if self._down_at is None else time.monotonic()
+
+    def heard(self, error: KafkaError) -> None:
+        """Take an error of the client."""
+        code, now = error.code(), time.monotonic()
+        if code == KafkaError._ALL_BROKERS_DOWN:
+            self._down_at = self._down_at or now
+            return
+        self._reason = error.str()
+        is_refusal = code in (KafkaError._AUTHENTICATION, KafkaError._SSL)
+        if is_refusal and self._refused_at is None:
+            # The first one tells most: what follows is that the connection is closed.
+            self._refused_at, self._refusal = now, self._reason
+
+    def log(self, _level: int, message: str, *arguments: object) -> None:
+        """Take a line of the client's log.
+
+        The log would go to standard error and repeats itself many a second. A connection that the
+        broker closes is told here alone; the rest is for those who debug.
+        """
+        _LOGGER.debug(message, *arguments)
+        found = _CLOSED.search(message % arguments if arguments else message)
+        if found is not None:
+            self._reason = found[1]
+
+    def verdict(self) -> SourceUnavailableError | None:
+        """Return the error to give up with, or None while an answer may still come."""
+        now = time.monotonic()
+        if self._refused_at is not None:
+            if self._down_at is not None or now - self._refused_at > REFUSED_SECONDS:
+                return self._refused()
+        elif self._down_at is not None:
+            is_closed = _CLOSED_REASON in self._reason
+            if now - self._down_at > (REFUSED_SECONDS if is_closed else DOWN_SECONDS):
+                return self.silence("cannot be reached")
+        return None
+
+    def silence(self, what: str) -> SourceUnavailableError:
+        """Return the error of brokers that gave no answer, with the reason if there is one."""
+        if self._refusal:
+            return self._refused()
+        servers, reason = self._source.bootstrap_servers, self._reason
+        host, _, port = servers.split(",")[0].rpartition(":")
+        told = f"the Kafka broker {servers} {what}" + (f": {self.shown(reason)}" if reason else "")
+        if "resolve" in reason:
+            fix = (
+                "correct the host name in source.kafka.bootstrap_servers; check with "
+                f"`getent hosts {host}`. If the name is not in that key, the broker announces it "
+                "as its address (advertised.listeners)"
+            )
+        elif _CLOSED_REASON in reason:
+            # A proxy in front of brokers that are down does the same, so this is no refusal.
+            fix = (
+                "that port may speak another protocol, with or without TLS or a login: set "
+                f"{_key('security.protocol')} to the protocol of the broker's listener"
+            )
+        else:
+            fix = (
+                "start the broker, or correct host and port in source.kafka.bootstrap_servers; "
+                f"check with `nc -vz {host} {port}`"
+            )
+        return SourceUnavailableError(told, fix)
+
+    def _refused(self) -> SourceRefusedError:
+        what, keys = self._read(self._refusal)
+        told = f"the Kafka broker {self._source.bootstrap_servers} {what}"
+        return SourceRefusedError(told, f"correct {keys}")
+
+    def _read(self, reason: str) -> tuple[str, str]:
+        """Return what a refusal says, and the configuration keys to correct."""
+        shown, protocol = self.shown(reason), _key("security.protocol")
+        if "current SASL state" in reason:
+            return f"takes no login on that port ({shown})", protocol
+        if "Unsupported SASL mechanism" in reason:
+            return f"refused the login: {shown}", _key(self._mechanism_key)
+        if "OAUTHBEARER token" in reason:
+            keys = ("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.secret")
+            return f"was not asked, because no login token could be obtained: {shown}", _keys(keys)
+        if "SASL" in reason:
+            given = [key for key in _LOGIN_KEYS if key in self._source.options]
+            return f"refused the login: {shown}", _keys(given or _LOGIN_KEYS[:2])
+        if "certificate verify failed" in reason:
+            fault = _certificate_fault(self._source, reason)
+            if "mismatch" in fault:
+                name_check = _key("ssl.endpoint.identification.algorithm")
+                keys = f"the host name in source.kafka.bootstrap_servers, or {name_check}"
+                return f"has a certificate for another host name: {fault}", keys
+            return f"has a certificate that is not trusted: {fault or shown}", _key(
+                "ssl.ca.location"
+            )
+        keys = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+        return f"refused the connection: {shown}", _keys(keys)
+
+    @property
+    def _mechanism_key(self) -> str:
+        return "sasl.mechanisms" if "sasl.mechanisms" in self._source.options else "sasl.mechanism"
+
+    def shown(self, reason: str) -> str:
+        """Return a reason without the client's own bookkeeping, and without any secret."""
+        address = rf"^(\w+://)?{re.escape(self._source.bootstrap_servers)}/\w+: "
+        reason = re.sub(address, "", _BOOKKEEPING.sub("", reason)).strip(" .:")
+        for secret in self._secrets:
+            reason = reason.replace(secret, "***")
+        return reason
+
+
+_CLOSED_REASON: Final = "Disconnected"
+_CLOSED: Final = re.compile(r"FAIL \S+ \S+ (.*Disconnected.*)")
+_BOOKKEEPING: Final = re.compile(r" ?\(after \d+ms in state \w+[^)]*\)|: receive 0 after POLLIN")
+_LOGIN_KEYS: Final = ("sasl.username", "sasl.password", "sasl.oauthbearer.client.id")
+
+
+def _keys(options: Iterable[str]) -> str:
+    return " and ".join(map(_key, options))
+
+
+def _key(option: str) -> str:
+    return f"source.kafka.options.{option}"
+
+
+def _certificate_fault(source: KafkaSource, reason: str) -> str:
+    """Return what is wrong with the certificate of the broker that `reason` names, "" if not told.
+
+    The client says of each fault that verifying failed; so the broker is looked at once more.
+    """
+    named = re.search(r"://([^/\s]+):(\d+)", reason)
+    if named is None:
+        return ""
+    options = source.options
+    authority = options["ssl.ca.location"].value if "ssl.ca.location" in options else None
+    text = options["ssl.ca.pem"].value if "ssl.ca.pem" in options else None
+    try:
+        context = ssl.create_default_context()
+        if authority is not None and authority != "probe":
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_verify_locations(cafile=authority)
+        elif text is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_verify_locations(cadata=text)
+        host = named[1].strip("[]")
+        with (
+            socket.create_connection((host, int(named[2])), timeout=REFUSED_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return ""
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message.rstrip(".")
+    except (OSError, ValueError):
+        return ""
+
+
+class _QuietLog:
+    """Takes the log of a client that nobody waits for."""
+
+    def log(self, _level: int, message: str, *arguments: object) -> None:
+        _LOGGER.debug(message, *arguments)
+
+
+def client_of(
+    kind: Callable[..., _T], options: Mapping[str, Any], trouble: Trouble | None = None
+) -> _T:
+    """Return a client of Kafka; what it says of its connections goes to `trouble`."""
+    given = dict(options)
+    if trouble is not None:
+        given["error_cb"] = trouble.heard
+    try:
+        return kind(given, logger=_QuietLog() if trouble is None else trouble)
+    except KafkaException as error:
+        # Names the property and, for a list of choices, the value; never a credential.
+        raise ConfigError(f"options: {error.args[0].str()}") from error

@@ -1,0 +1,365 @@
+"""Records of a Kafka cluster: read and written.
+
+In: a `KafkaSource`, and ranges of offsets or records. Out: single records for recording and playing
+captures, columns for landing. A range that cannot be read to its end is an error.
+
+Not handled: transactional producers (TiCDC uses none).
+"""
+
+# The client's types leave out what its documented modules export.
+# pyright: reportPrivateImportUsage=false
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from ticdc_assets.base.errors import SourceRefusedError, SourceUnavailableError
+from ticdc_assets.config import KafkaSource
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.source.kafka.administration import OffsetRange
+from ticdc_assets.source.kafka.connection import (
+    ISOLATION,
+    NO_RIGHT,
+    RIGHT_FIX,
+    TIMEOUT_SECONDS,
+    Trouble,
+    client_of,
+    client_options,
+)
+
+
+class KafkaRecord(Protocol):
+    """What `produce` needs to know of a record."""
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+        ...
+
+    @property
+    def partition(self) -> int:
+        """Number of the partition."""
+        ...
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Epoch milliseconds; below 0 if the record has none."""
+        ...
+
+    @property
+    def key(self) -> bytes | None:
+        """Kafka's key."""
+        ...
+
+    @property
+    def value(self) -> bytes | None:
+        """Kafka's value."""
+        ...
+
+
+def produce(
+    target: KafkaSource,
+    records: Iterable[KafkaRecord],
+    *,
+    timeout_seconds: float = 60.0,
+) -> int:
+    """Write records to the partitions they name and return how many, once all are acknowledged.
+
+    Key, value and timestamp are kept, and so is the order within each partition (the producer is
+    idempotent, so a repeated request neither doubles nor reorders).
+
+    Args:
+        target: the cluster; topics are those of the records and must exist.
+        records: what to write.
+        timeout_seconds: how long one record may take to be acknowledged.
+
+    Raises:
+        SourceUnavailableError: a record was not acknowledged; records before it may have been.
+    """
+    failures: list[str] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None and not failures:
+            failures.append(
+                f"topic {message.topic()!r} partition {message.partition()}: {error.str()}"
+            )
+
+    producer = client_of(
+        Producer,
+        client_options(target)
+        | {
+            "enable.idempotence": "true",
+            "delivery.timeout.ms": str(int(timeout_seconds * 1000)),
+            "linger.ms": "20",
+            # TiCDC's own limit is the broker's: let the broker be the one that refuses.
+            "message.max.bytes": "1000000000",
+            "on_delivery": delivered,
+            "allow.auto.create.topics": "false",
+        },
+    )
+
+    def unavailable() -> SourceUnavailableError:
+        return SourceUnavailableError(
+            f"the Kafka broker {target.bootstrap_servers} did not take a record of {failures[0]}"
+        )
+
+    count = 0
+    try:
+        for record in records:
+            timestamp: dict[str, Any] = {}
+            if record.timestamp_ms >= 0:
+                timestamp["timestamp"] = record.timestamp_ms
+            while not failures:
+                try:
+                    producer.produce(
+                        record.topic,
+                        value=record.value,
+                        key=record.key,
+                        partition=record.partition,
+                        **timestamp,
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.5)
+            producer.poll(0)
+            if failures:
+                raise unavailable()
+            count += 1
+        # Each record is delivered or reported as failed within its own timeout.
+        producer.flush(timeout_seconds + 10.0)
+    finally:
+        if failures:
+            producer.purge()
+            producer.flush(1.0)
+    if failures:
+        raise unavailable()
+    return count
+
+
+def consume(
+    source: KafkaSource,
+    ranges: Mapping[tuple[str, int], OffsetRange],
+    *,
+    limit: int | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> Iterator[CaptureRecord]:
+    """Read the records of `ranges`, in order within each partition: those that `fetch` yields.
+
+    Args:
+        source: the cluster.
+        ranges: what to read of each (topic, partition).
+        limit: stop after this many records.
+        timeout_seconds: how long the broker may send nothing before that is an error.
+
+    Raises:
+        SourceUnavailableError: the broker stopped answering, or records of a range are gone.
+    """
+    if limit == 0:
+        return
+    count = 0
+    for messages in _messages(source, ranges, timeout_seconds):
+        for message in messages:
+            yield _capture_record(message)
+            count += 1
+            if count == limit:
+                return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedRecords:
+    """Records as columns, in the order in which they came.
+
+    Attributes:
+        topics: name of each record's topic.
+        partitions: number of its partition.
+        offsets: its offset.
+        timestamps_ms: its time in epoch milliseconds; -1 for none.
+        keys: its key.
+        values: its value.
+        headers: its headers; None of a record without any.
+    """
+
+    topics: list[str]
+    partitions: list[int]
+    offsets: list[int]
+    timestamps_ms: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[list[tuple[str, bytes | None]] | None]
+
+
+def fetch(
+    source: KafkaSource,
+    ranges: Mapping[tuple[str, int], OffsetRange],
+    *,
+    max_bytes: int,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> Iterator[FetchedRecords]:
+    """Yield the records of `ranges`, some hundreds at a time, in order within each partition.
+
+    Records of open and aborted transactions are among them, unless the option `isolation.level`
+    says `read_committed`.
+
+    Args:
+        source: the cluster.
+        ranges: what to read of each (topic, partition); each must be there to its end.
+        max_bytes: most bytes of keys and values that the client holds ready.
+        timeout_seconds: how long the broker may send nothing before that is an error.
+
+    Raises:
+        SourceUnavailableError: the broker stopped answering, or records of a range are gone.
+    """
+    queued = {"queued.max.messages.kbytes": str(max(1, max_bytes // 1024))}
+    for messages in _messages(source, ranges, timeout_seconds, defaults=queued, to_end=True):
+        # The types of the client say less than its documents: none of these is None here.
+        found: list[Any] = messages
+        yield FetchedRecords(
+            topics=[message.topic() for message in found],
+            partitions=[message.partition() for message in found],
+            offsets=[message.offset() for message in found],
+            timestamps_ms=[message.timestamp()[1] for message in found],
+            keys=[message.key() for message in found],
+            values=[message.value() for message in found],
+            headers=[message.headers() for message in found],
+        )
+
+
+_FETCHED: Final = 1000
+"""Messages that the client is asked for at a time."""
+
+
+def _messages(
+    source: KafkaSource,
+    ranges: Mapping[tuple[str, int], OffsetRange],
+    timeout_seconds: float,
+    *,
+    defaults: Mapping[str, str] | None = None,
+    to_end: bool = False,
+) -> Iterator[list[Message]]:
+    """Yield the messages of `ranges`, in order within each partition.
+
+    With `to_end`, a partition that ends before its range does is an error.
+    """
+    left = {key: span for key, span in ranges.items() if span.earliest < span.end}
+    if not left:
+        return
+    following = {key: span.earliest for key, span in left.items()}
+    trouble = Trouble(source)
+    consumer = client_of(
+        Consumer,
+        {
+            ISOLATION: "read_uncommitted",  # the default of Java's client, not of librdkafka
+            # With enough records ready the client would ask for no more for a whole second.
+            "fetch.queue.backoff.ms": "5",
+        }
+        | dict(defaults or {})
+        | client_options(source)
+        | {
+            "group.id": "ticdc-assets",  # asked for by the client; nothing is ever committed
+            "enable.auto.commit": "false",
+            "enable.auto.offset.store": "false",
+            "auto.offset.reset": "error",
+            "enable.partition.eof": "true",
+            "max.poll.interval.ms": "86400000",  # a slow reader is no dead member of a group
+        },
+        trouble,
+    )
+    try:
+        consumer.assign(
+            [TopicPartition(topic, number, left[topic, number].earliest) for topic, number in left]
+        )
+        silent_seconds = 0.0  # only while waiting here: the caller may take its time with a record
+        while left:
+            asked_at = time.monotonic()
+            # The client waits for as many as it is asked for, so it is asked for what there is.
+            waiting = sum(span.end - following[key] for key, span in left.items())
+            messages = consumer.consume(max(1, min(_FETCHED, waiting)), timeout=0.5)
+            if messages:
+                silent_seconds = 0.0
+                trouble.forget()
+            else:
+                silent_seconds += time.monotonic() - asked_at
+            failure = trouble.verdict()
+            if failure is not None:
+                raise failure
+            if silent_seconds > timeout_seconds:
+                raise trouble.silence(
+                    f"sent nothing for {timeout_seconds:g} s while records of {_named(left)} were "
+                    "outstanding"
+                )
+            found: list[Message] = []
+            for message in messages:
+                key = _coordinates(message)
+                span = left.get(key)
+                if span is None:
+                    continue
+                error = message.error()
+                if error is None:
+                    offset = _offset(message)
+                    if offset < span.end:
+                        found.append(message)
+                    following[key] = min(span.end, offset + 1)
+                    ended = offset >= span.end - 1
+                else:
+                    _check(source, message, error, span.end if to_end else 0)
+                    # The end of a partition is also a proof that no more of its range will come:
+                    # the last offsets of a range need not exist (compaction, transaction markers).
+                    ended = True
+                if ended:
+                    del left[key]
+                    consumer.incremental_unassign([TopicPartition(*key)])
+            if found:
+                yield found
+    finally:
+        consumer.close()
+
+
+def _check(source: KafkaSource, message: Message, error: KafkaError, end: int) -> None:
+    """Raise what is wrong with a partition; nothing if it ended, at or behind `end`."""
+    topic, partition = _coordinates(message)
+    if error.code() != KafkaError._PARTITION_EOF:
+        reason = (
+            f"the Kafka broker {source.bootstrap_servers} gave an error for topic {topic!r} "
+            f"partition {partition}: {error.str()}"
+        )
+        if error.code() in NO_RIGHT:
+            raise SourceRefusedError(reason, RIGHT_FIX)
+        raise SourceUnavailableError(reason)
+    if 0 <= _offset(message) < end:
+        raise SourceUnavailableError(
+            f"the Kafka broker {source.bootstrap_servers} now ends topic {topic!r} partition "
+            f"{partition} at offset {_offset(message)}, before {end}"
+        )
+
+
+def _coordinates(message: Message) -> tuple[str, int]:
+    topic, partition = message.topic(), message.partition()
+    if topic is None or partition is None:
+        return "", -1
+    return topic, partition
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    return -1 if offset is None else offset
+
+
+def _capture_record(message: Message) -> CaptureRecord:
+    topic, partition = _coordinates(message)
+    key: Any = message.key()
+    value: Any = message.value()
+    return CaptureRecord(
+        topic=topic,
+        partition=partition,
+        offset=_offset(message),
+        timestamp_ms=message.timestamp()[1],
+        key=key,
+        value=value,
+    )
+
+
+def _named(partitions: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{topic}/{number}" for topic, number in sorted(partitions))

@@ -1,0 +1,159 @@
+"""Record topics into captures, and play captures into topics.
+
+Recording. In: a source and a path. Out: a capture with every record that the topics had when
+recording began, in order within each partition. Recording into an existing capture continues at its
+end, so running it again adds only new records, also after a crash.
+
+Playing. In: a capture and a cluster. Out: its records in topics of the same names, each in its
+partition with its key, value and timestamp, in order. Missing topics are created with enough
+partitions and without expiry. Playing again writes the records again, as TiCDC does after a
+restart: this does not change mirrors.
+
+Not handled: offsets. A played record gets a new offset in its new partition.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from ticdc_assets.base.errors import ConfigError, LandingGapError
+from ticdc_assets.base.progress import tell
+from ticdc_assets.config import CaptureSource, KafkaSource
+from ticdc_assets.source.capture import CaptureRecord, CaptureWriter, read_capture
+from ticdc_assets.source.kafka.administration import Administration, OffsetRange, end_offsets
+from ticdc_assets.source.kafka.records import consume, produce
+
+_TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+_PROGRESS_RECORDS = 10_000
+
+_RECORDING_FIX = "record into a new file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transferred:
+    """What a recording or playing did.
+
+    Attributes:
+        records: how many records were written.
+        complete: False if a limit ended it before its end.
+        partitions: number of partitions of each topic seen.
+    """
+
+    records: int
+    complete: bool
+    partitions: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def record_topic(
+    source: KafkaSource,
+    path: Path,
+    *,
+    limit: int | None = None,
+) -> Transferred:
+    """Write the records that the source's topics have now to the capture at `path`.
+
+    Args:
+        source: what to record.
+        path: the capture; continued if it exists.
+        limit: write at most this many records.
+
+    Raises:
+        SourceUnavailableError: the broker or the file does not answer.
+        LandingGapError: the capture would miss records that expired since it was last written.
+    """
+    ranges = end_offsets(source)
+    count = 0
+    with CaptureWriter(path) as writer:
+        recorded = writer.next_offsets
+        wanted = {
+            key: _rest_of(key, span, recorded.get(key, span.earliest))
+            for key, span in ranges.items()
+        }
+        outstanding = sum(span.end - span.earliest for span in wanted.values())
+        for record in _counted(consume(source, wanted, limit=limit), "recording"):
+            writer.append(record)
+            count += 1
+    partitions: dict[str, int] = {}
+    for topic, number in ranges:
+        partitions[topic] = max(partitions.get(topic, 0), number + 1)
+    complete = limit is None or count < limit or outstanding <= limit
+    return Transferred(records=count, complete=complete, partitions=partitions)
+
+
+def play_capture(
+    capture: CaptureSource,
+    target: KafkaSource,
+    *,
+    limit: int | None = None,
+) -> Transferred:
+    """Write the records of a capture to the topics they come from.
+
+    Args:
+        capture: the capture; its `partitions` make a new topic wider than the file shows.
+        target: the cluster; the topics are those of the capture.
+        limit: write at most this many records.
+
+    Raises:
+        ConfigError: a topic exists with fewer partitions than the capture has.
+        SourceUnavailableError: the broker or the file does not answer.
+        CaptureError: the file is no capture.
+    """
+    partitions, total = _partitions_of(capture)
+    administration = Administration(target)
+    for topic, needed in partitions.items():
+        there = administration.partition_count(topic)
+        if there is None:
+            administration.create_topic(topic, needed, config=_TOPIC_CONFIG)
+        elif there < needed:
+            raise ConfigError(
+                f"topic {topic!r} at {target.bootstrap_servers} has {there} partitions, the "
+                f"capture {capture.path} has {needed}; give it more"
+            )
+    wanted = total if limit is None else min(limit, total)
+    with read_capture(capture.path) as reader:
+        count = produce(target, _counted(islice(reader, wanted), "playing"))
+    return Transferred(records=count, complete=count == total, partitions=partitions)
+
+
+def _rest_of(key: tuple[str, int], span: OffsetRange, start: int) -> OffsetRange:
+    topic, partition = key
+    if start < span.earliest:
+        raise LandingGapError(
+            topic,
+            partition,
+            start,
+            span.earliest,
+            "records expired since the last recording",
+            _RECORDING_FIX,
+        )
+    if start > span.end:
+        raise LandingGapError(
+            topic,
+            partition,
+            start,
+            span.end,
+            "the topic is shorter than the capture: recreated?",
+            _RECORDING_FIX,
+        )
+    return OffsetRange(earliest=start, end=span.end)
+
+
+def _partitions_of(capture: CaptureSource) -> tuple[dict[str, int], int]:
+    """Return the number of partitions of each topic of a capture, and how many records it has."""
+    partitions: dict[str, int] = {}
+    total = 0
+    with read_capture(capture.path) as reader:
+        for record in reader:
+            total += 1
+            partitions[record.topic] = max(partitions.get(record.topic, 0), record.partition + 1)
+    for topic, number in capture.partitions.items():
+        partitions[topic] = max(partitions.get(topic, 0), number)
+    return partitions, total
+
+
+def _counted(records: Iterable[CaptureRecord], doing: str) -> Iterator[CaptureRecord]:
+    for number, record in enumerate(records):
+        if number % _PROGRESS_RECORDS == 0:
+            tell(f"{doing}, {number:,} records so far")
+        yield record

@@ -1,0 +1,336 @@
+"""Run a step in this process, or distributed over Spark's Python workers.
+
+In: a *step*, which is a function from parts of the work to results, and the parts. Out: the results
+of all parts, in the order of the parts. The size of the work decides where a step runs, never which
+step runs. For small work, nearly all of the time is Spark's fixed cost (a plan, a job, workers), so
+up to `INLINE_ROWS` rows run in this process. If these have more than `INLINE_BYTES` bytes, their
+values are large: buckets are files then, and a step holds one of them at a time.
+
+If rows of many parts belong together (the changes of a key), the step returns rows with the number
+of their *bucket*, and a second function makes results from each bucket's rows (`reduce`).
+
+Parts and results pass between processes, so they are small: ranges of offsets, row groups of files,
+names of written files, counts. Rows stay in files, except on their way to a bucket: there they are
+Arrow bytes, in which Spark sees neither rows nor types.
+
+Why running a step again is safe: Spark repeats failed tasks, so a step may run more than once for a
+part. Its files have no effect until a commit names them (`files`).
+"""
+
+import itertools
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.config import Compute, lake_path, load_compute
+from ticdc_assets.spark.cluster import require_cluster
+from ticdc_assets.spark.compute import HERE, report
+from ticdc_assets.spark.driver import described, place_of, workers_of
+from ticdc_assets.spark.worker_costs import settle
+from ticdc_assets.storage.paths import AnyPath
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+Step: TypeAlias = Callable[[Iterable[P]], Iterator[R]]
+"""A function from parts to results; what it refers to has to be picklable."""
+
+Sorting: TypeAlias = Callable[[Iterable[P]], Iterator[tuple[int, pa.RecordBatch]]]
+"""A step from parts to rows, each batch with the number of the bucket that its rows belong to."""
+
+Reducing: TypeAlias = Callable[[int, Iterator[pa.RecordBatch]], Iterator[R]]
+"""A function from a bucket's number and all of its rows, in any order, to results."""
+
+INLINE_ROWS = 20_000
+"""Rows up to which a step runs in this process."""
+
+INLINE_BYTES = 32 << 20
+"""Bytes, before compression, up to which it holds all of them."""
+
+_BLOB_BYTES = 1 << 18
+"""Size of what is handed to a bucket at a time, about. A worker of Spark holds up to 1,000 such."""
+
+
+class Executor(Protocol):
+    """Runs steps."""
+
+    @property
+    def workers(self) -> int:
+        """Parts that are worked on at a time."""
+        ...
+
+    @property
+    def holds(self) -> bool:
+        """Whether all rows may be held in this process; if not, results are files."""
+        ...
+
+    def run(self, step: Step[P, R], parts: Sequence[P], *, tasks: int) -> list[R]:
+        """Return the results of a step for all parts, in their order.
+
+        Args:
+            step: the step; it is called once for each task.
+            parts: the parts.
+            tasks: among how many tasks the parts are shared out, those next to each other together.
+
+        Raises:
+            TicdcError: the step raised it.
+        """
+        ...
+
+    def reduce(
+        self,
+        step: Sorting[P],
+        parts: Sequence[P],
+        function: Reducing[R],
+        *,
+        tasks: int,
+        buckets: int,
+    ) -> list[R]:
+        """Return what a function makes of the rows of each bucket, in any order.
+
+        Args:
+            step: gives the rows of parts; it is called once for each task.
+            parts: the parts.
+            function: is called once for each bucket that has rows.
+            tasks: among how many tasks the parts are shared out.
+            buckets: how many buckets there are; their numbers begin at 0.
+
+        Raises:
+            TicdcError: the function raised it.
+        """
+        ...
+
+
+class Inline:
+    """Runs steps in this process."""
+
+    workers = 1
+    holds = True
+
+    def run(self, step: Step[P, R], parts: Sequence[P], *, tasks: int) -> list[R]:
+        """Return the results of a step; see `Executor`."""
+        return list(step(parts))
+
+    def reduce(
+        self,
+        step: Sorting[P],
+        parts: Sequence[P],
+        function: Reducing[R],
+        *,
+        tasks: int,
+        buckets: int,
+    ) -> list[R]:
+        """Return what a function makes of each bucket; see `Executor`."""
+        rows: dict[int, list[pa.RecordBatch]] = {}
+        for bucket, batch in step(parts):
+            rows.setdefault(bucket, []).append(batch)
+        return [result for bucket, own in rows.items() for result in function(bucket, iter(own))]
+
+
+class InFiles(Inline):
+    """Runs steps in this process, with the rows of buckets in files: for few rows that are large.
+
+    The files are in a temporary folder of this machine, which is removed with the last result.
+    """
+
+    holds = False
+
+    def reduce(
+        self,
+        step: Sorting[P],
+        parts: Sequence[P],
+        function: Reducing[R],
+        *,
+        tasks: int,
+        buckets: int,
+    ) -> list[R]:
+        """Return what a function makes of each bucket; see `Executor`."""
+        with tempfile.TemporaryDirectory(prefix="ticdc-assets-") as folder, ExitStack() as opened:
+            writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
+            for bucket, batch in step(parts):
+                if bucket not in writers:
+                    sink = opened.enter_context(pa.OSFile(f"{folder}/{bucket}", "wb"))
+                    writers[bucket] = pa.ipc.new_stream(sink, batch.schema)
+                writers[bucket].write_batch(batch)
+            for writer in writers.values():
+                writer.close()
+            opened.close()
+            return [
+                result
+                for bucket in writers
+                for result in function(bucket, _unpacked(pa.memory_map(f"{folder}/{bucket}")))
+            ]
+
+
+class OnSpark:
+    """Runs steps in Spark's Python workers, through DataFrames.
+
+    A task is a row and a partition: its number, and its parts as pickled bytes. So parts next to
+    each other stay together. A result is a row too, with the number of its task or bucket.
+
+    Args:
+        spark: the session.
+        folder: a folder that steps write to, which all workers have to share.
+        does: what the steps do, for the Spark UI.
+    """
+
+    holds = False
+
+    def __init__(self, spark: SparkSession, folder: AnyPath, does: str = "") -> None:
+        require_cluster(spark, folder)
+        self._spark = spark
+        self._does = f"{_changefeed_of(folder)}: {does}" if does else ""
+        self.workers = workers_of(spark)
+
+    def run(self, step: Step[P, R], parts: Sequence[P], *, tasks: int) -> list[R]:
+        """Return the results of a step; see `Executor`."""
+        if not parts:
+            return list(step(parts))
+
+        def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number, parts in _rows_of(batches):
+                yield from _packed(number, partial(step, pickle.loads(parts)))
+            settle()
+
+        return self._results(self._tasks(parts, tasks).mapInArrow(task, _RESULT))
+
+    def reduce(
+        self,
+        step: Sorting[P],
+        parts: Sequence[P],
+        function: Reducing[R],
+        *,
+        tasks: int,
+        buckets: int,
+    ) -> list[R]:
+        """Return what a function makes of each bucket; see `Executor`."""
+
+        def sorted_out(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _, parts in _rows_of(batches):
+                for bucket, batch in step(pickle.loads(parts)):
+                    for blob in _blobs(batch):
+                        yield _row(bucket, blob)
+            settle()
+
+        def reduced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            # A partition has the rows of one bucket, or none.
+            for bucket, own in itertools.groupby(_rows_of(batches), key=itemgetter(0)):
+                batches_of = (batch for _, blob in own for batch in _unpacked(blob))
+                yield from _packed(bucket, partial(function, bucket, batches_of))
+            settle()
+
+        sorted_rows = self._tasks(parts, tasks).mapInArrow(sorted_out, _RESULT)
+        own = sorted_rows.repartitionById(buckets, "number")
+        return self._results(own.mapInArrow(reduced, _RESULT))
+
+    def _tasks(self, parts: Sequence[P], tasks: int) -> DataFrame:
+        """Return the parts as rows, one for each task, in partitions of their own."""
+        tasks = max(1, min(tasks, len(parts)))
+        bounds = [number * len(parts) // tasks for number in range(tasks + 1)]
+        shares = (list(parts[start:stop]) for start, stop in itertools.pairwise(bounds))
+        rows = pa.table([pa.array(range(tasks)), pa.array(map(pickle.dumps, shares))], _ROW.names)
+        frame = self._spark.createDataFrame(rows.cast(_ROW))
+        # Spark gives each of so few rows a partition by itself.
+        return frame if tasks <= self.workers else frame.repartitionById(tasks, "number")
+
+    def _results(self, rows: DataFrame) -> list[Any]:
+        with described(self._spark, self._does):
+            found = rows.toArrow()
+        numbers = found["number"].to_numpy()
+        results: list[Any] = []
+        # Those of one number came in their order.
+        for place in np.argsort(numbers, kind="stable").tolist():
+            result = pickle.loads(found["data"][place].as_buffer())
+            if isinstance(result, _Raised):
+                raise result.error
+            results.append(result)
+        return results
+
+
+def _changefeed_of(folder: AnyPath) -> str:
+    """Return the name of the changefeed that a folder of the lake belongs to."""
+    lake, below = str(lake_path()), str(folder)
+    inner = below.removeprefix(lake).strip("/") if below.startswith(lake) else folder.name
+    return inner.partition("/")[0]
+
+
+_RESULT = "number int, data binary"
+_ROW = pa.schema([("number", pa.int32()), ("data", pa.binary())])
+
+
+def _row(number: int, data: bytes) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([number], pa.int32()), pa.array([data], pa.binary())], _ROW)
+
+
+def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
+    """Yield the rows of a partition, without a copy of their bytes."""
+    for batch in batches:
+        numbers, data = batch.column("number").to_pylist(), batch.column("data")
+        for place, number in enumerate(numbers):
+            yield number, data[place].as_buffer()
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    """Out of Spark an error would come as one of Spark's."""
+
+    error: TicdcError
+
+
+def _packed(number: int, function: Callable[[], Iterable[Any]]) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a function's results, the last one maybe the error that it raised."""
+    try:
+        for result in function():
+            yield _row(number, pickle.dumps(result, pickle.HIGHEST_PROTOCOL))
+    except TicdcError as error:
+        yield _row(number, pickle.dumps(_Raised(error)))
+
+
+def _blobs(batch: pa.RecordBatch) -> Iterator[bytes]:
+    rows = max(1, _BLOB_BYTES * batch.num_rows // max(1, batch.nbytes))
+    for place in range(0, batch.num_rows, rows):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch.slice(place, rows))
+        yield sink.getvalue().to_pybytes()
+
+
+def _unpacked(blob: "pa.Buffer | pa.NativeFile") -> Iterator[pa.RecordBatch]:
+    with pa.ipc.open_stream(blob) as reader:
+        yield from reader
+
+
+def executor(
+    spark: SparkSession, folder: AnyPath, does: str, *, rows: int, size: int, lightness: int = 1
+) -> Executor:
+    """Return what runs steps on so much work, as `compute` is set.
+
+    Args:
+        spark: the session, which does not start if the work is small.
+        folder: a folder that steps write to.
+        does: what the steps do, for the Spark UI: "decoding", "folding shop.orders".
+        rows: rows or records of all parts.
+        size: their bytes before compression, 0 if nobody knows.
+        lightness: how many of these rows cost as much as a row of other steps.
+    """
+    if rows // lightness > INLINE_ROWS or load_compute() is Compute.SPARK:
+        return on_spark(spark, folder, does, rows=rows)
+    report(HERE, does, rows)
+    return Inline() if size <= INLINE_BYTES else InFiles()
+
+
+def on_spark(spark: SparkSession, folder: AnyPath, does: str, *, rows: int) -> OnSpark:
+    """Return what runs steps on Spark, whatever their size; see `executor`."""
+    found = OnSpark(spark, folder, does)
+    report(place_of(spark), does, rows)
+    return found

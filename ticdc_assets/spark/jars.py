@@ -1,0 +1,340 @@
+"""The jars: which versions belong together, and how to download them.
+
+In: a `JarSet`. Out: the files of its jars, resolved by the Ivy inside pyspark's spark-submit, so
+that Spark's settings (ivy folder, repositories, mirrors in spark-defaults.conf or an ivysettings
+file) apply as in any other Spark program. The result is stored in a small file, and checked against
+the disk at each use: a complete set needs no JVM and no network. Resolving again is always safe;
+two programs that resolve at once wait for each other.
+
+These coordinates and the versions of pyspark and delta-spark in pyproject.toml are one set, tested
+together. Nothing here imports pyspark: its folder is found without that.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ticdc_assets.base.errors import PrerequisiteError
+from ticdc_assets.storage.paths import AnyPath, RemotePath
+
+SCALA = "2.13"
+DELTA = "4.4.0"
+SPARK = "4.1"
+BROKER = "3.9.2"
+HADOOP = "3.4.2"
+AWS_SDK = "2.29.52"
+GCS = "hadoop3-2.2.26"
+
+RESOLVE_TIMEOUT_SECONDS = 900.0
+
+JAVA_FIX = (
+    "install Java 17 to 22 (Debian and Ubuntu: apt-get install openjdk-17-jre-headless) and put "
+    "its java on PATH or its folder into JAVA_HOME"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JarSet:
+    """Maven artifacts that are used together.
+
+    Attributes:
+        name: what they are for, for messages.
+        coordinates: `group:artifact:version`.
+        excludes: `group:artifact` of dependencies that are not wanted.
+    """
+
+    name: str
+    coordinates: tuple[str, ...]
+    excludes: tuple[str, ...] = ()
+
+    @property
+    def packages(self) -> str:
+        """The value for `spark.jars.packages`."""
+        return ",".join(self.coordinates)
+
+    @property
+    def exclude_packages(self) -> str:
+        """The value for `spark.jars.excludes`."""
+        return ",".join(self.excludes)
+
+
+SPARK_JARS = JarSet(
+    name="Delta",
+    coordinates=(f"io.delta:delta-spark_{SPARK}_{SCALA}:{DELTA}",),
+    # Spark brings each of these itself and its own would win anyway: 80 MB not downloaded.
+    excludes=(
+        "com.fasterxml.jackson.core:jackson-annotations",
+        "com.fasterxml.jackson.core:jackson-core",
+        "com.fasterxml.jackson.core:jackson-databind",
+        "com.github.luben:zstd-jni",
+        "com.google.code.findbugs:jsr305",
+        "commons-pool:commons-pool",
+        "io.airlift:aircompressor",
+        "org.apache.hadoop:hadoop-client-api",
+        "org.apache.hadoop:hadoop-client-runtime",
+        "org.apache.logging.log4j:log4j-api",
+        "org.apache.logging.log4j:log4j-core",
+        "org.apache.logging.log4j:log4j-slf4j2-impl",
+        "org.apache.parquet:parquet-column",
+        "org.apache.parquet:parquet-common",
+        "org.apache.parquet:parquet-encoding",
+        "org.apache.parquet:parquet-format-structures",
+        "org.apache.parquet:parquet-hadoop",
+        "org.apache.parquet:parquet-jackson",
+        "org.roaringbitmap:RoaringBitmap",
+        "org.roaringbitmap:shims",
+        "org.slf4j:slf4j-api",
+        "org.xerial.snappy:snappy-java",
+    ),
+)
+"""What a Spark session of this package needs on top of pyspark."""
+
+_CONNECTORS = {
+    # One set with the Hadoop that is in pyspark; the SDK is all of Amazon's, 530 MB.
+    "s3": (f"org.apache.hadoop:hadoop-aws:{HADOOP}", f"software.amazon.awssdk:bundle:{AWS_SDK}"),
+    "abfss": (f"org.apache.hadoop:hadoop-azure:{HADOOP}",),
+    "gs": (f"com.google.cloud.bigdataoss:gcs-connector:{GCS}",),
+}
+"""How Hadoop reaches the store of a lake, by the scheme of its URI."""
+
+
+def spark_jars(scheme: str | None) -> JarSet:
+    """Return what a session needs for a lake: of a scheme, or in a folder if None."""
+    connectors = _CONNECTORS.get(scheme or "", ())
+    if not connectors:
+        return SPARK_JARS
+    return JarSet(
+        name=f"Delta and {scheme}://",
+        coordinates=(*SPARK_JARS.coordinates, *connectors),
+        excludes=(*SPARK_JARS.excludes, "org.wildfly.openssl:wildfly-openssl"),
+    )
+
+
+def lake_jars(lake: AnyPath, *, progress: "Progress | None" = None) -> tuple[Path, ...]:
+    """Return the jars of a session on a lake, downloaded first if they are not here.
+
+    Args:
+        lake: the lake.
+        progress: called with a line for each jar that is downloaded.
+
+    Raises:
+        PrerequisiteError: there is no java, or the jars cannot be had.
+    """
+    scheme = lake.store.scheme if isinstance(lake, RemotePath) else None
+    return resolve(spark_jars(scheme), progress=progress)
+
+
+BROKER_JARS = JarSet(
+    name="the local Kafka broker",
+    coordinates=(f"org.apache.kafka:kafka_{SCALA}:{BROKER}",),
+    # The broker logs through the log4j 2 that Spark brings, which needs its newer slf4j-api.
+    excludes=("org.slf4j:slf4j-api",),
+)
+"""What `broker.LocalBroker` runs."""
+
+Progress = Callable[[str], None]
+"""Told one line about what is happening now."""
+
+
+def java_path(env: Mapping[str, str] | None = None) -> Path:
+    """Return the java program that Spark will run: JAVA_HOME's, else the one on PATH.
+
+    Raises:
+        PrerequisiteError: there is none.
+    """
+    env = os.environ if env is None else env
+    home = env.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if not os.access(java, os.X_OK):
+            raise PrerequisiteError(
+                f"JAVA_HOME is {home}, where there is no program bin/java; "
+                "point it to Java 17 to 22, or unset it to use the java on PATH"
+            )
+        return java
+    java = shutil.which("java", path=env.get("PATH"))
+    if java is None:
+        raise PrerequisiteError(f"no java on PATH and JAVA_HOME is not set; {JAVA_FIX}")
+    return Path(java)
+
+
+def spark_home() -> Path:
+    """Return the folder of the installed pyspark, which is a whole Spark.
+
+    Raises:
+        PrerequisiteError: pyspark is not installed.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise PrerequisiteError("pyspark is not installed in this Python; run `make setup`")
+    return Path(spec.submodule_search_locations[0])
+
+
+def java_env() -> dict[str, str]:
+    """Return the environment in which Spark's scripts and JVMs are started here.
+
+    Another Spark that the user's environment points to would bring other jars, so SPARK_HOME is
+    ours and arguments meant for other sessions are left out. Addresses stay on this machine.
+    """
+    base = dict(os.environ)
+    for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CLASSPATH", "SPARK_SUBMIT_OPTS"):
+        base.pop(name, None)
+    return base | {"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def resolved(jar_set: JarSet) -> tuple[Path, ...] | None:
+    """Return the jars of `jar_set` if all of them are known to be here, else None."""
+    try:
+        lines = _memo_path(jar_set).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    jars = tuple(Path(line) for line in lines if line)
+    return jars if jars and all(jar.is_file() for jar in jars) else None
+
+
+def resolve(jar_set: JarSet, *, progress: Progress | None = None) -> tuple[Path, ...]:
+    """Return the jars of `jar_set`, downloaded first if they are not here.
+
+    Args:
+        jar_set: what to resolve.
+        progress: told each jar that is downloaded.
+
+    Raises:
+        PrerequisiteError: there is no java, or the jars cannot be had; the text says which.
+    """
+    known = resolved(jar_set)
+    if known is not None:
+        return known
+    with _one_at_a_time():
+        known = resolved(jar_set)
+        if known is not None:
+            return known
+        jars = _ask_spark_submit(jar_set, progress or _ignore)
+        _remember(jar_set, jars)
+    return jars
+
+
+# --- spark-submit ---
+
+# Any class with a quick, silent-enough main will do: the jars are resolved before it runs.
+_SOME_MAIN_CLASS = "scala.util.Properties"
+_DOWNLOADING = re.compile(r"downloading \S*/(\S+\.jar) ")
+_CLASS_PATH_HEADING = "Classpath elements:"
+_UNRESOLVED = re.compile(r"::\s+(\S+#\S+;\S+): (.+)")
+
+
+def _ask_spark_submit(jar_set: JarSet, progress: Progress) -> tuple[Path, ...]:
+    java_path()  # Spark's script says nothing helpful without one.
+    command = [
+        str(spark_home() / "bin" / "spark-submit"),
+        "--verbose",
+        *("--master", "local[1]"),
+        *("--driver-memory", "256m"),
+        *("--packages", jar_set.packages),
+        *(("--exclude-packages", jar_set.exclude_packages) if jar_set.excludes else ()),
+        *("--class", _SOME_MAIN_CLASS),
+        "spark-internal",
+    ]
+    progress(f"resolving the jars of {jar_set.name}")
+    with subprocess.Popen(
+        command,
+        env=java_env(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as submit:
+        assert submit.stderr is not None
+        timer = threading.Timer(RESOLVE_TIMEOUT_SECONDS, submit.kill)
+        timer.daemon = True
+        timer.start()
+        lines: list[str] = []
+        try:
+            for line in submit.stderr:
+                lines.append(line.rstrip())
+                if (match := _DOWNLOADING.match(line)) is not None:
+                    progress(f"downloading {match[1]}")
+        except BaseException:
+            submit.kill()
+            raise
+        finally:
+            timer.cancel()
+        code = submit.wait()
+    jars = _class_path(lines)
+    if code != 0 or not jars:
+        raise PrerequisiteError(
+            f"the jars of {jar_set.name} ({jar_set.packages}) cannot be downloaded: "
+            f"{_reason(lines)}; is the Maven repository reachable from here (Spark's settings "
+            "spark.jars.repositories and spark.jars.ivySettings choose another)?"
+        )
+    return jars
+
+
+def _class_path(lines: list[str]) -> tuple[Path, ...]:
+    if _CLASS_PATH_HEADING not in lines:
+        return ()
+    heading = lines.index(_CLASS_PATH_HEADING)
+    urls = [line for line in lines[heading + 1 :] if line.startswith("file:")]
+    return tuple(Path(url.removeprefix("file:").replace("///", "/", 1)) for url in urls)
+
+
+def _reason(lines: list[str]) -> str:
+    unresolved = {f"{match[1]} {match[2]}" for line in lines if (match := _UNRESOLVED.search(line))}
+    if unresolved:
+        return ", ".join(sorted(unresolved))
+    errors = [line for line in lines if "error" in line.lower() or "exception" in line.lower()]
+    return (errors or lines or ["spark-submit said nothing"])[-1].strip()
+
+
+# --- memory ---
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "ticdc-assets"
+
+
+def _memo_path(jar_set: JarSet) -> Path:
+    key = "\n".join([*jar_set.coordinates, "-", *jar_set.excludes, str(spark_home())])
+    return _cache_folder() / f"jars-{hashlib.sha256(key.encode()).hexdigest()[:16]}.txt"
+
+
+def _remember(jar_set: JarSet, jars: tuple[Path, ...]) -> None:
+    # A home that cannot be written to costs a JVM start each time, nothing else.
+    with contextlib.suppress(OSError):
+        path = _memo_path(jar_set)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8"
+        ) as file:
+            file.write("".join(f"{jar}\n" for jar in jars))
+        Path(file.name).replace(path)
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Generator[None]:
+    """Hold a lock that programs on this machine share: Ivy's cache has none of its own."""
+    try:
+        _cache_folder().mkdir(parents=True, exist_ok=True)
+        lock = (_cache_folder() / "lock").open("w", encoding="utf-8")
+    except OSError:
+        yield
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _ignore(_: str) -> None:
+    """Tell nobody."""

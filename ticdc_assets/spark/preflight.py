@@ -1,0 +1,253 @@
+"""Requirements of a machine, as checks that say how to meet them.
+
+In: the environment. Out: `Check` values, never an exception for something that is merely missing;
+`doctor` puts them together with those of lake and sources. Nothing is changed but probe files,
+which are removed, so running the checks again is always safe.
+
+`python -m ticdc_assets.spark.preflight` runs the checks that need nothing installed. `make setup`
+calls it with the machine's own Python before there is an environment, so at module level this file
+imports nothing but the standard library and modules that do the same; the later checks import what
+they check, inside.
+"""
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ticdc_assets.base.errors import ConfigError, PrerequisiteError
+from ticdc_assets.base.machine import nearest_existing
+from ticdc_assets.spark.jars import (
+    BROKER_JARS,
+    JAVA_FIX,
+    JarSet,
+    Progress,
+    java_path,
+    resolve,
+    resolved,
+)
+
+if TYPE_CHECKING:
+    from ticdc_assets.config import Settings
+
+OLDEST_JAVA = 17
+NEWEST_JAVA = 22
+"""The last Java that is supported: on 25, Spark's Arrow cannot address its memory."""
+
+OLDEST_PYTHON = (3, 11)
+NEWEST_PYTHON = (3, 14)
+
+FIRST_CHANGEFEED = """\
+changefeeds:
+  - name: mine                  # a-z, 0-9 and _
+    format: canal-json          # simple-json, simple-avro, open-protocol, canal-json or craft
+    timezone: UTC               # the time zone TiCDC runs with
+    source:
+      kafka:
+        bootstrap_servers: "127.0.0.1:9092"
+        topics: [mine]
+        options: {security.protocol: PLAINTEXT}
+"""
+"""A changefeeds file to begin with; where the format is wrong, the doctor says which it is."""
+
+_SPARK_MODULE = "jdk.incubator.vector"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One prerequisite: what was found, what is needed and how to get there.
+
+    Attributes:
+        name: short stable name, e.g. `java`, or `source shop`.
+        ok: whether the prerequisite is met.
+        found: what is there.
+        needed: what must be there.
+        fix: what to do about it; empty when `ok`.
+        vital: whether nothing can run without it; else it is advice.
+    """
+
+    name: str
+    ok: bool
+    found: str
+    needed: str
+    fix: str = ""
+    vital: bool = True
+
+    def sentence(self) -> str:
+        """Return the check as one sentence, the fix included when it failed."""
+        if self.ok:
+            return f"{self.name}: {self.found}"
+        return f"{self.name}: {self.needed} is needed, found {self.found}; {self.fix}."
+
+
+# --- the machine ---
+
+
+def check_java(env: Mapping[str, str] | None = None) -> Check:
+    """Check that the java Spark will run is a complete one of a version it supports."""
+    env = os.environ if env is None else env
+    needed = f"Java {OLDEST_JAVA} to {NEWEST_JAVA}"
+
+    def missing(found: str, fix: str = JAVA_FIX) -> Check:
+        return Check(name="java", ok=False, found=found, needed=needed, fix=fix)
+
+    home = env.get("JAVA_HOME")
+    try:
+        java = java_path(env)
+    except PrerequisiteError:
+        if home:
+            fix = "point JAVA_HOME to Java 17 to 22, or unset it to use the java on PATH"
+            return missing(f"JAVA_HOME={home} without a program bin/java in it", fix)
+        return missing("no java on PATH and no JAVA_HOME")
+    settings = _run([str(java), "-XshowSettings:properties", "-version"], env)
+    match = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", settings)
+    if match is None:
+        return missing(f"{java}, which does not tell its version")
+    version = int(match[1])
+    if not OLDEST_JAVA <= version <= NEWEST_JAVA:
+        return missing(f"Java {version} at {java}")
+    if _SPARK_MODULE not in _run([str(java), "--list-modules"], env):
+        return missing(f"Java {version} at {java}, a cut-down one without {_SPARK_MODULE}")
+    return Check(name="java", ok=True, found=f"Java {version} at {java}", needed=needed)
+
+
+def check_python(version: tuple[int, int] | None = None) -> Check:
+    """Check the version of the running Python, or of the given one."""
+    major, minor = version or sys.version_info[:2]
+    oldest, newest = (".".join(map(str, pair)) for pair in (OLDEST_PYTHON, NEWEST_PYTHON))
+    ok = OLDEST_PYTHON <= (major, minor) <= NEWEST_PYTHON
+    return Check(
+        name="python",
+        ok=ok,
+        found=f"Python {major}.{minor} at {sys.executable}",
+        needed=f"Python {oldest} or {newest}",
+        fix="" if ok else f"install Python {newest} and run `make clean setup`",
+    )
+
+
+def check_pyspark() -> Check:
+    """Check that pyspark and delta-spark are installed in the versions the jars belong to."""
+    found: list[str] = []
+    wrong = False
+    for name, version in _EXPECTED.items():
+        try:
+            installed = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            installed = "missing"
+        wrong = wrong or not installed.startswith(version)
+        found.append(f"{name} {installed}")
+    return Check(
+        name="pyspark",
+        ok=not wrong,
+        found=", ".join(found),
+        needed=" and ".join(f"{name} {version}*" for name, version in _EXPECTED.items()),
+        fix="run `make setup`, or install the versions that pyproject.toml pins" if wrong else "",
+    )
+
+
+_EXPECTED: Mapping[str, str] = {"pyspark": "4.1.", "delta-spark": "4.4."}
+
+
+def check_jars(jar_set: JarSet, *, progress: Progress | None = None) -> Check:
+    """Check that the jars of `jar_set` are here, after downloading what is missing."""
+    needed = f"the jars of {jar_set.name}"
+    try:
+        jars = resolve(jar_set, progress=progress)
+    except PrerequisiteError as error:
+        fix = "make the Maven repository reachable and run this again"
+        return Check(name="jars", ok=False, found=str(error), needed=needed, fix=fix)
+    return Check(name="jars", ok=True, found=f"{len(jars)} jars of {jar_set.name}", needed=needed)
+
+
+def check_broker_jars() -> Check:
+    """Tell whether the jars of the demo's broker are here."""
+    # Only the demo and the tests run a broker: its jars are not worth a download here.
+    jars = resolved(BROKER_JARS)
+    found = f"{len(jars)} jars of {BROKER_JARS.name}" if jars else "not here; come when needed"
+    return Check(name="broker jars", ok=True, found=found, needed="nothing before the demo runs")
+
+
+# --- the settings ---
+
+
+def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None]":
+    """Check that the settings can be read, and return them if so."""
+    from ticdc_assets.config import CHANGEFEEDS_VARIABLE, changefeeds_path, load_settings
+
+    needed = "a valid changefeeds file"
+    try:
+        settings = load_settings(env)
+    except ConfigError as error:
+        fix = f"fix it, or set {CHANGEFEEDS_VARIABLE} to another file"
+        try:
+            if not changefeeds_path(env).exists():
+                fix = (
+                    f"write this, with names of your own:\n\n{FIRST_CHANGEFEED}\nand run this again"
+                )
+        except ConfigError:
+            pass  # The variable itself is wrong, and the error says so.
+        return (
+            Check(name="configuration", ok=False, found=str(error), needed=needed, fix=fix),
+            None,
+        )
+    names = ", ".join(changefeed.name for changefeed in settings.changefeeds)
+    found = f"{settings.path} with changefeeds {names}"
+    return Check(name="configuration", ok=True, found=found, needed=needed), settings
+
+
+def check_lake(lake: Path) -> Check:
+    """Check that tables can be written below `lake`; a folder that is not there is not made."""
+    needed = "a folder that can be written to for the tables"
+    place = nearest_existing(lake)
+    try:
+        with tempfile.TemporaryFile(dir=place) as probe:
+            probe.write(b"?")
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        return Check(
+            name="lake",
+            ok=False,
+            found=f"{lake}, which cannot be written to ({error.strerror})",
+            needed=needed,
+            fix="change its permissions or set TICDC_LAKE to another folder",
+        )
+    there = "" if lake.exists() else " (not there yet)"
+    found = f"{lake}{there}, {free / 1e9:.0f} GB free"
+    return Check(name="lake", ok=True, found=found, needed=needed)
+
+
+# --- running ---
+
+
+def _run(command: list[str], env: Mapping[str, str]) -> str:
+    """Return what `command` writes to either output, or "" if it cannot run or takes over 30 s."""
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode(errors="replace")
+
+
+def _main() -> int:
+    failed = [check for check in (check_python(), check_java()) if not check.ok]
+    for check in failed:
+        sys.stderr.write(check.sentence() + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,320 @@
+"""The Spark session: one set of versions and settings for commands, Dagster and tests.
+
+The settings matter on small machines, according to measurements (bench/figures.md): few
+shuffle partitions, because a sync moves few rows; one task for a Delta snapshot; deletion vectors
+and column mapping from a mirror's first version. UTC is the session's time zone: the changefeed's
+zone is applied where values are converted and nowhere else.
+
+Spark's expressions (`col`, `lit`, a window) can only be built while Spark runs, and a lazy session
+does not run before its first use. So only this module may import `pyspark.sql.functions`, which the
+linter checks: `functions(spark)` starts the session and then returns that module
+(docs/decisions/0097-spark-through-dataframes.md).
+"""
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import RLock
+from typing import Any, TypeAlias
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as _functions
+
+from ticdc_assets.base.errors import PrerequisiteError
+from ticdc_assets.base.isolation import first_sentence
+from ticdc_assets.base.progress import tell
+from ticdc_assets.config import SparkSettings, lake_path, load_spark_settings
+from ticdc_assets.config.spark import (
+    INSTALLED,
+    MASTER,
+    MEMORY,
+    OF_A_CLUSTER,
+    OWN,
+    PACKAGE,
+    PYTHON,
+    REMOTE,
+    REMOTE_VARIABLE,
+    is_local,
+)
+from ticdc_assets.spark.class_archive import archive_options
+from ticdc_assets.spark.driver import has_jvm, is_stopped, running, set_hadoop, start_jvm
+from ticdc_assets.spark.jars import lake_jars
+from ticdc_assets.spark.preflight import check_java
+from ticdc_assets.spark.shipping import ship
+from ticdc_assets.storage.paths import RemotePath
+
+Session: TypeAlias = SparkSession
+"""The session of those that pass it on: the functions of the engine ask it."""
+
+SPARK_ERRORS = (Py4JError, PySparkException)
+"""The errors that asking Spark raises."""
+
+_SECRETS = "(?i)secret|password|passwd|token|credential|access[.]?key|jaas|keystore|ssl[.]key"
+_REDACTED = ("spark.redaction.regex", "spark.sql.redaction.options.regex")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_CLASS_PATH = "spark.driver.extraClassPath"
+_JARS = "spark.jars"
+_EXTENSIONS = "spark.sql.extensions"
+_DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+_HOST = "spark.driver.host"
+_OF_A_SESSION = ("spark.sql.", "spark.databricks.")
+_DATABRICKS = "spark.databricks.clusterUsageTags.clusterId"
+"""A property of every session of Databricks, which has its own Delta Lake."""
+_ADDED_TO_OURS = (*_REDACTED, _JAVA_OPTIONS, _CLASS_PATH, _JARS, _EXTENSIONS)
+"""Properties of several values: those that are given follow ours."""
+
+_REPEATING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""They print each error of a query as JSON with Java's whole stack; the error is raised anyway."""
+
+_STARTING = RLock()
+"""A process has one JVM, so only one thread starts Spark at a time."""
+
+LOG4J = Path(__file__).parent / "log4j2.properties"
+
+
+def session_conf(
+    extra: Mapping[str, str] | None = None,
+    *,
+    settings: SparkSettings | None = None,
+    jars: Sequence[Path] | None = None,
+) -> dict[str, str]:
+    """Return the Spark configuration. Some of it may be secret: never log it.
+
+    Args:
+        extra: properties laid over those of the settings.
+        settings: how Spark is set; what the environment says if None.
+        jars: the jars besides Spark's own; those that the lake needs if None.
+    """
+    settings = load_spark_settings() if settings is None else settings
+    given = {MASTER: settings.master, **settings.values, **(extra or {})}
+    local = is_local(given[MASTER])
+    lake = lake_path()
+    jars = lake_jars(lake) if jars is None else jars
+    places = [str(jar) for jar in jars]
+    if local:
+        given = {name: value for name, value in given.items() if name not in OF_A_CLUSTER}
+        # The one JVM has them on its class path: no copy is made, and the class archive has them.
+        placed = {
+            _CLASS_PATH: _joined(os.pathsep, *places, given.get(_CLASS_PATH)),
+            **({_JARS: given[_JARS]} if _JARS in given else {}),
+            "spark.driver.bindAddress": "127.0.0.1",
+            _HOST: "127.0.0.1",
+        }
+    else:
+        # Resolved jars as files: asking Ivy again would cost seconds of every start.
+        placed = {_JARS: _joined(",", *places, given.get(_JARS))}
+        placed |= {_CLASS_PATH: given[_CLASS_PATH]} if _CLASS_PATH in given else {}
+        host = _address_towards(given[MASTER])
+        placed |= {} if host is None else {_HOST: host}
+    # Spark shows its settings with these names, and Hadoop's ones without what is before them.
+    secret = [
+        name.removeprefix("spark.hadoop.").replace(".", "[.]") for name in sorted(settings.secrets)
+    ]
+    return {
+        "spark.app.name": "ticdc_assets",
+        "spark.driver.memory": "3g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+        # Rows may be large: a worker gets no more of them at a time than this. The JVM holds a few
+        # such batches outside its heap; with 32 MiB it took 150 MB more.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+        # Arrow batches of 300 wide columns: do not inline generated code beyond the JVM's limit.
+        "spark.sql.codegen.maxFields": "100",
+        **placed,
+        **{name: value for name, value in given.items() if name not in _ADDED_TO_OURS},
+        **(lake.store.spark_settings() if isinstance(lake, RemotePath) else {}),
+        **OWN,
+        # Credentials of storage travel as options; plans and logs must not show them.
+        **{name: _joined("|", _SECRETS, *secret, given.get(name)) for name in _REDACTED},
+        _EXTENSIONS: _joined(",", _DELTA, given.get(_EXTENSIONS)),
+        _JAVA_OPTIONS: _joined(
+            " ",
+            *_java_options(jars if local else None, has_memory=MEMORY in given),
+            given.get(_JAVA_OPTIONS),
+        ),
+    }
+
+
+def _java_options(jars: Sequence[Path] | None, *, has_memory: bool) -> list[str]:
+    """Return the options of the driver's JVM; `jars` are those of a local session."""
+    options = [f"-Dlog4j2.configurationFile=file:{LOG4J}"]
+    if jars is not None:
+        options += archive_options(jars)
+        if not has_memory:
+            # Of few gigabytes it holds a third less than the JVM's own choice, and takes no more
+            # CPU.
+            options.append("-XX:+UseSerialGC")
+            # The heap begins small and gives back what it does not use. Left alone it begins at a
+            # 64th of the machine's memory, and a long run touches all of that.
+            options += ["-Xms64m", "-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=40"]
+    # Spark's classes fill this soon; on the way there the JVM would collect all garbage many times.
+    return [*options, "-XX:MetaspaceSize=256m"]
+
+
+def _joined(separator: str, *values: str | None) -> str:
+    return separator.join(value for value in values if value)
+
+
+def _address_towards(master: str) -> str | None:
+    """Return the address by which a standalone master's machine sees this one, None for others.
+
+    Spark itself takes what this machine's name resolves to, which workers often cannot reach.
+    """
+    servers = master.removeprefix("spark://")
+    if servers == master or os.environ.get("SPARK_LOCAL_IP"):
+        return None
+    host, _, port = servers.split(",")[0].rpartition(":")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as probe:
+            # Nothing is sent: the machine only says which of its addresses it would send from.
+            probe.connect(address)
+            return probe.getsockname()[0]
+    except (OSError, ValueError):
+        return None
+
+
+class LazySession(SparkSession):
+    """A Spark session that starts when something of it is first asked for.
+
+    A sync that moves few rows needs none, and the start of Spark is then most of what it would
+    take. Whoever is given one need not know: it is a session in all that is asked of it. Any
+    thread may be the first to ask, and all get the same one. A session that was stopped is
+    followed by another one at the next question.
+    """
+
+    def __init__(self, extra: Mapping[str, str] | None = None) -> None:
+        started: list[SparkSession] = []
+
+        def session() -> SparkSession:
+            with _STARTING:
+                if not started or is_stopped(started[0]):
+                    started[:] = [running() or get_spark(extra)]
+                return started[0]
+
+        object.__setattr__(self, "_started", session)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__class__":
+            return LazySession
+        return getattr(object.__getattribute__(self, "_started")(), name)
+
+
+def functions(spark: SparkSession):  # only inference can say which module's type it is
+    """Return `pyspark.sql.functions`, whose expressions need Spark, once the session has started.
+
+    Ask for it where the first expression is built, behind what may do without Spark.
+    """
+    _ = spark.conf
+    return _functions
+
+
+def get_spark(
+    extra: Mapping[str, str] | None = None,
+    *,
+    settings: SparkSettings | None = None,
+    jars: Sequence[Path] | None = None,
+) -> SparkSession:
+    """Return the Spark session of this process, started on first use.
+
+    Args:
+        extra: properties laid over those of the settings.
+        settings: how Spark is set; what the environment says if None.
+        jars: the jars besides Spark's own; those that the lake needs if None.
+
+    Raises:
+        ConfigError: what is said of Spark is wrong.
+        PrerequisiteError: there is no Java that Spark runs on, or its JVM does not start.
+    """
+    settings = load_spark_settings() if settings is None else settings
+    if settings.remote is not None:
+        return _connected(settings, settings.remote, extra or {})
+    if SparkSession.getActiveSession() is None:
+        java = check_java()
+        if not java.ok:
+            raise PrerequisiteError(java.sentence())
+    conf = session_conf(extra, settings=settings, jars=jars)
+    local = is_local(conf[MASTER])
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Workers of this machine must run this interpreter, not the system's python.
+    python = os.environ.get("PYSPARK_PYTHON") or sys.executable
+    os.environ["PYSPARK_PYTHON"] = sys.executable if local else conf.get(PYTHON, python)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    for name in _REPEATING_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        with _STARTING:
+            if running() is None:
+                tell("starting Spark" if local else f"starting Spark at {conf[MASTER]}")
+            spark = _started(conf, settings.secrets)
+            lake = lake_path()
+            if isinstance(lake, RemotePath):
+                set_hadoop(spark, lake.store.hadoop_secrets())
+    except PySparkRuntimeError as error:
+        raise PrerequisiteError(
+            f"Spark's JVM did not start ({first_sentence(error)}); look at what Java printed, "
+            f"at {MEMORY} (TICDC_SPARK_DRIVER_MEMORY) and at the free memory"
+        ) from None
+    if not local and conf.get(PACKAGE) != INSTALLED:
+        ship(spark)
+    return spark
+
+
+def _connected(settings: SparkSettings, remote: str, extra: Mapping[str, str]) -> SparkSession:
+    """Return a session of a Spark Connect server, which has its own driver, jars and storage."""
+    place = remote.partition(";")[0]
+    with _STARTING:
+        if (spark := running()) is not None:
+            return spark
+        tell(f"connecting to Spark at {place}")
+        try:
+            spark = SparkSession.builder.remote(remote).getOrCreate()
+            extensions = spark.conf.get(_EXTENSIONS, "") or ""
+        except ImportError as error:
+            raise PrerequisiteError(
+                f"{REMOTE} is {place}, and a library for Spark Connect is not installed "
+                f"({first_sentence(error)}); install ticdc-assets[connect]"
+            ) from None
+        except PySparkException as error:
+            raise PrerequisiteError(
+                f"Spark at {place} cannot be reached ({first_sentence(error)}); look at {REMOTE} "
+                f"({REMOTE_VARIABLE}), and whether the server runs"
+            ) from None
+        if _DELTA not in extensions and spark.conf.get(_DATABRICKS, None) is None:
+            spark.stop()
+            raise PrerequisiteError(
+                f"Spark at {place} has no Delta Lake; start the server with Delta's jars and "
+                f"{_EXTENSIONS}={_DELTA} (docs/cluster.md)"
+            )
+        given = {**settings.values, **extra, **OWN}
+        for name, value in given.items():
+            # The others are the server's own, from its start.
+            if name.startswith(_OF_A_SESSION) and spark.conf.isModifiable(name):
+                spark.conf.set(name, value)
+        if given.get(PACKAGE) != INSTALLED:
+            ship(spark)
+    return spark
+
+
+def _started(conf: Mapping[str, str], secrets: frozenset[str]) -> SparkSession:
+    """Return the session with a configuration; what is secret reaches no command line."""
+    if secrets and not has_jvm():
+        # pyspark starts its JVM with all of a configuration as words of the command, which every
+        # user of the machine can read.
+        start_jvm({name: value for name, value in conf.items() if name not in secrets})
+    builder = SparkSession.builder
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,867 @@
+"""Commits: only of files that are there, each found by its own id, whatever others commit."""
+
+import copy
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from delta.tables import DeltaTable as SparkTable
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from ticdc_assets.base.errors import LakeDamagedError, UnfinishedError
+from ticdc_assets.base.isolation import Failures
+from ticdc_assets.config import Retention, TableChoice
+from ticdc_assets.delta import committing
+from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.delta.commits import (
+    NamedCommit,
+    commits_after,
+    foreign_changes,
+    named_files,
+    newest_version,
+    read_commit,
+    same_rows_at,
+)
+from ticdc_assets.delta.committing import NotThereError, require_there
+from ticdc_assets.delta.control import (
+    commit_metadata,
+    find_commit_metadata,
+    read_rows,
+    write_table,
+)
+from ticdc_assets.delta.files import WRITTEN_NAME, FileWriter, WrittenFile
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.demo.simulator.alterations import AddColumn
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log import decoding
+from ticdc_assets.log.cuts import MirrorCut
+from ticdc_assets.log.decoding import DecodedFiles, decode_new, decoded_position
+from ticdc_assets.mirrors import applying as mirrors
+from ticdc_assets.mirrors import mirror_making
+from ticdc_assets.mirrors.mirror_making import Mode
+from ticdc_assets.mirrors.table_writing import TableWriter
+from ticdc_assets.mirrors.versions import history_in_spark
+from ticdc_assets.repair import maintenance
+from ticdc_assets.repair.maintenance import _maintain_control, maintain, remove_unnamed
+from ticdc_assets.repair.retention import retain
+from ticdc_assets.repair.verifying import Finding, verify
+from ticdc_assets.spark import executing
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.lake.feeds import (
+    Feed,
+    grow_cuts_older,
+    keep_files_apart,
+    treat_as_large,
+    truth_rows,
+)
+from ticdc_assets_tests.lake.places import named_table
+from ticdc_assets_tests.lake.test_killed_runs import Killed, before
+
+T = ("d", "t")
+SCHEMA = pa.schema([("batch", pa.int64()), ("landed_day", pa.date32())])
+
+
+def written(table: Path, rows: int = 3) -> WrittenFile:
+    """Return a file as a worker writes it."""
+    values = pa.table({"batch": pa.array(range(rows), pa.int64())})
+    writer = FileWriter(table, values.schema, partition={"landed_day": "2026-01-02"})
+    writer.write(values)
+    return writer.close()
+
+
+def append(table: Path, files: list[WrittenFile], version: int) -> bool:
+    return append_files(
+        table,
+        files,
+        SCHEMA,
+        app_id="land",
+        version=version,
+        metadata={"batch": version},
+        layout=BY_LANDING_DAY,
+    )
+
+
+# Only what is there -----------------------------------------------------------------------------
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def overwritten(path: Path) -> None:
+    """Keep the size, lose the footer."""
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "elsewhere": (Path.unlink, "is no such file"),
+    "torn": (torn, "bytes"),
+    "zeros": (overwritten, "there is no Parquet footer"),
+    "folder": (lambda path: (path.unlink(), path.mkdir())[1], "bytes"),
+}
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_that_is_not_what_its_writer_said_is_not_committed(
+    damage: str, is_new: bool, tmp_path: Path
+) -> None:
+    table = tmp_path / "raw_messages"
+    if not is_new:
+        assert append(table, [written(table)], 1)
+    before_it = newest_version(table)
+    files = [written(table), written(table)]
+    change, got = DAMAGES[damage]
+    change(table / files[1].path)
+    with pytest.raises(NotThereError) as caught:
+        append(table, files, 2)
+    text = str(caught.value)
+    assert files[1].path in text
+    assert str(table) in text
+    assert got in text
+    assert "do not share the lake's folder" in text
+    assert "\n" not in text
+    # No position moved, and what is written once more is committed.
+    assert newest_version(table) == before_it
+    assert commit_metadata(table).get("batch") == (None if is_new else 1)
+    assert append(table, [written(table)], 2)
+    assert commit_metadata(table) == {"batch": 2}
+    assert len(read_rows(table)) == (3 if is_new else 6)
+
+
+def test_rows_and_places_have_to_be_those_that_were_told(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    file = written(table)
+    require_there(table, [file])
+    with pytest.raises(NotThereError, match=r"wrote \d+ bytes with 4 rows, here are 3 rows"):
+        require_there(table, [replace(file, rows=4)])
+    for path in (f"../t/{file.path}", str(table / file.path)):
+        with pytest.raises(NotThereError, match="leads out of the table's folder"):
+            require_there(table, [replace(file, path=path)])
+
+
+def test_looking_at_a_hundred_files_costs_little(tmp_path: Path) -> None:
+    files = [written(tmp_path / "t") for _ in range(100)]
+    began = time.process_time()
+    require_there(tmp_path / "t", files)
+    assert time.process_time() - began < 0.5
+
+
+def test_no_other_module_makes_commits_of_files(root: Path) -> None:
+    found = {
+        path.name
+        for path in (root / "ticdc_assets").rglob("*.py")
+        if any(name in path.read_text() for name in ("deltalake.transaction", "AddAction"))
+    }
+    assert found == {Path(committing.__file__).name}
+
+
+def test_spark_commits_to_no_table_of_a_lake(root: Path) -> None:
+    """A commit of Spark on S3 may take the place of another one; a query's own table may be."""
+    found = {
+        path.name
+        for path in (root / "ticdc_assets").rglob("*.py")
+        if '.write.format("delta")' in path.read_text() or "DeltaTable.forPath" in path.read_text()
+    }
+    assert found <= {"views.py", "class_archive.py"}
+
+
+# By its own id ----------------------------------------------------------------------------------
+
+
+def table_of(folder: Path, rows: int) -> pa.Table:
+    return pa.table({"n": pa.array(range(rows), pa.int64())})
+
+
+def foreign_append(table: Path) -> None:
+    write_deltalake(str(table), table_of(table, 2), mode="append")
+
+
+def foreign_optimize(table: Path) -> None:
+    DeltaTable(str(table)).optimize.compact()
+
+
+def foreign_vacuum(table: Path) -> None:
+    vacuum = DeltaTable(str(table)).vacuum
+    vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def foreign_delete(table: Path) -> None:
+    DeltaTable(str(table)).delete("n = 0")
+
+
+def foreign_properties(table: Path) -> None:
+    properties = {"delta.logRetentionDuration": "interval 9 days"}
+    DeltaTable(str(table)).alter.set_table_properties(properties)
+
+
+def own_append(table: Path, metadata: dict[str, Any]) -> int:
+    with NamedCommit(table, metadata).on(None) as properties:
+        write_deltalake(str(table), table_of(table, 5), mode="append", commit_properties=properties)
+    return newest_version(table)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_same"),
+    [
+        (foreign_optimize, True),
+        (foreign_vacuum, True),
+        (foreign_append, False),
+        (foreign_delete, False),
+        (foreign_properties, False),
+    ],
+)
+def test_compactions_and_vacuums_leave_the_rows(
+    change: Callable[[Path], Any], is_same: bool, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+    own_append(table, {})
+    own_append(table, {})
+    assert same_rows_at(table, 1) == 1
+    change(table)
+    assert same_rows_at(table, 1) == (newest_version(table) if is_same else None)
+    assert bool(foreign_changes(table, commits_after(table, 1))) is not is_same
+    assert same_rows_at(table, own_append(table, {}) - 1) is None
+    # A log that ends before the version has not its rows.
+    assert same_rows_at(table, 99) is None
+
+
+def test_what_others_write_into_their_commits_is_no_memory_of_ours(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+
+    def foreign(text: str) -> None:
+        write_deltalake(
+            str(table),
+            table_of(table, 1),
+            mode="append",
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": text}),
+        )
+
+    foreign(json.dumps({"batch": 7, "landed": 6}))  # as older versions wrote it
+    assert commit_metadata(table) == {"batch": 7, "landed": 6}
+    own_append(table, {"batch": 8, "landed": 7})
+    for text in ("by hand", "[1]", json.dumps({"author": "me"}), "{"):
+        foreign(text)
+    own_append(table, {})
+    assert commit_metadata(table) == {"batch": 8, "landed": 7}
+    assert find_commit_metadata(table, lambda item: item["batch"] < 8) == {"batch": 7, "landed": 6}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]\n", '{"add": {"path": 1}}\n', '{"remove": 7}\n'])
+def test_a_broken_log_entry_is_told_in_one_sentence(text: str, tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    own_append(table, {})
+    entry = table / "_delta_log" / f"{1:020}.json"
+    entry.write_text(text)
+    with pytest.raises(LakeDamagedError, match="commit 1 of its log cannot be read") as caught:
+        same_rows_at(table, 0)
+    assert str(table) in str(caught.value)
+    # Waiting does not mend it.
+    assert not caught.value.retriable
+
+
+# Beside a sync ----------------------------------------------------------------------------------
+
+
+class Life:
+    """A feed over one table of numbered rows."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.upstream = Upstream()
+        self.upstream.create_database("d")
+        self.upstream.create_table(
+            T,
+            (column("id", "int", nullable=False), column("v", "varchar(20)")),
+            primary_key=("id",),
+        )
+        fill(self.upstream, T, rows=40)
+        self.changefeed = StandInChangefeed(self.upstream, "d", partitions=2)
+        self.folder = folder
+        self.feed = Feed.of(spark, folder)
+
+    def copied(self, folder: Path) -> "Life":
+        """Return the life so far with an upstream, a capture and a lake of its own."""
+        other = copy.copy(self)
+        other.folder = folder
+        other.upstream, other.changefeed = copy.deepcopy((self.upstream, self.changefeed))
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        other.feed = Feed.of(self.feed.spark, folder)
+        return other
+
+    def write(self, seed: int) -> None:
+        churn(self.upstream, steps=10, seed=seed)
+        self.feed.write(self.changefeed.tick())
+
+    def synced(self) -> MirrorCut:
+        """Sync and hold the cut against the truth, its counts included."""
+        self.feed.sync()
+        assert self.feed.rows() == truth_rows(self.changefeed.truth())
+        (mirror,) = self.feed.cut.mirrors
+        assert mirror.rows == len(self.upstream.rows(T))
+        commit = read_commit(mirror.path(self.feed.paths), mirror.version)
+        assert commit.commit_id is not None or not commit.changes_rows
+        return mirror
+
+
+@pytest.fixture(scope="module")
+def synced_life(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    found = Life(spark, tmp_path_factory.mktemp("life"))
+    found.feed.write(found.changefeed.tick())
+    found.synced()
+    return found
+
+
+@pytest.fixture
+def life(synced_life: Life, tmp_path: Path) -> Life:
+    return synced_life.copied(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def changed_life(synced_life: Life, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    found = synced_life.copied(tmp_path_factory.mktemp("changed"))
+    with pytest.MonkeyPatch.context() as patch:
+        treat_as_large(patch)
+        found.write(seed=1)
+        assert found.synced().mode == Mode.CHANGE
+    return found
+
+
+@pytest.fixture
+def large(changed_life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Life:
+    """The same, whose mirror has deletion vectors."""
+    treat_as_large(monkeypatch)
+    keep_files_apart(monkeypatch)
+    return changed_life.copied(tmp_path)
+
+
+def by_spark(spark: SparkSession, path: Path, operation: str) -> None:
+    """Do by hand what others do to a table."""
+    table = SparkTable.forPath(spark, str(path))
+    match operation:
+        case "optimize":
+            table.optimize().executeCompaction()
+        case "vacuum":
+            table.vacuum()
+        case "append":
+            spark.sql(f"INSERT INTO delta.`{path}` SELECT * FROM delta.`{path}` LIMIT 3")
+        case "delete":
+            table.delete("id % 3 = 0")
+        case _:
+            raise ValueError(operation)
+
+
+def by_hand(*by_day: str) -> pytest.MarkDecorator:
+    """Do each operation by hand, some of them at night only.
+
+    Which operations leave the rows is told above, without Spark; here one of either kind will do.
+    """
+    operations = ("optimize", "delete", "vacuum", "append")
+    return pytest.mark.parametrize(
+        "operation",
+        [
+            pytest.param(operation, marks=() if operation in by_day else pytest.mark.slow)
+            for operation in operations
+        ],
+    )
+
+
+def disturbed(
+    monkeypatch: pytest.MonkeyPatch, table: Path, disturb: Callable[[], None], *, is_before: bool
+) -> list[int]:
+    """Let others do something to a table each time that we commit to it; the list counts."""
+    put, met = committing.create, []
+
+    def putting(path: Path, data: bytes) -> None:
+        is_ours = path.parent.parent == table
+        if is_ours and is_before:
+            met.append(newest_version(table))
+            disturb()
+        put(path, data)
+        if is_ours and not is_before:
+            met.append(newest_version(table))
+            disturb()
+
+    monkeypatch.setattr(committing, "create", putting)
+    return met
+
+
+@pytest.mark.spark
+@by_hand("delete")
+def test_what_is_committed_right_behind_a_change_is_not_published(
+    operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = large.feed.cut.mirrors[0].path(large.feed.paths)
+    large.write(seed=2)
+    with monkeypatch.context() as patch:
+        disturbed(patch, path, lambda: by_spark(large.feed.spark, path, operation), is_before=False)
+        mirror = large.synced()
+    assert mirror.mode == Mode.CHANGE
+    assert newest_version(path) > mirror.version
+    assert read_commit(path, mirror.version).operation == "WRITE"
+    # What leaves the rows is kept, what does not is taken back; the next cut is right either way.
+    large.write(seed=3)
+    mirror = large.synced()
+    assert mirror.mode == Mode.CHANGE
+    assert large.feed.spark.read.format("delta").load(str(path)).count() == mirror.rows
+
+
+@pytest.mark.spark
+@by_hand("optimize")
+def test_a_change_that_meets_another_commit_is_made_again(
+    operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = large.feed.cut.mirrors[0].path(large.feed.paths)
+    met: list[int] = []
+
+    def disturb() -> None:
+        if not met:
+            met.append(newest_version(path))
+            by_spark(large.feed.spark, path, operation)
+
+    large.write(seed=2)
+    with monkeypatch.context() as patch:
+        # Behind the look at what is there, and before the commit.
+        tries = disturbed(patch, path, disturb, is_before=True)
+        mirror = large.synced()
+    assert len(tries) == 2
+    assert (mirror.mode, large.feed.cut.failed) == (Mode.CHANGE, ())
+    assert large.feed.spark.read.format("delta").load(str(path)).count() == mirror.rows
+
+
+@pytest.mark.spark
+def test_a_change_with_nothing_to_do_commits_nothing(large: Life) -> None:
+    (mirror,) = large.feed.cut.mirrors
+    # A row that comes and goes between two cuts leaves a delete of a row that nobody has.
+    with large.upstream.transaction() as transaction:
+        transaction.insert(T, {"id": "900001", "v": "short"})
+    with large.upstream.transaction() as transaction:
+        transaction.delete(T, ("900001",))
+    large.feed.write(large.changefeed.tick())
+    after = large.synced()
+    assert (after.mode, after.version, after.rows) == (Mode.CHANGE, mirror.version, mirror.rows)
+
+
+@pytest.mark.spark
+def test_a_carried_mirror_is_named_as_it_was_compacted_by_hand(large: Life) -> None:
+    """Its older files will be vacuumed away, however many cuts name them."""
+    path = large.feed.cut.mirrors[0].path(large.feed.paths)
+    by_spark(large.feed.spark, path, "optimize")
+    large.upstream.create_table(
+        ("d", "other"), (column("id", "int", nullable=False),), primary_key=("id",)
+    )
+    fill(large.upstream, ("d", "other"), rows=3)
+    large.feed.write(large.changefeed.tick())
+    large.feed.sync()
+    mirror = next(item for item in large.feed.cut.mirrors if item.table == "t")
+    assert (mirror.mode, mirror.version) == (Mode.CARRIED, newest_version(path))
+    assert read_commit(path, mirror.version).operation == "OPTIMIZE"
+    assert large.feed.rows() == truth_rows(large.changefeed.truth())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("operation", ["append", "vacuum"])
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_small_mirror_is_published_as_it_was_written(
+    is_before: bool, operation: str, life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = life.feed.cut.mirrors[0].path(life.feed.paths)
+    met: list[int] = []
+
+    def disturb() -> None:
+        if not met:
+            met.append(newest_version(path))
+            by_spark(life.feed.spark, path, operation)
+
+    life.write(seed=2)
+    with monkeypatch.context() as patch:
+        disturbed(patch, path, disturb, is_before=is_before)
+        mirror = life.synced()
+    assert mirror.mode == Mode.CHANGE
+    life.write(seed=3)
+    life.synced()
+
+
+@pytest.mark.spark
+def test_a_writer_that_never_stops_fails_the_mirror_in_one_sentence(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (published,) = life.feed.cut.mirrors
+    path = published.path(life.feed.paths)
+
+    def disturb() -> None:
+        rows = DeltaTable(str(path)).to_pyarrow_table().slice(0, 2)
+        write_deltalake(str(path), rows, mode="append")
+
+    life.write(seed=2)
+    with monkeypatch.context() as patch:
+        tries = disturbed(patch, path, disturb, is_before=True)
+        life.feed.sync()
+    assert len(tries) == 3
+    (failed,) = life.feed.cut.failed
+    assert "another program wrote version" in failed.reason
+    (mirror,) = life.feed.cut.mirrors
+    assert (mirror.version, mirror.rows) == (published.version, published.rows)
+    life.synced()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("operation", "size"),
+    [
+        ("delete", "small"),
+        pytest.param("delete", "large", marks=pytest.mark.slow),
+        pytest.param("vacuum", "large", marks=pytest.mark.slow),
+    ],
+)
+def test_a_history_is_named_by_its_own_commit(
+    operation: str,
+    size: str,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Life(spark, tmp_path)
+    keeping = replace(found.feed.changefeed, history=TableChoice(patterns=("*.*",)))
+    found.feed = replace(found.feed, changefeed=keeping)
+    if size == "large":
+        treat_as_large(monkeypatch)
+    found.feed.write(found.changefeed.tick())
+    mirror = found.synced()
+    path = found.feed.paths.history(mirror.mirror_id)
+    for seed, is_before in enumerate((False, True), 1):
+        found.write(seed=seed)
+        met: list[int] = []
+
+        def disturb(met: list[int] = met) -> None:
+            if not met:
+                met.append(newest_version(path))
+                by_spark(spark, path, operation)
+
+        with monkeypatch.context() as patch:
+            assert not disturbed(patch, path, disturb, is_before=is_before)
+            mirror = found.synced()
+        assert met
+        rows = history_in_spark(found.feed.lake, mirror)
+        assert rows.count() == mirror.history_rows
+        current = rows.where("_ticdc_valid_to is null").count()
+        assert current == mirror.rows
+
+
+@pytest.mark.spark
+def test_retention_counts_what_its_own_commit_removed(life: Life) -> None:
+    life.write(seed=1)
+    life.synced()
+    kept = replace(
+        life.feed.changefeed, retention=Retention(change_log=timedelta(hours=1), cuts=None)
+    )
+    log = life.feed.paths.change_log
+    rows = life.feed.spark.read.format("delta").load(str(log)).count()
+    version = newest_version(log)
+
+    def truncated() -> Any:
+        now = datetime.now(UTC) + timedelta(hours=2)
+        return retain(
+            Lake(changefeed=kept, paths=life.feed.paths, session=life.feed.spark), now=now
+        )
+
+    def once() -> None:
+        if newest_version(log) == version:
+            foreign_properties(log)
+
+    with pytest.MonkeyPatch.context() as patch:
+        disturbed(patch, log, once, is_before=True)
+        done = truncated()
+    left = life.feed.spark.read.format("delta").load(str(log)).count()
+    assert done.changes == rows - left > 0, done
+    assert newest_version(log) == version + 2
+
+
+# Verify -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_verify_does_not_blame_a_half_finished_run_of_ours(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run alters a mirror and changes its rows, in one commit, and dies."""
+    treat_as_large(monkeypatch)
+    published = life.feed.cut.mirrors[0]
+    path = published.path(life.feed.paths)
+    life.upstream.alter_table(T, AddColumn(column=column("n", "int")))
+    life.write(seed=2)
+    with monkeypatch.context() as patch:
+        before(mirrors, "publish")(patch)
+        with pytest.raises(Killed):
+            life.feed.sync()
+    operations = [item.operation for item in commits_after(path, published.version)]
+    assert operations == ["WRITE"]
+    assert all(item.commit_id for item in commits_after(path, published.version))
+    found = verify(life.feed.lake)
+    assert found.equal, [item.findings() for item in found.mirrors]
+    # What leaves the rows is not blamed either, what others change is.
+    by_spark(life.feed.spark, path, "vacuum")
+    assert verify(life.feed.lake).equal
+    by_spark(life.feed.spark, path, "delete")
+    (item,) = verify(life.feed.lake).mirrors
+    assert item.finding is Finding.EQUAL
+    assert [text.partition(" (")[2] for text in item.foreign] == ["DELETE)"]
+    life.synced()
+
+
+# Workers that do not share the folder -----------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_a_decoding_whose_files_are_elsewhere_moves_no_position(
+    life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executing, "INLINE_ROWS", -1)
+    life.write(seed=1)
+    life.feed.land()
+    original = decoding.decode_into_files
+    lost: list[str] = []
+
+    def elsewhere(*args: Any, **kwargs: Any) -> DecodedFiles:
+        found = original(*args, **kwargs)
+        assert found.changes
+        for file in found.changes:
+            (kwargs["into"].change_log / file.path).rename(tmp_path / Path(file.path).name)
+            lost.append(file.path)
+        return found
+
+    at = decoded_position(life.feed.paths), newest_version(life.feed.paths.change_log)
+    with monkeypatch.context() as patch:
+        patch.setattr(decoding, "decode_into_files", elsewhere)
+        with pytest.raises(NotThereError, match="do not share the lake's folder") as caught:
+            decode_new(life.feed.lake)
+    assert lost[0] in str(caught.value)
+    assert (decoded_position(life.feed.paths), newest_version(life.feed.paths.change_log)) == at
+    life.synced()
+
+
+@pytest.mark.spark
+def test_new_mirrors_whose_files_are_elsewhere_are_made_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_making, "INLINE_ROWS", 1)
+    found = Life(spark, tmp_path)
+    found.feed.write(found.changefeed.tick())
+    original = TableWriter.replace
+    refused: list[NotThereError] = []
+
+    def elsewhere(self: TableWriter, rows: Any, files: Any, metadata: Any) -> int:
+        if not refused:
+            torn(self.table / files[0].path)
+        try:
+            return original(self, rows, files, metadata)
+        except NotThereError as error:
+            refused.append(error)
+            raise
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableWriter, "replace", elsewhere)
+        mirror = found.synced()
+    assert len(refused) == 1
+    # What is left of them is no commit's, and goes.
+    path = mirror.path(found.feed.paths)
+    left = {item.name for item in path.rglob("part-*") if WRITTEN_NAME.fullmatch(item.name)}
+    left -= named_files(path)
+    assert left
+    assert remove_unnamed(path, kept=timedelta()) == len(left)
+    found.synced()
+
+
+# Maintenance ------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_maintenance_removes_what_no_commit_names(large: Life) -> None:
+    paths = large.feed.paths
+    (mirror,) = large.feed.cut.mirrors
+    orphans = [
+        *(paths.raw_messages / written(paths.raw_messages).path for _ in range(2)),
+        paths.change_log / written(paths.change_log).path,
+        mirror.path(paths) / written(mirror.path(paths)).path,
+        # A new mirror's, whose run was killed before its first commit.
+        paths.mirror("99-0") / written(paths.mirror("99-0")).path,
+    ]
+    young = (
+        paths.raw_messages / "part-00000-5bd1b1a4-7d0a-4a5b-8f3e-0d3b5f1c2a11-c000.snappy.parquet"
+    )
+    young.write_bytes(orphans[0].read_bytes())
+    then = large.feed.rows_as_of(large.feed.cut.tso)
+    fresh = paths.raw_messages / written(paths.raw_messages).path
+    for path in orphans:
+        os.utime(path, (time.time() - 7200,) * 2)
+    counted = maintain(
+        Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark), dry_run=True
+    )
+    assert all(path.exists() for path in orphans)
+    done = maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
+    for report in (counted, done):
+        found = {item.name: item.unnamed_removed for item in report.tables if item.unnamed_removed}
+        assert found == {
+            "raw_messages": 2,
+            "change_log": 1,
+            f"mirrors/{mirror.mirror_id}": 1,
+            "mirrors/99-0": 1,
+        }
+    assert "2 files removed that no commit names" in "\n".join(done.lines())
+    assert not any(path.exists() for path in orphans)
+    assert fresh.exists()
+    # Somebody else may be about to commit it.
+    assert young.exists()
+    os.utime(young, (0, 0))
+    maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
+    assert not young.exists()
+    assert large.feed.rows() == truth_rows(large.changefeed.truth())
+    assert large.feed.rows_as_of(large.feed.cut.tso) == then
+    large.write(seed=5)
+    large.synced()
+
+
+def test_files_that_only_a_checkpoint_names_stay(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    for version in range(1, 4):
+        append(table, [written(table)], version)
+    DeltaTable(str(table)).create_checkpoint()
+    for entry in sorted((table / "_delta_log").glob("*.json"))[:2]:
+        entry.unlink()
+    orphan = table / written(table).path
+    assert remove_unnamed(table) == 0
+    assert remove_unnamed(table, dry_run=True, kept=timedelta()) == 1
+    assert orphan.exists()
+    assert remove_unnamed(table, kept=timedelta()) == 1
+    assert not orphan.exists()
+    assert len(read_rows(table)) == 9
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_nothing_is_removed_where_a_log_lost_its_commits(is_gone: bool, tmp_path: Path) -> None:
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    append(paths.raw_messages, [written(paths.raw_messages)], 1)
+    if is_gone:
+        shutil.rmtree(paths.raw_messages / "_delta_log")
+    for path in paths.raw_messages.rglob("part-*"):
+        os.utime(path, (0, 0))
+    failures = Failures("maintenance")
+    removed = maintenance._remove_unnamed(paths, failures, dry_run=False)
+    assert (removed.get("raw_messages", 0), failures.reasons) == (0, {})
+    assert len(list(paths.raw_messages.rglob("part-*"))) == 1
+
+
+def lose_commit(table: Path, number: int) -> set[Path]:
+    """Take a commit from a log, and return the table's files, which are old."""
+    for entry in (table / "_delta_log").glob(f"{number:020}.*"):
+        entry.unlink()
+    files = set(table.rglob("part-*"))
+    for path in files:
+        os.utime(path, (0, 0))
+    return files
+
+
+@pytest.mark.parametrize("lost", ["in the middle", "at the end", "of a commit"])
+def test_files_stay_where_a_log_lost_a_part(lost: str, tmp_path: Path) -> None:
+    table = tmp_path / "feed" / "mirrors" / "7-0"
+    for version in range(1, 5):
+        append(table, [written(table), written(table)], version)
+    files = set(table.rglob("part-*"))
+    if lost == "of a commit":
+        entry = table / "_delta_log" / f"{1:020}.json"
+        entry.write_bytes(entry.read_bytes()[:-400])
+    else:
+        lose_commit(table, 1 if lost == "in the middle" else 3)
+    with pytest.raises(LakeDamagedError, match="mirror with id 7-0"):
+        remove_unnamed(table, version=3, kept=timedelta())
+    assert set(table.rglob("part-*")) == files
+
+
+@pytest.mark.parametrize("name", ["mirrors/7-0", "histories/7-0", "raw_messages", "quarantine"])
+def test_a_log_with_a_gap_stops_the_others_if_it_is_of_all_mirrors(
+    name: str, tmp_path: Path
+) -> None:
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    table = named_table(paths, name)
+    for version in range(1, 5):
+        append(table, [written(table)], version)
+    files = lose_commit(table, 1)
+    failures = Failures("maintenance")
+    if "/" in name:
+        assert maintenance._remove_unnamed(paths, failures, dry_run=False) == {}
+        assert "is damaged" in failures.reasons[name]
+    else:
+        with pytest.raises(LakeDamagedError, match=name):
+            maintenance._remove_unnamed(paths, failures, dry_run=False)
+    assert set(table.rglob("part-*")) == files
+
+
+@pytest.mark.spark
+def test_nothing_is_maintained_where_what_landed_is_behind(life: Life) -> None:
+    paths = life.feed.paths
+    for seed in range(2):
+        life.write(seed)
+        life.synced()
+    files = lose_commit(paths.raw_messages, newest_version(paths.raw_messages))
+    with pytest.raises(LakeDamagedError, match="the end of its log is missing"):
+        maintain(Lake(changefeed=life.feed.changefeed, paths=paths, session=life.feed.spark))
+    assert set(paths.raw_messages.rglob("part-*")) == files
+
+
+@pytest.mark.spark
+def test_files_stay_where_the_log_of_a_mirror_is_behind_its_cut(large: Life) -> None:
+    paths = large.feed.paths
+    for seed in range(2):
+        large.write(seed)
+        large.synced()
+    (mirror,) = large.feed.cut.mirrors
+    path = mirror.path(paths)
+    files = lose_commit(path, newest_version(path))
+    grow_cuts_older(paths, 24)
+    with pytest.raises(UnfinishedError, match=r"d\.t: .* the end of its log is missing"):
+        maintain(
+            Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark),
+            margin=timedelta(),
+        )
+    assert set(path.rglob("part-*")) == files
+
+
+@pytest.mark.spark
+def test_a_torn_log_entry_ahead_of_a_cut_stops_its_mirror_alone(large: Life) -> None:
+    """A run was killed before it published, and what it committed is torn."""
+    paths = large.feed.paths
+    (mirror,) = large.feed.cut.mirrors
+    path = mirror.path(paths)
+    by_spark(large.feed.spark, path, "append")
+    newest = newest_version(path)
+    assert newest > mirror.version
+    (path / "_delta_log" / f"{newest:020}.json").write_text("{")
+    with pytest.raises(UnfinishedError, match=r"d\.t: .*torn"):
+        maintain(Lake(changefeed=large.feed.changefeed, paths=paths, session=large.feed.spark))
+    large.write(seed=9)
+    assert large.synced().version > mirror.version
+
+
+def test_control_tables_lose_what_was_never_committed(tmp_path: Path) -> None:
+    table = tmp_path / "cuts"
+    write_table(table, pa.table({"n": [1]}), overwrite=False, metadata={"number": 1})
+    orphan = table / "part-00000-5bd1b1a4-7d0a-4a5b-8f3e-0d3b5f1c2a11-c000.snappy.parquet"
+    pq.write_table(pa.table({"n": [2]}), orphan)
+    _maintain_control(table)
+    assert orphan.exists()
+    os.utime(orphan, (0, 0))
+    _maintain_control(table)
+    assert not orphan.exists()
+    assert commit_metadata(table) == {"number": 1}

@@ -1,0 +1,767 @@
+"""The lease: its states by a model, its log, and processes that hold it, die, and stand still."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from ticdc_assets.base.errors import BusyError, LakeDamagedError, LeaseLostError
+from ticdc_assets.config import Writer
+from ticdc_assets.delta import lease as leases
+from ticdc_assets.delta.commits import NamedCommit, newest_version, read_commit
+from ticdc_assets.delta.control import (
+    commit_metadata,
+    opened,
+    read_rows,
+    write_table,
+)
+from ticdc_assets.delta.fencing import guarded, number_in
+from ticdc_assets.delta.lease import (
+    Entry,
+    HeldLease,
+    LeaseState,
+    Surroundings,
+    is_gone,
+    take,
+    this_process,
+)
+from ticdc_assets.delta.lease_log import DeltaLog, read_lease
+from ticdc_assets.delta.lock import side_lock, writer_lock
+from ticdc_assets.storage.lake_paths import LakePaths
+
+SECONDS = 10.0
+"""How long a lease of the model is good."""
+
+OTHER = "another sync of changefeed 'shop'"
+
+
+# By a model ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class MemoryLog:
+    """A log in memory, of which one may be told errors."""
+
+    entries: list[Entry] = field(default_factory=lambda: [Entry(version=0, state=None)])
+    faults: list[str] = field(default_factory=list[str])
+
+    def newest(self) -> Entry:
+        return self.entries[-1]
+
+    def put(self, state: LeaseState, behind: Entry) -> bool:
+        fault = self.faults.pop() if self.faults else ""
+        if fault == "before":
+            raise OSError("nothing was stored")
+        is_put = behind.version == self.entries[-1].version
+        if is_put:
+            self.entries.append(Entry(version=len(self.entries), state=state))
+        if fault == "after":
+            raise OSError("nobody knows what was stored")
+        return is_put
+
+    def first_number(self) -> int:
+        return 1
+
+
+@dataclass
+class Process:
+    """A process with clocks of its own; a stalled one does nothing, and does not know it."""
+
+    name: str
+    rate: float
+    skew: timedelta
+    lease: HeldLease | None = None
+    is_stalled: bool = False
+    renewed: float = 0.0
+
+
+class Lease(RuleBasedStateMachine):
+    """Processes take the lease, renew it, stand still, die and give it back, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = 0.0
+        self.log = MemoryLog()
+        self.numbers: list[int] = []
+        self.processes = [
+            Process("a", 1.0, timedelta()),
+            Process("b", 1.03, timedelta(hours=1)),
+            Process("c", 0.97, timedelta(hours=-1)),
+        ]
+
+    def around(self, process: Process) -> Surroundings:
+        return Surroundings(
+            now=lambda: 1000 + self.time * process.rate,
+            wait=lambda seconds: self.let_pass(seconds / process.rate),
+            at=lambda: datetime(2026, 1, 1, tzinfo=UTC) + process.skew + timedelta(0, self.time),
+            is_gone=lambda _: False,
+        )
+
+    def let_pass(self, seconds: float) -> None:
+        self.time += seconds
+        for process in self.processes:
+            due = self.time - process.renewed >= SECONDS / 3
+            if process.lease is not None and not process.is_stalled and due:
+                process.renewed = self.time
+                try:
+                    process.lease.renew()
+                except OSError:
+                    process.renewed -= SECONDS / 3  # it tries again soon
+
+    @rule(seconds=st.floats(0.1, 8))
+    def time_passes(self, seconds: float) -> None:
+        while seconds > 0:
+            self.let_pass(min(seconds, 0.5))
+            seconds -= 0.5
+
+    @rule(number=st.integers(0, 2))
+    def takes(self, number: int) -> None:
+        process = self.processes[number]
+        if process.lease is not None or process.is_stalled:
+            return
+        holder = replace(this_process(), host=process.name)
+        lively = [it for it in self.processes if it.lease is not None and not it.is_stalled]
+        try:
+            lease = take(self.log, holder, SECONDS, other=OTHER, surroundings=self.around(process))
+        except BusyError:
+            assert lively
+            return
+        except OSError:
+            return
+        assert lease.number > max(self.numbers, default=0)
+        assert lease.taken_over or all(not is_held(it) for it in lively)
+        self.numbers.append(lease.number)
+        process.lease, process.renewed = lease, self.time
+
+    @rule(number=st.integers(0, 2))
+    def stands_still_or_goes_on(self, number: int) -> None:
+        process = self.processes[number]
+        process.is_stalled = not process.is_stalled
+
+    @rule(number=st.integers(0, 2))
+    def gives_back(self, number: int) -> None:
+        process = self.processes[number]
+        if process.lease is not None and not process.is_stalled:
+            try:
+                process.lease.release()
+            except OSError:
+                return
+            with pytest.raises(LeaseLostError):
+                process.lease.require()
+            process.lease = None
+
+    @rule(number=st.integers(0, 2))
+    def dies(self, number: int) -> None:
+        self.processes[number].lease = None
+
+    @precondition(lambda self: not self.log.faults)
+    @rule(fault=st.sampled_from(["before", "after"]))
+    def the_store_fails_once(self, fault: str) -> None:
+        self.log.faults.append(fault)
+
+    @invariant()
+    def one_may_write(self) -> None:
+        """Of all who ask, stalled ones too, only the holder of the newest lease is not refused."""
+        for process in self.processes:
+            if process.lease is not None and is_held(process):
+                assert process.lease.number == self.numbers[-1]
+
+    @invariant()
+    def entries_go_up(self) -> None:
+        numbers = [it.state.number for it in self.log.entries if it.state is not None]
+        assert numbers == sorted(numbers)
+        tokens = {it.state.number: it.state.token for it in self.log.entries if it.state}
+        assert all(tokens[it.state.number] == it.state.token for it in self.log.entries if it.state)
+
+
+def is_held(process: Process) -> bool:
+    """Return whether a process that asks now is told that its lease is its own."""
+    assert process.lease is not None
+    try:
+        process.lease.require()
+    except LeaseLostError:
+        return False
+    return True
+
+
+TestModel = Lease.TestCase
+
+
+@dataclass
+class World:
+    """One clock, and what the waiting lets happen."""
+
+    time: float = 0.0
+    log: MemoryLog = field(default_factory=MemoryLog)
+    gone: set[str] = field(default_factory=set[str])
+
+    @property
+    def surroundings(self) -> Surroundings:
+        return Surroundings(
+            now=lambda: self.time,
+            wait=self.let_pass,
+            at=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(0, self.time),
+            is_gone=lambda holder: holder.host in self.gone,
+        )
+
+    def let_pass(self, seconds: float) -> None:
+        self.time += seconds
+
+    def take(self, host: str) -> HeldLease:
+        holder = replace(this_process(), host=host)
+        return take(self.log, holder, SECONDS, other=OTHER, surroundings=self.surroundings)
+
+
+def test_a_lease_that_was_given_back_is_taken_at_once() -> None:
+    world = World()
+    world.take("a").release()
+    second = world.take("b")
+    assert (world.time, second.number, second.taken_over) == (0.0, 2, False)
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+def test_a_lease_is_over_even_if_nobody_knows_whether_it_was_given_back(fault: str) -> None:
+    world = World()
+    first = world.take("a")
+    world.log.faults.append(fault)
+    with pytest.raises(OSError, match="stored"):
+        first.release()
+    with pytest.raises(LeaseLostError, match="was given back"):
+        first.require()
+    second = world.take("b")
+    assert second.number == 2
+    assert second.taken_over == (fault == "before")
+
+
+def test_a_lease_of_a_dead_process_of_this_machine_is_taken_at_once() -> None:
+    world = World(gone={"a"})
+    world.take("a")
+    second = world.take("b")
+    assert (world.time, second.number, second.taken_over) == (0.0, 2, True)
+
+
+def test_any_other_lease_is_taken_over_after_its_duration() -> None:
+    world = World()
+    first = world.take("a")
+    second = world.take("b")
+    assert (world.time, second.number, second.taken_over) == (SECONDS, 2, True)
+    with pytest.raises(LeaseLostError, match=r"b, process .* has had lease 2"):
+        first.require()
+    assert first.renew() is False
+    first.release()
+    second.require()
+
+
+def test_a_lease_that_ran_out_and_that_nobody_took_is_renewed() -> None:
+    world = World()
+    lease = world.take("a")
+    world.let_pass(100 * SECONDS)
+    lease.require()
+    lease.require()
+    assert len(world.log.entries) == 3
+
+
+def test_a_lease_that_cannot_be_renewed_is_good_for_its_duration_only() -> None:
+    world = World()
+    lease = world.take("a")
+    world.let_pass(SECONDS / 2)
+    world.log.faults.append("before")
+    lease.require()  # the log is not asked to take anything yet
+    world.let_pass(SECONDS / 2)
+    with pytest.raises(LeaseLostError, match="ran out and cannot be renewed"):
+        lease.require()
+    lease.require()  # the store is back, and nobody took it
+
+
+def test_an_entry_that_came_in_with_an_error_is_known() -> None:
+    world = World()
+    world.log.faults.append("after")
+    lease = world.take("a")
+    world.log.faults.append("after")
+    with pytest.raises(OSError, match="nobody knows"):
+        lease.renew()
+    assert lease.renew()
+    world.log.faults.append("after")
+    with pytest.raises(OSError, match="nobody knows"):
+        lease.release()
+    assert world.take("b").number == 2
+    assert world.time == 0.0
+
+
+def test_who_waits_is_told_of_a_holder_that_lives() -> None:
+    world = World()
+    lease = world.take("a")
+    wait = world.let_pass
+
+    def renewing(seconds: float) -> None:
+        wait(seconds)
+        if world.time >= 3:
+            lease.renew()
+
+    around = replace(world.surroundings, wait=renewing)
+    with pytest.raises(BusyError) as told:
+        take(world.log, this_process(), SECONDS, other=OTHER, surroundings=around)
+    assert world.time == 3
+    assert str(told.value) == (
+        f"another sync of changefeed 'shop' is running: a, process {os.getpid()} "
+        f"({this_process().command}) has had lease 1 since 2026-01-01 00:00:00 UTC, renewed at "
+        "2026-01-01 00:00:03, good until 2026-01-01 00:00:13 by its clock; try again when it has "
+        "ended"
+    )
+
+
+def test_the_command_of_a_holder_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/ticdc-assets", "seed", "mine", "s3://k:s@b/x"])
+    assert this_process().command == "ticdc-assets seed"
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/ticdc-assets", "--password=secret"])
+    assert this_process().command == "ticdc-assets"
+    assert this_process("1234").command == "run 1234"
+
+
+def test_this_process_is_not_gone() -> None:
+    me = this_process()
+    assert not is_gone(me)
+    if me.machine:
+        dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], **PIPED)
+        assert is_gone(replace(me, process=int(dead.stdout)))
+        assert is_gone(replace(me, started="1"))  # its number is another process's now
+    assert not is_gone(replace(me, process=1 << 21, machine="another"))
+
+
+PIPED: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "check": True}
+
+
+# The log in Delta ---------------------------------------------------------------------------------
+
+
+def test_of_two_entries_behind_one_the_second_is_refused(tmp_path: Path) -> None:
+    logs = [DeltaLog(tmp_path / "lease", ()) for _ in range(2)]
+    behind = [log.newest() for log in logs]
+    assert [entry.state for entry in behind] == [None, None]
+    states = [state_of(str(number)) for number in range(2)]
+    assert logs[0].put(states[0], behind[0])
+    assert not logs[1].put(states[1], behind[1])
+    assert [log.newest().state for log in logs] == [states[0]] * 2
+    # An entry is put behind the newest only.
+    assert not logs[1].put(states[1], behind[1])
+    assert logs[1].put(states[1], logs[1].newest())
+    assert read_lease(tmp_path / "lease") == states[1]
+    assert read_lease(tmp_path / "none") is None
+
+
+def state_of(host: str, number: int = 1) -> LeaseState:
+    now = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
+    holder = replace(this_process(), host=host)
+    return LeaseState(
+        number=number,
+        is_held=True,
+        holder=holder,
+        token=host,
+        seconds=1.5,
+        taken_at=now,
+        renewed_at=now,
+    )
+
+
+def test_the_log_does_not_grow(tmp_path: Path) -> None:
+    path = tmp_path / "lease"
+    log = DeltaLog(path, ())
+    for number in range(100):
+        assert log.put(state_of("a", number), log.newest())
+        for file in (path / "_delta_log").iterdir():
+            # As if entries came minutes apart.
+            os.utime(file, (file.stat().st_atime, file.stat().st_mtime - 300))
+    assert log.newest().state == state_of("a", 99)
+    assert DeltaLog(path, ()).newest() == log.newest()
+    assert len(list((path / "_delta_log").iterdir())) < 40
+    assert not list(path.glob("*.parquet"))
+
+
+def test_a_watcher_that_is_far_behind_sees_the_newest(tmp_path: Path) -> None:
+    path = tmp_path / "lease"
+    behind, log = DeltaLog(path, ()), DeltaLog(path, ())
+    for number in range(50):
+        assert log.put(state_of("a", number), log.newest())
+        for file in (path / "_delta_log").iterdir():
+            os.utime(file, (0, file.stat().st_mtime - 7200))
+    assert behind.newest().state == state_of("a", 49)
+
+
+def test_an_entry_of_another_kind_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "feed" / "lease"
+    write_table(path, pa.table({"none": [1]}), overwrite=False, metadata={})
+    table = DeltaTable(str(path))
+    text = json.dumps({"lease": {"number": 1}})
+    table.create_write_transaction([], "append", table.schema(), commit_properties=properties(text))
+    with pytest.raises(LakeDamagedError, match=r"not as leases are written .*; end all runs"):
+        read_lease(path)
+
+
+def properties(text: str) -> Any:
+    from deltalake import CommitProperties
+
+    return CommitProperties(custom_metadata={"userMetadata": text})
+
+
+# Fenced tables ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Number:
+    """A lease that is believed to be held."""
+
+    number: int
+    is_lost: bool = False
+
+    def require(self) -> None:
+        if self.is_lost:
+            raise LeaseLostError("it is lost")
+
+
+ONE = pa.table({"n": [1]})
+
+
+def append(path: Path) -> None:
+    write_table(path, ONE, overwrite=False, metadata={"number": 1})
+
+
+def test_commits_under_a_lease_carry_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "cuts"
+    append(path)
+    with guarded(tmp_path, Number(7)):
+        append(path)
+        write_table(path, ONE, overwrite=True, metadata={"number": 2})
+    append(path)
+    found = [read_commit(path, version).lease for version in range(newest_version(path) + 1)]
+    assert found == [None, 7, 7, None]
+    assert number_in(DeltaTable(str(path))) == 7
+    assert commit_metadata(path) == {"number": 1}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_table_refuses_an_older_lease(tmp_path: Path, overwrite: bool) -> None:
+    path = tmp_path / "cuts"
+    with guarded(tmp_path, Number(7)):
+        append(path)
+    with guarded(tmp_path, Number(6)), pytest.raises(LeaseLostError, match="under lease 7, this"):
+        write_table(path, ONE, overwrite=overwrite, metadata={})
+    with guarded(tmp_path, Number(7)):
+        append(path)
+    assert len(read_rows(path)) == 2
+
+
+def test_a_commit_that_stood_still_is_refused_by_delta(tmp_path: Path) -> None:
+    """It was about to be made when another run took over and committed."""
+    path = tmp_path / "cuts"
+    append(path)
+    # A process keeps a table open, and has no two leases: the other run is in another one.
+    old_table = opened(path)
+    with guarded(tmp_path, Number(6)):
+        old = NamedCommit(path)
+
+    def stall_and_commit() -> None:
+        with old.on(old_table) as properties:
+            with guarded(tmp_path, Number(7)):
+                append(path)
+            old_table.create_write_transaction(
+                [], "overwrite", old_table.schema(), commit_properties=properties
+            )
+
+    with pytest.raises(LeaseLostError, match="version 1 was written under lease 7, this run has"):
+        stall_and_commit()
+    assert len(read_rows(path)) == 2
+
+
+def test_a_lost_lease_makes_no_commit(tmp_path: Path) -> None:
+    with guarded(tmp_path, Number(6, is_lost=True)), pytest.raises(LeaseLostError, match="is lost"):
+        append(tmp_path / "cuts")
+    assert not (tmp_path / "cuts").exists()
+
+
+def test_a_table_that_is_made_under_a_lease_is_made_before_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "cuts"
+    with guarded(tmp_path, Number(3)):
+        append(path)
+    assert [read_commit(path, version).lease for version in (0, 1)] == [None, 3]
+    assert read_rows(path) == [{"n": 1}]
+
+
+# Locks --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> LakePaths:
+    return LakePaths(root=tmp_path / "lake", changefeed="shop")
+
+
+SHORT = Writer(lease=timedelta(seconds=2))
+
+
+def test_a_folder_has_no_lease_unless_it_is_asked_for(paths: LakePaths) -> None:
+    with writer_lock(paths, Writer()):
+        append(paths.cuts)
+    assert not paths.lease.exists()
+    assert read_commit(paths.cuts, 0).lease is None
+
+
+def test_a_folder_that_had_a_lease_keeps_it(paths: LakePaths) -> None:
+    with writer_lock(paths, SHORT):
+        append(paths.cuts)
+    with writer_lock(paths, Writer()):
+        append(paths.cuts)
+    state = read_lease(paths.lease)
+    assert state is not None
+    assert (state.number, state.is_held, state.seconds) == (2, False, 60)
+    assert read_commit(paths.cuts, 2).lease == 2
+
+
+def test_with_and_without_a_lease_are_kept_apart_on_a_host(paths: LakePaths) -> None:
+    with writer_lock(paths, Writer()):
+        with pytest.raises(BusyError, match=r"it holds .*writer\.lock"), writer_lock(paths, SHORT):
+            pass
+        side = paths.beside()
+        with side_lock(paths, SHORT, side.made):
+            append(side.cuts)
+    assert read_commit(side.cuts, 1).lease == 1
+
+
+def test_a_lease_that_is_made_anew_is_newer_than_what_tables_have_seen(paths: LakePaths) -> None:
+    for _ in range(3):
+        with writer_lock(paths, SHORT):
+            append(paths.cuts)
+    for file in sorted(paths.lease.rglob("*"), reverse=True):
+        file.unlink() if file.is_file() else file.rmdir()
+    paths.lease.rmdir()
+    with writer_lock(paths, SHORT):
+        append(paths.cuts)
+    state = read_lease(paths.lease)
+    assert state is not None
+    assert state.number == 5
+
+
+@pytest.mark.thorough
+def test_a_process_holds_one_lease_of_a_changefeed(
+    paths: LakePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its threads could not be told apart, if the first lease were over."""
+    monkeypatch.setattr(leases, "is_gone", lambda holder: True)
+    with writer_lock(paths, SHORT):
+        with pytest.raises(BusyError, match=r"at work on .* already"), writer_lock(paths, SHORT):
+            pass
+        time.sleep(1.1)
+        with pytest.raises(LeaseLostError, match="gave back lease 2"):
+            append(paths.cuts)
+    assert not paths.cuts.exists()
+
+
+# Processes ----------------------------------------------------------------------------------------
+
+HOLDER = """
+import json, os, sys, time
+from datetime import timedelta
+from pathlib import Path
+import pyarrow as pa
+from ticdc_assets.config import Writer
+from ticdc_assets.engine import lease
+from ticdc_assets.delta.control import write_table
+from ticdc_assets.delta.lock import writer_lock
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.base.errors import BusyError, TicdcError
+
+root, seconds, commits, pause, machine, skew = sys.argv[1:]
+if machine:
+    lease._machine = lambda: machine
+if float(skew):
+    class Skewed(lease.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return lease.datetime.now(tz) + timedelta(seconds=float(skew))
+    around = lease.Surroundings(at=lambda: Skewed.now(lease.UTC))
+    lease.take.__kwdefaults__["surroundings"] = around
+place = Path(root)
+if "://" in root:
+    from ticdc_assets.storage.paths import remote_path
+    from ticdc_assets.storage.stores import Storage
+    place = remote_path(root, Storage(**json.loads(os.environ["LAKE_STORAGE"])), {})
+paths = LakePaths(root=place, changefeed="shop")
+began = time.monotonic()
+try:
+    with writer_lock(paths, Writer(lease=timedelta(seconds=float(seconds)))):
+        print("held", round(time.monotonic() - began, 1), flush=True)
+        for number in range(int(commits)):
+            row = pa.table({"host": [machine], "number": [number]})
+            write_table(paths.cuts, row, overwrite=False, metadata={"number": number})
+            print("committed", flush=True)
+            time.sleep(float(pause))
+    print("done", flush=True)
+except TicdcError as error:
+    print(type(error).__name__, error, flush=True)
+"""
+
+
+@contextmanager
+def holding(
+    paths: LakePaths,
+    seconds: float,
+    *,
+    commits: int = 1000,
+    pause: float = 0.2,
+    machine: str = "",
+    skew: float = 0,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lease and commits again and again."""
+    words = [str(paths.root), str(seconds), str(commits), str(pause), machine, str(skew)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(env or {})},
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.communicate()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.thorough
+def test_of_many_processes_one_holds_it(paths: LakePaths) -> None:
+    """All begin at once, in a lake that is not there yet; none writes beside another."""
+    with (
+        holding(paths, 5, commits=3, machine="a") as a,
+        holding(paths, 5, commits=3, machine="b") as b,
+        holding(paths, 5, commits=3, machine="c") as c,
+    ):
+        ends = [process.communicate(timeout=60)[0].splitlines()[-1] for process in (a, b, c)]
+    # Who was told that another one is running lives with it.
+    assert {end.split()[0] for end in ends} <= {"done", "BusyError"}
+    rows = read_rows(paths.cuts)
+    assert len(rows) == 3 * ends.count("done") > 0
+    commits = [read_commit(paths.cuts, it) for it in range(newest_version(paths.cuts) + 1)]
+    numbers = [commit.lease for commit in commits if commit.lease is not None]
+    assert numbers == sorted(numbers)
+    assert all(numbers.count(number) == 3 for number in numbers)
+
+
+@pytest.mark.thorough
+def test_a_killed_holder_is_taken_over(paths: LakePaths) -> None:
+    with holding(paths, 60) as killed:
+        assert line(killed).startswith("held")
+        assert line(killed) == "committed"
+        killed.kill()
+        killed.wait()
+        with holding(paths, 60, commits=1) as next_one:
+            # It was of this machine: nobody waits.
+            assert line(next_one) in ("held 0.0", "held 0.1", "held 0.2", "held 0.3")
+            assert next_one.wait(30) == 0
+
+
+@pytest.mark.thorough
+def test_who_takes_over_fences_the_tables_first(paths: LakePaths) -> None:
+    with holding(paths, 60, pause=9) as killed:
+        assert line(killed).startswith("held")
+        assert line(killed) == "committed"
+        killed.kill()
+        killed.wait()
+    rows, metadata = read_rows(paths.cuts), commit_metadata(paths.cuts)
+    version = newest_version(paths.cuts)
+    with writer_lock(paths, SHORT):
+        assert newest_version(paths.cuts) == version + 1
+    assert read_commit(paths.cuts, version + 1).lease == 2
+    assert (read_rows(paths.cuts), commit_metadata(paths.cuts)) == (rows, metadata)
+    with writer_lock(paths, SHORT):
+        pass
+    # The last one was given back: nobody can be late.
+    assert newest_version(paths.cuts) == version + 1
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("skew", [0, 3600, -3600])
+def test_a_killed_holder_of_another_machine_is_taken_over_after_the_duration(
+    paths: LakePaths, skew: float
+) -> None:
+    """Whatever its clock said."""
+    with holding(paths, 3, machine="far", skew=skew) as killed:
+        assert line(killed).startswith("held")
+        killed.kill()
+        killed.wait()
+    with holding(paths, 3, commits=1, machine="near") as next_one:
+        held, seconds = line(next_one).split()
+        assert held == "held"
+        assert 3 <= float(seconds) < 6
+        assert next_one.wait(30) == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("skew", [0, 3600, -3600])
+def test_a_holder_that_lives_keeps_it(paths: LakePaths, skew: float) -> None:
+    with holding(paths, 3, machine="far", skew=skew) as holder:
+        assert line(holder).startswith("held")
+        told = pytest.raises(BusyError, match=r"process \d+ \(-c\) has had lease 1 since")
+        with told, writer_lock(paths, SHORT):
+            pass
+        assert line(holder) == "committed"
+
+
+@pytest.mark.thorough
+def test_a_holder_that_stood_still_commits_nothing_more(paths: LakePaths) -> None:
+    with holding(paths, 2, pause=0.01) as stalled:
+        assert line(stalled).startswith("held")
+        assert line(stalled) == "committed"
+        stalled.send_signal(signal.SIGSTOP)
+        with holding(paths, 2, commits=3) as next_one:
+            assert line(next_one).startswith("held 2.")
+            assert next_one.wait(30) == 0
+        rows = len(read_rows(paths.cuts))
+        stalled.send_signal(signal.SIGCONT)
+        told = stalled.communicate(timeout=30)[0].splitlines()[-1]
+    # Either its clock tells it, or the log, or the table.
+    assert told.startswith("LeaseLostError"), told
+    assert "nothing" in told
+    assert len(read_rows(paths.cuts)) == rows
+    state = read_lease(paths.lease)
+    assert state is not None
+    assert (state.number, state.is_held) == (2, False)
+
+
+@pytest.mark.thorough
+def test_a_holder_that_stood_still_and_was_not_missed_goes_on(paths: LakePaths) -> None:
+    with holding(paths, 1, commits=30, pause=0.1) as stalled:
+        assert line(stalled).startswith("held")
+        stalled.send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        stalled.send_signal(signal.SIGCONT)
+        assert stalled.communicate(timeout=30)[0].splitlines()[-1] == "done"
+    assert len(read_rows(paths.cuts)) == 30
+
+
+@pytest.mark.thorough
+def test_a_lease_that_cannot_be_renewed_ends_the_work(paths: LakePaths) -> None:
+    with holding(paths, 2, pause=0.05) as holder:
+        assert line(holder).startswith("held")
+        assert line(holder) == "committed"
+        (paths.lease / "_delta_log").rename(paths.lease / "gone")
+        (paths.lease / "_delta_log").write_text("the store takes nothing")
+        told = holder.communicate(timeout=30)[0].splitlines()[-1]
+    assert told.startswith("LeaseLostError lease 1 ran out and cannot be renewed"), told

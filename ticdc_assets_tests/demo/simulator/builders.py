@@ -1,0 +1,259 @@
+"""Upstreams of odd shapes, for tests of whoever reads a changefeed.
+
+In: sizes and a seed. Out: an `Upstream` with tables and a history, ready for a
+`StandInChangefeed` with any `FeedOptions` (silent and unwritten partitions, late bootstraps, ...).
+The same arguments give the same history.
+
+Not handled: shapes that TiDB itself refuses (more than 4096 columns, two equal names).
+"""
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column, random_value
+from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.demo.simulator.stored_table import Row, TableName, index
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.source.capture import CaptureRecord, CaptureWriter
+from ticdc_assets.wire import WireFormat
+
+ODD_NAMES: Final[tuple[str, ...]] = (
+    "with space",
+    "dotted.name",
+    "back`tick",
+    "single'quote",
+    'double"quote',
+    "../../x",
+    "/etc/passwd",
+    "..",
+    "C:\\con",
+    "emoji 🚀👩‍👩‍👧",
+    "数据库",
+    "Mixed Case",
+    "semi;colon -- comment",
+    "per%cent %2F",
+    "new\nline",
+    "tab\there",
+    "{brace}=$x",
+    "a=b",
+    "_delta_log",
+    "select",
+    "é",
+    "e\u0301",
+    "hash#?&query",
+    "[bracket](paren)",
+    "comma,name",
+)
+"""Names that are somebody's path, SQL, URL or code if they are taken for it."""
+
+ALL_TYPES: Final[tuple[str, ...]] = (
+    "tinyint", "tinyint unsigned", "tinyint(1)", "smallint", "smallint unsigned", "mediumint",
+    "mediumint unsigned", "int", "int unsigned", "int zerofill", "bigint", "bigint unsigned",
+    "float", "float unsigned", "double", "decimal(10,4)", "decimal(38,0)", "decimal(38,38)",
+    "decimal(65,30)", "decimal(20,0) unsigned", "bit(1)", "bit(10)", "bit(64)", "date", "datetime",
+    "datetime(3)", "datetime(6)", "timestamp", "timestamp(6)", "time", "time(3)", "time(6)", "year",
+    "char(20)", "varchar(255)", "varchar(40) charset latin1", "varchar(40) charset ascii",
+    "varchar(40) charset gbk", "tinytext", "text", "mediumtext", "longtext", "binary(16)",
+    "varbinary(64)", "tinyblob", "blob", "mediumblob", "longblob", "enum('red','x y','é','it''s')",
+    "set('a','b','d d')", "json", "vector(3)",
+)  # fmt: skip
+"""Every column type, as `columns.column` takes it."""
+
+
+def random_row(upstream: Upstream, name: TableName, rng: random.Random) -> Row:
+    """Return a row for a table with random values, the key's too, and some NULLs."""
+    return {
+        schema.name: None
+        if schema.nullable and rng.random() < 0.15
+        else random_value(rng, schema, timezone=upstream.timezone)
+        for schema in upstream.schema(name).columns
+    }
+
+
+def fill(upstream: Upstream, name: TableName, *, rows: int, seed: int = 0) -> None:
+    """Insert random rows, one transaction each; a row whose key is taken is not inserted."""
+    rng = random.Random(seed)
+    for _ in range(rows):
+        row = random_row(upstream, name, rng)
+        key = tuple(row[part] for part in upstream.schema(name).handle_key)
+        if not key or key not in upstream.rows(name):
+            with upstream.transaction() as transaction:
+                transaction.insert(name, row)
+
+
+def churn(
+    upstream: Upstream, *, steps: int, seed: int = 0, tables: Sequence[TableName] = ()
+) -> None:
+    """Commit random transactions of inserts, updates and deletes (70, 20, 10 of a hundred).
+
+    Args:
+        upstream: where.
+        steps: number of transactions.
+        seed: of everything random.
+        tables: the tables to write to; all there are by default.
+    """
+    rng = random.Random(seed)
+    names = tables or upstream.tables
+    for _ in range(steps):
+        with upstream.transaction() as transaction:
+            for _ in range(rng.randint(1, 4)):
+                name = rng.choice(names)
+                schema = upstream.schema(name)
+                chance = rng.random()
+                keys = upstream.rows(name)
+                old = rng.choice(tuple(keys)) if keys and chance >= 0.7 else None
+                row = random_row(upstream, name, rng)
+                if old is None:
+                    key = tuple(row[part] or "" for part in schema.handle_key)
+                    if not key or transaction.row(name, key) is None:
+                        transaction.insert(name, row)
+                elif transaction.row(name, old) is None:
+                    continue  # deleted a moment ago in the same transaction
+                elif chance < 0.9:
+                    kept = {part: value for part, value in row.items() if rng.random() < 0.5}
+                    changes = {p: v for p, v in kept.items() if p not in schema.handle_key}
+                    transaction.update(name, old, changes=changes)
+                else:
+                    transaction.delete(name, old)
+
+
+def wide_upstream(*, columns: int = 300, rows: int = 20, seed: int = 0) -> Upstream:
+    """Return an upstream with `wide`.`wide`, a table of many columns of every type."""
+    upstream = Upstream()
+    upstream.create_database("wide")
+    types = [ALL_TYPES[number % len(ALL_TYPES)] for number in range(columns - 1)]
+    upstream.create_table(
+        ("wide", "wide"),
+        (
+            column("id", "bigint", nullable=False),
+            *(column(f"c{number:03d}", sql_type) for number, sql_type in enumerate(types)),
+        ),
+        primary_key=("id",),
+    )
+    fill(upstream, ("wide", "wide"), rows=rows, seed=seed)
+    churn(upstream, steps=rows, seed=seed)
+    return upstream
+
+
+def all_types_upstream(*, rows: int = 60, seed: int = 0, timezone: str = "UTC") -> Upstream:
+    """Return an upstream with `kinds`.`types`: one column of every type, many of their extremes."""
+    upstream = Upstream(timezone=timezone)
+    upstream.create_database("kinds")
+    upstream.create_table(
+        ("kinds", "types"),
+        (
+            column("id", "int", nullable=False),
+            *(column(sql_type, sql_type) for sql_type in ALL_TYPES),
+        ),
+        primary_key=("id",),
+    )
+    fill(upstream, ("kinds", "types"), rows=rows, seed=seed)
+    churn(upstream, steps=rows, seed=seed)
+    return upstream
+
+
+def odd_names_upstream(
+    *, names: Iterable[str] = ODD_NAMES, rows: int = 5, seed: int = 0
+) -> Upstream:
+    """Return an upstream in which each odd name is a database, a table in it and its columns."""
+    upstream = Upstream()
+    for name in names:
+        upstream.create_database(name)
+        table = (name, name)
+        upstream.create_table(
+            table,
+            (column(name, "varchar(30)", nullable=False), column(f"{name}'`\"", "int")),
+            primary_key=(name,),
+            indexes=(index(f"ix {name}", f"{name}'`\""),),
+        )
+        fill(upstream, table, rows=rows, seed=seed)
+    churn(upstream, steps=rows * 4, seed=seed)
+    return upstream
+
+
+def keyless_upstream(*, rows: int = 20, seed: int = 0) -> Upstream:
+    """Return an upstream with `log`.`lines`, a table without a key, and `log`.`keyed` beside it.
+
+    Some of its rows are equal in every column. TiCDC sends the table only with `force_replicate`.
+    """
+    upstream = Upstream()
+    upstream.create_database("log")
+    lines, keyed = ("log", "lines"), ("log", "keyed")
+    upstream.create_table(lines, (column("level", "tinyint"), column("text", "varchar(40)")))
+    upstream.create_table(
+        keyed,
+        (column("id", "int", nullable=False), column("text", "varchar(40)")),
+        primary_key=("id",),
+    )
+    fill(upstream, lines, rows=rows, seed=seed)
+    fill(upstream, keyed, rows=rows, seed=seed)
+    with upstream.transaction() as transaction:
+        for _ in range(3):
+            transaction.insert(lines, {"level": "1", "text": "the same"})
+    churn(upstream, steps=rows, seed=seed)
+    return upstream
+
+
+def with_tombstones(
+    changefeed: StandInChangefeed, records: Iterable[CaptureRecord], *, every: int = 10
+) -> Iterator[CaptureRecord]:
+    """Yield records with a tombstone (a null value) after each `every` of them.
+
+    Args:
+        changefeed: whose records they are; it gives the tombstones their offsets.
+        records: an iterator of `changefeed`, not a list: offsets are given as records are taken.
+        every: how many records come between two tombstones.
+    """
+    for number, record in enumerate(records, start=1):
+        yield record
+        if number % every == 0:
+            yield changefeed.inject(record.partition, key=b"k", value=None)
+
+
+def write_capture(path: Path, records: Iterable[CaptureRecord]) -> int:
+    """Append records to the capture at `path` and return how many."""
+    count = 0
+    with CaptureWriter(path) as writer:
+        for record in records:
+            writer.append(record)
+            count += 1
+    return count
+
+
+def write_shop_capture(
+    path: Path,
+    *,
+    steps: int,
+    topic: str = "shop",
+    partitions: int = 4,
+    seed: int = 0,
+    timezone: str = "UTC",
+    wire_format: WireFormat = WireFormat.SIMPLE_JSON,
+    shop: ShopOptions | None = None,
+    feed: FeedOptions | None = None,
+) -> StandInChangefeed:
+    """Write a shop's life into a capture, repeatable by seed, and return its changefeed."""
+    upstream = Upstream(timezone=timezone)
+    changefeed = StandInChangefeed(
+        upstream, topic, partitions=partitions, wire_format=wire_format, options=feed, seed=seed
+    )
+    workload = ShopWorkload(upstream, seed, options=shop)
+    for _ in workload.steps(steps):
+        pass
+    write_capture(path, changefeed.tick())
+    return changefeed
+
+
+def without_head(
+    records: Iterable[CaptureRecord], skipped: Mapping[int, int]
+) -> Iterator[CaptureRecord]:
+    """Yield records as a consumer sees them that begins behind some of each partition."""
+    left = dict(skipped)
+    for record in records:
+        if left.get(record.partition, 0) > 0:
+            left[record.partition] -= 1
+            continue
+        yield record

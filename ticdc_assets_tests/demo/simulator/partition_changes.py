@@ -1,0 +1,259 @@
+"""What partition DDL does to a table of the stand-in upstream, and how it reads in SQL.
+
+In: a table (a copy that may be changed) and a change. Out: the table with its partitions and rows
+after it, and the change's clause of ALTER TABLE. Partitions that are made or emptied get new
+physical ids. EXCHANGE PARTITION concerns two tables and is `exchange` here.
+
+Not handled: what `partitions` does not handle, and EXCHANGE of rows that do not fit (WITHOUT
+VALIDATION).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from ticdc_assets.demo.simulator.actions import ActionCode
+from ticdc_assets.demo.simulator.columns import quoted
+from ticdc_assets.demo.simulator.partitions import LISTS, Method, Partition, Partitioning
+from ticdc_assets.demo.simulator.stored_table import ROW_ID, Key, Row, StoredTable, check_places
+
+NewId: TypeAlias = Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitions:
+    """ADD PARTITION for ranges (above the last) and lists."""
+
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropPartitions:
+    """DROP PARTITION: their rows go, and with them the places for such rows."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatePartitions:
+    """TRUNCATE PARTITION: their rows go; `()` is ALL."""
+
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReorganizePartitions:
+    """REORGANIZE PARTITION: neighbours become others; every row has a place in these."""
+
+    names: tuple[str, ...]
+    into: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeHash:
+    """COALESCE PARTITION, or ADD PARTITION PARTITIONS: as many HASH partitions as `count`."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionBy:
+    """PARTITION BY: a table, divided or not, is divided like this from now on."""
+
+    partitioning: Partitioning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovePartitioning:
+    """REMOVE PARTITIONING."""
+
+
+PartitionChange: TypeAlias = (
+    AddPartitions
+    | DropPartitions
+    | TruncatePartitions
+    | ReorganizePartitions
+    | ResizeHash
+    | PartitionBy
+    | RemovePartitioning
+)
+
+
+def change_partitions(table: StoredTable, change: PartitionChange, new_id: NewId) -> str:
+    """Change `table` as `change` says and return the clause of ALTER TABLE.
+
+    Raises:
+        ValueError: the change does not fit the table.
+    """
+    clause = _CHANGES[type(change)](table, change, new_id)
+    check_places(table)
+    return clause
+
+
+def divided_by(table: StoredTable) -> Partitioning:
+    """Return how a table is divided.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if table.partitioning is None:
+        raise ValueError(f"{table.schema.table} is not partitioned")
+    return table.partitioning
+
+
+def exchange(
+    divided: StoredTable, partition: str, other: StoredTable
+) -> tuple[StoredTable, StoredTable]:
+    """Return both tables after EXCHANGE PARTITION: rows and physical ids have changed places.
+
+    Raises:
+        ValueError: the tables are not alike, or a row does not fit the partition.
+    """
+    by = divided_by(divided)
+    number = by.number(partition)
+    part = by.partitions[number]
+    if other.partitioning is not None or not _are_alike(divided, other):
+        raise ValueError(f"{other.schema.table} is not like {divided.schema.table}")
+    if any(by.place(row[by.column]) != number for row in other.rows.values()):
+        raise ValueError(f"{other.schema.table} has rows that are not of {partition!r}")
+    leaving = {k: r for k, r in divided.rows.items() if by.place(r[by.column]) == number}
+    staying = {k: r for k, r in divided.rows.items() if k not in leaving}
+    parts = list(by.partitions)
+    parts[number] = replace(part, physical_id=other.schema.table_id)
+    after = replace(divided, rows=staying, partitioning=replace(by, partitions=tuple(parts)))
+    _take_over(after, other.rows)
+    alone = replace(other, rows={})
+    alone.schema = replace(other.schema, table_id=part.physical_id)
+    _take_over(alone, leaving)
+    return after, alone
+
+
+def _are_alike(one: StoredTable, other: StoredTable) -> bool:
+    return (one.schema.columns, one.primary_key, one.clustered, one.secondary) == (
+        other.schema.columns,
+        other.primary_key,
+        other.clustered,
+        other.secondary,
+    )
+
+
+def _take_over(table: StoredTable, rows: Mapping[Key, Row]) -> None:
+    """Add rows of another table; those known by a row id get new ones."""
+    for key, row in rows.items():
+        if not table.schema.handle_key:
+            table.rows[ROW_ID, str(table.next_row_id)] = row
+            table.next_row_id += 1
+        else:
+            table.rows[key] = row
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(map(quoted, names))
+
+
+def _add(table: StoredTable, change: AddPartitions, new_id: NewId) -> str:
+    by = divided_by(table)
+    added = tuple(replace(part, physical_id=new_id()) for part in change.partitions)
+    _check_names(by.partitions + added)
+    table.partitioning = replace(by, partitions=by.partitions + added)
+    return f"ADD PARTITION {by.definitions_sql(added)}"
+
+
+def _without(table: StoredTable, names: Sequence[str]) -> None:
+    by = divided_by(table)
+    gone = {by.number(name) for name in names}
+    table.rows = {
+        key: row for key, row in table.rows.items() if by.place(row[by.column]) not in gone
+    }
+
+
+def _drop(table: StoredTable, change: DropPartitions, new_id: NewId) -> str:
+    del new_id
+    by = divided_by(table)
+    gone = {by.number(name) for name in change.names}
+    if by.method is Method.HASH or len(gone) == len(by.partitions):
+        raise ValueError(f"{table.schema.table}: cannot drop {change.names}")
+    _without(table, change.names)
+    kept = tuple(part for number, part in enumerate(by.partitions) if number not in gone)
+    table.partitioning = replace(by, partitions=kept)
+    return f"DROP PARTITION {_names(change.names)}"
+
+
+def _truncate(table: StoredTable, change: TruncatePartitions, new_id: NewId) -> str:
+    by = divided_by(table)
+    names = change.names or tuple(part.name for part in by.partitions)
+    _without(table, names)
+    table.partitioning = by.with_new_ids(new_id, names)
+    return f"TRUNCATE PARTITION {_names(change.names) if change.names else 'ALL'}"
+
+
+def _reorganize(table: StoredTable, change: ReorganizePartitions, new_id: NewId) -> str:
+    by = divided_by(table)
+    numbers = sorted(by.number(name) for name in change.names)
+    first, last = numbers[0], numbers[-1]
+    neighbours = numbers == list(range(first, last + 1))
+    if by.method is Method.HASH or (not neighbours and by.method not in LISTS):
+        raise ValueError(f"{table.schema.table}: cannot reorganize {change.names}")
+    into = tuple(replace(part, physical_id=new_id()) for part in change.into)
+    parts = [part for number, part in enumerate(by.partitions) if number not in numbers]
+    parts[first:first] = into
+    _check_names(parts)
+    table.partitioning = replace(by, partitions=tuple(parts))
+    return f"REORGANIZE PARTITION {_names(change.names)} INTO {by.definitions_sql(change.into)}"
+
+
+def _resize(table: StoredTable, change: ResizeHash, new_id: NewId) -> str:
+    by = divided_by(table)
+    before = len(by.partitions)
+    if by.method is not Method.HASH or change.count < 1 or change.count == before:
+        raise ValueError(f"{table.schema.table}: cannot have {change.count} partitions")
+    table.partitioning = replace(by, partitions=hash_partitions(change.count)).with_new_ids(new_id)
+    if change.count < before:
+        return f"COALESCE PARTITION {before - change.count}"
+    return f"ADD PARTITION PARTITIONS {change.count - before}"
+
+
+def _partition_by(table: StoredTable, change: PartitionBy, new_id: NewId) -> str:
+    table.partitioning = change.partitioning.with_new_ids(new_id)
+    table.schema = replace(table.schema, table_id=new_id())
+    return change.partitioning.sql()
+
+
+def _remove(table: StoredTable, change: RemovePartitioning, new_id: NewId) -> str:
+    del change
+    divided_by(table)
+    table.partitioning = None
+    table.schema = replace(table.schema, table_id=new_id())
+    return "REMOVE PARTITIONING"
+
+
+def _check_names(partitions: Sequence[Partition]) -> None:
+    if len({part.name.lower() for part in partitions}) != len(partitions):
+        raise ValueError("two partitions of one name")
+
+
+def hash_partitions(count: int) -> tuple[Partition, ...]:
+    """Return HASH partitions as TiDB names them."""
+    return tuple(Partition(name=f"p{number}") for number in range(count))
+
+
+_CHANGES: Final[Mapping[type[PartitionChange], Callable[[StoredTable, Any, NewId], str]]] = {
+    AddPartitions: _add,
+    DropPartitions: _drop,
+    TruncatePartitions: _truncate,
+    ReorganizePartitions: _reorganize,
+    ResizeHash: _resize,
+    PartitionBy: _partition_by,
+    RemovePartitioning: _remove,
+}
+
+PARTITION_CODES: Final[Mapping[type[PartitionChange], ActionCode]] = {
+    AddPartitions: ActionCode.ADD_PARTITION,
+    DropPartitions: ActionCode.DROP_PARTITION,
+    TruncatePartitions: ActionCode.TRUNCATE_PARTITION,
+    ReorganizePartitions: ActionCode.REORGANIZE_PARTITION,
+    ResizeHash: ActionCode.REORGANIZE_PARTITION,
+    PartitionBy: ActionCode.PARTITION_BY,
+    RemovePartitioning: ActionCode.REMOVE_PARTITIONING,
+}
+"""The number of an ALTER TABLE that changes partitions."""

@@ -1,0 +1,80 @@
+"""A storm: random DDL of every kind and random rows over a handful of tables in two databases.
+
+In: a seed, a number of steps and the kinds of DDL that may come. Out: an `Upstream` whose history
+holds it, with the truth at any TSO (`OddUpstream.truth`), and which kinds came how often. A step is
+one DDL statement or one transaction; between two statements there are a few transactions, so each
+statement meets rows that are older than it, and rows come that are younger.
+
+What is asked of whoever reads it: keys of every kind (clustered or not, of one column or more, a
+NOT NULL unique key, none), keys that change, rows changed several times in a transaction, one
+commit ts over tables and partitions, a DDL at the commit ts of rows before it, names that come
+back for other tables, statements with and without the database's name.
+
+The same arguments give the same history. A statement of which TiDB would not know a certain
+outcome is not run: narrowing where a value does not fit, a key over rows that share it.
+
+Not handled: FLOAT and DOUBLE (TiCDC damages FLOAT in Craft), generated columns, and a table without
+a key that gets one, or loses it, where such tables are not sent (`keyless`): TiCDC then starts in
+the middle of its rows, or stops.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
+from ticdc_assets_tests.demo.simulator.storm_state import StormDdl, StormState
+from ticdc_assets_tests.demo.simulator.storm_statements import STATEMENTS, WEIGHTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storm:
+    """What a storm left.
+
+    Attributes:
+        upstream: the upstream, with its whole history.
+        keyless: whether tables without a key are in it, so that `force_replicate` is needed.
+        ran: how often each kind of DDL was run.
+    """
+
+    upstream: OddUpstream
+    keyless: bool
+    ran: Counter[StormDdl]
+
+
+def storm(
+    seed: int,
+    *,
+    steps: int = 120,
+    kinds: Collection[StormDdl] = tuple(StormDdl),
+    ddl_share: float = 0.3,
+    keyless: bool = False,
+    timezone: str = "UTC",
+) -> Storm:
+    """Run a storm over a new upstream.
+
+    Args:
+        seed: of everything random.
+        steps: transactions and statements after the first tables are there.
+        kinds: kinds of DDL that may come.
+        ddl_share: share of the steps that are DDL.
+        keyless: have tables without a key too, and let tables lose theirs.
+        timezone: the changefeed's time zone.
+    """
+    state = StormState(OddUpstream(timezone=timezone), random.Random(seed), keyless=keyless)
+    state.open()
+    wanted = [kind for kind in STATEMENTS if kind in kinds]
+    weights = [WEIGHTS.get(kind, 4) for kind in wanted]
+    ran: Counter[StormDdl] = Counter()
+    for _ in range(steps):
+        if not wanted or state.rng.random() >= ddl_share:
+            state.write()
+            continue
+        for kind in state.rng.choices(wanted, weights=weights, k=6):
+            state.upstream.qualified = state.rng.random() < 0.7
+            if STATEMENTS[kind](state):
+                ran[kind] += 1
+                break
+        state.refill()
+    return Storm(upstream=state.upstream, keyless=keyless, ran=ran)

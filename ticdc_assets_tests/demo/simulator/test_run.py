@@ -1,0 +1,173 @@
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from ticdc_assets.base.errors import ConfigError
+from ticdc_assets.config import KafkaSource
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
+from ticdc_assets.demo.simulator.run import (
+    SimulatorProgress,
+    SimulatorRun,
+    run_simulator,
+    truth_lines,
+)
+from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.source.capture import CaptureRecord, read_capture
+from ticdc_assets.source.kafka.administration import end_offsets
+from ticdc_assets.source.kafka.records import consume
+from ticdc_assets_tests.brokers import OwnBroker
+from ticdc_assets_tests.demo.simulator.builders import write_capture, write_shop_capture
+from ticdc_assets_tests.demo.simulator.variants import PLAIN, SIMPLE, Variant, global_watermark
+
+
+def live_run(
+    stored: list[CaptureRecord],
+    *,
+    max_transactions: int = 60,
+    max_seconds: float | None = None,
+    pace: float | None = None,
+    progress: list[SimulatorProgress] | None = None,
+    truth_path: Path | None = None,
+) -> SimulatorRun:
+    upstream = Upstream(clock=TsoClock(now_ms=wall_clock_ms))
+    return SimulatorRun(
+        ShopWorkload(upstream, 1),
+        StandInChangefeed(upstream, "shop"),
+        sink=stored.extend,
+        max_transactions=max_transactions,
+        max_seconds=max_seconds,
+        transactions_per_second=pace,
+        on_progress=None if progress is None else progress.append,
+        truth_path=truth_path,
+    )
+
+
+def test_a_run_leaves_records_truth_and_a_last_watermark(tmp_path: Path) -> None:
+    stored: list[CaptureRecord] = []
+    progress: list[SimulatorProgress] = []
+    path = tmp_path / "truth.jsonl"
+    run = live_run(stored, progress=progress, truth_path=path)
+    result = run.run()
+    assert global_watermark(stored, range(4)) == result.final_ts
+    SIMPLE.require_truth(run.changefeed, stored)
+    assert result.truth == run.changefeed.truth()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(lines) == sum(map(len, result.truth.values()))
+    assert set(lines[0]) == {"database", "table", "row"}
+    assert list(tmp_path.iterdir()) == [path]
+    assert [step.records for step in progress] == sorted(step.records for step in progress)
+    assert [step.finished for step in progress] == [False] * (len(progress) - 1) + [True]
+    assert progress[-1] == result.progress
+    assert progress[-1].records == len(stored)
+
+
+def test_a_run_in_a_thread_keeps_its_pace_and_stops_when_asked() -> None:
+    stored: list[CaptureRecord] = []
+    run = live_run(stored, max_transactions=1_000_000, pace=50.0)
+    run.start()
+    while run.progress.transactions < 20:
+        threading.Event().wait(0.05)
+    with pytest.raises(TimeoutError):
+        run.join(timeout_seconds=0.01)
+    run.stop()
+    result = run.join(timeout_seconds=10)
+    assert result.progress.finished
+    assert result.progress.transactions < 1_000
+    SIMPLE.require_truth(run.changefeed, stored)
+    assert result.truth == run.changefeed.truth()
+
+
+def test_a_run_ends_with_its_time() -> None:
+    result = live_run([], max_transactions=1_000_000, max_seconds=0.3, pace=10.0).run()
+    assert result.progress.seconds < 3
+
+
+def test_an_error_of_the_sink_reaches_whoever_waits() -> None:
+    upstream = Upstream()
+
+    def broken(records: list[CaptureRecord]) -> None:
+        raise OSError(f"no room for {len(records)}")
+
+    run = SimulatorRun(
+        ShopWorkload(upstream, 1),
+        StandInChangefeed(upstream, "shop"),
+        sink=broken,
+        max_transactions=1,
+    )
+    run.start()
+    with pytest.raises(OSError, match="no room"):
+        run.join(timeout_seconds=10)
+
+
+@pytest.mark.parametrize("name", ["shop.jsonl", "shop.jsonl.gz"])
+def test_a_capture_of_a_shop(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    options = ShopOptions(steps_per_ddl=3)
+    changefeed = write_shop_capture(path, steps=60, seed=2, timezone="Asia/Shanghai", shop=options)
+    records = list(read_capture(path))
+    SIMPLE.require_truth(changefeed, records)
+    # It goes on where it ended.
+    assert write_capture(path, changefeed.tick()) == 4
+    assert len(list(read_capture(path))) == len(records) + 4
+
+
+@pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
+def test_a_capture_in_every_format(variant: Variant, tmp_path: Path) -> None:
+    path = tmp_path / "shop.jsonl.gz"
+    changefeed = write_shop_capture(
+        path,
+        steps=40,
+        timezone="Asia/Shanghai",
+        wire_format=variant.wire_format,
+        feed=FeedOptions(messages=variant.messages),
+    )
+    with read_capture(path) as reader:
+        events = variant.events(reader)
+    at = changefeed.watermark_ts
+    assert variant.folded(events, at, "Asia/Shanghai") == variant.wanted(changefeed, at)
+
+
+def test_captures_repeat_by_seed(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        write_shop_capture(tmp_path / name, steps=30, seed=seed)
+    contents = [(tmp_path / name).read_bytes() for name in "abc"]
+    assert contents[0] == contents[1] != contents[2]
+
+
+def test_truth_lines_are_sorted_json(tmp_path: Path) -> None:
+    changefeed = write_shop_capture(tmp_path / "c.jsonl", steps=30)
+    lines = list(truth_lines(changefeed.truth()))
+    tables = [(row["database"], row["table"]) for row in map(json.loads, lines)]
+    assert tables == sorted(tables)
+
+
+def test_one_topic_is_needed() -> None:
+    target = KafkaSource(bootstrap_servers="127.0.0.1:9", topics=("a", "b"))
+    with pytest.raises(ConfigError, match="one topic"):
+        run_simulator(target)
+
+
+@pytest.mark.kafka
+def test_a_run_into_a_real_topic(broker: OwnBroker, topic: str, tmp_path: Path) -> None:
+    target = KafkaSource(bootstrap_servers=broker.bootstrap_servers, topics=(topic,))
+    path = tmp_path / "truth.jsonl"
+    run = run_simulator(
+        target,
+        truth_path=path,
+        partitions=3,
+        max_transactions=80,
+        transactions_per_second=None,
+        feed=FeedOptions(ddl_watermarks=True),
+    )
+    run.start()
+    result = run.join(timeout_seconds=60)
+    stored = list(consume(target, end_offsets(target)))
+    assert len(stored) == result.progress.records
+    assert global_watermark(stored, range(3)) == result.final_ts
+    SIMPLE.require_truth(run.changefeed, stored)
+    assert result.truth == run.changefeed.truth()
+    assert len(path.read_text().splitlines()) == sum(map(len, result.truth.values()))

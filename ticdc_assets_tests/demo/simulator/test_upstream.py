@@ -1,0 +1,395 @@
+import copy
+from collections.abc import Callable
+
+import pytest
+
+from ticdc_assets.demo.simulator.alterations import (
+    AddColumn,
+    AlterAction,
+    DropColumn,
+    ModifyColumn,
+    RenameColumn,
+    SetDefault,
+)
+from ticdc_assets.demo.simulator.clock import TsoClock
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction, Truth
+from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.demo.simulator.stored_table import TableName, index
+from ticdc_assets.model.events import Op
+from ticdc_assets_tests.demo.simulator.builders import churn, keyless_upstream
+from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
+
+T: TableName = ("d", "t")
+
+
+def upstream_with_table(*, clustered: bool = True) -> OddUpstream:
+    upstream = OddUpstream()
+    upstream.create_database("d")
+    upstream.create_table(
+        T,
+        (
+            column("id", "int", nullable=False),
+            column("v", "varchar(9)", default="dv"),
+            column("u", "int"),
+        ),
+        primary_key=("id",),
+        indexes=(index("u", "u", unique=True),),
+        clustered=clustered,
+    )
+    return upstream
+
+
+def insert(upstream: OddUpstream, **row: str | None) -> None:
+    with upstream.transaction() as transaction:
+        transaction.insert(T, row)
+
+
+def last_ops(upstream: OddUpstream) -> list[tuple[Op, tuple[str, ...]]]:
+    commit = upstream.history[-1]
+    assert isinstance(commit, CommittedTransaction)
+    return [(row.op, row.key) for row in commit.rows]
+
+
+def last_ddl(upstream: OddUpstream) -> CommittedDdl:
+    commit = upstream.history[-1]
+    assert isinstance(commit, CommittedDdl)
+    return commit
+
+
+def test_truth_at_any_ts_is_the_truth_that_was_seen_then() -> None:
+    upstream = OddUpstream()
+    workload = ShopWorkload(upstream, 3, options=ShopOptions(steps_per_ddl=3))
+    # The cut at a DDL's own commit ts lacks that DDL, so look just above.
+    seen = [(ts + 1, copy.deepcopy(upstream.truth())) for ts in workload.steps(200)]
+    for at, truth in seen[::7]:
+        assert upstream.truth(at) == truth
+    assert upstream.truth() == seen[-1][1]
+    assert upstream.truth(0) == {}
+
+
+def test_a_cut_at_a_ts_has_its_rows_and_not_its_ddl() -> None:
+    upstream = upstream_with_table()
+    insert(upstream, id="1")
+    upstream.share_next_ts()
+    ts = upstream.truncate_table(T)
+    assert upstream.history[-2].commit_ts == ts
+    assert list(upstream.truth(ts)[T]) == [("1",)]
+    assert upstream.truth(ts + 1)[T] == {}
+    assert upstream.truth(ts - 1)[T] == {}
+
+
+def test_commit_ts_increase_and_versions_are_not_above_them() -> None:
+    upstream = OddUpstream()
+    for _ in ShopWorkload(upstream, 5, options=ShopOptions(steps_per_ddl=2)).steps(120):
+        pass
+    stamps = [commit.commit_ts for commit in upstream.history]
+    assert stamps == sorted(set(stamps))
+    for commit in upstream.history:
+        if isinstance(commit, CommittedDdl):
+            for event in commit.events:
+                assert event.schema is None or event.schema.version <= commit.commit_ts
+
+
+def test_net_changes_of_a_transaction() -> None:
+    upstream = upstream_with_table()
+    insert(upstream, id="1", u="1")
+    before = len(upstream.history)
+    with upstream.transaction() as transaction:
+        transaction.insert(T, {"id": "2"})
+        transaction.delete(T, ("2",))
+        transaction.update(T, ("1",), changes={"v": "dv"})
+    assert len(upstream.history) == before
+    with upstream.transaction() as transaction:
+        transaction.update(T, ("1",), changes={"v": "a"})
+        transaction.update(T, ("1",), changes={"v": "b"})
+        transaction.insert(T, {"id": "3"})
+    assert last_ops(upstream) == [(Op.UPDATE, ("1",)), (Op.INSERT, ("3",))]
+    assert upstream.rows(T)[("3",)] == {"id": "3", "v": "dv", "u": None}
+
+
+def test_an_error_commits_nothing() -> None:
+    upstream = upstream_with_table()
+    insert(upstream, id="1")
+    before = len(upstream.history)
+
+    def insert_twice() -> None:
+        with upstream.transaction() as transaction:
+            transaction.insert(T, {"id": "2"})
+            transaction.insert(T, {"id": "1"})
+
+    with pytest.raises(ValueError, match="taken"):
+        insert_twice()
+    assert list(upstream.rows(T)) == [("1",)]
+    assert len(upstream.history) == before
+
+
+@pytest.mark.parametrize("row", [{"id": None}, {}, {"id": "9", "nope": "1"}])
+def test_rows_that_cannot_be_are_refused(row: dict[str, str | None]) -> None:
+    upstream = upstream_with_table()
+    with pytest.raises(ValueError, match=r"NULL|unknown"):
+        insert(upstream, **row)
+
+
+def test_a_changed_key_is_a_delete_and_an_insert() -> None:
+    upstream = upstream_with_table()
+    insert(upstream, id="1", v="x")
+    with upstream.transaction() as transaction:
+        assert transaction.update(T, ("1",), changes={"id": "2"}) == ("2",)
+    assert last_ops(upstream) == [(Op.DELETE, ("1",)), (Op.INSERT, ("2",))]
+    with upstream.transaction() as transaction:
+        transaction.update(T, ("2",), changes={"u": "5"})
+    # Any unique key that changes splits the update, one that may be NULL too.
+    assert last_ops(upstream) == [(Op.DELETE, ("2",)), (Op.INSERT, ("2",))]
+
+
+@pytest.mark.parametrize(
+    ("clustered", "ops"),
+    [
+        (True, [(Op.UPDATE, ("1",)), (Op.UPDATE, ("2",))]),
+        (
+            False,
+            [
+                (Op.DELETE, ("1",)),
+                (Op.DELETE, ("2",)),
+                (Op.INSERT, ("1",)),
+                (Op.INSERT, ("2",)),
+            ],
+        ),
+    ],
+)
+def test_two_rows_that_trade_their_keys(
+    ops: list[tuple[Op, tuple[str, ...]]], *, clustered: bool
+) -> None:
+    upstream = upstream_with_table(clustered=clustered)
+    insert(upstream, id="1", v="one")
+    insert(upstream, id="2", v="two")
+    with upstream.transaction() as transaction:
+        transaction.update(T, ("1",), changes={"id": "0"})
+        transaction.update(T, ("2",), changes={"id": "1"})
+        transaction.update(T, ("0",), changes={"id": "2"})
+    assert sorted(last_ops(upstream)) == sorted(ops)
+    assert [upstream.rows(T)[key]["v"] for key in (("1",), ("2",))] == ["two", "one"]
+
+
+def test_a_key_freed_and_taken_again() -> None:
+    upstream = upstream_with_table(clustered=False)
+    insert(upstream, id="1", v="old")
+    with upstream.transaction() as transaction:
+        transaction.delete(T, ("1",))
+        transaction.insert(T, {"id": "1", "v": "new"})
+    assert last_ops(upstream) == [(Op.DELETE, ("1",)), (Op.INSERT, ("1",))]
+
+
+def alter(*actions: AlterAction) -> Callable[[OddUpstream], int]:
+    return lambda upstream: upstream.alter_table(T, *actions)
+
+
+@pytest.mark.parametrize(
+    ("change", "row"),
+    [
+        (
+            alter(AddColumn(column=column("n", "decimal(5,2)", default="1.50"))),
+            {"id": "1", "v": "x", "u": "7", "n": "1.50"},
+        ),
+        (
+            alter(AddColumn(column=column("n", "datetime(3)", nullable=False))),
+            {"id": "1", "v": "x", "u": "7", "n": "0000-00-00 00:00:00.000"},
+        ),
+        (alter(AddColumn(column=column("n", "json"))), {"id": "1", "v": "x", "u": "7", "n": None}),
+        (alter(DropColumn(name="u")), {"id": "1", "v": "x"}),
+        (alter(RenameColumn(name="v", new_name="w x")), {"id": "1", "w x": "x", "u": "7"}),
+        (
+            alter(ModifyColumn(name="u", column=column("u", "varchar(9)"))),
+            {"id": "1", "v": "x", "u": "7"},
+        ),
+        (
+            alter(ModifyColumn(name="u", column=column("k", "decimal(9,1)"))),
+            {"id": "1", "v": "x", "k": "7.0"},
+        ),
+        (alter(SetDefault(name="v", default="other")), {"id": "1", "v": "x", "u": "7"}),
+        (
+            alter(RenameColumn(name="id", new_name="key")),
+            {"key": "1", "v": "x", "u": "7"},
+        ),
+    ],
+)
+def test_alterations(change: Callable[[OddUpstream], int], row: dict[str, str | None]) -> None:
+    upstream = upstream_with_table()
+    insert(upstream, id="1", v="x", u="7")
+    before = upstream.schema(T)
+    ts = change(upstream)
+    assert upstream.truth() == {T: {("1",): row}}
+    assert upstream.truth(ts) == {T: {("1",): {"id": "1", "v": "x", "u": "7"}}}
+    after = upstream.schema(T)
+    assert after.table_id == before.table_id
+    assert after.version > before.version
+    assert [column.name for column in after.columns] == list(upstream.rows(T)[("1",)])
+    (event,) = last_ddl(upstream).events
+    assert (event.schema, event.pre_schema) == (after, before)
+
+
+def test_a_rewritten_column_moves_to_the_end() -> None:
+    upstream = upstream_with_table()
+    upstream.alter_table(T, ModifyColumn(name="v", column=column("v", "varchar(20)")))
+    assert [c.name for c in upstream.schema(T).columns] == ["id", "v", "u"]
+    upstream.alter_table(T, ModifyColumn(name="v", column=column("v", "varchar(5)")))
+    assert [c.name for c in upstream.schema(T).columns] == ["id", "u", "v"]
+    assert upstream.stored(T).order == ("id", "v", "u")
+
+
+def test_a_table_has_its_columns_where_statements_put_them() -> None:
+    upstream = upstream_with_table()
+    u = column("u", "varchar(20)")
+    for action, order in (
+        (AddColumn(column=column("a", "int"), first=True), "aidvu"),
+        (AddColumn(column=column("b", "int"), after="id"), "aidbvu"),
+        (AddColumn(column=column("c", "int")), "aidbvuc"),
+        (ModifyColumn(name="u", column=u, after="a"), "auidbvc"),
+        (RenameColumn(name="b", new_name="d"), "auiddvc"),
+        (DropColumn(name="a"), "uiddvc"),
+    ):
+        upstream.alter_table(T, action)
+        assert "".join(item.name for item in upstream.stored(T).columns) == order
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        DropColumn(name="id"),
+        DropColumn(name="nope"),
+        AddColumn(column=column("v", "int")),
+        RenameColumn(name="v", new_name="u"),
+    ],
+)
+def test_alterations_that_cannot_be_are_refused(action: AlterAction) -> None:
+    upstream = upstream_with_table()
+    with pytest.raises(ValueError, match=r"part of a key|no column|exists"):
+        upstream.alter_table(T, action)
+
+
+def test_rename_and_truncate_keep_the_version() -> None:
+    upstream = upstream_with_table()
+    insert(upstream, id="1")
+    first = upstream.schema(T)
+    upstream.create_database("e")
+    upstream.rename_table(T, ("e", "s"))
+    renamed = upstream.schema(("e", "s"))
+    assert (renamed.version, renamed.table_id) == (first.version, first.table_id)
+    assert list(upstream.truth()) == [("e", "s")]
+    upstream.truncate_table(("e", "s"))
+    truncated = upstream.schema(("e", "s"))
+    assert truncated.version == first.version
+    assert truncated.table_id != first.table_id
+    assert upstream.truth() == {("e", "s"): {}}
+    upstream.drop_table(("e", "s"))
+    (event,) = last_ddl(upstream).events
+    assert event.schema == event.pre_schema == truncated
+    assert upstream.truth() == {}
+
+
+def test_a_swap_is_one_commit_with_three_events() -> None:
+    upstream = upstream_with_table()
+    upstream.create_table_like(("d", "b"), T)
+    insert(upstream, id="1")
+    before = upstream.truth()
+    ts = upstream.rename_tables([(T, ("d", "x")), (("d", "b"), T), (("d", "x"), ("d", "b"))])
+    assert upstream.truth() == {T: before["d", "b"], ("d", "b"): before[T]}
+    assert upstream.truth(ts) == before
+    ddl = last_ddl(upstream)
+    assert {event.commit_ts for event in ddl.events} == {ts}
+    assert [event.table for event in ddl.events] == ["x", "t", "b"]
+    assert ddl.events[0].sql == "RENAME TABLE `d`.`t` TO `d`.`x`"
+
+
+def test_drop_database_takes_its_tables_with_it() -> None:
+    upstream = upstream_with_table()
+    insert(upstream, id="1")
+    ts = upstream.drop_database("d")
+    assert upstream.truth() == {}
+    assert list(upstream.truth(ts)) == [T]
+    (event,) = last_ddl(upstream).events
+    assert (event.ddl_type, event.database, event.table, event.schema) == ("QUERY", "d", "", None)
+
+
+def test_the_key_travels_as_an_index() -> None:
+    upstream = upstream_with_table()
+    assert [i.name for i in upstream.schema(T).indexes] == ["u", "primary"]
+    columns = (column("a", "char(2)"), column("b", "int", nullable=False))
+    upstream.create_table(("d", "p"), columns, primary_key=("a",))
+    assert [i.name for i in upstream.schema(("d", "p")).indexes] == ["PRIMARY"]
+    upstream.create_table(("d", "k"), columns)
+    assert upstream.schema(("d", "k")).handle_key == ()
+    upstream.create_index(("d", "k"), "ub", columns=("b",), unique=True)
+    assert upstream.schema(("d", "k")).handle_key == ("b",)
+    assert [i.name for i in upstream.schema(("d", "k")).indexes] == ["ub", "primary"]
+    upstream.drop_index(("d", "k"), "ub")
+    assert upstream.schema(("d", "k")).handle_key == ()
+
+
+def test_rows_without_a_key_are_told_apart() -> None:
+    upstream = keyless_upstream(rows=5)
+    equal = [row for row in upstream.rows(("log", "lines")).values() if row["text"] == "the same"]
+    assert len(equal) >= 2
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    def history(seed: int) -> tuple[list[int], Truth]:
+        upstream = OddUpstream()
+        for _ in ShopWorkload(upstream, seed).steps(100):
+            pass
+        return [commit.commit_ts for commit in upstream.history], upstream.truth()
+
+    assert history(1) == history(1)
+    assert history(1) != history(2)
+
+
+def test_steps_may_be_taken_in_any_portions() -> None:
+    one, other = OddUpstream(), OddUpstream()
+    whole, parts = ShopWorkload(one, 9), ShopWorkload(other, 9)
+    for _ in whole.steps(60):
+        pass
+    for size in (1, 29, 30):
+        for _ in parts.steps(size):
+            pass
+    assert one.truth() == other.truth()
+
+
+def test_the_shop_inserts_updates_and_deletes_in_proportion() -> None:
+    upstream = OddUpstream()
+    for _ in ShopWorkload(upstream, 1).steps(1_000):
+        pass
+    ops = [
+        row.op
+        for commit in upstream.history
+        if isinstance(commit, CommittedTransaction)
+        for row in commit.rows
+    ]
+    shares = [ops.count(op) / len(ops) for op in (Op.INSERT, Op.UPDATE, Op.DELETE)]
+    assert 0.55 < shares[0] < 0.8
+    assert 0.12 < shares[1] < 0.3
+    assert 0.05 < shares[2] < 0.2
+    assert all(len(rows) > 5 for (_, table), rows in upstream.truth().items() if "_" not in table)
+
+
+def test_a_bound_on_rows_is_kept() -> None:
+    upstream = OddUpstream()
+    options = ShopOptions(max_rows=30, steps_per_ddl=0)
+    for _ in ShopWorkload(upstream, 1, options=options).steps(400):
+        pass
+    assert max(map(len, upstream.truth().values())) <= 41  # 40 customers stood there before
+
+
+def test_churn_inserts_updates_and_deletes() -> None:
+    upstream = upstream_with_table()
+    churn(upstream, steps=50, seed=1)
+    rows = [c.rows for c in upstream.history if isinstance(c, CommittedTransaction)]
+    assert {row.op for changes in rows for row in changes} == set(Op) - {Op.SNAPSHOT}
+
+
+def test_a_live_clock_follows_the_wall_clock_and_never_goes_back() -> None:
+    readings = iter([1_000, 1_000, 900, 2_000])
+    clock = TsoClock(now_ms=lambda: next(readings))
+    given = [clock.next() for _ in range(3)]
+    assert given == sorted(set(given))
+    assert given[-1] == 2_000 << 18

@@ -1,0 +1,208 @@
+"""The formats and options in which the stand-in changefeed sends, and the fold of what it sent."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
+from ticdc_assets.demo.simulator.stored_table import TableName
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.model.events import Event, Watermark
+from ticdc_assets.model.tso import es_cut, from_physical_ms, physical_ms
+from ticdc_assets.registry.history import Coordinates
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.compression import Compression
+from ticdc_assets_tests.demo.simulator.odd_changefeed import OddChangefeed
+from ticdc_assets_tests.golden import Rows, comparable, events_of
+from ticdc_assets_tests.reference.fold import FoldedTable, fold
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A format with options of TiCDC's encoders."""
+
+    wire_format: WireFormat
+    messages: MessageOptions = field(default_factory=MessageOptions)
+    compression: Compression = Compression.NONE
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of its messages."""
+        return dialect_of(self.wire_format, self.messages.dialect)
+
+    @property
+    def es_only(self) -> bool:
+        """Whether messages have no commit ts, so that TSOs of one millisecond are one."""
+        return self.wire_format is WireFormat.CANAL_JSON and not self.messages.tidb_extension
+
+    @property
+    def tells_labels(self) -> bool:
+        """Whether rows or bootstraps tell the labels of ENUM and SET, so that no DDL is needed."""
+        return self.sends_schemas or self.messages.content_compatible
+
+    @property
+    def sends_schemas(self) -> bool:
+        return self.wire_format in {WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO}
+
+    def changefeed(
+        self,
+        upstream: Upstream,
+        options: FeedOptions | None = None,
+        *,
+        topic: str = "topic",
+        partitions: int = 3,
+        seed: int = 0,
+    ) -> StandInChangefeed:
+        return OddChangefeed(
+            upstream,
+            topic,
+            partitions=partitions,
+            wire_format=self.wire_format,
+            options=replace(
+                options or FeedOptions(), messages=self.messages, compression=self.compression
+            ),
+            seed=seed,
+        )
+
+    def events(self, records: Iterable[CaptureRecord]) -> list[tuple[Coordinates, Event]]:
+        return list(events_of(records, self.wire_format, self.compression))
+
+    def tables(
+        self, events: Iterable[tuple[Coordinates, Event]], at: int, timezone: str
+    ) -> dict[TableName, FoldedTable]:
+        """Fold events into the tables of the cut that holds what the one at `at` holds."""
+        cut = es_cut(physical_ms(at)) if self.es_only else at
+        _, tables = fold(events, cut, timezone)
+        return tables
+
+    def folded(self, events: Iterable[tuple[Coordinates, Event]], at: int, timezone: str) -> Rows:
+        """Return the rows of the cut; none of them is in quarantine, no mirror is marked."""
+        tables = self.tables(events, at, timezone)
+        assert [item for table in tables.values() for item in table.quarantined] == []
+        assert [caveat for table in tables.values() for caveat in table.plan.caveats] == []
+        return rows_of(tables)
+
+    def require_truth(
+        self, changefeed: StandInChangefeed, records: Iterable[CaptureRecord]
+    ) -> None:
+        """Assert that records are the truth at the newest watermark, tables without rows too."""
+        at, timezone = changefeed.watermark_ts, changefeed.upstream.timezone
+        events = self.events(records)
+        assert set(self.tables(events, at, timezone)) == set(changefeed.truth(at))
+        assert self.folded(events, at, timezone) == self.wanted(changefeed, at)
+
+    def wanted(self, changefeed: StandInChangefeed, at: int) -> Rows:
+        """Return the truth of the cut."""
+        # The cut of a millisecond holds all of it, DDL too.
+        last = from_physical_ms(physical_ms(at) + 1) - 1 if self.es_only else at
+        return {
+            name: Counter(comparable(dict(row)) for row in rows.values())
+            for name, rows in changefeed.truth(last).items()
+            if rows
+        }
+
+
+def rows_of(tables: dict[TableName, FoldedTable]) -> Rows:
+    return {
+        name: Counter(comparable(row) for row in table.listed())
+        for name, table in tables.items()
+        if table.rows
+    }
+
+
+PLAIN = {
+    **{str(wire_format): Variant(wire_format) for wire_format in WireFormat},
+    "canal-json-plain": Variant(WireFormat.CANAL_JSON, MessageOptions(tidb_extension=False)),
+}
+"""One of each kind of message, of the new TiCDC where it has the format."""
+
+OLD = {
+    name: replace(variant, messages=replace(variant.messages, dialect=Dialect.TIFLOW))
+    for name, variant in PLAIN.items()
+}
+"""The same of the old TiCDC."""
+
+SIMPLE = PLAIN["simple-json"]
+
+_CUT = MessageOptions(only_updated_columns=True, delete_only_handle_key=True)
+
+VARIANTS = {
+    **PLAIN,
+    "simple-json-checksums-lz4": Variant(
+        WireFormat.SIMPLE_JSON, MessageOptions(checksums=True), Compression.LZ4
+    ),
+    "simple-avro-checksums-snappy": Variant(
+        WireFormat.SIMPLE_AVRO,
+        MessageOptions(dialect=Dialect.TIFLOW, checksums=True),
+        Compression.SNAPPY,
+    ),
+    # Simple knows neither option and ignores them.
+    "simple-json-cut": Variant(WireFormat.SIMPLE_JSON, replace(_CUT, dialect=Dialect.TIFLOW)),
+    "open-protocol-cut-lz4": Variant(
+        WireFormat.OPEN_PROTOCOL,
+        replace(_CUT, batched_creates=True, stale_flags=True, bootstraps_at_start=True),
+        Compression.LZ4,
+    ),
+    "open-protocol-snappy": Variant(
+        WireFormat.OPEN_PROTOCOL, MessageOptions(dialect=Dialect.TIFLOW), Compression.SNAPPY
+    ),
+    "canal-json-compatible": Variant(
+        WireFormat.CANAL_JSON,
+        MessageOptions(content_compatible=True, batched_creates=True),
+        Compression.SNAPPY,
+    ),
+    "canal-json-cut-lz4": Variant(
+        WireFormat.CANAL_JSON, replace(_CUT, dialect=Dialect.TIFLOW), Compression.LZ4
+    ),
+    "canal-json-plain-cut": Variant(
+        WireFormat.CANAL_JSON,
+        replace(_CUT, tidb_extension=False, content_compatible=True, bootstraps_at_start=True),
+    ),
+    # Of the two, Craft knows the cut of deletes only.
+    "craft-cut": Variant(WireFormat.CRAFT, _CUT),
+}
+"""All options of all formats, each at least once, and each format in both dialects."""
+
+
+def variant_of(wire_format: WireFormat, seed: int, *, keyless: bool = False) -> Variant:
+    """Return a variant of a format in one of its dialects, in the new one with its faults.
+
+    Args:
+        wire_format: the format.
+        seed: which dialect, and which options.
+        keyless: whether rows without a key are sent, which old values alone tell apart.
+    """
+    rng = random.Random(f"{wire_format} {seed}")
+    if wire_format is WireFormat.CRAFT or rng.random() < 0.5:
+        return Variant(wire_format, MessageOptions(dialect=Dialect.TIFLOW))
+    options = MessageOptions(
+        dialect=Dialect.TICDC,
+        batched_creates=rng.random() < 0.5,
+        output_row_key=rng.random() < 0.5,
+        bootstraps_at_start=rng.random() < 0.5,
+        # Flags that are not those of a table's key now say that it still has the one it lost.
+        stale_flags=not keyless and rng.random() < 0.5,
+        damaged_old_values=True,
+        only_updated_columns=not keyless and rng.random() < 0.5,
+    )
+    return Variant(wire_format, options)
+
+
+def shuffled(
+    events: Iterable[tuple[Coordinates, Event]], seed: int = 0
+) -> list[tuple[Coordinates, Event]]:
+    mixed = list(events)
+    random.Random(seed).shuffle(mixed)
+    return mixed
+
+
+def global_watermark(records: Iterable[CaptureRecord], partitions: Iterable[int]) -> int:
+    """Return the lowest of the highest watermarks of partitions, 0 where one has none."""
+    highest = dict.fromkeys(partitions, 0)
+    for place, event in SIMPLE.events(records):
+        if isinstance(event, Watermark):
+            highest[place.partition] = max(highest[place.partition], event.watermark_ts)
+    return min(highest.values())

@@ -1,0 +1,465 @@
+"""Going on behind a gap: where landing continues, and which mirrors say that they may lack changes.
+
+Over captures, which are small: nothing here starts Spark.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ticdc_assets.base.errors import LandingGapError, NotFoundError
+from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, parse_changefeeds
+from ticdc_assets.delta.control import read_table
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log import landing, sources
+from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats, read_accepted
+from ticdc_assets.log.landing_files import LandedFiles, LandingBatch, write_records
+from ticdc_assets.log.positions import Position, read_position
+from ticdc_assets.log.sources import accept, beside, see_source
+from ticdc_assets.mirrors.standing import Outcome
+from ticdc_assets.observe.openmetrics import Figures, openmetrics_text
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.reading.as_of import AsOf
+from ticdc_assets.source.capture import CaptureRecord
+from ticdc_assets.source.kafka.administration import Listing, OffsetRange
+from ticdc_assets.spark.session import LazySession
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+
+Wanted = Mapping[tuple[str, int], tuple[int, int]]
+
+ORDERS, CUSTOMERS = ("shop", "orders"), ("shop", "customers")
+
+
+class Shop:
+    """An upstream of two tables, its changefeed, and a lake that reads what is written."""
+
+    def __init__(self, folder: Path, topic: str = "shop", partitions: int = 1) -> None:
+        self.upstream = Upstream()
+        self.upstream.create_database("shop")
+        for name in (ORDERS, CUSTOMERS):
+            columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+            self.upstream.create_table(name, columns, primary_key=("id",))
+        options = FeedOptions(default_topic="default") if "{" in topic else FeedOptions()
+        self.changefeed = StandInChangefeed(
+            self.upstream, topic, partitions=partitions, options=options
+        )
+        self.feed = Feed.of(LazySession(), folder)
+        self._next = 0
+
+    def insert(self, *names: tuple[str, str]) -> list[CaptureRecord]:
+        """Insert a row into each table and return the records, watermarks included."""
+        for name in names:
+            self._next += 1
+            with self.upstream.transaction() as transaction:
+                transaction.insert(name, {"id": str(self._next), "v": f"row {self._next}"})
+        return list(self.changefeed.tick())
+
+    @property
+    def capture(self) -> Path:
+        assert isinstance(self.feed.changefeed.source, CaptureSource)
+        return self.feed.changefeed.source.path
+
+    def replace_capture(self, records: Iterable[CaptureRecord]) -> None:
+        """Let the source have these records and no others."""
+        self.capture.unlink()
+        self.feed.write(records)
+
+    def accept(self, topic: str = "shop", partition: int = 0) -> AcceptedGap:
+        return accept(self.feed.lake, topic, partition)
+
+    def caveats(self) -> dict[str, list[str]]:
+        """Return the caveats of each table that speak of lost records."""
+        return {
+            mirror.table: [
+                caveat for caveat in mirror.caveats if "gone before they landed" in caveat
+            ]
+            for mirror in self.feed.cut.mirrors
+        }
+
+    def landed(self) -> list[tuple[int, int]]:
+        table = read_table(self.feed.paths.raw_messages)
+        assert table is not None
+        return sorted(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
+
+
+@pytest.mark.thorough
+def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_anew(
+    tmp_path: Path,
+) -> None:
+    shop = Shop(tmp_path)
+    feed = shop.feed
+    first = shop.insert(ORDERS, CUSTOMERS)
+    feed.write(first)
+    feed.sync()
+    before = feed.cut.tso
+    lost = shop.insert(ORDERS)
+    later = shop.insert(CUSTOMERS)
+    shop.replace_capture(later)
+    position, gap_end = first[-1].offset + 1, later[0].offset
+    for _ in range(2):
+        with pytest.raises(LandingGapError, match="ticdc-assets accept-gap feed shop 0") as caught:
+            feed.land()
+        assert (caught.value.landed, caught.value.available) == (position, gap_end)
+    status = read_status(feed.lake, datetime.now(UTC), gaps=see_source(feed.lake).gaps)
+    assert [(item["landed"], item["available"]) for item in status.as_json()["gaps"]] == [
+        (position, gap_end)
+    ]
+    assert 'ticdc_landing_gaps{changefeed="feed"} 1.0' in openmetrics_text(
+        Figures(statuses=[status], source_up={})
+    )
+
+    gap = shop.accept()
+    assert (gap.from_offset, gap.to_offset, gap.offset_base) == (position, gap_end, 0)
+    assert (gap.after_ts, gap.until_ts) == (before, None)
+    assert "@" in gap.accepted_by
+    assert len(lost) == gap_end - position
+    with pytest.raises(NotFoundError, match="there is no gap in topic 'shop' partition 0"):
+        shop.accept()
+    assert read_accepted(feed.paths) == (gap,)
+    # Nothing of the gap is at or below the newest cut, so that cut lacks nothing.
+    assert feed.sync().outcome is Outcome.PUBLISHED
+    expected = [
+        f"changes may be missing: offsets {position} to {gap_end - 1} of topic 'shop' partition 0 "
+        f"were gone before they landed, since {before}"
+    ]
+    assert shop.caveats() == {"orders": expected, "customers": expected}
+    assert shop.landed() == [(0, item.offset) for item in (*first, *later)]
+    assert feed.rows() != truth_rows(shop.changefeed.truth())
+
+    # As of a TSO below the gap nothing is missing, above it something may be.
+    for tso, warned in ((before, False), (feed.cut.tso, True)):
+        moment = AsOf(
+            Lake(changefeed=feed.changefeed, paths=feed.paths, session=LazySession()), tso
+        )
+        for mirror in moment.plan.mirrors:
+            assert any("gone before" in item for item in moment.rows(mirror).warnings) is warned
+
+    # TRUNCATE ends it for its table; a new table never had it.
+    shop.upstream.truncate_table(ORDERS)
+    shop.upstream.create_table(
+        ("shop", "new"), (column("id", "int", nullable=False),), primary_key=("id",)
+    )
+    feed.write(shop.insert(ORDERS))
+    feed.sync()
+    assert shop.caveats() == {"orders": [], "customers": expected, "new": []}
+    (kept,) = read_accepted(feed.paths)
+    assert kept.until_ts is not None
+    assert kept.until_ts > before
+    status = read_status(feed.lake, datetime.now(UTC))
+    assert [item["number"] for item in status.as_json()["accepted_gaps"]] == [1]
+    told = openmetrics_text(Figures(statuses=[status], source_up={}))
+    assert 'ticdc_accepted_gaps{changefeed="feed",partition="0",topic="shop"} 1.0' in told
+
+
+def test_a_truncate_that_comes_with_what_is_behind_the_gap_ends_it_at_once(
+    tmp_path: Path,
+) -> None:
+    shop = Shop(tmp_path)
+    feed = shop.feed
+    feed.write(shop.insert(ORDERS, CUSTOMERS))
+    feed.sync()
+    shop.insert(ORDERS)
+    shop.upstream.truncate_table(ORDERS)
+    shop.replace_capture(shop.insert(ORDERS))
+    shop.accept()
+    feed.sync()
+    caveats = shop.caveats()
+    assert caveats["orders"] == []
+    assert len(caveats["customers"]) == 1
+
+
+def test_a_truncate_that_came_before_the_gap_or_was_lost_in_it_ends_nothing(
+    tmp_path: Path,
+) -> None:
+    """It came whole, and rows after it may have been lost; or it came in the other partition."""
+    shop = Shop(tmp_path, partitions=2)
+    feed = shop.feed
+    feed.write(shop.insert(ORDERS, CUSTOMERS))
+    feed.sync()
+    shop.upstream.truncate_table(ORDERS)
+    records = shop.insert(ORDERS)
+    truncates = {item.partition: item for item in records if b'"TRUNCATE"' in (item.value or b"")}
+    assert set(truncates) == {0, 1}
+    last = max(item.offset for item in records if item.partition == 1)
+    # All of partition 0; of partition 1 the last watermark alone.
+    shop.replace_capture(item for item in records if item.partition == 0 or item.offset == last)
+    shop.accept(partition=1)
+    feed.sync()
+    assert {table: len(caveats) for table, caveats in shop.caveats().items()} == {
+        "orders": 1,
+        "customers": 1,
+    }
+
+
+@pytest.mark.thorough
+def test_a_topic_that_was_made_again_goes_on_with_offsets_of_its_own(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, partitions=2)
+    feed = shop.feed
+    first = shop.insert(ORDERS, CUSTOMERS, ORDERS)
+    feed.write(first)
+    feed.sync()
+    ends = dict(read_position(feed.paths).next_offsets)
+    # The new topic begins at 0 in each partition; here it has fewer records than were landed.
+    later = shop.insert(ORDERS)
+    starts = {number: min(i.offset for i in later if i.partition == number) for number in (0, 1)}
+    anew = [replace(item, offset=item.offset - starts[item.partition]) for item in later]
+    shop.replace_capture(anew)
+    with pytest.raises(LandingGapError, match="created again or truncated"):
+        feed.land()
+    shop.accept(partition=0)
+    with pytest.raises(LandingGapError, match="partition 1"):
+        feed.land()
+    gap = shop.accept(partition=1)
+    assert (gap.from_offset, gap.to_offset) == (ends["shop", 1], ends["shop", 1])
+    assert gap.offset_base == ends["shop", 1]
+    feed.sync()
+    landed = shop.landed()
+    assert len(landed) == len(set(landed)) == len(first) + len(anew)
+    assert feed.rows() == truth_rows(shop.changefeed.truth()), "nothing was lost here"
+    assert all(shop.caveats().values()), "which nobody can know"
+    # It goes on like any other topic, and what is nothing new is not landed again.
+    assert feed.land().records == 0
+    more = shop.insert(CUSTOMERS)
+    feed.write([replace(item, offset=item.offset - starts[item.partition]) for item in more])
+    assert feed.land().records == len(more)
+    feed.sync()
+    assert feed.rows() == truth_rows(shop.changefeed.truth())
+    # Records that expire in it are a gap again, in the offsets of the lake.
+    lost = shop.insert(CUSTOMERS)
+    last = shop.insert(CUSTOMERS)
+    shop.replace_capture(
+        [replace(item, offset=item.offset - starts[item.partition]) for item in last]
+    )
+    position = read_position(feed.paths).next_offsets["shop", 0]
+    with pytest.raises(LandingGapError) as caught:
+        feed.land()
+    assert caught.value.landed == position
+    count = sum(item.partition == 0 for item in lost)
+    assert caught.value.available == position + count
+
+
+def test_a_topic_with_another_id(tmp_path: Path) -> None:
+    """Whether the new one has fewer records than were landed or more."""
+    shop = Shop(tmp_path)
+    feed = shop.feed
+    places = (("shop", 0), ("shop", 1))
+    position = Position(batch=1, next_offsets=dict.fromkeys(places, 10), topic_ids={"shop": "a"})
+    ranges = {place: OffsetRange(earliest=2, end=50) for place in places}
+    gaps = beside(feed.lake, position, ranges, {"shop": "b"}).gaps
+    assert [(gap.partition, gap.to_offset, gap.offset_base) for gap in gaps] == [
+        (0, 10, 8),
+        (1, 10, 8),
+    ]
+    assert "its id was a and is b" in str(gaps[0].error)
+    # One accepted, the other not; and what was accepted is not accepted for a third topic.
+    accepted = replace(position, bases={places[0]: 8}, accepted_ids={places[0]: "b"})
+    for topic_id, left in (("b", [1]), ("c", [0, 1])):
+        gaps = beside(feed.lake, accepted, ranges, {"shop": topic_id}).gaps
+        assert [gap.partition for gap in gaps] == left
+
+
+def test_a_partition_that_came_since_the_newest_landing_begins_at_its_first_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had before the first look at it may have expired: Kafka's partitions begin at 0."""
+    ranges: dict[tuple[str, int], OffsetRange] = {}
+
+    def listed(_: KafkaSource) -> Listing:
+        ids = {topic: f"id of {topic}" for topic, _ in ranges}
+        return Listing(ranges=dict(ranges), later_ends=dict(ranges), topic_ids=ids)
+
+    def fetched(_: object, __: object, wanted: Wanted, batch: LandingBatch, **___: object) -> Any:
+        records = [
+            CaptureRecord(
+                topic=topic, partition=number, offset=offset, timestamp_ms=1, key=None, value=b"x"
+            )
+            for (topic, number), (start, end) in wanted.items()
+            for offset in range(start, end)
+        ]
+        return LandedFiles(files=write_records(records, batch), newest={})
+
+    monkeypatch.setattr(landing, "list_twice", listed)
+    monkeypatch.setattr(landing, "fetch_into_files", fetched)
+    paths = Shop(tmp_path).feed.paths
+
+    def feed(*topics: str) -> Changefeed:
+        (made,) = parse_changefeeds(
+            json.dumps(
+                {
+                    "changefeeds": [
+                        {
+                            "name": "feed",
+                            "format": "simple-json",
+                            "timezone": "UTC",
+                            "source": {
+                                "kafka": {"bootstrap_servers": "127.0.0.1:1", "topics": topics}
+                            },
+                        }
+                    ]
+                }
+            ),
+            path=tmp_path / "changefeeds.yaml",
+            env={},
+        )
+        return made
+
+    def land(*topics: str) -> int:
+        return landing.land(
+            Lake(changefeed=feed(*topics), paths=paths, session=LazySession())
+        ).records
+
+    def refused(*topics: str) -> tuple[str, int, int, int]:
+        with pytest.raises(LandingGapError, match="expired before they were landed") as caught:
+            land(*topics)
+        error = caught.value
+        return error.topic, error.partition, error.landed, error.available
+
+    # Nobody knows what was before the first landing.
+    ranges["cdc_a", 0] = OffsetRange(earliest=5, end=10)
+    assert land("cdc_{table}", "later") == 5
+    # Topics of a pattern or a name that the landing before had already, and another partition.
+    new = {("cdc_a", 1): "more", ("cdc_b", 0): "by a pattern", ("later", 0): "by its name"}
+    for topic, number in new:
+        ranges[topic, number] = OffsetRange(earliest=50, end=60)
+        assert refused("cdc_{table}", "later") == (topic, number, 0, 50), new[topic, number]
+        ranges[topic, number] = OffsetRange(earliest=0, end=60)
+        assert land("cdc_{table}", "later") == 60
+    # A topic that is added to the configuration may be an old one.
+    ranges["old", 0] = OffsetRange(earliest=50, end=60)
+    assert land("cdc_{table}", "later", "ol*") == 10
+    ranges["older", 0] = OffsetRange(earliest=50, end=60)
+    assert refused("cdc_{table}", "later", "ol*") == ("older", 0, 0, 50)
+    # A loss that is accepted is behind.
+    monkeypatch.setattr(sources, "list_ranges", lambda source: (listed(source).ranges, {}))
+    gap = accept(Lake(changefeed=feed("cdc_{table}", "later", "ol*"), paths=paths), "older", 0)
+    assert (gap.from_offset, gap.to_offset, gap.offset_base) == (0, 50, 0)
+    assert land("cdc_{table}", "later", "ol*") == 10
+
+
+def test_what_is_not_there_at_all_cannot_be_accepted(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, partitions=2)
+    records = shop.insert(ORDERS)
+    shop.feed.write(records)
+    shop.feed.sync()
+    shop.replace_capture([item for item in records if item.partition == 0])
+    with pytest.raises(LandingGapError, match="with at least 2 partitions") as caught:
+        shop.accept(partition=1)
+    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(NotFoundError, match="no topic 'elsewhere' with a partition 3"):
+        shop.accept("elsewhere", 3)
+    assert read_accepted(shop.feed.paths) == ()
+
+
+def test_a_gap_that_is_accepted_with_nothing_behind_it(tmp_path: Path) -> None:
+    """As many records are there as were landed, less one: the next one comes later."""
+    shop = Shop(tmp_path)
+    feed = shop.feed
+    first = shop.insert(ORDERS)
+    feed.write(first)
+    feed.sync()
+    shop.replace_capture(first[:1])
+    with pytest.raises(LandingGapError):
+        feed.land()
+    shop.accept()
+    # The one record that is there is landed once more, behind all others: it is a replay.
+    assert feed.land().records == 1
+    assert feed.sync().outcome is Outcome.UNCHANGED
+    assert feed.rows() == truth_rows(shop.changefeed.truth())
+
+
+# Which mirrors -----------------------------------------------------------------------------------
+
+
+def test_tables_of_other_topics_are_spared_where_a_topic_has_tables_of_its_own(
+    tmp_path: Path,
+) -> None:
+    shop = Shop(tmp_path, "cdc_{schema}_{table}")
+    feed = shop.feed
+    feed.write(shop.insert(ORDERS, CUSTOMERS))
+    feed.sync()
+    later = shop.insert(ORDERS, CUSTOMERS, ORDERS)
+    topic = "cdc_shop_orders"
+    skipped = next(item.offset for item in later if item.topic == topic)
+    # The first record of that topic is gone; the file has the rest of it and of all others.
+    shop.replace_capture([item for item in later if (item.topic, item.offset) != (topic, skipped)])
+    for place, landed in read_position(feed.paths).next_offsets.items():
+        if not any((item.topic, item.partition) == place for item in later):
+            # The default topic rests; its records are still there.
+            feed.write([filler(place, landed - 1)])
+    shop.accept(topic)
+    feed.sync()
+    assert {table: bool(caveats) for table, caveats in shop.caveats().items()} == {
+        "orders": True,
+        "customers": False,
+    }
+
+
+def filler(place: tuple[str, int], offset: int) -> CaptureRecord:
+    return CaptureRecord(
+        topic=place[0], partition=place[1], offset=offset, timestamp_ms=1, key=None, value=None
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "marked"),
+    [
+        # Only the default topic tells of databases; anything may have been in it.
+        ([("ddl", "x", "shop", ""), ("row", "o", *ORDERS), ("row", "c", *CUSTOMERS)], {0, 1}),
+        ([("row", "x", *ORDERS), ("row", "c", *CUSTOMERS)], {0}),
+        # Never seen at all: it may have been in this topic.
+        ([("row", "x", *ORDERS)], {0, 1}),
+        ([("watermark", "x", None, None)], {0, 1}),
+        ([("row", "x", "SHOP", "Orders"), ("bootstrap", "x", *CUSTOMERS)], {0, 1}),
+    ],
+)
+@pytest.mark.thorough
+def test_which_tables_a_lost_record_may_be_of(
+    rows: list[tuple[Any, ...]], marked: set[int], tmp_path: Path
+) -> None:
+    shop = Shop(tmp_path)
+    feed = shop.feed
+    feed.write(shop.insert(ORDERS, CUSTOMERS))
+    feed.sync()
+    mirrors = AsOf(
+        Lake(changefeed=feed.changefeed, paths=feed.paths, session=LazySession()), feed.cut.tso
+    ).plan.mirrors
+    by_name = {mirror.name: mirror for mirror in mirrors}
+    gap = AcceptedGap(
+        number=1,
+        accepted_at=datetime.now(UTC),
+        accepted_by="me@here",
+        topic="x",
+        partition=0,
+        topic_id=None,
+        from_offset=5,
+        to_offset=9,
+        offset_base=0,
+        cause="expired",
+        after_ts=0,
+        until_ts=feed.cut.tso + 1,
+    )
+    titles: tuple[str, ...] = ("kind", "topic", "database", "table")
+    groups: list[dict[str, Any]] = [
+        {"partition": 0, **dict(zip(titles, row, strict=True))} for row in rows
+    ]
+    found = gap_caveats(feed.paths, [gap], mirrors, groups, feed.cut.tso)
+    names = [ORDERS, CUSTOMERS]
+    assert {names.index(name) for name in names if by_name[name].mirror_id in found} == marked
+    # A table that was created above the watermark behind the gap lacks nothing; where the partition
+    # gets DDL, that of the table has to have come behind the gap.
+    floor = min(mirror.floor_ts for mirror in mirrors)
+    assert floor > 0
+    for until_ts, spared in ((floor - 1, rows[0][0] != "ddl"), (floor, False)):
+        ended = replace(gap, until_ts=until_ts)
+        found = gap_caveats(feed.paths, [ended], mirrors, groups, feed.cut.tso)
+        lowest = next(mirror for mirror in mirrors if mirror.floor_ts == floor)
+        if names.index(lowest.name) in marked:
+            assert (lowest.mirror_id not in found) is spared

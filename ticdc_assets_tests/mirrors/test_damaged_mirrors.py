@@ -1,0 +1,263 @@
+"""A sync that meets damage while it reads: a mirror is made again, a shared table stops it."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.config import TableChoice
+from ticdc_assets.delta import delta_files
+from ticdc_assets.delta.delta_files import live_files
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log.cuts import MirrorCut
+from ticdc_assets.log.damage import find_damage
+from ticdc_assets.mirrors.standing import Outcome
+from ticdc_assets.spark import executing
+from ticdc_assets.spark.session import LazySession, Session
+from ticdc_assets_tests.demo.simulator.builders import fill
+from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to, truth_rows
+
+ONE, OTHER, BAG = ("d", "one"), ("d", "other"), ("d", "bag")
+
+
+@dataclass
+class Life:
+    """A feed of three tables, one of them without a key."""
+
+    feed: Feed
+    upstream: Upstream
+    changefeed: StandInChangefeed
+    seed: int = 0
+
+    @classmethod
+    def of(cls, spark: Session, folder: Path, *, history: tuple[str, ...] = ()) -> "Life":
+        upstream = Upstream()
+        upstream.create_database("d")
+        for name in (ONE, OTHER, BAG):
+            upstream.create_table(
+                name,
+                (column("id", "int", nullable=False), column("v", "varchar(20)")),
+                primary_key=() if name == BAG else ("id",),
+            )
+        feed = Feed.of(spark, folder)
+        feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(history)))
+        life = cls(
+            feed,
+            upstream,
+            StandInChangefeed(
+                upstream, "d", partitions=2, options=FeedOptions(force_replicate=True)
+            ),
+        )
+        for _ in range(3):
+            life.change(ONE, OTHER, BAG)
+            feed.sync()
+        assert find_damage(feed.paths) == []
+        return life
+
+    def change(self, *names: tuple[str, str]) -> None:
+        for name in names:
+            self.seed += 1
+            fill(self.upstream, name, rows=6, seed=self.seed)
+            with self.upstream.transaction() as transaction:
+                for row in list(self.upstream.rows(name))[:2]:
+                    transaction.delete(name, row)
+        self.feed.write(self.changefeed.tick())
+
+    def mirror(self, name: tuple[str, str]) -> MirrorCut:
+        found = self.feed.cut.mirror(*name)
+        assert found is not None
+        return found
+
+    def table(self, name: tuple[str, str]) -> Path:
+        return Path(str(self.mirror(name).path(self.feed.paths)))
+
+    def require_truth(self) -> None:
+        assert self.feed.rows() == truth_rows(self.changefeed.truth())
+        assert find_damage(self.feed.paths) == []
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    return Life.of(LazySession(), tmp_path)
+
+
+def commits(table: Path) -> list[Path]:
+    return sorted((table / "_delta_log").glob("*.json"))
+
+
+def empty_log(table: Path) -> None:
+    for path in (table / "_delta_log").iterdir():
+        path.unlink()
+
+
+def tear_middle(table: Path) -> None:
+    commits(table)[1].write_bytes(commits(table)[1].read_bytes()[:-30])
+
+
+def garbage_behind(table: Path) -> None:
+    number = int(commits(table)[-1].stem)
+    (table / "_delta_log" / f"{number + 1:020}.json").write_text("{")
+
+
+def lose_file(table: Path) -> None:
+    live_files(table)[0].path.unlink()
+
+
+def tear_file(table: Path) -> None:
+    path = live_files(table)[0].path
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def rot(table: Path) -> None:
+    """Let the pages of each file be other bytes than were written, under a sound footer."""
+    for file in live_files(table):
+        content = file.path.read_bytes()
+        end = len(content) - int.from_bytes(content[-8:-4], "little") - 8
+        file.path.write_bytes(content[:4] + b"\xff" * (end - 4) + content[end:])
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "log emptied": empty_log,
+    "log gone": lambda table: shutil.rmtree(table / "_delta_log"),
+    "table gone": shutil.rmtree,
+    "end of the log lost": lambda table: commits(table)[-1].unlink(),
+    "newest commit empty": lambda table: commits(table)[-1].write_bytes(b""),
+    "commit lost in the middle": lambda table: commits(table)[1].unlink(),
+    "commit torn in the middle": tear_middle,
+    "garbage behind": garbage_behind,
+    "file lost": lose_file,
+    "file torn": tear_file,
+    "pages rotten": rot,
+}
+
+
+@pytest.mark.parametrize("name", [ONE, BAG], ids=["key", "bag"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_mirror_is_folded_again_by_the_sync_that_reads_it(
+    life: Life, damage: str, name: tuple[str, str]
+) -> None:
+    before = {item.mirror_id: item for item in life.feed.cut.mirrors}
+    DAMAGES[damage](life.table(name))
+    life.change(ONE, OTHER, BAG)
+    applying = life.feed.sync()
+    (told,) = applying.repaired
+    assert told.startswith(f"the mirror of d.{name[1]} of changefeed 'feed' was damaged: ")
+    assert "1 of them made again because they were damaged" in applying.reason
+    for item in life.feed.cut.mirrors:
+        assert (item.mode == "fold") is ((item.database, item.table) == name)
+        # A version that a cut names is never another one.
+        assert item.version > before[item.mirror_id].version
+    life.require_truth()
+    assert life.feed.sync().outcome is Outcome.UNCHANGED
+
+
+@pytest.mark.parametrize(
+    "damage", ["log emptied", "log gone", "end of the log lost", "garbage behind"]
+)
+def test_a_log_with_another_end_is_noticed_without_a_change_of_its_mirror(
+    life: Life, damage: str
+) -> None:
+    DAMAGES[damage](life.table(OTHER))
+    life.change(ONE)
+    (told,) = life.feed.sync().repaired
+    assert told.startswith("the mirror of d.other of")
+    life.require_truth()
+
+
+@pytest.mark.parametrize("damage", ["commit lost in the middle", "file lost", "file torn"])
+def test_other_damage_of_a_mirror_that_is_not_read_stays(life: Life, damage: str) -> None:
+    DAMAGES[damage](life.table(OTHER))
+    life.change(ONE)
+    assert life.feed.sync().repaired == ()
+    (error,) = find_damage(life.feed.paths)
+    assert error.table == "the mirror of d.other of changefeed 'feed'"
+    assert "`ticdc-assets backfill feed --table d.other`" in error.repair
+    with pytest.raises(LakeDamagedError, match=r"the mirror of d\.other"):
+        life.feed.rows()
+    # What the repair does.
+    life.feed.sync(refold=[OTHER])
+    life.require_truth()
+
+
+def test_a_deletion_vector_that_is_lost_is_told_where_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_up_to(monkeypatch, 0)
+    keep_files_apart(monkeypatch)
+    life = Life.of(LazySession(), tmp_path)
+    table = life.table(ONE)
+    for file in table.glob("*.bin"):
+        file.unlink()
+    with pytest.raises(LakeDamagedError, match=r"deletion.vector.* is missing"):
+        life.feed.rows()
+    life.change(ONE)
+    (told,) = life.feed.sync().repaired
+    assert "the mirror of d.one" in told
+    life.require_truth()
+
+
+@pytest.mark.parametrize("damage", ["log emptied", "end of the log lost", "file lost"])
+def test_a_history_is_folded_again_with_its_mirror(tmp_path: Path, damage: str) -> None:
+    life = Life.of(LazySession(), tmp_path, history=("d.one",))
+    history = Path(str(life.feed.paths.history(life.mirror(ONE).mirror_id)))
+    rows = life.mirror(ONE).history_rows
+    assert rows is not None
+    DAMAGES[damage](history)
+    life.change(ONE)
+    (told,) = life.feed.sync().repaired
+    assert told.startswith("the history of d.one of")
+    life.require_truth()
+    assert (life.mirror(ONE).history_rows or 0) > rows
+
+
+def test_damage_of_what_all_are_made_from_stops_the_sync(life: Life) -> None:
+    lose_file(Path(str(life.feed.paths.change_log)))
+    number = life.feed.cut.number
+    life.change(ONE)
+    # A change is read from the newest files; a fold reads them all.
+    with pytest.raises(LakeDamagedError) as told:
+        life.feed.sync(refold=[ONE])
+    assert told.value.table == "change_log of changefeed 'feed'"
+    assert "is missing" in told.value.finding
+    assert "`ticdc-assets rebuild feed`" in told.value.repair
+    assert life.feed.cut.number == number
+
+
+def test_a_sync_replays_the_logs_of_what_it_writes_alone(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayed: set[object] = set()
+    replay = delta_files._replay
+
+    def seen(table: Path, version: int | None) -> object:
+        replayed.add(table)
+        return replay(table, version)
+
+    monkeypatch.setattr(delta_files, "_replay", seen)
+    assert life.feed.sync().outcome is Outcome.UNCHANGED
+    assert replayed == set()
+    life.change(ONE)
+    life.feed.sync()
+    assert replayed == {life.table(ONE)}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("damage", ["file lost", "pages rotten"])
+def test_what_workers_of_spark_read_is_told_alike(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    life = Life.of(LazySession(), tmp_path)
+    life.feed = replace(life.feed, spark=spark)
+    DAMAGES[damage](life.table(ONE))
+    life.change(ONE)
+    with monkeypatch.context() as patch:
+        patch.setattr(executing, "INLINE_ROWS", -1)
+        (told,) = life.feed.sync().repaired
+    assert "the mirror of d.one" in told
+    life.require_truth()

@@ -1,0 +1,161 @@
+"""A mirror that may lack rows of before its changefeed says so, until something brings them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.changelog.plan import LACKS_EARLIER
+from ticdc_assets.config import TableChoice
+from ticdc_assets.config.table_choice import ALL_TABLES
+from ticdc_assets.demo.simulator.changefeed import FeedOptions
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.export import export_upstream
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.doctor.checks import check_rows
+from ticdc_assets.log.change_statistics import read_statistics
+from ticdc_assets.mirrors.standing import Outcome
+from ticdc_assets.model.tso import time_with_tso
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.observe.table_status import TableState
+from ticdc_assets.observe.verdicts import Check, Level
+from ticdc_assets.repair.seeding import seed
+from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.demo.simulator.variants import PLAIN, Variant
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+OLD, EMPTIED, LATER = ("d", "old"), ("d", "emptied"), ("d", "later")
+
+each_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
+
+
+class Scene:
+    """Tables with rows, and a changefeed that begins after these."""
+
+    def __init__(self, spark: SparkSession, folder: Path, variant: Variant) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.upstream = Upstream()
+        self.upstream.create_database("d")
+        for name in (OLD, EMPTIED):
+            self.upstream.create_table(name, COLUMNS, primary_key=("id",))
+            fill(self.upstream, name, rows=8, seed=1)
+        first_ts = self.upstream.clock.next()
+        churn(self.upstream, steps=4, seed=2)
+        self.changefeed = variant.changefeed(
+            self.upstream, FeedOptions(first_ts=first_ts), partitions=1
+        )
+        self.feed = Feed.of(spark, folder, wire_format=variant.wire_format)
+        self.feed.write(self.changefeed.tick())
+        self.feed.sync()
+
+    def lacking(self) -> list[tuple[str, str]]:
+        """Return the mirrors that say that they may lack rows, by the cut and by its readers."""
+        told = _lacking(
+            (item.caveats, (item.database, item.table)) for item in self.feed.cut.mirrors
+        )
+        listed = [item for item in self.feed.listed() if item.incomplete]
+        assert told == [(item.database, item.table) for item in listed]
+        assert all(item.status.state is TableState.INCOMPLETE for item in listed)
+        tso = self.feed.cut.tso
+        read = [
+            (item.warnings, (item.database, item.table)) for item in self.feed.tables_as_of(tso)
+        ]
+        assert told == _lacking(read)
+        return told
+
+    def says(self, **settings: object) -> None:
+        self.feed = replace(self.feed, changefeed=replace(self.feed.changefeed, **settings))
+
+    def go_on(self) -> None:
+        self.feed.write(self.changefeed.tick())
+        self.feed.sync()
+
+
+def _lacking(found: Iterable[tuple[Sequence[str], tuple[str, str]]]) -> list[tuple[str, str]]:
+    return sorted(
+        name for caveats, name in found if any(item.startswith(LACKS_EARLIER) for item in caveats)
+    )
+
+
+@each_format
+def test_a_changefeed_that_begins_at_tables_with_rows(
+    spark: SparkSession, tmp_path: Path, variant: Variant
+) -> None:
+    scene = Scene(spark, tmp_path, variant)
+    assert scene.lacking() == [EMPTIED, OLD]
+    assert scene.feed.rows() != truth_rows(scene.changefeed.truth(scene.changefeed.watermark_ts))
+    # A table that a message creates or empties has all of its rows.
+    scene.upstream.create_table(LATER, COLUMNS, primary_key=("id",))
+    scene.upstream.truncate_table(EMPTIED)
+    churn(scene.upstream, steps=4, seed=3)
+    scene.go_on()
+    assert scene.lacking() == [OLD]
+    scene.upstream.rename_table(OLD, ("d", "renamed"))
+    scene.go_on()
+    assert scene.lacking() == [("d", "renamed")]
+
+
+@pytest.mark.parametrize("name", ["simple-json", "open-protocol"])
+def test_a_seed_brings_the_rows(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    scene = Scene(spark, tmp_path, PLAIN[name])
+    before = scene.feed.cut.tso
+    export_upstream(scene.upstream, tmp_path / "export")
+    churn(scene.upstream, steps=4, seed=3)
+    seed(
+        scene.feed.lake,
+        str(tmp_path / "export"),
+    )
+    scene.go_on()
+    assert scene.lacking() == []
+    wanted = scene.changefeed.truth(scene.changefeed.watermark_ts)
+    assert scene.feed.rows() == truth_rows(wanted)
+    assert before < scene.feed.cut.tso
+
+
+def test_the_setting_says_that_the_source_has_all(spark: SparkSession, tmp_path: Path) -> None:
+    scene = Scene(spark, tmp_path, PLAIN["simple-json"])
+    scene.says(complete_tables=TableChoice(("d.ol*",)))
+    assert scene.feed.sync().outcome is Outcome.PUBLISHED
+    assert scene.lacking() == [EMPTIED]
+    assert scene.feed.sync().outcome is Outcome.UNCHANGED
+    scene.says(complete_tables=ALL_TABLES)
+    scene.feed.sync()
+    assert scene.lacking() == []
+    scene.says(complete_tables=TableChoice())
+    scene.feed.sync()
+    assert scene.lacking() == [EMPTIED, OLD]
+
+
+def test_each_surface_says_it_once(spark: SparkSession, tmp_path: Path) -> None:
+    scene = Scene(spark, tmp_path, PLAIN["canal-json"])
+    first_ts = read_statistics(scene.feed.paths).first_ts
+    assert first_ts is not None
+    caveat = f"{LACKS_EARLIER}{time_with_tso(first_ts)} may be missing: seed it"
+    status = read_status(scene.feed.lake, datetime.now(UTC))
+    verdict = status.verdicts[Check.MIRRORS_COMPLETE]
+    assert verdict.level is Level.WARN
+    assert verdict.sentence.count(caveat) == 1
+    assert f"{caveat} (d.emptied, d.old)" in verdict.sentence
+    assert "ticdc-assets seed feed EXPORT" in verdict.sentence
+    assert "complete_tables" in verdict.sentence
+    (check,) = check_rows(scene.feed.paths)
+    assert (check.ok, check.vital) == (False, False)
+    assert check.found == f"d.emptied, d.old: {caveat}"
+    assert "ticdc-assets seed feed EXPORT" in check.fix
+    commands = Commands(tmp_path)
+    commands.add_capture("feed", tmp_path / "capture.jsonl", format="canal-json")
+    assert commands.done("sync", "feed").count(caveat) == 1
+    assert commands.done("status", "feed").count(caveat) == 1
+    assert {item["complete"] for item in commands.mirrors("feed")} == {False}
+    commands.set("feed", complete_tables="all")
+    assert caveat not in commands.done("sync", "feed")
+    assert {item["complete"] for item in commands.mirrors("feed")} == {True}
+    assert check_rows(scene.feed.paths)[0].ok

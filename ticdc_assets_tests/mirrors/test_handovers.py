@@ -1,0 +1,104 @@
+"""What a mirror of rows that were exchanged again and again is marked for, without a long wait."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ticdc_assets.changelog.plan import ExportedRows, MirrorPlan, Plan, RowGroup
+from ticdc_assets.config import CaptureSource, Changefeed
+from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats
+from ticdc_assets.log.change_statistics import ChangeStatistics, Repair
+from ticdc_assets.mirrors.export_caveats import export_gap
+from ticdc_assets.mirrors.truncation_points import TruncationPoint, marks_below
+from ticdc_assets.mirrors.validity import Knowledge
+from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.changelog.test_encoder_damage import CREATE, planned
+from ticdc_assets_tests.changelog.test_handovers import in_a_chain, in_a_lattice
+from ticdc_assets_tests.repair.test_retention import cut_at
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+Shape = Callable[[MirrorPlan], MirrorPlan]
+every_shape = pytest.mark.parametrize("shape", [in_a_chain, in_a_lattice])
+
+
+def group(min_ts: int) -> RowGroup:
+    return RowGroup(
+        database="d",
+        table="t",
+        table_id=None,
+        schema_version=None,
+        min_ts=min_ts,
+        max_ts=min_ts,
+        rows=1,
+    )
+
+
+@every_shape
+def test_an_export_at_the_end_is_found(shape: Shape) -> None:
+    first = planned(CREATE)
+    nothing = ChangeStatistics(batch=1, rows=())
+    begun = Changefeed(
+        name="feed",
+        wire_format=WireFormat.SIMPLE_JSON,
+        timezone="UTC",
+        source=CaptureSource(path=Path("none")),
+        start_ts=80,
+    )
+    assert export_gap(shape(first), nothing, begun) is None
+    exported = ExportedRows(ts=50, seed=1, database="d", table="t", rows=1)
+    gap = export_gap(shape(replace(first, exported=exported)), nothing, begun)
+    assert gap is not None
+    assert gap.since_ts == 50
+
+
+@every_shape
+def test_a_correction_at_the_end_is_found(shape: Shape) -> None:
+    plan = shape(planned(CREATE))
+    for table, is_corrected in (("t", True), ("other", False)):
+        repair = Repair(database="d", table=table, batch=9, min_ts=15)
+        known = Knowledge(SchemaHistory(), (), [repair], "UTC", {})
+        assert known.is_corrected(cut_at(1000, NOW), plan) is False  # it is of batch 1000
+        assert known.is_corrected(replace(cut_at(1000, NOW), batch=8), plan) is is_corrected
+
+
+@every_shape
+def test_a_gap_at_the_end_is_found(shape: Shape, tmp_path: Path) -> None:
+    plan = shape(planned(CREATE))
+    gap = AcceptedGap(
+        number=1,
+        topic="t",
+        topic_id=None,
+        partition=0,
+        from_offset=1,
+        to_offset=2,
+        offset_base=0,
+        cause="it was gone",
+        after_ts=20,
+        until_ts=90,
+        accepted_at=NOW,
+        accepted_by="somebody",
+    )
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    assert gap_caveats(paths, [gap], [plan], [], 2000) == {plan.mirror_id: [str(gap.caveat)]}
+
+
+class _NoTables(Knowledge):
+    """Knows changes, and no table that has or holds them."""
+
+    def plan(self, tso: int) -> Plan:
+        return Plan(cut_ts=tso, mirrors=(), held=(), ignored=())
+
+
+@every_shape
+def test_rows_below_a_truncation_at_the_end_are_found(shape: Shape) -> None:
+    plan = shape(planned(CREATE))
+    base = replace(cut_at(60, NOW), tso=60)
+    point = TruncationPoint(batch=60, cut=base)
+    for ts, marked in ((30, {plan.mirror_id}), (70, set[str]())):
+        known = _NoTables(SchemaHistory(), [group(ts)], (), "UTC", {})
+        assert marks_below(point, known, [plan]).keys() == marked

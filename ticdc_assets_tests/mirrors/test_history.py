@@ -1,0 +1,241 @@
+"""Histories: what the lake keeps is what the plain-Python reference says, in pieces or at once."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.base.errors import NotFoundError
+from ticdc_assets.config import Retention, TableChoice
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log.cuts import MirrorCut
+from ticdc_assets.mirrors.versions import history_in_spark
+from ticdc_assets.reading.histories import read_history, read_with_deleted, row_versions
+from ticdc_assets.repair.retention import retain
+from ticdc_assets.rows.history_layout import HistoryLayout
+from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
+from ticdc_assets_tests.demo.simulator.builders import fill
+from ticdc_assets_tests.golden import Rows, Scenario, comparable
+from ticdc_assets_tests.lake.feeds import Feed, small_up_to
+from ticdc_assets_tests.reference.history_fold import RowVersion, fold_history
+
+pytestmark = pytest.mark.spark
+
+
+def with_history(feed: Feed, *patterns: str) -> Feed:
+    return replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(patterns)))
+
+
+def kept(feed: Feed, mirror: MirrorCut) -> Counter[str]:
+    """Return the versions in a history as comparable texts."""
+    schema = mirror.table_schema
+    layout = HistoryLayout(schema=schema)
+    table = history_in_spark(feed.lake, mirror).toArrow().combine_chunks()
+    assert table.num_rows == mirror.history_rows
+    own = table.select([layout.valid_from, layout.valid_to, layout.op, layout.ended_by]).to_pylist()
+    found: Counter[str] = Counter()
+    rows = (
+        row
+        for batch in table.to_batches()
+        for row in canonical_rows(batch, MirrorLayout(schema=schema), feed.changefeed.timezone)
+    )
+    for row, values in zip(rows, own, strict=True):
+        text = comparable({name: row[name] for name in row if name not in mirror.hidden})
+        found[json.dumps([text, *values.values()])] += 1
+    return found
+
+
+def wanted(versions: list[RowVersion], mirror: MirrorCut) -> Counter[str]:
+    """Return the versions of the reference as comparable texts."""
+    columns = [column.name for column in mirror.table_schema.columns]
+    shown = [name for name in columns if name not in mirror.hidden]
+    found: Counter[str] = Counter()
+    for item in versions:
+        text = comparable({name: item.row.get(name) for name in shown})
+        found[json.dumps([text, item.valid_from, item.valid_to, item.op, item.ended_by])] += 1
+    return found
+
+
+def assert_as_the_reference(feed: Feed, scenario: Scenario) -> None:
+    reference = fold_history(scenario.events, feed.cut.tso, scenario.timezone)
+    assert {(item.database, item.table) for item in feed.cut.mirrors} == set(reference)
+    for mirror in feed.cut.mirrors:
+        name = (mirror.database, mirror.table)
+        found, versions = kept(feed, mirror), wanted(reference[name], mirror)
+        assert found == versions, (
+            f"{name}: {sum((versions - found).values())} missing, first "
+            f"{next(iter(versions - found), None)}; {sum((found - versions).values())} too many, "
+            f"first {next(iter(found - versions), None)}"
+        )
+
+
+def rows_at(feed: Feed, tso: int | None) -> Rows:
+    """Return what the histories say of a cut; of the newest one without a TSO."""
+    rows: Rows = {}
+    for mirror in feed.cut.mirrors:
+        found: Counter[str] = Counter()
+        for text, count in kept(feed, mirror).items():
+            row, valid_from, valid_to, _, _ = json.loads(text)
+            if valid_to is None if tso is None else (valid_from <= tso < (valid_to or tso + 1)):
+                found[row] += count
+        if found:
+            rows[mirror.database, mirror.table] = found
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("variant", "cuts"), [("simple-json", 3), ("open", 2)])
+def test_a_history_kept_in_pieces_is_what_the_reference_says(
+    variant: str,
+    cuts: int,
+    spark: SparkSession,
+    tmp_path: Path,
+    golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also in a history with deletion vectors, and at the earlier watermarks."""
+    small_up_to(monkeypatch, 20)
+    scenario = Scenario(golden_dir(variant, "shop"))
+    feed = with_history(feed_of(spark, tmp_path, scenario), "*.*")
+    size = len(scenario.records) // cuts + 1
+    for _ in range(cuts):
+        feed.sync(max_records=size)
+    assert_as_the_reference(feed, scenario)
+    assert rows_at(feed, None) == feed.rows()
+    for at in scenario.earlier:
+        state, said = scenario.state(at), rows_at(feed, at)
+        for name in state.keys() & said.keys():
+            assert said[name].total() == state[name].total(), (at, name)
+
+
+def feed_of(spark: SparkSession, folder: Path, scenario: Scenario) -> Feed:
+    return Feed.of(
+        spark,
+        folder,
+        capture=scenario.capture,
+        timezone=scenario.timezone,
+        wire_format=scenario.wire_format,
+    )
+
+
+def test_a_history_is_merged_taken_back_and_read(
+    spark: SparkSession,
+    tmp_path: Path,
+    golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scenario = Scenario(golden_dir("simple-json", "types"))
+    feed = feed_of(spark, tmp_path, scenario)
+    first, last = scenario.earlier
+    feed.sync(until=first)
+    (mirror,) = feed.cut.mirrors
+    assert mirror.history_version is None
+    # Switched on: it begins with what the change log holds, though nothing new landed.
+    feed = with_history(feed, "kinds.types")
+    feed.sync(until=first)
+    (mirror,) = feed.cut.mirrors
+    assert mirror.history_version == 0
+    small_up_to(monkeypatch, 0)
+    # A killed run that had committed, and did not publish.
+    killed = feed.spark.read.format("delta").load(str(feed.paths.history(mirror.mirror_id)))
+    killed.limit(3).write.format("delta").mode("append").save(
+        str(feed.paths.history(mirror.mirror_id))
+    )
+    feed.sync()
+    assert_as_the_reference(feed, scenario)
+    assert rows_at(feed, None) == feed.rows()
+    assert rows_at(feed, first) == scenario.state(first)
+    assert rows_at(feed, last) == scenario.state(last)
+    # Deleted rows are kept and flagged.
+    (mirror,) = feed.cut.mirrors
+    settings = feed.settings
+    found = read_with_deleted(spark, "feed", "kinds", "types", settings=settings)
+    present = found.where("_ticdc_deleted_at is null")
+    assert present.count() == mirror.rows < found.count()
+    assert found.select("id").distinct().count() == found.count()
+    then = read_with_deleted(spark, "feed", "kinds", "types", as_of=first, settings=settings)
+    present = then.where("_ticdc_deleted_at is null")
+    assert present.count() == scenario.state(first)["kinds", "types"].total()
+    versions = read_history(spark, "feed", "kinds", "types", settings=settings)
+    assert versions.count() == mirror.history_rows
+    # One row, from the history and from the change log.
+    key = str(versions.where("_ticdc_ended_by = 'update'").first()["id"])
+    name = ("kinds", "types")
+    told = row_versions(feed.lake, feed.cut, name, key)
+    alone = replace(feed.cut, mirrors=(replace(mirror, history_version=None),))
+    assert (
+        row_versions(
+            feed.lake,
+            alone,
+            name,
+            f"id={key}",
+        )
+        == told
+    )
+    assert len(told) > 1
+    assert [line.valid_to for line in told[:-1]] == [line.valid_from for line in told[1:]]
+
+
+def test_a_moment_that_a_history_does_not_know_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It begins with the base cut, and knows from there on, also when more is truncated."""
+    table, day = ("d", "t"), timedelta(days=1)
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+    upstream.create_table(table, columns, primary_key=("id",))
+    changefeed = StandInChangefeed(upstream, "d", partitions=1)
+    feed = Feed.of(spark, tmp_path)
+    feed = replace(feed, changefeed=replace(feed.changefeed, retention=Retention(change_log=day)))
+
+    there: dict[int, int] = {}
+
+    def grow(seed: int) -> int:
+        fill(upstream, table, rows=3, seed=seed)
+        feed.write(changefeed.tick())
+        feed.sync()
+        there[feed.cut.tso] = len(upstream.rows(table))
+        return feed.cut.tso
+
+    def truncate() -> None:
+        done = retain(
+            feed.lake,
+            now=feed.cut.published_at + day,
+        )
+        assert done.truncation_point.cut == feed.cut
+
+    def rows(tso: int) -> int:
+        settings = feed.settings
+        return read_with_deleted(spark, "feed", *table, as_of=tso, settings=settings).count()
+
+    older, base = grow(1), grow(2)
+    truncate()
+    feed = with_history(feed, "d.t")
+    newest = grow(3)
+    with pytest.raises(NotFoundError, match=f"begins at {base}"):
+        rows(older)
+    with pytest.raises(NotFoundError, match=f"the newest cut is at {newest}"):
+        rows(newest + 1)
+    truncate()
+    grow(4)
+    assert 0 < there[base] < there[newest]
+    assert {tso: rows(tso) for tso in (base, newest)} == {tso: there[tso] for tso in (base, newest)}
+
+    # A reader of a cut reads that one, though the table was dropped since.
+    (mirror,) = feed.cut.mirrors
+    cut = replace(feed.cut, mirrors=(replace(mirror, history_version=None),))
+    key = str(next(iter(upstream.rows(table)))[0])
+    upstream.drop_table(table)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert not feed.cut.mirrors
+    (version,) = row_versions(feed.lake, cut, table, key)
+    assert version.valid_to is None

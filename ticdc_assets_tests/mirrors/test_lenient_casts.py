@@ -1,0 +1,134 @@
+"""Rows that did not fit a modified column: cast as TiDB did, counted and marked, whatever way."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.demo.simulator.alterations import ModifyColumn, RenameColumn
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.reading.as_of import AsOf
+from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.changelog.test_lenient_casts import T, narrowed, put, started
+from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.demo.simulator.builders import write_capture
+from ticdc_assets_tests.golden import events_of
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.mirrors.test_history import kept, wanted, with_history
+from ticdc_assets_tests.reference.fold import fold
+from ticdc_assets_tests.reference.history_fold import fold_history
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_all_ways_come_to_the_same_rows_counts_and_caveats(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, large: bool
+) -> None:
+    if large:
+        treat_as_large(monkeypatch)
+    upstream = started()
+    first, second = narrowed(upstream)
+    changefeed = StandInChangefeed(upstream, "topic", partitions=2)
+    feed = with_history(Feed.of(spark, tmp_path), "*.*")
+    records = list(changefeed.tick())
+    feed.write(records)
+    casts = {("v", first): 3, ("n", second): 3}
+
+    # The rows of a cut between the DDL are cast when the second one comes.
+    assert feed.sync(until=second - 1).cut is not None
+    assert feed.cut.mirrors[0].casts == {("v", first): 3}
+    feed.sync()
+    mirror = feed.cut.mirrors[0]
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert mirror.casts == casts
+    assert mirror.caveats == [
+        f"3 values of column 'v' did not fit when its type changed and were cast as TiDB does in "
+        f"a lenient SQL mode, since {first}",
+        f"3 values of column 'n' did not fit when its type changed and were cast as TiDB does in "
+        f"a lenient SQL mode, since {second}",
+    ]
+    assert (mirror.quarantined, read_quarantine(feed.paths)) == (0, [])
+    events = list(events_of(records, WireFormat.SIMPLE_JSON))
+    _, tables = fold(events, feed.cut.tso, "UTC")
+    assert tables[T].casts == casts
+    history = fold_history(events, feed.cut.tso, "UTC")[T]
+    assert kept(feed, mirror) == wanted(history, mirror)
+
+    # From the change log anew, and as of the moments between.
+    feed.sync(refold=[T])
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert feed.cut.mirrors[0].casts == casts
+    assert kept(feed, feed.cut.mirrors[0]) == wanted(history, feed.cut.mirrors[0])
+    between = AsOf(feed.lake, first + 1).table(*T)
+    assert [text for text in between.warnings if "lenient" in text] == mirror.caveats[:1]
+    assert feed.rows_as_of(second + 1) == truth_rows(changefeed.truth(second + 1))
+
+    # They are carried along, under the column's name.
+    upstream.alter_table(T, RenameColumn(name="v", new_name="w"))
+    with upstream.transaction() as transaction:
+        transaction.insert(T, {"id": "10", "w": "q", "n": "1"})
+    feed.write(changefeed.tick())
+    feed.sync()
+    mirror = feed.cut.mirrors[0]
+    assert mirror.casts == {("w", first): 3, ("n", second): 3}
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert [item.status.lenient_casts for item in feed.listed()] == [6]
+    # A table that begins anew has none of them.
+    upstream.truncate_table(T)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.cut.mirrors[0].casts == {}
+    assert feed.cut.mirrors[0].caveats == []
+
+
+@pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_bag(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, large: bool
+) -> None:
+    if large:
+        treat_as_large(monkeypatch)
+    upstream = started(keyless=True)
+    for number, v in ((1, "abc"), (1, "abc"), (1, "abd"), (2, "abc"), (3, "x")):
+        put(upstream, number, v, 0)
+    changefeed = StandInChangefeed(
+        upstream, "topic", partitions=2, options=FeedOptions(force_replicate=True)
+    )
+    feed = Feed.of(spark, tmp_path)
+    feed.write(changefeed.tick())
+    feed.sync()
+    with upstream.transaction() as transaction:
+        transaction.delete(T, next(iter(upstream.rows(T))))
+    ddl_ts = upstream.alter_table(T, ModifyColumn(name="v", column=column("v", "varchar(2)")))
+    put(upstream, 4, "y", 0)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert feed.cut.mirrors[0].casts == {("v", ddl_ts): 3}
+    feed.sync(refold=[T])
+    assert feed.cut.mirrors[0].casts == {("v", ddl_ts): 3}
+
+
+def test_by_the_command_line(tmp_path: Path) -> None:
+    upstream = started()
+    put(upstream, 1, "abc", -1)
+    put(upstream, 2, "x", 70000)
+    v_ts = upstream.alter_table(T, ModifyColumn(name="v", column=column("v", "varchar(1)")))
+    n_ts = upstream.alter_table(T, ModifyColumn(name="n", column=column("n", "int unsigned")))
+    changefeed = StandInChangefeed(upstream, "topic", partitions=2)
+    write_capture(tmp_path / "capture.jsonl", changefeed.tick())
+    commands = Commands(tmp_path)
+    commands.add_capture("feed", tmp_path / "capture.jsonl")
+    commands.ran("sync", "feed")
+    dumped = [json.loads(line)["row"] for line in commands.done("dump", "feed").splitlines()]
+    assert sorted(tuple(row.values()) for row in dumped) == [("1", "a", "0"), ("2", "x", "70000")]
+    (table,) = commands.mirrors("feed")
+    assert (table["quarantined"], table["lenient_casts"], table["incomplete"]) == (0, 2, False)
+    for caveat, name, ts in zip(table["caveats"], "vn", (v_ts, n_ts), strict=True):
+        assert caveat == (
+            f"1 value of column {name!r} did not fit when its type changed and was cast as TiDB "
+            f"does in a lenient SQL mode, since {ts}"
+        )

@@ -1,0 +1,60 @@
+"""What a published cut leaves for programs that do not read the table of cuts."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log import publishing
+from ticdc_assets.spark.session import LazySession
+from ticdc_assets_tests.demo.simulator.builders import fill
+from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.lake.test_killed_runs import Killed, before
+
+T = ("d", "a/b ..")
+
+
+def started(folder: Path) -> tuple[Feed, Upstream, StandInChangefeed]:
+    upstream = Upstream()
+    upstream.create_database("d")
+    upstream.create_table(T, (column("id", "bigint", nullable=False),), primary_key=("id",))
+    return Feed.of(LazySession(), folder), upstream, StandInChangefeed(upstream, "feed")
+
+
+def test_the_file_follows_the_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, upstream, changefeed = started(tmp_path)
+    for seed in range(3):
+        fill(upstream, T, rows=5, seed=seed)
+        feed.write(changefeed.tick())
+        if seed == 2:
+            with monkeypatch.context() as patch:
+                before(publishing, "name_mirrors")(patch)
+                with pytest.raises(Killed):
+                    feed.sync()
+            assert json.loads(feed.paths.by_name.read_text())["cut"] == feed.cut.number - 1
+        feed.sync()
+        listed = json.loads(feed.paths.by_name.read_text())
+        assert (listed["cut"], listed["tso"]) == (feed.cut.number, feed.cut.tso)
+        (found,) = listed["mirrors"]
+        assert (found["database"], found["table"], found["tso"]) == (*T, feed.cut.tso)
+        table = DeltaTable(str(feed.paths.by_name.parent / found["path"]), found["version"])
+        assert table.to_pyarrow_table().num_rows == found["rows"] == feed.cut.mirrors[0].rows
+
+
+def test_a_cut_is_published_though_the_file_cannot_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    feed, upstream, changefeed = started(tmp_path)
+    fill(upstream, T, rows=5)
+    feed.write(changefeed.tick())
+    feed.paths.by_name.mkdir(parents=True)
+    with caplog.at_level(logging.WARNING):
+        feed.sync()
+    assert feed.cut.mirrors[0].rows == len(upstream.rows(T))
+    assert "by_name.json cannot be brought to cut 1" in caplog.text
+    assert not list(feed.paths.base.glob(".by_name*"))

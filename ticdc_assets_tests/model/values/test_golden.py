@@ -1,0 +1,123 @@
+"""Every value of the golden messages, against the text that TiDB itself prints.
+
+None of them is `UNFIT`: the golden rows hold no zero dates and no local times in a gap.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import pytest
+
+from ticdc_assets.model.events import PhysicalValue, ZonedTimestamp
+from ticdc_assets.model.mysql_types import Kind, kind_of
+from ticdc_assets.model.schemas import ColumnSchema, schema_from_json
+from ticdc_assets.model.values import (
+    UNFIT,
+    canonical_of,
+    default_text,
+    physical_of,
+    text_of,
+    typed_array,
+    typed_of,
+)
+from ticdc_assets_tests.wire.golden import ROOT, events, messages, needs_golden
+
+FOLDERS = ("simple-json/types", "simple-json/shop")
+
+
+@lru_cache
+def _timezone(folder: str) -> str:
+    return json.loads((ROOT / folder / "meta.json").read_text())["timezone"]
+
+
+@lru_cache
+def _values(folder: str) -> list[tuple[ColumnSchema, PhysicalValue, str | None]]:
+    """Return each value of each image: column, value as sent, and the true text."""
+    return list(_read(folder))
+
+
+def _read(folder: str) -> Iterator[tuple[ColumnSchema, PhysicalValue, str | None]]:
+    sent: dict[tuple[int, int], dict[str, Any]] = {}
+    columns: dict[tuple[str, str, int], dict[str, ColumnSchema]] = {}
+    for message in messages(folder):
+        if message.value is None:
+            continue
+        body = json.loads(message.value)
+        sent[message.partition, message.offset] = body
+        for name in ("tableSchema", "preTableSchema"):
+            if body.get(name):
+                schema = schema_from_json(body[name], f"$.{name}")
+                columns[schema.database, schema.table, schema.version] = {
+                    column.name: column for column in schema.columns
+                }
+    for coordinates, meanings in events(folder).items():
+        body = sent[coordinates]
+        for meaning in meanings:
+            if meaning["type"] != "row":
+                continue
+            by_name = columns[body["database"], body["table"], body["schemaVersion"]]
+            for image, field in (("before", "old"), ("after", "data")):
+                for truth in meaning[image] or ():
+                    value = body[field][truth["name"]]
+                    if isinstance(value, dict):
+                        value = ZonedTimestamp(**value)
+                    yield by_name[truth["name"]], value, truth["value"]
+
+
+@needs_golden
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_canonical_text_is_the_truth_and_survives_the_typed_column(folder: str) -> None:
+    timezone = _timezone(folder)
+    canonical, typed, text, physical = (
+        lru_cache(maxsize=None)(compile_)
+        for compile_ in (canonical_of, typed_of, text_of, physical_of)
+    )
+    seen: Counter[Kind] = Counter()
+    unfit: Counter[Kind] = Counter()
+    for column, value, truth in _values(folder):
+        assert canonical(column, timezone)(value) == truth, column
+        assert physical(column, timezone)(truth) == value, column
+        seen[kind_of(column)] += 1
+        if truth is not None:
+            made = typed(column, timezone)(truth)
+            unfit[kind_of(column)] += made is UNFIT
+            assert made is UNFIT or text(column, timezone)(made) == truth, column
+    assert set(seen) == set(Kind) - {Kind.UNKNOWN}
+    assert +unfit == {}
+
+
+@needs_golden
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_whole_columns_of_golden_values(folder: str) -> None:
+    timezone = _timezone(folder)
+    texts: dict[ColumnSchema, list[str | None]] = {}
+    for column, _, truth in _values(folder):
+        texts.setdefault(column, []).append(truth)
+    for column, truths in texts.items():
+        array, unfit = typed_array(column, timezone, truths)
+        assert unfit is None
+        text = text_of(column, timezone)
+        back = [None if value is None else text(value) for value in array.to_pylist()]
+        assert back == truths, column
+
+
+@needs_golden
+def test_the_row_inserted_with_defaults_shows_what_defaults_are() -> None:
+    folder = "simple-json/types"
+    timezone = _timezone(folder)
+    first: dict[str, tuple[ColumnSchema, str | None]] = {}
+    for column, _, truth in _values(folder):
+        first.setdefault(column.name, (column, truth))
+    checked = 0
+    for column, truth in first.values():
+        if column.name != "id":
+            assert default_text(column, timezone, at=None) == truth, column
+            checked += column.default is not None
+    assert checked >= 10
+    column, _ = first["c_bn"]
+    required = replace(column, nullable=False)
+    assert default_text(required, timezone, at=None) == "0x" + "00" * 16

@@ -1,0 +1,199 @@
+"""Canonical text to typed values and back, and whole columns to Arrow."""
+
+import pickle
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ticdc_assets.model.mysql_types import arrow_type
+from ticdc_assets.model.values import UNFIT, text_of, typed_array, typed_of
+from ticdc_assets_tests.model.values.columns import column
+
+NEW_YORK = "America/New_York"
+
+CASES = [
+    ("tinyint", "-128", -128),
+    ("int", "0", 0),
+    ("int", "007", UNFIT),
+    ("int", "2147483648", UNFIT),
+    ("int", "x", UNFIT),
+    ("bigint", "9223372036854775807", 2**63 - 1),
+    ("bigint unsigned", "18446744073709551615", Decimal(2**64 - 1)),
+    ("bit(64)", "18446744073709551615", Decimal(2**64 - 1)),
+    ("bit(10)", "682", 682),
+    ("year", "0", 0),
+    # The array has room for more than these columns.
+    ("int unsigned", "-5", UNFIT),
+    ("tinyint unsigned", "300", UNFIT),
+    ("smallint unsigned", "65536", UNFIT),
+    ("mediumint", "9000000", UNFIT),
+    ("mediumint unsigned", "-1", UNFIT),
+    ("bigint unsigned", "-5", UNFIT),
+    ("bigint unsigned", "18446744073709551616", UNFIT),
+    ("bit(3)", "100", UNFIT),
+    ("bit(64)", "-1", UNFIT),
+    ("year", "2156", UNFIT),
+    ("decimal(10,2)", "1.50", Decimal("1.50")),
+    ("decimal(10,2)", "0.00", Decimal("0.00")),
+    ("decimal(10,2)", "-0.00", UNFIT),
+    ("decimal(10,2)", "1.5", UNFIT),
+    ("decimal(10,2)", "1.500", UNFIT),
+    ("decimal(4,2)", "100.00", UNFIT),
+    ("decimal(38,10)", "-0.0000000001", Decimal("-0.0000000001")),
+    ("decimal(65,30)", "1.5", "1.5"),
+    ("float", "0.1", 0.10000000149011612),
+    ("float", "1234567.9", 1234567.875),
+    ("float", "1234567.875", UNFIT),
+    ("float", "-0", -0.0),
+    ("double", "0.30000000000000004", 0.1 + 0.2),
+    ("double", "0.1000000000000000055", UNFIT),
+    ("double", "1" + "0" * 400, UNFIT),
+    ("date", "2024-02-29", date(2024, 2, 29)),
+    ("date", "0001-01-01", date(1, 1, 1)),
+    ("date", "9999-12-31", date(9999, 12, 31)),
+    ("date", "0000-00-00", UNFIT),
+    ("date", "2024-00-10", UNFIT),
+    ("date", "2024-02-30", UNFIT),
+    ("date", "0000-01-01", UNFIT),
+    ("date", "2024-W01-1", UNFIT),
+    ("datetime", "2024-03-10 02:30:00", datetime(2024, 3, 10, 2, 30)),  # noqa: DTZ001
+    ("datetime(1)", "2024-03-10 02:30:00.5", datetime(2024, 3, 10, 2, 30, 0, 500000)),  # noqa: DTZ001
+    ("datetime(6)", "9999-12-31 23:59:59.999999", datetime.max),  # noqa: DTZ901
+    ("datetime", "2024-03-10 02:30:00.5", UNFIT),
+    ("datetime", "0000-00-00 00:00:00", UNFIT),
+    ("datetime", "0000-01-01 00:00:00", UNFIT),
+    ("datetime", "0001-01-01 00:00:00", datetime.min),  # noqa: DTZ901
+    ("timestamp", "2024-01-01 00:00:00", datetime(2024, 1, 1, 5, tzinfo=UTC)),
+    ("timestamp(3)", "2024-07-01 00:00:00.125", datetime(2024, 7, 1, 4, 0, 0, 125000, tzinfo=UTC)),
+    ("timestamp", "2024-03-10 02:30:00", UNFIT),
+    ("timestamp", "2024-11-03 01:30:00", datetime(2024, 11, 3, 5, 30, tzinfo=UTC)),
+    ("timestamp", "0000-00-00 00:00:00", UNFIT),
+    ("timestamp", "9999-12-31 23:59:59", UNFIT),
+    ("time", "-838:59:59", "-838:59:59"),
+    ("varchar(3)", "é", "é"),
+    ("varbinary(3)", "0x", b""),
+    ("varbinary(3)", "0xff00", b"\xff\0"),
+    ("varbinary(3)", "0xFF00", UNFIT),
+    ("varbinary(3)", "0xf f0", UNFIT),
+    ("varbinary(3)", "ff", UNFIT),
+    ("enum(a,b)", "a", "a"),
+    ("set(a,b)", "", ""),
+    ("json", "{}", "{}"),
+    ("vector(3)", "[]", []),
+    ("vector(3)", "[1,-2.5,0.1]", [1.0, -2.5, 0.10000000149011612]),
+    ("vector(3)", "[1,2", UNFIT),
+    ("vector(3)", "[1,x]", UNFIT),
+    ("geometry", "POINT(1 1)", "POINT(1 1)"),
+]
+
+
+@pytest.mark.parametrize(("sql", "text", "expected"), CASES)
+def test_typed_value(sql: str, text: str, expected: Any) -> None:
+    schema = column(sql)
+    typed = typed_of(schema, NEW_YORK)(text)
+    assert typed == expected
+    assert type(typed) is type(expected)
+    if typed is not UNFIT:
+        assert text_of(schema, NEW_YORK)(typed) == text
+
+
+@pytest.mark.parametrize(("sql", "text", "expected"), CASES)
+def test_a_column_in_arrow_holds_what_its_values_are(sql: str, text: str, expected: Any) -> None:
+    schema = column(sql)
+    array, unfit = typed_array(schema, NEW_YORK, [text, None])
+    assert array.type == arrow_type(schema)
+    if expected is UNFIT:
+        assert unfit == [True, False]
+        assert array.to_pylist() == [None, None]
+    else:
+        assert unfit is None
+        assert array.to_pylist() == [expected, None]
+        assert text_of(schema, NEW_YORK)(array[0].as_py()) == text
+
+
+@pytest.mark.parametrize(
+    ("sql", "good", "bad"),
+    [
+        ("int", "1", "01"),
+        ("int unsigned", "1", "-1"),
+        ("bigint unsigned", "18446744073709551615", "-1"),
+        ("decimal(10,2)", "1.00", "1.005"),
+        ("date", "2024-01-01", "0000-00-00"),
+        ("datetime(3)", "2024-01-01 00:00:00.125", "2024-02-30 00:00:00.000"),
+        ("datetime", "2024-01-01 00:00:00", "0000-12-31 00:00:00"),
+        ("date", "2024-01-01", "0000-12-31"),
+        ("timestamp", "2024-01-01 00:00:00", "2024-03-10 02:30:00"),
+        ("float", "0.1", "1234567.875"),
+    ],
+)
+def test_one_unfit_value_leaves_its_neighbours_typed(sql: str, good: str, bad: str) -> None:
+    schema = column(sql)
+    array, unfit = typed_array(schema, NEW_YORK, [good, bad, None, good])
+    assert unfit == [False, True, False, False]
+    assert array.null_count == 2
+    assert array[0] == array[3]
+    assert text_of(schema, NEW_YORK)(array[3].as_py()) == good
+
+
+@pytest.mark.parametrize(
+    ("timezone", "day"),
+    [
+        ("UTC", "2024-03-10"),
+        ("+05:45", "2024-03-10"),
+        (NEW_YORK, "2024-03-10"),
+        (NEW_YORK, "2024-11-03"),
+        # Half an hour of change, in the middle of an hour.
+        ("Australia/Lord_Howe", "2024-10-06"),
+        ("Australia/Lord_Howe", "2024-04-07"),
+        # A whole day skipped.
+        ("Pacific/Apia", "2011-12-30"),
+    ],
+)
+def test_many_timestamps_of_one_day_are_as_each_by_itself(timezone: str, day: str) -> None:
+    schema = column("timestamp")
+    convert = typed_of(schema, timezone)
+    for hour in range(24):
+        texts: list[str | None] = [f"{day} {hour:02}:{minute:02}:30" for minute in range(60)]
+        typed = [convert(text) for text in texts if text is not None]
+        array, unfit = typed_array(schema, timezone, texts)
+        assert array.to_pylist() == [None if value is UNFIT else value for value in typed]
+        assert (unfit or [False] * 60) == [value is UNFIT for value in typed]
+        for text, value in zip(texts, typed, strict=True):
+            assert value is UNFIT or text_of(schema, timezone)(value) == text
+        skipped = {
+            (NEW_YORK, "2024-03-10"): 60 if hour == 2 else 0,
+            ("Australia/Lord_Howe", "2024-10-06"): 30 if hour == 2 else 0,
+            ("Pacific/Apia", "2011-12-30"): 60,
+        }
+        assert sum(value is UNFIT for value in typed) == skipped.get((timezone, day), 0)
+
+
+@pytest.mark.parametrize("sql", ["int", "decimal(5,2)", "date", "datetime", "text", "blob", "json"])
+def test_empty_and_all_null_columns(sql: str) -> None:
+    schema = column(sql)
+    assert typed_array(schema, NEW_YORK, []) == (pa.array([], arrow_type(schema)), None)
+    assert typed_array(schema, NEW_YORK, [None]) == (pa.array([None], arrow_type(schema)), None)
+
+
+@pytest.mark.parametrize(
+    ("sql", "value", "text"),
+    [
+        ("date", 0, "1970-01-01"),
+        ("date", -719162, "0001-01-01"),
+        ("datetime(6)", 1, "1970-01-01 00:00:00.000001"),
+        ("datetime", -62135596800000000, "0001-01-01 00:00:00"),
+        ("timestamp", 18000000000, "1970-01-01 00:00:00"),
+        ("timestamp", datetime(1970, 1, 1, 5), "1970-01-01 00:00:00"),  # noqa: DTZ001
+        ("bigint unsigned", 5, "5"),
+        ("decimal(12,10)", Decimal("0E-10"), "0.0000000000"),
+    ],
+)
+def test_text_of_takes_what_storage_gives_back(sql: str, value: Any, text: str) -> None:
+    assert text_of(column(sql), NEW_YORK)(value) == text
+
+
+def test_unfit_is_one_object_also_after_pickling() -> None:
+    assert pickle.loads(pickle.dumps(UNFIT)) is UNFIT

@@ -1,0 +1,121 @@
+"""Mirrors beside an export of the upstream."""
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.base.errors import ConfigError, NotFoundError, StoreUnavailableError
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.export import export_upstream
+from ticdc_assets.demo.simulator.shop import ShopWorkload
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.model.tso import from_datetime
+from ticdc_assets.repair import diffing
+from ticdc_assets.repair.comparing import RowFinding
+from ticdc_assets.repair.diffing import SourceDifference, diff
+from ticdc_assets.storage.paths import names_in
+from ticdc_assets_tests.demo.simulator.builders import fill
+from ticdc_assets_tests.lake.feeds import Feed
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
+    upstream = Upstream(timezone="UTC")
+    workload = ShopWorkload(upstream, 5)
+    for _ in workload.steps(40):
+        pass
+    export_upstream(upstream, tmp_path / "export", file_type="sql")
+    for _ in workload.steps(20):
+        pass
+    feed = Feed.of(spark, tmp_path)
+    feed.write(StandInChangefeed(upstream, "topic").tick())
+    feed.sync()
+    before = feed.rows()
+    found = diff(feed.lake, str(tmp_path / "export"))
+    assert found.equal, found.tables
+    assert {(item.database, item.table) for item in found.tables} >= {("shop", "orders")}
+    assert feed.rows() == before
+    assert names_in(feed.paths.generations) == [feed.paths.generation]
+
+
+def away(*_: object) -> None:
+    raise StoreUnavailableError("s3://lake", "it does not answer")
+
+
+def test_what_differs_is_told_by_key_and_column(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "varchar(40)"))
+    for name in ("keyed", "bag", "same"):
+        upstream.create_table(("d", name), columns, primary_key=("id",) * (name != "bag"))
+        fill(upstream, ("d", name), rows=20, seed=len(name))
+    at = export_upstream(upstream, tmp_path / "export")
+    feed = Feed.of(spark, tmp_path)
+    feed.write(
+        StandInChangefeed(upstream, "topic", options=FeedOptions(force_replicate=True)).tick()
+    )
+    with pytest.raises(NotFoundError):
+        diff(
+            feed.lake,
+            str(tmp_path / "export"),
+        )
+    feed.sync()
+    with monkeypatch.context() as patch:
+        # The moment is refused before the export is landed.
+        patch.delattr(diffing, "seed")
+        for tso in (1, feed.cut.tso + 1):
+            with pytest.raises(NotFoundError):
+                diff(
+                    feed.lake,
+                    str(tmp_path / "export"),
+                    tso=tso,
+                )
+        then = from_datetime(datetime.now(UTC) + timedelta(days=9))
+        with pytest.raises(ConfigError, match="give its TSO with --tso"):
+            diff(
+                feed.lake,
+                str(tmp_path / "export"),
+                tso=then,
+            )
+    with monkeypatch.context() as patch:
+        patch.setattr(diffing, "_compared_table", away)
+        with pytest.raises(StoreUnavailableError):
+            compared(spark, feed, tmp_path)
+    assert compared(spark, feed, tmp_path).equal
+    path = tmp_path / "export" / "d.keyed.000000000.csv"
+    header, first, second, *others = path.read_bytes().split(b"\r\n")
+    changed = second.split(b",")[0] + b',"changed"'
+    added = b'-5,"added"'
+    path.write_bytes(b"\r\n".join([header, changed, added, b"no row", *others]))
+    bag = tmp_path / "export" / "d.bag.000000000.csv"
+    rows = bag.read_bytes().split(b"\r\n")
+    bag.write_bytes(b"\r\n".join([*rows[:-2], rows[1], b""]))
+    found = compared(spark, feed, tmp_path)
+    assert found.tso == at
+    by_name = {item.table: item for item in found.tables}
+    assert by_name["same"].equal
+    keyed = by_name["keyed"]
+    assert (keyed.counts.changed, keyed.counts.missing, keyed.counts.too_many) == (1, 1, 1)
+    assert keyed.unread == 1
+    findings = {item.finding: item for item in keyed.examples}
+    assert findings[RowFinding.CHANGED].key == {"id": second.split(b",")[0].decode()}
+    (cell,) = findings[RowFinding.CHANGED].columns
+    assert (cell.name, cell.rebuilt) == ("v", "changed")
+    assert findings[RowFinding.MISSING].key == {"id": "-5"}
+    assert findings[RowFinding.TOO_MANY].key == {"id": first.split(b",")[0].decode()}
+    assert by_name["bag"].counts.total == 2
+    assert "_ticdc_commit_ts" not in str(by_name["bag"].examples)
+    shutil.rmtree(tmp_path / "export")
+    with pytest.raises(NotFoundError, match="there is no folder"):
+        compared(spark, feed, tmp_path)
+
+
+def compared(spark: SparkSession, feed: Feed, folder: Path) -> SourceDifference:
+    return diff(feed.lake, str(folder / "export"))

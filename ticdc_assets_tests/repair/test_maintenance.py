@@ -1,0 +1,478 @@
+"""Maintenance: the same rows in fewer files, and every kept cut as readable as before."""
+
+import json
+import os
+import re
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from ticdc_assets.base.errors import LakeDamagedError, UnfinishedError
+from ticdc_assets.base.isolation import Failures
+from ticdc_assets.config import Retention, TableChoice
+from ticdc_assets.delta.appending import append_files
+from ticdc_assets.delta.commits import newest_version
+from ticdc_assets.delta.control import commit_metadata, open_table, read_rows, write_table
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
+from ticdc_assets.log.cuts import Cut, MirrorCut, append_cut, read_cuts
+from ticdc_assets.log.damage import require_ends
+from ticdc_assets.log.landing_files import RAW_SCHEMA
+from ticdc_assets.log.seed_landing import SNAPSHOT_SCHEMA
+from ticdc_assets.log.seeds import APPLICATION as SEEDED
+from ticdc_assets.mirrors import table_writing
+from ticdc_assets.mirrors.mirror_properties import mirror_properties
+from ticdc_assets.mirrors.standing import Outcome
+from ticdc_assets.mirrors.versions import history_in_spark
+from ticdc_assets.reading.mirrors import iterate_rows, published_table
+from ticdc_assets.repair import log_cleaning, maintenance
+from ticdc_assets.repair.log_cleaning import clean_logs
+from ticdc_assets.repair.maintenance import maintain, optimize_mirrors
+from ticdc_assets.repair.uniqueness import count_keys
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.golden import Rows, comparable
+from ticdc_assets_tests.lake.feeds import (
+    Feed,
+    grow_cuts_older,
+    keep_files_apart,
+    small_up_to,
+    truth_rows,
+)
+from ticdc_assets_tests.lake.places import named_table
+from ticdc_assets_tests.statuses import cut as made_up_cut
+from ticdc_assets_tests.statuses import mirror as mirror_of_cut
+from ticdc_assets_tests.statuses import publish_with_tables
+
+NAMES = (("d", "many"), ("d", "few"))
+
+
+@pytest.mark.parametrize(
+    ("retention", "hours"),
+    [
+        (Retention(cuts=timedelta(hours=1)), 7 * 24 + 1),
+        (Retention(cuts=timedelta(days=30)), 60 * 24),
+        (Retention(cuts=timedelta(days=1), change_log=timedelta(days=90)), 180 * 24),
+        (Retention(cuts=timedelta(days=9999)), 3650 * 24),
+    ],
+)
+def test_a_vacuum_by_hand_keeps_what_configured_cuts_need(retention: Retention, hours: int) -> None:
+    properties = mirror_properties(retention)
+    assert properties["delta.deletedFileRetentionDuration"] == f"interval {hours} hours"
+
+
+def test_where_cuts_are_kept_for_ever_nothing_goes() -> None:
+    assert set(mirror_properties(Retention(cuts=None)).values()) == {"interval 3650 days"}
+
+
+def logged(table: Path, versions: int, *, checkpoints: tuple[int, ...]) -> Path:
+    """Make a table of so many versions with checkpoints, and return its log."""
+    for version in range(versions):
+        write_table(table, pa.table({"n": [version]}), overwrite=False, metadata={})
+        if version in checkpoints:
+            DeltaTable(str(table)).create_checkpoint()
+    return table / "_delta_log"
+
+
+def test_a_log_is_cut_at_a_whole_checkpoint(tmp_path: Path) -> None:
+    log = logged(tmp_path / "t", 15, checkpoints=(5, 10))
+    (log / f"{14:020}.checkpoint.0000000001.0000000002.parquet").touch()
+    (log / f"{4:020}.crc").touch()
+    assert log_cleaning._clean_log(tmp_path / "t", 4) == 0
+    assert log_cleaning._clean_log(tmp_path / "t", 9) == 6
+    assert min(path.name for path in log.glob("*.json")) == f"{5:020}.json"
+    assert log_cleaning._clean_log(tmp_path / "t", 14) == 6
+    assert (log / "_last_checkpoint").exists()
+    assert len(read_rows(tmp_path / "t")) == 15
+
+
+@pytest.mark.parametrize("damage", ["torn", "rotten"])
+@pytest.mark.parametrize("name", ["mirrors/7-0", "change_log"])
+def test_a_log_stays_that_a_broken_checkpoint_would_stand_for(
+    name: str, damage: str, tmp_path: Path
+) -> None:
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    for table in ("mirrors/7-0", "mirrors/8-0", "change_log"):
+        logged(
+            named_table(paths, table), 8, checkpoints=(5,) if table in ("mirrors/8-0", name) else ()
+        )
+    mirrors = (
+        mirror_of_cut("seven", mirror_id="7-0", version=7),
+        mirror_of_cut("eight", mirror_id="8-0", version=7),
+    )
+    later = datetime.now(UTC) + timedelta(hours=1)
+    append_cut(paths, made_up_cut(published_at=later, mirrors=mirrors))
+    log = named_table(paths, name) / "_delta_log"
+    checkpoint = log / f"{5:020}.checkpoint.parquet"
+    content = checkpoint.read_bytes()
+    half = len(content) // 2
+    checkpoint.write_bytes(
+        content[:-50] if damage == "torn" else content[:4] + bytes(half) + content[4 + half :]
+    )
+    before = sorted(log.glob("*.json"))
+    failures = Failures("maintenance")
+    if "/" in name:
+        assert clean_logs(paths, failures, kept=timedelta()) == 5
+        assert "is damaged" in failures.reasons["shop.seven"]
+    else:
+        with pytest.raises(LakeDamagedError, match="change_log"):
+            clean_logs(paths, failures, kept=timedelta())
+    assert sorted(log.glob("*.json")) == before
+
+
+def test_a_lake_is_not_maintained_whose_cuts_fell_back(tmp_path: Path) -> None:
+    """Mirrors that only lost cuts name would be taken for those of dropped tables."""
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    require_ends(paths)
+    for number in (1, 2):
+        publish_with_tables(paths, made_up_cut(number=number))
+        require_ends(paths)
+    lose_newest_commit(paths.cuts)
+    with pytest.raises(LakeDamagedError, match=r"cuts .* the end of its log is missing"):
+        require_ends(paths)
+    # What is published next is named there.
+    publish_with_tables(paths, made_up_cut(number=2))
+    require_ends(paths)
+
+
+def test_a_lake_is_not_maintained_whose_landed_exports_fell_back(tmp_path: Path) -> None:
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    write_table(paths.raw_messages, RAW_SCHEMA.empty_table(), overwrite=False, metadata={})
+    for number in (1, 2):
+        for table, schema in (
+            (paths.snapshot_rows, SNAPSHOT_SCHEMA),
+            (paths.change_log, CHANGE_LOG_SCHEMA),
+        ):
+            append_files(table, [], schema, app_id=SEEDED, version=number)
+    require_ends(paths)
+    lose_newest_commit(paths.snapshot_rows)
+    with pytest.raises(LakeDamagedError, match=r"snapshot_rows .* the end of its log is missing"):
+        require_ends(paths)
+
+
+def lose_newest_commit(table: Path) -> None:
+    newest = newest_version(table)
+    for entry in (table / "_delta_log").glob(f"{newest:020}.*"):
+        entry.unlink()
+
+
+# With Spark -------------------------------------------------------------------------------------
+
+
+def rows_of(feed: Feed, cut: Cut) -> Rows:
+    """Return the rows of every mirror as a cut names it."""
+    rows: Rows = {}
+    for mirror in cut.mirrors:
+        table = published_table(feed.lake, mirror)
+        texts = iterate_rows([table], feed.changefeed.timezone)
+        rows[mirror.database, mirror.table] = Counter(
+            comparable(json.loads(text)) for _, _, text in texts
+        )
+    return {name: found for name, found in rows.items() if found}
+
+
+def grow_older(feed: Feed, hours: int) -> None:
+    """Make everything that is there older: files, the times in Delta's logs, cuts."""
+    seconds = hours * 3600
+    for path in feed.paths.base.rglob("*"):
+        if path.is_file():
+            stat = path.stat()
+            if path.suffix == ".json" and path.parent.name == "_delta_log":
+                path.write_text(_EPOCH_MS.sub(lambda m: _earlier(m, seconds), path.read_text()))
+            os.utime(path, (stat.st_atime - seconds, stat.st_mtime - seconds))
+    grow_cuts_older(feed.paths, hours)
+    for checksums in feed.paths.base.rglob("*.crc"):
+        checksums.unlink()
+    feed.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+_EPOCH_MS = re.compile(r'"(deletionTimestamp|modificationTime|timestamp)":([0-9]{13})')
+
+
+def _earlier(match: re.Match[str], seconds: int) -> str:
+    return f'"{match[1]}":{int(match[2]) - seconds * 1000}'
+
+
+@pytest.mark.spark
+def test_kept_cuts_stay_readable_whatever_is_removed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "FEW_FILES", 2)
+    upstream = Upstream()
+    upstream.create_database("d")
+    for name in NAMES:
+        upstream.create_table(
+            name,
+            (column("id", "int", nullable=False), column("v", "varchar(20)")),
+            primary_key=("id",),
+        )
+        fill(upstream, name, rows=12)
+    changefeed = StandInChangefeed(upstream, "d", partitions=2)
+    feed = Feed.of(spark, tmp_path)
+    feed = replace(
+        feed, changefeed=replace(feed.changefeed, retention=Retention(cuts=timedelta(hours=25)))
+    )
+    for seed in range(4):
+        if seed == 1:
+            upstream.drop_table(NAMES[1])
+        if seed == 2:
+            # The first two write all rows again, which leaves files behind.
+            small_up_to(monkeypatch, 0)
+            keep_files_apart(monkeypatch)
+        churn(upstream, steps=6, seed=seed)
+        feed.write(changefeed.tick())
+        feed.sync()
+        grow_older(feed, 10)
+    cuts = read_cuts(feed.paths)
+    before = {cut.number: rows_of(feed, cut) for cut in cuts}
+    assert len(before) == 4
+    # Two of them are 40 and 30 hours old, two are younger than wanted.
+    trial = maintain(feed.lake, dry_run=True)
+    assert (trial.retaining.cuts, trial.cut) == (2, None)
+    assert read_cuts(feed.paths) == cuts
+
+    files = set(data_files(feed.paths))
+    done = maintain(feed.lake, margin=timedelta())
+    assert done.retaining.cuts == 2
+    assert done.cut == feed.cut
+    kept = read_cuts(feed.paths)
+    assert [cut.number for cut in kept] == [3, 4, 5]
+    assert {cut.number: rows_of(feed, cut) for cut in kept} == {
+        3: before[3],
+        4: before[4],
+        5: before[4],
+    }
+    assert (kept[2].tso, kept[2].batch) == (kept[1].tso, kept[1].batch)
+    # The table that was dropped is in no kept cut, and of the other one old files are gone.
+    mirror = feed.cut.mirrors[0]
+    assert list(feed.paths.mirror("0").parent.iterdir()) == [mirror.path(feed.paths)]
+    gone = [path for path in files - set(data_files(feed.paths)) if mirror.mirror_id in path.parts]
+    assert gone
+    # People are told the table, not only the folder.
+    title = f"mirrors/{mirror.mirror_id} ({mirror.database}.{mirror.table}): files "
+    assert any(line.startswith(title) for line in done.lines())
+    assert min(item.after.disk_files for item in done.tables if item.after.files) > 0
+
+    # What was compacted is continued as if nothing had been.
+    assert feed.sync().outcome is Outcome.UNCHANGED
+    assert feed.cut.number == 5
+    churn(upstream, steps=6, seed=9)
+    feed.write(changefeed.tick())
+    assert feed.sync().outcome is Outcome.PUBLISHED
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert [mirror.mode for mirror in feed.cut.mirrors] == ["change"]
+
+    # A cut is read whatever the age of the versions that it names.
+    grow_older(feed, 24 * 40)
+    assert rows_of(feed, kept[0]) == before[3]
+
+
+def data_files(paths: LakePaths) -> list[Path]:
+    """Return the files of mirrors but for their logs."""
+    return [
+        path
+        for path in paths.mirror("0").parent.rglob("*")
+        if path.is_file() and path.suffix in {".parquet", ".bin"} and "_delta_log" not in path.parts
+    ]
+
+
+@pytest.mark.spark
+def test_a_killed_optimize_is_finished_by_the_next(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(Exception):
+        """The death of a run."""
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    small_up_to(monkeypatch, 0)
+    keep_files_apart(monkeypatch)
+    monkeypatch.setattr(maintenance, "FEW_FILES", 2)
+    upstream = Upstream()
+    upstream.create_database("d")
+    upstream.create_table(
+        NAMES[0],
+        (column("id", "int", nullable=False), column("v", "varchar(20)")),
+        primary_key=("id",),
+    )
+    changefeed = StandInChangefeed(upstream, "d")
+    feed = Feed.of(spark, tmp_path)
+    for seed in range(2):
+        fill(upstream, NAMES[0], rows=5, seed=seed)
+        feed.write(changefeed.tick())
+        feed.sync()
+    number, version = feed.cut.number, feed.cut.mirrors[0].version
+    with monkeypatch.context() as patch:
+        patch.setattr(maintenance, "publish", die)
+        with pytest.raises(Killed):
+            optimize_mirrors(
+                feed.lake,
+                Failures("maintenance"),
+            )
+    table = open_table(feed.paths.mirror(feed.cut.mirrors[0].mirror_id))
+    assert table is not None
+    assert table.version() > version
+    # It left the rows as they were, so the next one publishes what it made.
+    made = optimize_mirrors(feed.lake, Failures("maintenance"))
+    assert made is not None
+    assert made.mirrors[0].version == table.version()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    fill(upstream, NAMES[0], rows=5, seed=7)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    made = optimize_mirrors(feed.lake, Failures("maintenance"))
+    assert made is not None
+    assert made.number == number + 3
+    assert feed.rows() == truth_rows(changefeed.truth())
+    position = commit_metadata(feed.paths.raw_messages)
+    maintain(feed.lake)
+    assert commit_metadata(feed.paths.raw_messages) == position
+    assert clean_logs(feed.paths, Failures("maintenance"), kept=timedelta()) == 0
+
+
+@pytest.mark.spark
+def test_damaged_mirrors_do_not_stop_the_others(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_up_to(monkeypatch, 0)
+    keep_files_apart(monkeypatch)
+    monkeypatch.setattr(maintenance, "FEW_FILES", 2)
+    upstream = Upstream()
+    upstream.create_database("d")
+    names = [("d", name) for name in ("dropped", "torn", "whole")]
+    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+    for name in names:
+        upstream.create_table(name, columns, primary_key=("id",))
+    changefeed = StandInChangefeed(upstream, "d")
+    feed = Feed.of(spark, tmp_path)
+    for seed in range(3):
+        if seed == 2:
+            upstream.drop_table(names[0])
+        for name in names[seed // 2 :]:
+            fill(upstream, name, rows=5, seed=seed)
+        feed.write(changefeed.tick())
+        feed.sync()
+    first, *_, last = read_cuts(feed.paths)
+    for cut, name in ((first, names[0]), (last, names[1])):
+        mirror = cut.mirror(*name)
+        assert mirror is not None
+        (*_, entry) = sorted((mirror.path(feed.paths)).rglob("0*.json"))
+        entry.write_text("{")
+    with pytest.raises(UnfinishedError) as told:
+        maintain(feed.lake, margin=timedelta())
+    assert "torn" in str(told.value)
+    assert "whole" not in str(told.value)
+    (torn, whole), before = feed.cut.mirrors, last.mirrors
+    assert torn.version == before[0].version
+    assert whole.version > before[1].version
+    table = open_table(whole.path(feed.paths))
+    assert table is not None
+    assert len(table.file_uris()) == 1
+    with pytest.raises(UnfinishedError, match=r"d\.torn"):
+        count_keys(feed.lake, feed.cut)
+    # What is damaged is made again by the next sync that reads it.
+    fill(upstream, names[1], rows=1, seed=3)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert count_keys(feed.lake, feed.cut).mirrors == 2
+
+
+@pytest.mark.spark
+def test_a_history_is_kept_for_as_long_as_its_mirror(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its first version on; one of an older lake since the next maintenance."""
+    monkeypatch.setattr(maintenance, "FEW_FILES", 2)
+    small_up_to(monkeypatch, 0)
+    keep_files_apart(monkeypatch)
+    upstream = Upstream()
+    upstream.create_database("d")
+    changefeed = StandInChangefeed(upstream, "d")
+    retention = Retention(cuts=timedelta(days=40))
+    feed = Feed.of(spark, tmp_path)
+    feed = replace(
+        feed,
+        changefeed=replace(feed.changefeed, retention=retention, soft_delete=TableChoice(("*.*",))),
+    )
+    for name in NAMES:
+        upstream.create_table(
+            name,
+            (column("id", "int", nullable=False), column("v", "varchar(20)")),
+            primary_key=("id",),
+        )
+        fill(upstream, name, rows=5)
+        feed.write(changefeed.tick())
+        with monkeypatch.context() as patch:
+            if name == NAMES[0]:
+                patch.setattr(table_writing, "mirror_properties", lambda _: {})
+            feed.sync()
+    churn(upstream, steps=6, seed=1)
+    feed.write(changefeed.tick())
+    feed.sync()
+    cut, wanted = feed.cut, mirror_properties(retention).items()
+    older, newer = (cut.mirror(*name) for name in NAMES)
+    assert older is not None
+    assert newer is not None
+    assert not wanted & configuration(feed.paths.history(older.mirror_id)).items()
+    assert wanted <= configuration(feed.paths.history(newer.mirror_id)).items()
+    assert wanted <= configuration(feed.paths.mirror(newer.mirror_id)).items()
+    versions = {item.mirror_id: history_texts(feed, item) for item in cut.mirrors}
+
+    done = maintain(feed.lake, margin=timedelta())
+    assert f"histories/{older.mirror_id}" in {item.name for item in done.tables}
+    made = done.cut
+    assert made is not None
+    for item in made.mirrors:
+        path = feed.paths.history(item.mirror_id)
+        assert wanted <= configuration(path).items()
+        table = open_table(path)
+        assert table is not None
+        assert (table.version(), len(table.file_uris())) == (item.history_version, 1)
+        assert history_texts(feed, item) == versions[item.mirror_id]
+    assert {item.mirror_id: history_texts(feed, item) for item in cut.mirrors} == versions
+    assert (
+        optimize_mirrors(
+            feed.lake,
+            Failures("maintenance"),
+        )
+        is None
+    )
+
+    # And it is continued from there.
+    churn(upstream, steps=6, seed=9)
+    feed.write(changefeed.tick())
+    feed.sync()
+    current = {
+        (item.database, item.table): sum(
+            '"_ticdc_valid_to":null' in x for x in history_texts(feed, item)
+        )
+        for item in feed.cut.mirrors
+    }
+    assert current == {name: found.total() for name, found in feed.rows().items()}
+
+
+def configuration(path: Path) -> dict[str, str | None]:
+    table = open_table(path)
+    assert table is not None
+    return table.metadata().configuration
+
+
+def history_texts(feed: Feed, mirror: MirrorCut) -> list[str]:
+    """Return the versions of a table's rows as a cut names them."""
+    return sorted(
+        row["value"]
+        for row in history_in_spark(feed.lake, mirror)
+        .selectExpr("to_json(struct(*), map('ignoreNullFields', 'false')) as value")
+        .collect()
+    )

@@ -1,0 +1,370 @@
+"""Rebuild: a new generation takes the place of the old one by one append, or nothing changes."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from ticdc_assets.base.errors import BusyError, LossError, NotFoundError, PrerequisiteError
+from ticdc_assets.config import ClaimCheck, Retention, TableChoice
+from ticdc_assets.delta.control import latest_version
+from ticdc_assets.demo.simulator.alterations import AddColumn
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log.cuts import MirrorCut, newest_cut, read_cuts
+from ticdc_assets.log.publishing import publish
+from ticdc_assets.log.quarantine import count_open, read_quarantine
+from ticdc_assets.mirrors.versions import mirror_in_spark
+from ticdc_assets.repair import making, rebuilding
+from ticdc_assets.repair.comparing import RowFinding
+from ticdc_assets.repair.maintenance import maintain
+from ticdc_assets.repair.redriving import redrive
+from ticdc_assets.repair.rewinding import rewind
+from ticdc_assets.repair.verifying import Finding, verify
+from ticdc_assets.storage.paths import names_in
+from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.golden import Scenario
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.test_killed_runs import Killed, after, before
+from ticdc_assets_tests.repair.test_verify import feed_of
+
+pytestmark = pytest.mark.spark
+
+KEYED, BAG = ("d", "keyed"), ("d", "bag")
+
+
+class Life:
+    """An upstream with a keyed table that is altered and a bag, synced twice."""
+
+    def __init__(self, spark: SparkSession, folder: Path, *, with_refused: bool = True) -> None:
+        self.syncs = 0
+        self.upstream = Upstream()
+        self.upstream.create_database("d")
+        columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+        self.upstream.create_table(KEYED, columns, primary_key=("id",))
+        self.upstream.create_table(BAG, columns)
+        for name in (KEYED, BAG):
+            fill(self.upstream, name, rows=9)
+        self.changefeed = StandInChangefeed(
+            self.upstream, "d", partitions=2, options=FeedOptions(force_replicate=True)
+        )
+        self.feed = Feed.of(spark, folder)
+        self.feed = replace(
+            self.feed,
+            changefeed=replace(self.feed.changefeed, history=TableChoice(("d.keyed",))),
+        )
+        self.sync()
+        added = column("n", "int", nullable=False, default="7")
+        self.upstream.alter_table(KEYED, AddColumn(column=added))
+        if with_refused:
+            self.feed.write([self.changefeed.inject(1, key=None, value=b"{")])
+        self.more()
+
+    def more(self) -> None:
+        """Let rows change upstream, and sync."""
+        churn(self.upstream, steps=12, seed=self.syncs, tables=[KEYED])
+        fill(self.upstream, BAG, rows=2, seed=3)
+        self.sync()
+
+    def sync(self) -> None:
+        self.syncs += 1
+        self.feed.write(self.changefeed.tick())
+        self.feed.sync()
+
+    def require_truth(self) -> None:
+        assert self.feed.rows() == truth_rows(self.changefeed.truth())
+        assert verify(self.feed.lake).equal
+
+
+@pytest.fixture
+def life(spark: SparkSession, tmp_path: Path) -> Life:
+    return Life(spark, tmp_path)
+
+
+def mirror_of(feed: Feed, name: tuple[str, str]) -> MirrorCut:
+    mirror = feed.cut.mirror(*name)
+    assert mirror is not None
+    return mirror
+
+
+def test_a_rebuild_puts_an_equal_generation_in_place_and_syncs_go_on_in_it(life: Life) -> None:
+    feed = life.feed
+    old, rows = feed.cut, feed.rows()
+    counts = count_open(feed.paths)
+    rebuilt = feed.rebuild()
+    assert rebuilt.verification is not None
+    assert rebuilt.verification.equal
+    assert rebuilt.losses == ()
+    new = feed.cut
+    assert rebuilt.cut == new
+    assert (new.number, new.tso) == (old.number + 1, old.tso)
+    assert new.generation != old.generation
+    assert feed.paths.generation == new.generation
+    assert sorted(names_in(feed.paths.generations)) == sorted([old.generation, new.generation])
+    assert feed.rows() == rows
+    assert counts == count_open(feed.paths)
+    assert [item["reason"] for item in read_quarantine(feed.paths)] == ["invalid_json"]
+    # The file for other programs names the new folders.
+    named = json.loads(feed.paths.by_name.read_bytes())
+    assert all(
+        item["path"].startswith(f"generations/{new.generation}/") for item in named["mirrors"]
+    )
+    assert all((feed.paths.home / item["path"]).is_dir() for item in named["mirrors"])
+    # Older cuts are still there, and so are their rows.
+    (kept,) = [cut for cut in read_cuts(feed.paths) if cut.number == old.number]
+    assert [item.generation for item in kept.mirrors] == [old.generation] * 2
+    assert {item.path(feed.paths).parent.parent.name for item in kept.mirrors} == {old.generation}
+    assert all(mirror_in_spark(feed.lake, item).count() == item.rows for item in kept.mirrors)
+    history = mirror_of(feed, KEYED)
+    assert history.history_version is not None
+    assert history.history_path(feed.paths).parent.parent.name == new.generation
+
+    life.more()
+    life.require_truth()
+    assert feed.cut.generation == new.generation
+    rebuilt = feed.rebuild()
+    assert rebuilt.verification is not None
+    assert rebuilt.verification.equal, rebuilt.lines()
+    life.more()
+    life.require_truth()
+
+
+def test_a_moment_before_the_rebuild_is_read_from_the_change_log(life: Life) -> None:
+    feed = life.feed
+    before = feed.cut.tso
+    rows = feed.rows()
+    life.more()
+    feed.rebuild()
+    life.more()
+    assert feed.rows_as_of(before) == rows
+
+
+@pytest.mark.parametrize(
+    ("death", "is_published"),
+    [
+        (before(making, "decode_into_files"), False),
+        (after(making, "append_files"), False),
+        (before(making, "register_new"), False),
+        (before(making, "apply_changes"), False),
+        (after(making, "apply_changes"), False),
+        (before(making, "compare_new"), False),
+        (before(rebuilding, "compared"), False),
+        (before(rebuilding, "publish"), False),
+        (after(rebuilding, "publish"), True),
+        (before(rebuilding, "remove_tree"), True),
+    ],
+    ids=lambda item: None if callable(item) else str(item),
+)
+def test_a_killed_rebuild_leaves_the_old_generation_or_the_new_one(
+    life: Life,
+    monkeypatch: pytest.MonkeyPatch,
+    death: Callable[[pytest.MonkeyPatch], None],
+    is_published: bool,
+) -> None:
+    feed = life.feed
+    old, rows = feed.cut, feed.rows()
+    with monkeypatch.context() as patch:
+        death(patch)
+        # What cleans up behind an error does not run where a process dies.
+        patch.setattr(rebuilding, "remove_unpublished", lambda _: None)
+        with pytest.raises(Killed):
+            feed.rebuild()
+    assert (feed.cut.generation != old.generation) is is_published
+    assert feed.rows() == rows
+    life.more()
+    life.require_truth()
+    # The next one removes what is left, and so does a verify.
+    feed.rebuild()
+    named = {cut.generation for cut in read_cuts(feed.paths)}
+    assert set(names_in(feed.paths.generations)) == named
+    life.more()
+    life.require_truth()
+
+
+def test_readers_have_the_old_mirrors_until_the_new_ones_are_published(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = life.feed
+    rows = feed.rows()
+    held = feed.read(*KEYED)
+    count = held.count()
+    seen: list[object] = []
+    publish_cut = rebuilding.publish
+
+    def publish_after_a_look(*arguments: object) -> None:
+        seen.append(feed.rows())
+        seen.append(held.count())
+        publish_cut(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rebuilding, "publish", publish_after_a_look)
+    stale = feed.paths
+    feed.rebuild()
+    assert seen == [rows, count]
+    # Who holds rows of the old generation reads on in it.
+    assert held.count() == count
+    assert feed.rows() == rows
+    # Nobody mixes the tables of the two.
+    with pytest.raises(BusyError, match="rebuilt just now: try again"):
+        newest_cut(stale)
+
+
+def test_a_planted_difference_in_one_cell_is_told_and_gone_afterwards(life: Life) -> None:
+    feed = life.feed
+    rows = feed.rows()
+    mirror = mirror_of(feed, KEYED)
+    number = feed.read(*KEYED).first().id
+    path = str(mirror.path(feed.paths))
+    DeltaTable.forPath(feed.spark, path).update(f"id = {number}", {"v": "'planted'"})
+    version = latest_version(mirror.path(feed.paths))
+    assert version is not None
+    cut = feed.cut
+    mirrors = tuple(
+        replace(item, version=version) if item == mirror else item for item in cut.mirrors
+    )
+    publish(feed.paths, replace(cut, number=cut.number + 1, mirrors=mirrors))
+    assert feed.rows() != rows
+    rebuilt = feed.rebuild()
+    assert rebuilt.verification is not None
+    found = {item.table: item for item in rebuilt.verification.mirrors}
+    assert found["bag"].finding is Finding.EQUAL
+    assert found["keyed"].finding is Finding.DIFFERENT
+    (row,) = found["keyed"].examples
+    assert (row.finding, row.key) == (RowFinding.CHANGED, {"id": str(number)})
+    (cell,) = row.columns
+    assert (cell.name, cell.mirror) == ("v", "planted")
+    assert any(line.startswith("d.keyed: different; rows: 1 changed") for line in rebuilt.lines())
+    assert not any("planted" in line for line in rebuilt.lines())
+    assert feed.rows() == rows
+    life.more()
+    life.require_truth()
+
+
+def test_quarantine_stays_and_lost_records_are_named_and_only_published_if_accepted(
+    spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
+) -> None:
+    scenario = Scenario(golden_dir("options", "open-claim-check"))
+    storage = tmp_path / "storage"
+    storage.mkdir()
+    feed = feed_of(spark, tmp_path, scenario, ClaimCheck(location=str(storage), raw_value=False))
+    feed.sync()
+    waiting, rows = feed.cut.quarantined, feed.rows()
+    assert waiting > 0
+    for file in (scenario.folder / "claim-check").iterdir():
+        (storage / file.name).write_bytes(file.read_bytes())
+    # They can be decoded now, but the cut does not have them: the rebuild leaves them there.
+    rebuilt = feed.rebuild()
+    assert rebuilt.verification is not None
+    assert rebuilt.verification.equal
+    assert f"{waiting} events in quarantine can be decoded now" in "".join(rebuilt.lines())
+    assert (feed.cut.quarantined, feed.rows()) == (waiting, rows)
+    redrive(feed.lake)
+    feed.sync()
+    assert feed.cut.quarantined == 0
+    cut, rows = feed.cut, feed.rows()
+    feed.rebuild()
+    assert feed.rows() == rows
+    for file in storage.iterdir():
+        file.unlink()
+    cut = feed.cut
+    with pytest.raises(
+        LossError, match=r"are refused now \(claim_check_missing\), such as "
+    ) as told:
+        feed.rebuild()
+    assert "--accept-losses" in str(told.value)
+    assert feed.cut == cut
+    assert feed.paths.generation == cut.generation
+    rebuilt = feed.rebuild(accept_losses=True)
+    assert rebuilt.losses
+    assert feed.rows() != rows
+    assert feed.cut.quarantined == waiting
+
+
+def test_a_truncated_lake_is_rebuilt_from_its_base(spark: SparkSession, tmp_path: Path) -> None:
+    # What is refused would keep its day.
+    life = Life(spark, tmp_path, with_refused=False)
+    feed = life.feed
+    feed = replace(
+        feed,
+        changefeed=replace(
+            feed.changefeed,
+            retention=Retention(change_log=timedelta(days=1), raw_messages=timedelta(days=1)),
+        ),
+    )
+    life.feed = feed
+    base = feed.cut
+    done = maintain(feed.lake, now=datetime.now(UTC) + timedelta(days=2), margin=timedelta())
+    assert done.retaining.truncation_point.tso == base.tso
+    assert done.retaining.raw_truncation_point.tso == base.tso
+    life.more()
+    rebuilt = feed.rebuild()
+    assert rebuilt.verification is not None
+    assert rebuilt.verification.equal, rebuilt.lines()
+    life.more()
+    life.require_truth()
+    rebuilt = feed.rebuild()
+    assert rebuilt.verification is not None
+    assert rebuilt.verification.equal, rebuilt.lines()
+    life.more()
+    life.require_truth()
+    # The base of the next truncation is a cut of the new generation.
+    maintain(feed.lake, now=datetime.now(UTC) + timedelta(days=2), margin=timedelta())
+    assert names_in(feed.paths.generations) == [feed.paths.generation]
+    life.more()
+    life.require_truth()
+    feed.rebuild()
+    life.more()
+    life.require_truth()
+
+
+def test_maintenance_removes_a_generation_when_no_kept_cut_names_it(life: Life) -> None:
+    feed = replace(
+        life.feed,
+        changefeed=replace(life.feed.changefeed, retention=Retention(cuts=timedelta(days=1))),
+    )
+    old = feed.paths.generation
+    feed.rebuild()
+    maintain(feed.lake)
+    # Its cuts are young, so its rows stay; what they were made from goes.
+    assert old in names_in(feed.paths.generations)
+    assert sorted(names_in(feed.paths.of(old).made)) == ["histories", "mirrors"]
+    later = datetime.now(UTC) + timedelta(days=2)
+    maintain(feed.lake, now=later)
+    assert names_in(feed.paths.generations) == [feed.paths.generation]
+    assert verify(feed.lake).equal
+
+
+def test_cuts_of_before_the_rebuild_are_not_rewound_to(life: Life) -> None:
+    feed = life.feed
+    number = feed.cut.number
+    feed.rebuild()
+    with pytest.raises(NotFoundError, match="its tables were rebuilt since"):
+        rewind(feed.lake, by="someone", number=number)
+    life.more()
+    rewind(feed.lake, by="someone", number=number + 1)
+    life.more()
+    life.require_truth()
+
+
+def test_a_rebuild_says_what_space_it_needs_and_refuses_where_there_is_less(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebuilding, "_size", lambda *_: 10**18)
+    cut = life.feed.cut
+    with pytest.raises(PrerequisiteError, match=r"needs about .* MB beside the published tables"):
+        life.feed.rebuild()
+    assert life.feed.cut == cut
+
+
+def test_views_follow_the_newest_cut(life: Life) -> None:
+    feed = life.feed
+    rows = feed.rows()
+    feed.rebuild()
+    frame = feed.read(*KEYED)
+    assert frame.count() == mirror_of(feed, KEYED).rows
+    assert feed.rows() == rows

@@ -1,0 +1,593 @@
+"""Seeding from exports: mirrors equal the truth, whatever the changefeed begins with."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.base.errors import ConfigError, LakeDamagedError, LossError, NotFoundError
+from ticdc_assets.base.progress import listened
+from ticdc_assets.config import Retention, TableChoice
+from ticdc_assets.delta.control import commit_metadata, read_table
+from ticdc_assets.delta.lake import Lake
+from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.demo.simulator.export import export_upstream
+from ticdc_assets.demo.simulator.shop import ShopWorkload
+from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.log import seed_decoding, seed_landing
+from ticdc_assets.log.cuts import read_cuts
+from ticdc_assets.log.quarantine import read_quarantine
+from ticdc_assets.log.schema_tables import register_new
+from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point
+from ticdc_assets.model.tso import from_datetime
+from ticdc_assets.reading.as_of import AsOf
+from ticdc_assets.reading.histories import read_with_deleted
+from ticdc_assets.repair import redriving, retention, seeding
+from ticdc_assets.repair.redriving import redrive
+from ticdc_assets.repair.retention import Retaining, retain
+from ticdc_assets.repair.rewinding import rewind
+from ticdc_assets.repair.seeding import Seeding, seed
+from ticdc_assets.repair.verifying import verify
+from ticdc_assets.source.exports.images import ImageMaker
+from ticdc_assets.spark.executing import OnSpark
+from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.demo.simulator.builders import churn, fill
+from ticdc_assets_tests.lake.feeds import Feed, LandingClock, treat_as_large, truth_rows
+
+TIMEZONE = "Asia/Tokyo"
+
+pytestmark = pytest.mark.spark
+
+
+BEGINNINGS = ("from the export on", "before the export")
+
+
+@pytest.mark.parametrize(
+    ("wire_format", "begin"),
+    [
+        # By day each format once, and either beginning in turns.
+        pytest.param(
+            wire_format,
+            begin,
+            id=f"{wire_format}-{begin}",
+            marks=() if BEGINNINGS[number % 2] == begin else pytest.mark.slow,
+        )
+        for number, wire_format in enumerate(WireFormat)
+        for begin in BEGINNINGS
+    ],
+)
+def test_a_shop_seeded_in_its_middle(
+    spark: SparkSession, tmp_path: Path, wire_format: WireFormat, begin: str
+) -> None:
+    upstream = Upstream(timezone=TIMEZONE)
+    workload = ShopWorkload(upstream, 3)
+    cuts: list[int] = []
+    at = 0
+    for number in range(4):
+        for _ in workload.steps(25):
+            pass
+        cuts.append(upstream.clock.next())
+        if number == 1:
+            file_type = "csv" if begin == "before the export" else "sql"
+            at = export_upstream(upstream, tmp_path / "export", file_type=file_type)
+    first_ts = at if begin == "from the export on" else cuts[0]
+    changefeed = StandInChangefeed(
+        upstream, "topic", wire_format=wire_format, options=FeedOptions(first_ts=first_ts)
+    )
+    feed = Feed.of(spark, tmp_path, timezone=TIMEZONE, wire_format=wire_format)
+    feed = replace(feed, changefeed=replace(feed.changefeed, start_ts=first_ts))
+    feed.write(changefeed.tick())
+    found = seed(feed.lake, str(tmp_path / "export"))
+    assert found.tso == at
+    assert found.refused == {}
+    assert sum(item.quarantined for item in found.tables) == 0
+    for cut in (at, cuts[2], cuts[3]):
+        feed.sync(until=cut)
+        assert feed.rows() == truth_rows(changefeed.truth(cut))
+        # Craft's encoders damage some values, which is said of the tables that have such columns.
+        if wire_format is not WireFormat.CRAFT:
+            assert [list(item.caveats) for item in feed.cut.mirrors if item.caveats] == []
+    for cut in (at, cuts[2]):
+        assert feed.rows_as_of(cut) == truth_rows(changefeed.truth(cut))
+
+
+class Scene:
+    """A small upstream, exported between changes, and a changefeed that begins before that."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        wire_format: WireFormat = WireFormat.SIMPLE_JSON,
+    ) -> None:
+        self.spark = spark
+        self.wire_format = wire_format
+        self.folder = folder
+        self.upstream = Upstream(timezone=TIMEZONE)
+        self.upstream.create_database("d")
+        columns = (
+            column("id", "int", nullable=False),
+            column("v", "varchar(20)"),
+            column("at", "timestamp(3)"),
+        )
+        self.upstream.create_table(("d", "keyed"), columns, primary_key=("id",))
+        self.upstream.create_table(("d", "bag"), columns)
+        for name in self.upstream.tables:
+            fill(self.upstream, name, rows=30, seed=len(name[1]))
+        self.begin = self.upstream.clock.next()
+        churn(self.upstream, steps=8)
+        self.middle = self.upstream.clock.next()
+        churn(self.upstream, steps=8, seed=1)
+        self.at = self.export("export")
+        churn(self.upstream, steps=8, seed=2)
+        self.changefeed = self.changefeed_from(self.begin)
+        self.feed = Feed.of(spark, folder, timezone=TIMEZONE, wire_format=wire_format)
+        self.feed = self.with_start(self.begin)
+
+    def changefeed_from(self, first_ts: int) -> StandInChangefeed:
+        options = FeedOptions(first_ts=first_ts, force_replicate=True)
+        return StandInChangefeed(
+            self.upstream, "topic", wire_format=self.wire_format, options=options
+        )
+
+    def with_start(self, start_ts: int | None) -> Feed:
+        return replace(self.feed, changefeed=replace(self.feed.changefeed, start_ts=start_ts))
+
+    def export(self, name: str, *, file_type: str = "csv") -> int:
+        return export_upstream(self.upstream, self.folder / name, file_type=file_type)
+
+    def seed(self, name: str = "export", *, tables: tuple[tuple[str, str], ...] = ()) -> Seeding:
+        feed = self.feed
+        folder = str(self.folder / name)
+        return seed(
+            feed.lake,
+            folder,
+            tables=tables,
+        )
+
+    def sync(self, until: int | None = None) -> None:
+        self.feed.write(self.changefeed.tick())
+        self.feed.sync(until=until)
+
+    def require_truth(self, *, but: str | None = None) -> None:
+        """Require that all rows are there, and that no caveat says otherwise, but for one."""
+        at = self.feed.cut.tso
+        assert self.feed.rows() == truth_rows(self.changefeed.truth(at))
+        caveats = [
+            caveat
+            for item in self.feed.cut.mirrors
+            for caveat in item.caveats
+            if "key" not in caveat
+        ]
+        assert [but is not None and caveat.startswith(but) for caveat in caveats] == (
+            [] if but is None else [True]
+        )
+
+
+def test_a_table_is_incomplete_until_its_export(spark: SparkSession, tmp_path: Path) -> None:
+    scene = Scene(spark, tmp_path)
+    scene.sync(until=scene.middle)
+    assert scene.feed.rows() != truth_rows(scene.changefeed.truth(scene.middle))
+    scene.seed()
+    scene.sync(until=scene.at - 1)
+    caveats = {item.table: item.caveats for item in scene.feed.cut.mirrors}
+    told = f"in an export only, at TSO {scene.at}"
+    assert all(told in " ".join(own) for own in caveats.values())
+    assert all(item.incomplete for item in scene.feed.cut.mirrors)
+    scene.sync(until=scene.at)
+    scene.require_truth()
+    scene.sync()
+    scene.require_truth()
+    moment = AsOf(scene.feed.lake, scene.middle)
+    with pytest.raises(NotFoundError, match=f"only known from TSO {scene.at} on"):
+        moment.table("d", "keyed")
+
+
+@pytest.mark.parametrize(
+    "is_large", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["small", "large"]
+)
+def test_seeded_between_syncs_and_one_table_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    if is_large:
+        treat_as_large(monkeypatch)
+    scene = Scene(spark, tmp_path)
+    scene.sync()
+    assert scene.feed.rows() != truth_rows(scene.changefeed.truth(scene.feed.cut.tso))
+    found = scene.seed()
+    assert {item.is_new for item in found.tables} == {True}
+    scene.sync()
+    scene.require_truth()
+    # The same files again are nothing new.
+    assert {item.is_new for item in scene.seed().tables} == {False}
+    before = scene.feed.rows()
+    churn(scene.upstream, steps=5, seed=3)
+    scene.export("later", file_type="sql")
+    churn(scene.upstream, steps=5, seed=4)
+    scene.seed("later", tables=(("d", "bag"),))
+    # Who reads meanwhile reads the cut that is published.
+    assert scene.feed.rows() == before
+    scene.sync()
+    scene.require_truth()
+    verification = verify(scene.feed.lake)
+    assert verification.equal, verification.mirrors
+
+
+def test_what_was_seeded_is_applied_again_after_a_rewind(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scene = Scene(spark, tmp_path)
+    scene.sync(until=scene.middle)
+    before = scene.feed.rows()
+    scene.seed()
+    scene.sync()
+    scene.require_truth()
+    rewind(
+        scene.feed.lake,
+        by="test",
+        number=1,
+    )
+    assert scene.feed.rows() == before
+    churn(scene.upstream, steps=3, seed=7)
+    scene.sync()
+    scene.require_truth()
+    verification = verify(scene.feed.lake)
+    assert verification.equal, verification.mirrors
+
+
+@pytest.mark.parametrize(
+    "wire_format",
+    [
+        pytest.param(
+            wire_format,
+            id=str(wire_format),
+            # One that tells schemas by themselves, and one that does not.
+            marks=()
+            if wire_format in (WireFormat.SIMPLE_JSON, WireFormat.OPEN_PROTOCOL)
+            else pytest.mark.slow,
+        )
+        for wire_format in WireFormat
+    ],
+)
+def test_a_gap_after_an_export_is_told(
+    spark: SparkSession, tmp_path: Path, wire_format: WireFormat
+) -> None:
+    scene = Scene(spark, tmp_path, wire_format)
+    late = scene.upstream.clock.next()
+    churn(scene.upstream, steps=4, seed=5)
+    scene.changefeed = scene.changefeed_from(late)
+    scene.seed()
+    for start_ts in (late, None):
+        scene.feed = scene.with_start(start_ts)
+        scene.sync()
+        caveats = {item.table: " ".join(item.caveats) for item in scene.feed.cut.mirrors}
+        assert all("a gap after the export" in text for text in caveats.values()), caveats
+        churn(scene.upstream, steps=2, seed=6)
+
+
+def killed(*_: object, **__: object) -> None:
+    """Stand for a function in which a run is killed."""
+    raise KeyboardInterrupt
+
+
+STEPS = {
+    "before the rows are landed": (seed_landing, "append_files"),
+    "before they are decoded": (seed_decoding, "decode_into_files"),
+    "before the change log has them": (seed_decoding, "append_files"),
+    "before they are counted": (seed_decoding, "add_to_statistics"),
+}
+
+
+@pytest.mark.parametrize(
+    ("step", "by"),
+    [
+        # By day each step once, and what finishes it in turns.
+        pytest.param(step, by, marks=() if (number + other) % 2 == 0 else pytest.mark.slow)
+        for number, step in enumerate(STEPS)
+        for other, by in enumerate(("seed", "sync"))
+    ],
+)
+def test_a_killed_seed_is_finished(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, by: str
+) -> None:
+    scene = Scene(spark, tmp_path)
+    scene.sync()
+    path = tmp_path / "export" / "d.keyed.000000000.csv"
+    path.write_bytes(path.read_bytes() + b"no row\r\n")
+    module, name = STEPS[step]
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, killed)
+        with pytest.raises(KeyboardInterrupt):
+            scene.seed()
+    if by == "sync":
+        # A sync finishes what was landed; what was not is begun again by the next seed.
+        scene.sync()
+    found = scene.seed()
+    assert {item.table: (item.rows, item.quarantined) for item in found.tables} == {
+        "bag": (len(scene.upstream.truth(scene.at)["d", "bag"]), 0),
+        "keyed": (len(scene.upstream.truth(scene.at)["d", "keyed"]), 1),
+    }
+    scene.sync()
+    scene.require_truth(but="1 row of the export could not be read")
+    assert len(read_quarantine(scene.feed.paths)) == 1
+
+
+def test_what_is_no_row_is_quarantined_and_redriven(spark: SparkSession, tmp_path: Path) -> None:
+    scene = Scene(spark, tmp_path)
+    path = tmp_path / "export" / "d.keyed.000000000.csv"
+    lines = path.read_bytes().split(b"\r\n")
+    broken = [*lines[:3], lines[3].replace(b",", b";", 1), *lines[4:]]
+    path.write_bytes(b"\r\n".join(broken))
+    found = scene.seed()
+    assert {item.table: item.quarantined for item in found.tables} == {"bag": 0, "keyed": 1}
+    (fault,) = read_quarantine(scene.feed.paths)
+    assert (fault["topic"], fault["offset"]) == ("d.keyed.000000000.csv", 4)
+    assert (fault["database"], fault["table"]) == ("d", "keyed")
+    assert (fault["reason"], fault["got"]) == ("invalid_row", "fewer fields than columns")
+    scene.sync()
+    again = redrive(scene.feed.lake)
+    assert (again.records, again.decoded) == (1, 0)
+    # The export is mended and seeded again: the fault is of a seed that counts no more.
+    path.write_bytes(b"\r\n".join(lines))
+    scene.seed()
+    scene.sync()
+    scene.require_truth()
+    assert read_quarantine(scene.feed.paths) == []
+
+
+def test_a_file_that_may_have_been_cut_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    scene = Scene(spark, tmp_path)
+    scene.feed.write(scene.changefeed.tick())
+    commands = Commands(tmp_path)
+    commands.add_capture("feed", scene.feed.changefeed.source.path, timezone=TIMEZONE)
+    path = tmp_path / "export" / "d.keyed.000000000.csv"
+    path.write_bytes(path.read_bytes().rstrip(b'"\r\n'))
+    told = commands.done("seed", "feed", tmp_path / "export")
+    assert f"feed: {path.name} does not end with a line terminator" in told
+    assert told.count("line terminator") == 1
+    assert "line terminator" not in commands.done("seed", "feed", tmp_path / "export")
+
+
+def test_seeded_rows_are_there_again_after_a_rebuild(spark: SparkSession, tmp_path: Path) -> None:
+    scene = Scene(spark, tmp_path)
+    path = tmp_path / "export" / "d.keyed.000000000.csv"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"no row\r\n")
+    scene.seed()
+    scene.sync()
+    path.write_bytes(whole)
+    scene.seed()
+    scene.sync()
+    scene.require_truth()
+    before = scene.feed.rows()
+    scene.feed.rebuild()
+    scene.require_truth()
+    assert scene.feed.rows() == before
+    scene.sync()
+    assert scene.feed.rows() == before
+    # What the first of the two seeds had in quarantine counts no more.
+    assert read_quarantine(scene.feed.paths) == []
+    # The same files again are nothing new.
+    assert {item.is_new for item in scene.seed().tables} == {False}
+    verification = verify(scene.feed.lake)
+    assert verification.equal, verification.mirrors
+
+
+@pytest.mark.parametrize("name", ["seeds", "snapshot_rows"])
+def test_damaged_rows_of_exports_are_repaired_as_told(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    scene = Scene(spark, tmp_path)
+    scene.seed()
+    scene.sync()
+    paths = scene.feed.paths
+    for file in (tmp_path / "lake" / "feed" / name).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(LakeDamagedError) as told:
+        scene.feed.rebuild()
+    repair = told.value.repair
+    assert "restore it from a copy" in repair
+    assert f"move {paths.seeds} and {paths.snapshot_rows} away" in repair
+    assert "ticdc-assets rebuild feed" in repair
+    assert "seed again" in repair
+    for table in ("seeds", "snapshot_rows"):
+        (tmp_path / "lake" / "feed" / table).rename(tmp_path / table)
+    with pytest.raises(LossError, match=r"d.keyed are refused now .the rows of its export are not"):
+        scene.feed.rebuild()
+    scene.feed.rebuild(accept_losses=True)
+    scene.sync()
+    scene.seed()
+    scene.sync()
+    scene.require_truth()
+
+
+def test_what_a_later_program_can_read_is_redriven(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(spark, tmp_path)
+    made: Callable[..., object] = ImageMaker.make
+
+    def refusing(maker: object, rows: object, **options: object) -> object:
+        return made(maker, rows, **options | {"problem": "not understood"})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ImageMaker, "make", refusing)
+        found = scene.seed()
+    count = sum(item.quarantined for item in found.tables)
+    assert sum(item.rows for item in found.tables) == 0
+    scene.sync()
+    with monkeypatch.context() as patch:
+        patch.setattr(redriving, "close_rows", killed)
+        with pytest.raises(KeyboardInterrupt):
+            redrive(scene.feed.lake)
+    again = redrive(scene.feed.lake)
+    assert (again.decoded, again.still_quarantined) == (count, 0)
+    assert read_quarantine(scene.feed.paths) == []
+    register_new(scene.feed.lake)
+    scene.sync()
+    scene.require_truth()
+
+
+def test_rows_of_exports_go_after_the_point_that_says_so(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    clock: type[LandingClock],
+) -> None:
+    scene = Scene(spark, tmp_path)
+    ages = Retention(raw_messages=timedelta(days=1), cuts=timedelta(days=9))
+    scene.feed = replace(scene.feed, changefeed=replace(scene.feed.changefeed, retention=ages))
+    scene.seed()
+    scene.sync()
+    clock.at += timedelta(days=1)
+    churn(scene.upstream, steps=3, seed=3)
+    scene.sync()
+    paths = scene.feed.paths
+    landed, metadata = rows_landed(paths), commit_metadata(paths.snapshot_rows)
+
+    def retained() -> Retaining:
+        then = read_cuts(paths)[0].published_at + timedelta(days=1)
+        return retain(Lake(changefeed=scene.feed.changefeed, paths=paths, session=spark), now=then)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(retention._Retention, "truncate_raw_messages", killed)
+        with pytest.raises(KeyboardInterrupt):
+            retained()
+    assert rows_landed(paths) == landed
+    with monkeypatch.context() as patch:
+        patch.setattr(retention._Retention, "remove_exported", killed)
+        with pytest.raises(KeyboardInterrupt):
+            retained()
+    assert read_raw_truncation_point(paths).number == read_cuts(paths)[0].number
+    assert rows_landed(paths) == landed
+    assert retained().records == landed
+    assert rows_landed(paths) == 0
+    assert commit_metadata(paths.snapshot_rows) == metadata
+    verification = verify(Lake(changefeed=scene.feed.changefeed, paths=paths, session=spark))
+    assert verification.equal, verification.mirrors
+    before = scene.feed.rows()
+    scene.feed.rebuild()
+    assert scene.feed.rows() == before
+
+
+def rows_landed(paths: LakePaths) -> int:
+    """Return how many rows of exports are landed."""
+    rows = read_table(paths.snapshot_rows, columns=["batch"])
+    return 0 if rows is None else rows.num_rows
+
+
+def test_histories_begin_with_the_export(spark: SparkSession, tmp_path: Path) -> None:
+    scene = Scene(spark, tmp_path)
+    scene.feed = replace(
+        scene.feed,
+        changefeed=replace(scene.feed.changefeed, history=TableChoice(("d.keyed",))),
+    )
+    scene.seed()
+    scene.sync()
+    scene.require_truth()
+    (mirror,) = [item for item in scene.feed.cut.mirrors if item.table == "keyed"]
+    path = scene.feed.paths.history(mirror.mirror_id)
+    rows = spark.read.format("delta").load(str(path)).select("_ticdc_valid_from", "_ticdc_op")
+    found = rows.collect()
+    first = min(row["_ticdc_valid_from"] for row in found)
+    assert first == scene.at
+    began = [row["_ticdc_op"] for row in found if row["_ticdc_valid_from"] == first]
+    assert set(began) == {"snapshot"}
+    assert len(began) == len(scene.upstream.truth(scene.at)["d", "keyed"])
+    with pytest.raises(NotFoundError, match=f"only known from TSO {scene.at} on"):
+        read_with_deleted(
+            spark, "feed", "d", "keyed", as_of=scene.middle, settings=scene.feed.settings
+        )
+
+
+def test_tables_that_cannot_be_seeded_are_told_and_the_others_go_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scene = Scene(spark, tmp_path)
+    (tmp_path / "export" / "d.bag-schema.sql").write_text("CREATE NOTHING;\n")
+    (tmp_path / "export" / "d.v-schema-view.sql").write_text("CREATE VIEW v AS SELECT 1;\n")
+    found = scene.seed()
+    assert [item.table for item in found.tables] == ["keyed"]
+    assert "CREATE TABLE" in found.refused["d", "bag"]
+    assert found.skipped == {"views": 1}
+    with pytest.raises(NotFoundError, match=r"the export has no d\.other"):
+        scene.seed(tables=(("d", "other"),))
+    with pytest.raises(ConfigError, match="give its TSO with --tso"):
+        seed(
+            scene.feed.lake,
+            str(tmp_path / "export"),
+            tso=from_datetime(datetime.now(UTC) + timedelta(hours=2)),
+        )
+    (tmp_path / "export" / "metadata").unlink()
+    with pytest.raises(ConfigError, match="no file `metadata`"):
+        scene.seed()
+    assert seeding.read_export(str(tmp_path / "export"), tso=scene.at).tso == scene.at
+
+
+def test_parquet_files_with_the_schemas_of_the_registry(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scene = Scene(spark, tmp_path)
+    folder = tmp_path / "parquet"
+    folder.mkdir()
+    for name, truth in scene.upstream.truth(scene.at).items():
+        rows = pa.table(
+            {
+                "v": pa.array([row["v"] for row in truth.values()], pa.string()),
+                "at": pa.array([row["at"] for row in truth.values()]).cast(pa.timestamp("us")),
+                "id": pa.array([row["id"] for row in truth.values()]).cast(pa.int32()),
+            }
+        )
+        pq.write_table(rows, folder / f"{'.'.join(name)}.000000000.parquet", row_group_size=7)
+    uri = folder.as_uri()
+    with pytest.raises(ConfigError, match="TSO"):
+        seed(scene.feed.lake, uri)
+    found = seed(
+        scene.feed.lake,
+        uri,
+        tso=scene.at,
+    )
+    assert all(reason.startswith("no_schema") for reason in found.refused.values())
+    assert set(found.refused) == set(scene.upstream.tables)
+    assert found.tables == ()
+    scene.sync()
+    found = seed(
+        scene.feed.lake,
+        uri,
+        tso=scene.at,
+    )
+    assert found.refused == {}
+    assert sum(item.quarantined for item in found.tables) == 0
+    scene.sync()
+    scene.require_truth()
+    verification = verify(scene.feed.lake)
+    assert verification.equal, verification.mirrors
+
+
+@pytest.mark.parametrize("file_type", ["csv", "sql"])
+def test_large_files_are_read_in_parts_by_workers(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_type: str
+) -> None:
+    monkeypatch.setattr(seed_landing, "_PART_BYTES", 300)
+    monkeypatch.setattr(seed_landing, "executor", lambda *_, **__: OnSpark(spark, tmp_path))
+    scene = Scene(spark, tmp_path)
+    scene.export("large", file_type=file_type)
+    told: list[str] = []
+    with listened(told.append):
+        found = seed(
+            scene.feed.lake,
+            str(tmp_path / "large"),
+        )
+    assert found.rows == sum(len(rows) for rows in scene.upstream.truth(found.tso).values())
+    landed = [text for text in told if text.startswith("landed ")]
+    assert " of 2 parts" not in landed[0], "each file is several parts"
+    scene.sync()
+    scene.require_truth()

@@ -1,0 +1,432 @@
+import gzip
+import json
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ticdc_assets.base.errors import SourceUnavailableError
+from ticdc_assets.source.capture import (
+    CaptureError,
+    CaptureReader,
+    CaptureRecord,
+    CaptureWriter,
+    read_capture,
+)
+from ticdc_assets_tests.wire import golden
+
+FIRST = CaptureRecord(
+    topic="shop", partition=0, offset=7, timestamp_ms=1795250783595, key=None, value=b"\x00\xff"
+)
+SECOND = CaptureRecord(
+    topic='a "b" 🚀', partition=2, offset=0, timestamp_ms=-1, key=b"", value=None
+)
+RECORDS = [FIRST, SECOND, replace(FIRST, offset=9)]
+
+LINES = (
+    b'{"topic":"shop","partition":0,"offset":7,"timestamp":1795250783595,"key":null,"value":"AP8="}\n'
+    b'{"topic":"a \\"b\\" \xf0\x9f\x9a\x80","partition":2,"offset":0,"timestamp":-1,"key":"",'
+    b'"value":null}\n'
+    b'{"topic":"shop","partition":0,"offset":9,"timestamp":1795250783595,"key":null,"value":"AP8="}\n'
+)
+
+PLACE = b'{"topic":"t","partition":0,"offset":1'
+
+Write = Callable[[Path, bytes], None]
+
+
+def plainly(path: Path, text: bytes) -> None:
+    path.write_bytes(text)
+
+
+def zipped(path: Path, text: bytes) -> None:
+    path.write_bytes(gzip.compress(text))
+
+
+def zipped_in_members(path: Path, text: bytes) -> None:
+    path.write_bytes(
+        b"".join(gzip.compress(text[start : start + 7]) for start in range(0, len(text), 7))
+    )
+
+
+both = pytest.mark.parametrize("write", [plainly, zipped, zipped_in_members])
+
+
+@both
+@pytest.mark.parametrize("name", ["capture.jsonl", "capture.jsonl.gz", "../x y'.txt"])
+def test_records_are_read_whatever_the_file_is_called(
+    tmp_path: Path, write: Write, name: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    path = tmp_path / "folder" / name
+    write(path, LINES)
+    reader = read_capture(path)
+    assert list(reader) == RECORDS
+    assert reader.line == 3
+    assert not reader.incomplete_tail
+    assert not reader.open_line
+
+
+def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    for write in (plainly, zipped):
+        write(path, b"")
+        reader = read_capture(path)
+        assert list(reader) == []
+        assert not reader.incomplete_tail
+
+
+@both
+def test_headers_other_fields_blank_lines_and_spaces_are_tolerated(
+    tmp_path: Path, write: Write
+) -> None:
+    path = tmp_path / "capture"
+    text = LINES.replace(b'"key":null', b' "headers" : [{"a":"AA=="}] , "more":1.5, "key":null')
+    write(path, b"\n" + text.replace(b"\n", b" \r\n\n"))
+    reader = read_capture(path)
+    assert list(reader) == RECORDS
+    assert reader.line == 7
+
+
+@pytest.mark.parametrize("write", [plainly, zipped])
+def test_a_file_that_grows_is_read_to_its_last_whole_line(tmp_path: Path, write: Write) -> None:
+    """At every length: whole lines are read, the rest is no error and is seen."""
+    path = tmp_path / "capture"
+    write(path, LINES)
+    whole = path.read_bytes()
+    ends = [0, *(end + 1 for end in range(len(LINES)) if LINES[end : end + 1] == b"\n")]
+    seen = 0
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        reader = read_capture(path)
+        records = list(reader)
+        assert records == RECORDS[: len(records)]
+        assert len(records) >= seen
+        seen = len(records)
+        if write is zipped:
+            assert reader.incomplete_tail is (length > 0)
+        else:
+            # A line without its newline is read once its object is whole.
+            assert seen == sum(end - 1 <= length for end in ends[1:])
+            assert reader.incomplete_tail is (length not in ends and length + 1 not in ends)
+            assert reader.open_line is (length + 1 in ends)
+    assert seen == 3
+
+
+@pytest.mark.parametrize("tail", [b"x", b"{", b'{"topic"', b"1", b'"a"', b"[]", b"null", b"\x00"])
+def test_a_tail_that_is_no_object_is_still_being_written(tmp_path: Path, tail: bytes) -> None:
+    path = tmp_path / "capture"
+    path.write_bytes(LINES + tail)
+    reader = read_capture(path)
+    assert list(reader) == RECORDS
+    assert reader.incomplete_tail
+
+
+@pytest.mark.parametrize(
+    ("line", "got"),
+    [
+        (b"x", "1 bytes (JSON is malformed"),
+        (b"\x00\x01", "2 bytes (JSON is malformed"),
+        (b"[]", "2 bytes (Expected `object`, got `array`)"),
+        (b"1", "got `int`"),
+        (b"{}", "missing required field `topic`"),
+        (LINES[:40], "40 bytes (Input data was truncated)"),
+        (LINES.split(b"\n")[0] + b"x", "trailing characters"),
+        (b'{"topic":""}', "Expected `str` of length >= 1 - at `$.topic`"),
+        (b'{"topic":"\xff"}', "'utf-8' codec can't decode byte 0xff"),
+        (b'{"topic":"t"}', "missing required field `partition`"),
+        (b'{"topic":"t","partition":"0"}', "got `str` - at `$.partition`"),
+        (b'{"topic":"t","partition":true}', "got `bool` - at `$.partition`"),
+        (b'{"topic":"t","partition":-1}', "Expected `int` >= 0 - at `$.partition`"),
+        (
+            b'{"topic":"t","partition":2147483648}',
+            "Expected `int` <= 2147483647 - at `$.partition`",
+        ),
+        (b'{"topic":"t","partition":0,"offset":-1}', ">= 0 - at `$.offset`"),
+        (b'{"topic":"t","partition":0,"offset":9223372036854775808}', "at `$.offset`"),
+        (b'{"topic":"t","partition":0,"offset":1.0}', "got `float` - at `$.offset`"),
+        (PLACE + b"}", "missing required field `timestamp`"),
+        (PLACE + b',"timestamp":-2}', "Expected `int` >= -1 - at `$.timestamp`"),
+        (PLACE + b',"timestamp":1}', "missing required field `key`"),
+        (PLACE + b',"timestamp":1,"key":null}', "missing required field `value`"),
+        (PLACE + b',"timestamp":1,"key":1,"value":null}', "Expected `bytes | null`, got `int`"),
+        *(
+            (PLACE + b',"timestamp":1,"key":null,"value":"' + text + b'"}', "base64")
+            for text in (b"AP8", b"AP8=\\n", b"A P8=", b"AP8=AA==", b"=", b"\xc3\xa9", b"AP_=")
+        ),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("wanted", [None, lambda _topic, _partition, _offset: True])
+@both
+def test_a_line_that_is_no_record_is_named(
+    tmp_path: Path,
+    write: Write,
+    wanted: Callable[[str, int, int], bool] | None,
+    line: bytes,
+    got: str,
+) -> None:
+    path = tmp_path / "capture"
+    write(path, LINES + line + b"\n" + LINES)
+    reader = CaptureReader(path, wanted=wanted)
+    with pytest.raises(CaptureError) as caught:
+        list(reader)
+    assert caught.value.path == str(path)
+    assert caught.value.line == 4
+    assert caught.value.expected == "the object of a record"
+    assert got in caught.value.got
+    assert "AP8" not in str(caught.value), "a payload in the text of an error"
+    assert len(str(caught.value)) < 1000
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert next(reader, None) is None
+
+
+def test_what_stands_before_a_bad_line_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    path.write_bytes(LINES + b"x\n")
+    reader = read_capture(path)
+    assert [next(reader), next(reader), next(reader)] == RECORDS
+    with pytest.raises(CaptureError):
+        next(reader)
+
+
+@pytest.mark.parametrize("wanted", [None, lambda *_: False])
+@both
+def test_offsets_of_a_partition_must_increase(
+    tmp_path: Path, write: Write, wanted: Callable[[str, int, int], bool] | None
+) -> None:
+    path = tmp_path / "capture"
+    write(path, LINES + LINES)
+    with pytest.raises(CaptureError, match="expected an offset above") as caught:
+        list(CaptureReader(path, wanted=wanted))
+    assert caught.value.line == 4
+    assert caught.value.got == str(RECORDS[0].offset)
+
+
+@both
+def test_a_line_has_a_limit(tmp_path: Path, write: Write) -> None:
+    path = tmp_path / "capture"
+    longest = max(len(line) for line in LINES.split(b"\n"))
+    write(path, LINES)
+    with CaptureReader(path, max_line_bytes=longest) as reader:
+        assert list(reader) == RECORDS
+    with (
+        CaptureReader(path, max_line_bytes=longest - 1) as reader,
+        pytest.raises(CaptureError, match=f"at most {longest - 1} bytes"),
+    ):
+        list(reader)
+
+
+def test_a_file_that_unfolds_to_one_endless_line_is_refused_early(tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    path.write_bytes(gzip.compress(b"x" * 50_000_000))
+    with (
+        CaptureReader(path, max_line_bytes=1_000_000) as reader,
+        pytest.raises(CaptureError, match="line 1: expected a line of at most 1000000 bytes"),
+    ):
+        next(reader)
+
+
+def test_damaged_gzip_is_named_or_an_incomplete_tail(tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    whole = gzip.compress(LINES)
+    errors: list[str] = []
+    for place in range(2, len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x10
+        path.write_bytes(damaged)
+        reader = read_capture(path)
+        try:
+            list(reader)
+        except CaptureError as error:
+            errors.append(str(error))
+    assert len(errors) > len(whole) // 2
+    assert all(str(path) in error for error in errors)
+
+
+def test_bytes_after_the_last_member_are_refused_but_for_padding(tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    path.write_bytes(gzip.compress(LINES) + bytes(600_000))
+    reader = read_capture(path)
+    assert list(reader) == RECORDS
+    assert not reader.incomplete_tail
+    path.write_bytes(gzip.compress(LINES[:96]) + bytes(5) + gzip.compress(LINES[96:]))
+    assert list(read_capture(path)) == RECORDS
+    path.write_bytes(gzip.compress(LINES) + b"xx")
+    with pytest.raises(CaptureError, match="a gzip file"):
+        list(read_capture(path))
+
+
+def test_a_missing_file_is_an_unavailable_source(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(SourceUnavailableError, match="capture .*" + path.name) as caught:
+            read_capture(path)
+        assert caught.value.retriable
+
+
+@pytest.mark.parametrize("depth", [10, 100, 500, 5_000])
+def test_deep_headers_are_read_or_named(tmp_path: Path, depth: int) -> None:
+    path = tmp_path / "capture.jsonl"
+    headers = "[" * depth + "]" * depth
+    line = (
+        '{"topic":"t","partition":0,"offset":%d,"timestamp":1,"key":null,"value":null,"headers":%s}'
+    )
+    path.write_text("\n".join(line % (offset, headers) for offset in range(3)))
+    for wanted in (None, lambda _topic, _partition, offset: offset == 1):
+        reader = CaptureReader(path, wanted=wanted)
+        if depth > 500:
+            with pytest.raises(CaptureError):
+                next(reader)
+        else:
+            found = [record.offset for record in reader]
+            assert found == ([0, 1, 2] if wanted is None else [1])
+
+
+@golden.needs_golden
+def test_golden_messages_are_a_capture() -> None:
+    folder = "simple-json/corrupt"
+    reader = read_capture(golden.ROOT / folder / "messages.jsonl.gz")
+    for record, message in zip(reader, golden.messages(folder), strict=True):
+        assert record.timestamp_ms > 0
+        assert (record.topic, record.partition, record.offset, record.key, record.value) == (
+            message.topic,
+            message.partition,
+            message.offset,
+            message.key,
+            message.value,
+        )
+    assert not reader.incomplete_tail
+
+
+def test_what_is_written_is_one_object_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "capture.jsonl"
+    with CaptureWriter(path) as writer:
+        for record in RECORDS:
+            writer.append(record)
+    assert path.read_bytes() == LINES
+    with CaptureWriter(tmp_path / "capture.jsonl.gz") as writer:
+        for record in RECORDS:
+            writer.append(record)
+    assert gzip.decompress((tmp_path / "capture.jsonl.gz").read_bytes()) == LINES
+
+
+@settings(deadline=None)
+@given(
+    records=st.lists(
+        st.builds(
+            CaptureRecord,
+            topic=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5),
+            partition=st.integers(0, 2**31 - 1),
+            offset=st.integers(0, 2**63 - 1),
+            timestamp_ms=st.integers(-1, 2**63 - 1),
+            key=st.none() | st.binary(max_size=20),
+            value=st.none() | st.binary(max_size=200),
+        ),
+        unique_by=lambda record: (record.topic, record.partition),
+    ),
+    name=st.sampled_from(["capture", "capture.gz"]),
+    cut=st.integers(0, 10),
+)
+def test_what_is_written_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, records: list[CaptureRecord], name: str, cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("capture") / name
+    for part in (records[:cut], records[cut:]):
+        with CaptureWriter(path) as writer:
+            for record in part:
+                writer.append(record)
+    reader = read_capture(path)
+    assert list(reader) == records
+    assert not reader.incomplete_tail
+
+
+@pytest.mark.parametrize("name", ["capture", "capture.gz"])
+def test_a_reader_sees_whole_lines_while_a_writer_writes(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with CaptureWriter(path) as writer:
+        assert list(read_capture(path)) == []
+        for number in range(5):
+            writer.append(replace(FIRST, offset=number))
+            assert len(list(read_capture(path))) == number
+            writer.flush()
+            reader = read_capture(path)
+            assert len(list(reader)) == number + 1
+            assert not reader.incomplete_tail
+
+
+def test_many_records_are_written_before_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "capture.gz"
+    with CaptureWriter(path) as writer:
+        for number in range(8):
+            writer.append(replace(FIRST, offset=number, value=bytes(300_000)))
+        assert len(list(read_capture(path))) == 6
+    assert len(list(read_capture(path))) == 8
+
+
+def test_what_was_written_before_an_error_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    with CaptureWriter(path) as writer:
+        writer.append(FIRST)
+        with pytest.raises(CaptureError):
+            writer.append(FIRST)
+    assert list(read_capture(path)) == [FIRST]
+
+
+@pytest.mark.parametrize("name", ["capture", "capture.gz"])
+def test_offsets_of_a_partition_increase_through_the_whole_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with CaptureWriter(path) as writer:
+        writer.append(FIRST)
+        with pytest.raises(
+            CaptureError, match="line 2: expected an offset above 7 in topic 'shop'"
+        ):
+            writer.append(FIRST)
+        writer.append(replace(FIRST, partition=1))
+        writer.append(replace(FIRST, topic="other", offset=0))
+    with CaptureWriter(path) as writer:
+        with pytest.raises(CaptureError, match="line 4: expected an offset above 7"):
+            writer.append(replace(FIRST, offset=6))
+        writer.append(replace(FIRST, offset=8))
+    assert len(list(read_capture(path))) == 4
+
+
+def test_only_a_whole_capture_is_continued(tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    path.write_bytes(LINES[:-1])
+    with CaptureWriter(path) as writer:
+        writer.append(replace(FIRST, offset=10))
+    assert list(read_capture(path)) == [*RECORDS, replace(FIRST, offset=10)]
+    for text in (LINES[:-2], LINES + b"x\n", gzip.compress(LINES)):
+        path.write_bytes(text)
+        with pytest.raises(CaptureError):
+            CaptureWriter(path)
+        assert path.read_bytes() == text
+    named = tmp_path / "capture.gz"
+    for text in (LINES, gzip.compress(LINES)[:-1]):
+        named.write_bytes(text)
+        with pytest.raises(CaptureError):
+            CaptureWriter(named)
+        assert named.read_bytes() == text
+
+
+def test_a_folder_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(SourceUnavailableError):
+        CaptureWriter(tmp_path / "none" / "capture")
+
+
+def test_lines_are_plain_json(tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    with CaptureWriter(path) as writer:
+        writer.append(SECOND)
+    assert json.loads(path.read_text(encoding="utf-8")) == {
+        "topic": 'a "b" 🚀',
+        "partition": 2,
+        "offset": 0,
+        "timestamp": -1,
+        "key": "",
+        "value": None,
+    }

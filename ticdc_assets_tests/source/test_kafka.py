@@ -1,0 +1,503 @@
+"""Kafka: options for both clients, and the rest against a real broker.
+
+The broker is started once for the session; tests that stop, kill or secure one start their own.
+"""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from ticdc_assets.base.errors import (
+    ConfigError,
+    LandingGapError,
+    PrerequisiteError,
+    SourceUnavailableError,
+)
+from ticdc_assets.base.ports import HOST, free_port, port_is_free
+from ticdc_assets.config import CaptureSource, KafkaSource, OptionValue
+from ticdc_assets.source.capture import CaptureRecord, CaptureWriter, read_capture
+from ticdc_assets.source.kafka.administration import (
+    Administration,
+    OffsetRange,
+    end_offsets,
+    list_twice,
+)
+from ticdc_assets.source.kafka.connection import client_options
+from ticdc_assets.source.kafka.records import consume, fetch, produce
+from ticdc_assets.source.transfer import play_capture, record_topic
+from ticdc_assets_tests.brokers import OwnBroker
+
+PLAIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+WHO = {"sasl.username": "alice", "sasl.password": "s3cret"}
+PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required "
+SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required "
+ALICE = 'username="alice" password="s3cret";'
+
+
+def source(options: dict[str, str], servers: str = "h:1") -> KafkaSource:
+    values = {key: OptionValue(value, "***") for key, value in options.items()}
+    return KafkaSource(bootstrap_servers=servers, topics=("t",), options=values)
+
+
+def records(topic: str, count: int, partitions: int = 3) -> list[CaptureRecord]:
+    """Records with every shape of key and value, round robin over the partitions."""
+    keys = [None, b"", b"key", bytes(range(256))]
+    values = [b"value", None, b"", "ü😀".encode(), b"x" * 5000]
+    return [
+        CaptureRecord(
+            topic=topic,
+            partition=number % partitions,
+            offset=number // partitions,
+            timestamp_ms=1_700_000_000_000 + 7 * number,
+            key=keys[number % len(keys)],
+            value=values[number % len(values)],
+        )
+        for number in range(count)
+    ]
+
+
+def by_partition(given: list[CaptureRecord]) -> dict[int, list[CaptureRecord]]:
+    split: dict[int, list[CaptureRecord]] = {}
+    for record in given:
+        split.setdefault(record.partition, []).append(record)
+    return split
+
+
+# --- options ---
+
+
+def test_options_go_to_the_client_as_they_are() -> None:
+    given = PLAIN | WHO | {"a.b": "c", "ssl.keystore.location": "/k.p12"}
+    assert client_options(source(given)) == {"bootstrap.servers": "h:1"} | given
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sasl.jaas.config", "sasl.login.class", "ssl.truststore.location", "security.providers"],
+)
+def test_an_option_of_java_s_client_is_refused_by_its_key(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        client_options(source(PLAIN | {name: "secret"}))
+    sentence = str(caught.value)
+    assert sentence.startswith(f"options.{name}: only Java's client has this option")
+    assert "replace it" in sentence
+    assert "secret" not in sentence
+
+
+def test_unknown_option_is_named() -> None:
+    with pytest.raises(ConfigError, match=r'No such configuration property: "fetch\.wiat"'):
+        Administration(source({"fetch.wiat": "1"}))
+
+
+# --- no broker ---
+
+
+@pytest.mark.parametrize(
+    "ask", [Administration.ping, Administration.topic_names], ids=["ping", "topic_names"]
+)
+def test_a_question_without_an_answer_leaves_no_client(
+    ask: Callable[[Administration], object],
+) -> None:
+    """It has threads that go on trying, and commands seldom look for garbage."""
+
+    def asked() -> "weakref.ref[Administration]":
+        dead = KafkaSource(bootstrap_servers=f"{HOST}:{free_port()}", topics=("t",))
+        administration = Administration(dead, timeout_seconds=1)
+        try:
+            ask(administration)
+        except SourceUnavailableError:
+            return weakref.ref(administration)
+        raise AssertionError
+
+    gc.disable()
+    try:
+        left = asked()
+        deadline = time.monotonic() + 10
+        while left() is not None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert left() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        partial(end_offsets, timeout_seconds=0.5),
+        pytest.param(list_twice, marks=pytest.mark.thorough),
+    ],
+)
+def test_dead_broker_is_a_clear_error_in_time(call: object) -> None:
+    assert callable(call)
+    dead = KafkaSource(bootstrap_servers=f"{HOST}:{free_port()}", topics=("t",))
+    started = time.monotonic()
+    with pytest.raises(SourceUnavailableError) as caught:
+        call(dead)
+    # Far less than librdkafka's own patience, and far more than a busy machine takes.
+    assert time.monotonic() - started < 30
+    assert caught.value.retriable
+    message = str(caught.value)
+    assert message.startswith(f"the Kafka broker {dead.bootstrap_servers} cannot be reached: ")
+    assert "Connection refused" in message
+    assert len(message.splitlines()) == 1
+
+
+def test_writing_to_a_dead_broker_is_a_clear_error(capfd: pytest.CaptureFixture[str]) -> None:
+    dead = KafkaSource(bootstrap_servers=f"{HOST}:{free_port()}", topics=("t",))
+    with pytest.raises(SourceUnavailableError, match="did not take a record of topic 't' part"):
+        produce(dead, records("t", 3), timeout_seconds=0.5)
+    assert capfd.readouterr() == ("", "")
+
+
+# --- a broker ---
+
+
+@pytest.mark.kafka
+def test_a_broker_that_hangs_has_told_no_offsets(tmp_path: Path) -> None:
+    with OwnBroker(tmp_path) as broker:
+        broker.create_topic("t", 8)
+        places = [("t", number) for number in range(8)]
+        administration = Administration(broker.source(), timeout_seconds=1)
+        described = administration.describe(["t"])
+        assert broker.pid is not None
+        os.killpg(broker.pid, signal.SIGSTOP)
+        try:
+            for ask in (
+                lambda: administration.ranges(described),
+                lambda: administration.ends(places),
+                lambda: administration.offsets_at(places, 1),
+            ):
+                started = time.monotonic()
+                with pytest.raises(SourceUnavailableError, match="did not answer within 1 s"):
+                    ask()
+                # All partitions have one time together.
+                assert time.monotonic() - started < 6
+        finally:
+            os.killpg(broker.pid, signal.SIGCONT)
+
+
+@pytest.mark.kafka
+def test_offsets_of_every_partition(broker: OwnBroker, topic: str) -> None:
+    broker.create_topic(topic, 3)
+    empty = OffsetRange(earliest=0, end=0)
+    assert end_offsets(broker.source(topic)) == {(topic, number): empty for number in range(3)}
+    produce(broker.source(), records(topic, 10))
+    assert {key[1]: span.end for key, span in end_offsets(broker.source(topic)).items()} == {
+        0: 4,
+        1: 3,
+        2: 3,
+    }
+    broker.delete_records(topic, {0: 2})
+    assert end_offsets(broker.source(topic))[topic, 0] == OffsetRange(earliest=2, end=4)
+    broker.add_partitions(topic, 5)
+    assert len(end_offsets(broker.source(topic))) == 5
+
+
+@pytest.mark.kafka
+def test_missing_topic_is_named(broker: OwnBroker, topic: str) -> None:
+    broker.create_topic(topic, 1)
+    with pytest.raises(SourceUnavailableError) as caught:
+        end_offsets(broker.source("not-there"))
+    expected = f"the Kafka broker {broker.bootstrap_servers} has no topic 'not-there'"
+    assert caught.value.reason == expected
+    assert "source.kafka.topics" in caught.value.fix
+    assert Administration(broker.source()).partition_count("not-there") is None
+    with pytest.raises(SourceUnavailableError, match="did not take a record of topic 'not-there'"):
+        produce(broker.source(), records("not-there", 1), timeout_seconds=2.0)
+
+
+@pytest.mark.kafka
+def test_a_topic_that_is_not_there_yet_is_left_out(broker: OwnBroker, topic: str) -> None:
+    broker.create_topic(topic, 2)
+    source = broker.source(topic, "comes-later")
+    assert {name for name, _ in end_offsets(source)} == {topic}
+    with pytest.raises(SourceUnavailableError) as caught:
+        end_offsets(broker.source("comes-later", "neither"))
+    expected = f"the Kafka broker {broker.bootstrap_servers} has none of the topics"
+    assert caught.value.reason == f"{expected} 'comes-later', 'neither'"
+
+
+@pytest.mark.kafka
+def test_recreated_topic_has_another_id(broker: OwnBroker, topic: str) -> None:
+    broker.create_topic(topic, 1)
+    first = list_twice(broker.source(topic)).topic_ids
+    assert list_twice(broker.source(topic)).topic_ids == first
+    broker.delete_topic(topic)
+    broker.create_topic(topic, 1)
+    second = list_twice(broker.source(topic)).topic_ids
+    assert first[topic]
+    assert second[topic]
+    assert first != second
+
+
+@pytest.mark.kafka
+def test_records_come_back_as_they_were(broker: OwnBroker, topic: str) -> None:
+    broker.create_topic(topic, 3)
+    given = records(topic, 2000)
+    assert produce(broker.source(), given) == 2000
+    got = list(consume(broker.source(), end_offsets(broker.source(topic))))
+    assert by_partition(got) == by_partition(given)
+
+
+@pytest.mark.kafka
+def test_record_without_a_timestamp_gets_one(broker: OwnBroker, topic: str) -> None:
+    broker.create_topic(topic, 1)
+    produce(broker.source(), [replace(records(topic, 1)[0], timestamp_ms=-1)])
+    got = list(consume(broker.source(), end_offsets(broker.source(topic))))
+    assert abs(got[0].timestamp_ms - time.time() * 1000) < 60_000
+
+
+@pytest.mark.kafka
+def test_ranges_and_limit_bound_what_is_read(broker: OwnBroker, topic: str) -> None:
+    broker.create_topic(topic, 2)
+    produce(broker.source(), records(topic, 200, partitions=2))
+    wanted = {
+        (topic, 0): OffsetRange(earliest=10, end=20),
+        (topic, 1): OffsetRange(earliest=5, end=5),
+    }
+    got = list(consume(broker.source(), wanted))
+    assert [(record.partition, record.offset) for record in got] == [(0, n) for n in range(10, 20)]
+    assert len(list(consume(broker.source(), end_offsets(broker.source(topic)), limit=7))) == 7
+    assert list(consume(broker.source(), wanted, limit=0)) == []
+
+
+@pytest.mark.kafka
+def test_range_whose_records_are_gone_is_an_error(broker: OwnBroker, topic: str) -> None:
+    broker.create_topic(topic, 1)
+    produce(broker.source(), records(topic, 20, partitions=1))
+    seen = end_offsets(broker.source(topic))
+    broker.delete_records(topic, {0: 5})
+    with pytest.raises(SourceUnavailableError, match=f"topic '{topic}' partition 0"):
+        list(consume(broker.source(), seen))
+
+
+@pytest.mark.kafka
+def test_large_message(broker: OwnBroker, topic: str) -> None:
+    broker.create_topic(topic, 1)
+    large = replace(records(topic, 1)[0], value=os.urandom(12 * 1024 * 1024))
+    produce(broker.source(), [large])
+    assert list(consume(broker.source(), end_offsets(broker.source(topic)))) == [large]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("level", "wanted", "end"),
+    [(None, "abcdef", 7), ("read_committed", "ab", 5), ("READ_COMMITTED", "ab", 5)],
+)
+def test_recording_reads_what_landing_reads(
+    broker: OwnBroker, topic: str, tmp_path: Path, level: str | None, wanted: str, end: int
+) -> None:
+    broker.create_topic(topic, 1)
+    options = broker.source().options
+    if level is not None:
+        options = {**options, "isolation.level": OptionValue(level, level)}
+    given = replace(broker.source(topic), options=options)
+    plain = Producer(client_options(broker.source()))
+    for letter in "ab":
+        plain.produce(topic, letter, partition=0)
+    plain.flush()
+    with in_transaction(broker, topic, "cd"):
+        pass
+    with in_transaction(broker, topic, "ef"):
+        # The marker that ends the first transaction has an offset too.
+        ranges = end_offsets(given)
+        assert ranges == {(topic, 0): OffsetRange(earliest=0, end=end)}
+        (fetched,) = fetch(given, ranges, max_bytes=1 << 20)
+        assert b"".join(filter(None, fetched.values)).decode() == wanted
+        assert b"".join(record.value or b"" for record in consume(given, ranges)).decode() == wanted
+        recorded = record_topic(given, tmp_path / "m.jsonl")
+        assert (recorded.records, recorded.complete) == (len(wanted), True)
+
+
+@contextmanager
+def in_transaction(broker: OwnBroker, topic: str, letters: str) -> Iterator[None]:
+    """Write records in a transaction, which is open in the block and then given up."""
+    options = client_options(broker.source()) | {"transactional.id": f"{topic}-{letters}"}
+    producer = Producer(options)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for letter in letters:
+        producer.produce(topic, letter, partition=0)
+    producer.flush(30)
+    yield
+    producer.abort_transaction(30)
+
+
+# --- captures ---
+
+
+@pytest.mark.kafka
+def test_capture_there_and_back(broker: OwnBroker, topic: str, tmp_path: Path) -> None:
+    given = records(topic, 500)
+    first, second = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl"
+    with CaptureWriter(first) as writer:
+        for record in given:
+            writer.append(record)
+    capture = CaptureSource(path=first, partitions={topic: 4})
+    played = play_capture(capture, broker.source())
+    assert (played.records, played.complete, played.partitions) == (500, True, {topic: 4})
+    assert len(end_offsets(broker.source(topic))) == 4
+    recorded = record_topic(broker.source(topic), second)
+    assert (recorded.records, recorded.complete, recorded.partitions) == (500, True, {topic: 4})
+    assert by_partition(list(read_capture(second))) == by_partition(given)
+
+
+@pytest.mark.kafka
+def test_recording_goes_on_where_it_ended(broker: OwnBroker, topic: str, tmp_path: Path) -> None:
+    broker.create_topic(topic, 3)
+    given = records(topic, 300)
+    path = tmp_path / "m.jsonl"
+    produce(broker.source(), given[:200])
+    part = record_topic(broker.source(topic), path, limit=50)
+    assert (part.records, part.complete) == (50, False)
+    assert record_topic(broker.source(topic), path).records == 150
+    assert record_topic(broker.source(topic), path).records == 0
+    produce(broker.source(), given[200:])
+    assert record_topic(broker.source(topic), path).records == 100
+    assert by_partition(list(read_capture(path))) == by_partition(given)
+
+
+@pytest.mark.kafka
+def test_recording_never_leaves_a_hole(broker: OwnBroker, topic: str, tmp_path: Path) -> None:
+    broker.create_topic(topic, 1)
+    path = tmp_path / "m.jsonl"
+    produce(broker.source(), records(topic, 5, partitions=1))
+    record_topic(broker.source(topic), path)
+    produce(broker.source(), records(topic, 5, partitions=1))
+    broker.delete_records(topic, {0: 7})
+    with pytest.raises(LandingGapError) as caught:
+        record_topic(broker.source(topic), path)
+    assert (caught.value.landed, caught.value.available) == (5, 7)
+    broker.delete_topic(topic)
+    broker.create_topic(topic, 1)
+    with pytest.raises(LandingGapError, match="recreated"):
+        record_topic(broker.source(topic), path)
+
+
+@pytest.mark.kafka
+def test_playing_into_too_few_partitions(broker: OwnBroker, topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    with CaptureWriter(path) as writer:
+        for record in records(topic, 30):
+            writer.append(record)
+    broker.create_topic(topic, 2)
+    with pytest.raises(ConfigError, match=f"topic '{topic}' at .* has 2 partitions, .* has 3"):
+        play_capture(CaptureSource(path=path), broker.source())
+    broker.add_partitions(topic, 5)
+    played = play_capture(CaptureSource(path=path), broker.source(), limit=10)
+    assert (played.records, played.complete) == (10, False)
+    ends = {key[1]: span.end for key, span in end_offsets(broker.source(topic)).items()}
+    assert ends == {0: 4, 1: 3, 2: 3, 3: 0, 4: 0}
+
+
+# --- the broker itself ---
+
+
+def alive(group: int) -> bool:
+    """Whether a process group still has a member."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until_gone(group: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while alive(group) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not alive(group)
+
+
+@pytest.mark.kafka
+def test_broker_goes_on_after_stop_and_crash(java: None, tmp_path: Path) -> None:
+    told: list[str] = []
+    # A name that a properties file or a list of folders would trip over.
+    broker = OwnBroker(tmp_path / "brö ker,1\\n", progress=told.append)
+    with broker:
+        assert told[-1] == f"Kafka answers on {broker.bootstrap_servers}"
+        port, group = broker.port, broker.pid
+        assert group is not None
+        broker.create_topic("t", 2)
+        produce(broker.source(), records("t", 10, partitions=2))
+        before = end_offsets(broker.source("t")), list_twice(broker.source("t")).topic_ids
+        broker.restart()
+        assert wait_until_gone(group, 5)
+        assert broker.port == port
+        assert (end_offsets(broker.source("t")), list_twice(broker.source("t")).topic_ids) == before
+        broker.kill()
+        assert not broker.running
+        assert port_is_free(port)
+        broker.start()
+        assert broker.port == port
+        assert (end_offsets(broker.source("t")), list_twice(broker.source("t")).topic_ids) == before
+        group = broker.pid
+    assert group is not None
+    assert wait_until_gone(group, 5)
+    assert broker.pid is None
+
+
+@pytest.mark.kafka
+def test_new_owner_finds_port_and_topics(java: None, tmp_path: Path) -> None:
+    with OwnBroker(tmp_path) as first:
+        first.create_topic("t", 1)
+    with OwnBroker(tmp_path) as second:
+        assert second.port == first.port
+        assert len(end_offsets(second.source("t"))) == 1
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("ending", ["killed", "finished"])
+def test_broker_does_not_outlive_its_owner(
+    java: None, tmp_path: Path, root: Path, ending: str
+) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from ticdc_assets_tests.brokers import OwnBroker\n"
+        "print(OwnBroker(Path(sys.argv[1])).start().pid, flush=True)\n"
+        "if sys.argv[2] == 'killed':\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path), ending],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == (-signal.SIGKILL if ending == "killed" else 0)
+    assert wait_until_gone(int(done.stdout), 20)
+
+
+@pytest.mark.kafka
+def test_broker_that_cannot_start_says_why(java: None, tmp_path: Path) -> None:
+    broker = OwnBroker(tmp_path)
+    broker.start().stop()
+    (tmp_path / "topics" / "meta.properties").write_text("version=1\nnode.id=77\ncluster.id=x\n")
+    with pytest.raises(PrerequisiteError, match=r"ended while starting: .*node.id.*broker\.log"):
+        broker.start()
+    assert not broker.running
+
+
+@pytest.mark.kafka
+def test_broker_listens_on_loopback_only(broker: OwnBroker) -> None:
+    settings = (broker.directory / "server.properties").read_text()
+    listeners = [line for line in settings.splitlines() if "listeners=" in line]
+    assert len(listeners) == 2
+    assert all("0.0.0.0" not in line and f"://{HOST}:" in line for line in listeners)
+    lines = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=False).stdout
+    ours = [line.split()[3] for line in lines.splitlines() if f":{broker.port} " in line]
+    assert all(address.endswith(f"127.0.0.1]:{broker.port}") or HOST in address for address in ours)

@@ -1,0 +1,107 @@
+"""The class archive: Spark starts from it, and starts as well where there is none."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ticdc_assets.doctor.checks import check_class_archive
+from ticdc_assets.spark import class_archive as archives
+from ticdc_assets.spark.class_archive import archive_options, find_archive, make_archive
+from ticdc_assets.spark.jars import SPARK_JARS, resolve
+
+PROGRAM = """
+from ticdc_assets.spark.session import get_spark
+spark = get_spark()
+print("rows", spark.range(3).count())
+"""
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """An environment with a cache of its own, without an archive."""
+    return {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+def loaded(env: dict[str, str], log: Path) -> str:
+    """Run a small piece of Spark's work; return from where the JVM says that it loaded classes."""
+    options = f"{env.get('SPARK_SUBMIT_OPTS', '')} -Xlog:class+load:file={log}"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**env, "SPARK_SUBMIT_OPTS": options},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert "rows 3" in done.stdout
+    return log.read_text()
+
+
+@pytest.mark.spark
+def test_spark_starts_from_the_archive(class_archive: None, tmp_path: Path) -> None:
+    env = dict(os.environ)
+    archive = find_archive(resolve(SPARK_JARS), env)
+    assert archive is not None, "the fixture has made it"
+    assert make_archive(resolve(SPARK_JARS), env) == archive
+    there = loaded(env, tmp_path / "there.log")
+    shared = [line for line in there.splitlines() if "shared objects file (top)" in line]
+    assert len(shared) > 5_000
+    assert any("org.apache.spark.sql.delta" in line for line in shared)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_starts_without_an_archive(java: None, env: dict[str, str], tmp_path: Path) -> None:
+    assert "shared objects file (top)" not in loaded(env, tmp_path / "none.log")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_starts_with_a_damaged_archive(
+    java: None, env: dict[str, str], tmp_path: Path
+) -> None:
+    jars = resolve(SPARK_JARS)
+    # Where there is none the JVM is not told of any, and starts as one does.
+    assert archive_options(jars, env) == []
+    archive = archives._archive(jars, env)
+    assert archive is not None
+    archive.write_bytes(b"no archive")
+    assert archive_options(jars, env)
+    assert "shared objects file (top)" not in loaded(env, tmp_path / "damaged.log")
+
+
+def test_a_cache_that_others_may_write_holds_no_archive(
+    java: None, env: dict[str, str], tmp_path: Path
+) -> None:
+    jars = resolve(SPARK_JARS)
+    folder = tmp_path / "cache" / "ticdc_assets" / "classes"
+    folder.mkdir(parents=True)
+    archive = archives._archive(jars, env)
+    assert archive is not None
+    archive.write_bytes(b"")
+    folder.chmod(0o777)
+    assert archive_options(jars, env) == []
+    assert make_archive(jars, env) is None
+    check = check_class_archive(env)
+    assert (check.ok, check.vital) == (False, False)
+    assert "Spark starts without it" in check.sentence()
+
+
+def test_another_jar_is_another_archive(java: None, env: dict[str, str], tmp_path: Path) -> None:
+    jar = tmp_path / "a.jar"
+    names = set[Path | None]()
+    for content in (b"", b"1"):
+        jar.write_bytes(content)
+        names.add(archives._archive([jar], env))
+    assert len(names) == 2
+
+
+def test_a_path_with_blanks_is_one_option(java: None, env: dict[str, str], tmp_path: Path) -> None:
+    blanks = {**env, "XDG_CACHE_HOME": str(tmp_path / "a b")}
+    archive = archives._archive([], blanks)
+    assert archive is not None
+    archive.write_bytes(b"")
+    assert archive_options([], blanks)[0] == f'"-XX:SharedArchiveFile={archive}"'

@@ -1,0 +1,267 @@
+"""Checks: each is wrong on a machine that lacks the thing, and says in one sentence what to do."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ticdc_assets.base.errors import PrerequisiteError
+from ticdc_assets.base.ports import HOST, free_port, port_is_free
+from ticdc_assets.spark import jars, preflight
+from ticdc_assets.spark.jars import JarSet, java_path, resolve, resolved
+from ticdc_assets.spark.preflight import (
+    Check,
+    check_configuration,
+    check_java,
+    check_lake,
+    check_pyspark,
+    check_python,
+)
+
+
+def fake_java(folder: Path, version: str, *, modules: str = "jdk.incubator.vector@1") -> Path:
+    """A java program that answers like one of the given version, and nothing else."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in\n'
+        f'-Xshow*) echo "    java.specification.version = {version}" >&2 ;;\n'
+        f'--list-modules) echo "{modules}" ;;\n'
+        "esac\n"
+    )
+    java.chmod(0o755)
+    return java
+
+
+def only(folder: Path) -> dict[str, str]:
+    """An environment whose PATH has nothing but `folder`."""
+    return {"PATH": str(folder / "bin")}
+
+
+# --- java ---
+
+
+@pytest.mark.parametrize("version", ["17", "21", "22"])
+def test_java_that_works(tmp_path: Path, version: str) -> None:
+    java = fake_java(tmp_path, version)
+    check = check_java(only(tmp_path))
+    assert (check.ok, check.found) == (True, f"Java {version} at {java}")
+
+
+@pytest.mark.parametrize(
+    ("version", "shown"),
+    [("1.8", "Java 8"), ("11", "Java 11"), ("16", "Java 16"), ("23", "Java 23")],
+)
+def test_java_of_the_wrong_version(tmp_path: Path, version: str, shown: str) -> None:
+    fake_java(tmp_path, version)
+    check = check_java(only(tmp_path))
+    assert not check.ok
+    assert check.sentence().startswith(f"java: Java 17 to 22 is needed, found {shown} at ")
+    assert "install Java 17 to 22" in check.fix
+
+
+def test_no_java_at_all(tmp_path: Path) -> None:
+    check = check_java(only(tmp_path))
+    assert check.sentence().startswith(
+        "java: Java 17 to 22 is needed, found no java on PATH and no JAVA_HOME; install Java 17"
+    )
+    with pytest.raises(PrerequisiteError, match="no java on PATH and JAVA_HOME is not set"):
+        java_path(only(tmp_path))
+
+
+def test_java_home_wins_over_path(tmp_path: Path) -> None:
+    fake_java(tmp_path / "old", "11")
+    home = tmp_path / "new"
+    java = fake_java(home, "21")
+    env = only(tmp_path / "old") | {"JAVA_HOME": str(home)}
+    assert java_path(env) == java
+    assert check_java(env).ok
+
+
+def test_java_home_without_java(tmp_path: Path) -> None:
+    fake_java(tmp_path, "17")
+    check = check_java(only(tmp_path) | {"JAVA_HOME": str(tmp_path / "nowhere")})
+    assert f"JAVA_HOME={tmp_path / 'nowhere'} without a program bin/java" in check.sentence()
+    assert "unset it" in check.fix
+
+
+def test_java_that_is_cut_down(tmp_path: Path) -> None:
+    fake_java(tmp_path, "17", modules="java.base@17")
+    assert "a cut-down one without jdk.incubator.vector" in check_java(only(tmp_path)).sentence()
+
+
+@pytest.mark.parametrize("script", ["#!/bin/sh\nexit 1\n", "\x7fELF, but not really", ""])
+def test_program_that_is_no_java(tmp_path: Path, script: str) -> None:
+    java = fake_java(tmp_path, "17")
+    java.write_text(script)
+    assert f"found {java}, which does not tell its version" in check_java(only(tmp_path)).sentence()
+
+
+# --- python, pyspark, ports, folders ---
+
+
+@pytest.mark.parametrize(
+    ("version", "ok"), [((3, 10), False), ((3, 11), True), ((3, 14), True), ((3, 15), False)]
+)
+def test_python(version: tuple[int, int], ok: bool) -> None:
+    check = check_python(version)
+    assert check.ok is ok
+    assert bool(check.fix) is not ok
+
+
+def test_pyspark_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_pyspark().ok
+    monkeypatch.setattr(preflight, "_EXPECTED", {"pyspark": "3.5.", "no-such-package": "1."})
+    check = check_pyspark()
+    assert not check.ok
+    assert "no-such-package missing" in check.found
+
+
+def test_port_in_use() -> None:
+    port = free_port()
+    with socket.socket() as server:
+        server.bind((HOST, port))
+        server.listen()
+        assert not port_is_free(port)
+    assert free_port(other_than=port) != port
+
+
+def test_lake_is_looked_at_without_being_made(tmp_path: Path) -> None:
+    lake = tmp_path / "a" / "b"
+    check = check_lake(lake)
+    assert check.ok
+    assert "(not there yet)" in check.found
+    assert not lake.exists()
+    assert list(tmp_path.iterdir()) == []
+    lake.mkdir(parents=True)
+    assert "(not there yet)" not in check_lake(lake).found
+
+
+def test_lake_below_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    check = check_lake(file / "lake")
+    assert not check.ok
+    assert "TICDC_LAKE" in check.fix
+
+
+# --- jars ---
+
+
+def test_jars_are_remembered_until_one_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    wanted = JarSet(name="test", coordinates=("a:b:1",))
+    jar = tmp_path / "a b-1.jar"
+    jar.touch()
+    asked: list[str] = []
+
+    def submit(jar_set: JarSet, _: object) -> tuple[Path, ...]:
+        asked.append(jar_set.packages)
+        return (jar,)
+
+    monkeypatch.setattr(jars, "_ask_spark_submit", submit)
+    assert resolved(wanted) is None
+    assert resolve(wanted) == resolve(wanted) == resolved(wanted) == (jar,)
+    assert asked == ["a:b:1"]
+    assert resolved(JarSet(name="test", coordinates=("a:b:2",))) is None
+    jar.unlink()
+    assert resolved(wanted) is None
+
+
+def test_jars_without_a_place_to_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    monkeypatch.setattr(jars, "_ask_spark_submit", lambda *_: (file,))
+    assert resolve(JarSet(name="test", coordinates=("a:b:1",))) == (file,)
+
+
+def test_class_path_is_read_from_what_spark_submit_says() -> None:
+    said = [
+        "Main class:",
+        "x",
+        "Classpath elements:",
+        "file:///a/b.jar",
+        "file:/c/d.jar",
+        "",
+        "log",
+    ]
+    assert jars._class_path(said) == (Path("/a/b.jar"), Path("/c/d.jar"))
+    assert jars._class_path(["file:///a/b.jar"]) == ()
+
+
+def test_jar_sets_agree_with_what_is_installed() -> None:
+    check = check_pyspark()
+    assert check.ok, check.sentence()
+    assert f"delta-spark {jars.DELTA}" in check.found
+    assert f"pyspark {jars.SPARK}." in check.found
+
+
+# --- settings ---
+
+
+def test_configuration_that_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("changefeeds: []")
+    check, settings = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
+    assert settings is None
+    assert "changefeeds: expected a non-empty list" in check.found
+    assert not check.ok
+
+
+def test_configuration_that_is_missing_is_shown_one(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    check, _ = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
+    assert not check.ok
+    assert preflight.FIRST_CHANGEFEED in check.fix
+    path.write_text(preflight.FIRST_CHANGEFEED)
+    check, settings = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
+    assert check.ok, check.found
+    assert settings is not None
+    path.write_text("changefeeds:")
+    check, _ = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
+    assert preflight.FIRST_CHANGEFEED not in check.fix
+    check, _ = check_configuration({"TICDC_CHANGEFEEDS": "s3://there"})
+    assert "fix it" in check.fix
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_check_as_a_sentence(ok: bool) -> None:
+    check = Check(name="x", ok=ok, found="F", needed="N", fix="" if ok else "do it")
+    assert check.sentence() == ("x: F" if ok else "x: N is needed, found F; do it.")
+
+
+# --- before anything is installed ---
+
+
+def run_bare(root: Path, **env: str) -> "subprocess.CompletedProcess[str]":
+    """Run the module as `make setup` does, with a Python that sees no installed package."""
+    return subprocess.run(
+        [sys.executable, "-S", "-m", "ticdc_assets.spark.preflight"],
+        cwd=root,
+        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"} | env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_module_runs_with_nothing_installed(root: Path, tmp_path: Path) -> None:
+    fake_java(tmp_path, "17")
+    done = run_bare(root, JAVA_HOME=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_module_says_one_sentence(root: Path, tmp_path: Path) -> None:
+    fake_java(tmp_path, "11")
+    done = run_bare(root, JAVA_HOME=str(tmp_path))
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("java: Java 17 to 22 is needed, found Java 11 at ")
