@@ -14,7 +14,7 @@ from ticdc_assets.delta.control import latest_version
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.log.cuts import Cut, require_cut
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.mirrors import mirrors
+from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.orchestration.active_runs import active_runs
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.run import open_instance, run_sync
