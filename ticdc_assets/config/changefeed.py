@@ -428,7 +428,7 @@ class InDagster:
     table_assets: Annotated[int, _count] = Field(
         default=500,
         description="up to how many mirrors each is an asset of its own; 500. If there are more, "
-        "one asset, `mirrors`, stands for all",
+        "one asset, `mirrors`, represents all",
     )
     sample_rows: Annotated[int, _count] = Field(
         default=10,

@@ -370,7 +370,7 @@ def _worth_telling(cut: Cut, limit: int) -> list[MirrorCut]:
 
 
 def together_metadata(changed: Sequence[MirrorCut], cut: Cut) -> Metadata:
-    """Return the tables that changed, where one asset stands for all."""
+    """Return the tables that changed, where one asset represents all."""
     names = [joined_name(item.database, item.table) for item in changed]
     listed = names[:_NAMES_LISTED]
     return {

@@ -9,7 +9,7 @@ A table with a history has a second asset, `<changefeed>/histories/<database>/<t
 folded together.
 
 Whatever loads the location pays for each asset. If there are more mirrors than
-`dagster.table_assets`, one asset, `<changefeed>/mirrors`, stands for all tables: 0065 in
+`dagster.table_assets`, one asset, `<changefeed>/mirrors`, represents all tables: 0065 in
 docs/decisions. A table created after the location was loaded has no asset until the location is
 loaded again, which the tables sensor requests. Loading reads one small table and writes nothing.
 """
