@@ -1,10 +1,13 @@
-"""The documents are in plain words: the words that readers found strange are not in them.
+"""Documents and code are in plain words: the words that readers found strange are not in them.
 
-A word counts where it is a whole word of a sentence. Code, quotes of programs and links do not
-count.
+A word counts where it is a whole word of a sentence: of a document, a docstring, a comment or a
+message. Code, quotes of programs and links do not count.
 """
 
+import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,18 @@ INSTEAD = {
     r"regular": "exact, canonical",
 }
 """Words to lose, as patterns, and what to write."""
+
+ROOMS = [
+    "base",
+    "changelog",
+    "config",
+    "model",
+    "registry",
+    "rows",
+    "storage",
+    "wire",
+]
+"""The rooms whose docstrings, comments and messages are in plain words."""
 
 LAG = re.compile(
     r"(?:far|seconds|is|are) behind|behind (?:a|the) (?:proxy|firewall)", re.IGNORECASE
@@ -60,6 +75,43 @@ def test_documents_are_in_plain_words(root: Path) -> None:
     }
     assert len(found) > 50
     assert {path: words for path, words in found.items() if words} == {}
+
+
+def texts(source: str) -> str:
+    """Return the comments of a module, and its strings of several words, docstrings among them."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = [each.string for each in tokens if each.type == tokenize.COMMENT]
+    strings = [
+        node.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
+    ]
+    return "\n\n".join(comments + strings)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_are_in_plain_words(room: str, root: Path) -> None:
+    strange_words = {
+        str(path.relative_to(root)): strange(texts(path.read_text("utf-8")))
+        for path in (root / "ticdc_assets" / room).rglob("*.py")
+    }
+    assert strange_words
+    assert {path: words for path, words in strange_words.items() if words} == {}
+
+
+def test_texts_of_a_module_are_its_comments_and_strings() -> None:
+    source = """
+told = stands = {"told": 1}  # a comment
+def behind():
+    'A docstring.'
+    return f"a message of {told}" + "another one"
+"""
+    assert texts(source).split("\n\n") == [
+        "# a comment",
+        "A docstring.",
+        "another one",
+        "a message of ",
+    ]
 
 
 @pytest.mark.parametrize(
