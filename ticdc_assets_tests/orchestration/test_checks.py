@@ -118,7 +118,7 @@ def test_the_lag_says_where_most_of_it_is_and_what_to_do() -> None:
     )
     assert "records wait to be landed. Check whether anything syncs" in kafka
     theirs = judge_lag(FEED, status(700, 700)).description
-    assert "before Kafka: the newest landed watermark (from shop/1) is old itself" in theirs
+    assert "before Kafka: the newest landed watermark (from shop/1) is old" in theirs
     silent = judge_lag(FEED, status(700, None, waiting=(("shop", 4),))).description
     assert "no watermark has arrived from shop/4" in silent
 
