@@ -35,14 +35,22 @@ LAG = re.compile(
 )
 
 ROOMS = (
+    "base",
+    "changelog",
+    "config",
     "delta",
     "log",
     "mirrors",
+    "model",
     "observe",
     "reading",
+    "registry",
     "repair",
+    "rows",
     "source",
     "spark",
+    "storage",
+    "wire",
 )
 """The rooms whose docstrings, comments and messages are in plain words."""
 

@@ -1,1 +1,1 @@
-"""What has nothing to do with TiCDC: errors, isolation, progress, the machine, compiled loops."""
+"""Modules without TiCDC: errors, isolation, progress, the machine, compiled loops."""

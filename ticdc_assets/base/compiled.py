@@ -6,18 +6,18 @@ first called with arguments of new types.
 Compiled code is stored in a folder of the user, so only the first process on a machine waits for
 it. The folder's name depends on the text of all modules with such functions, and of this one, which
 says how they are compiled: changed code is compiled again, whatever its timestamp. Unchanged code
-is found again wherever the package is: in a folder, or in the zip that Spark copies to another
-place for each application. These modules are called `*_loops.py`, and a compiled function uses only
-functions and constants of such modules.
+is reused wherever the package is: in a folder, or in the zip that Spark copies to another place for
+each application. These modules are called `*_loops.py`, and a compiled function uses only functions
+and constants of such modules.
 
 One process at a time compiles. Others that need the same code wait, and load what was stored: each
 of several workers would compile all of it otherwise, 12 CPU seconds for one format.
 
-The code in that folder is executed, so no other user may have write access to it (`user_cache`).
-Without such a folder, each process compiles for itself and logs this once.
+The code in that folder is executed, so no other user may write to it (`user_cache`). Without such a
+folder, each process compiles for itself and logs this once.
 
-numba takes half a second to import: modules with compiled functions are imported by those who need
-them, when they need them.
+numba takes half a second to import: import modules with compiled functions where and when you need
+them.
 """
 
 # numba has no type information.
@@ -51,7 +51,7 @@ _LOCK = Lock()
 def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Return `function`, compiled when it is called.
 
-    Numbers overflow as the machine's do. It makes no array: its caller does.
+    Numbers overflow as the machine's do. It creates no array: its caller does.
     """
     return _compiled(function, inlined=False)
 
@@ -66,8 +66,8 @@ def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _compiled(function: Callable[_P, _R], *, inlined: bool) -> Callable[_P, _R]:
-    # A function keeps nothing of what it is given, so it counts no references: that is an atomic
-    # addition for each array of each call, and was half of the time of many functions.
+    # A function keeps none of its arguments, so it counts no references: that is an atomic addition
+    # for each array of each call, and was half of the time of many functions.
     options: dict[str, Any] = {
         "nogil": True,
         "boundscheck": False,
@@ -76,8 +76,7 @@ def _compiled(function: Callable[_P, _R], *, inlined: bool) -> Callable[_P, _R]:
     }
     if _folder() is None:
         return cast("Callable[_P, _R]", numba.njit(**options)(function))
-    # numba has one setting for the whole process; it reads it when a function is decorated, and
-    # then not again.
+    # numba has one setting for the whole process; it reads it once, when a function is decorated.
     with _LOCK, _setting("CACHE_LOCATOR_CLASSES", f"{__name__}.{KeptPlace.__name__}"):
         made: Any = numba.njit(**options, cache=True)(function)
         made._cache = _KeptOnce(function)
@@ -87,9 +86,9 @@ def _compiled(function: Callable[_P, _R], *, inlined: bool) -> Callable[_P, _R]:
 class _Turn:
     """The turn to compile, which one process has at a time; within it, calls are nested.
 
-    numba lets one thread of a process compile at a time, so nothing here is called by two. A turn
-    ends with its process at the latest. A process that waited `_TURN_SECONDS` compiles without one,
-    and waits no more.
+    numba lets one thread of a process compile at a time, so no two threads call this at once. A
+    turn ends with its process at the latest. A process that waited `_TURN_SECONDS` compiles without
+    one, and waits no more.
     """
 
     def __init__(self) -> None:
@@ -116,7 +115,7 @@ class _Turn:
             return True
 
     def end(self) -> None:
-        """End what was begun last."""
+        """End the turn that began last."""
         self._depth -= 1
         if not self._depth and self._file is not None:
             self._file.close()
@@ -128,13 +127,13 @@ _TURN = _Turn()
 
 
 class _KeptOnce(FunctionCache):
-    """Stores what is compiled, and begins a turn before something is compiled that is not stored.
+    """Stores compiled code, and begins a turn before compiling code that is not stored.
 
     numba looks for stored code before it compiles a function, and stores it afterwards.
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return stored code, None if there is none and it is this process's turn to compile."""
+        """Return stored code, None if there is none and this process may compile."""
         found = super().load_overload(sig, target_context)
         if found is None and _TURN.begin():
             found = super().load_overload(sig, target_context)
@@ -151,10 +150,10 @@ class _KeptOnce(FunctionCache):
 
 
 class KeptPlace:
-    """Tells numba where a compiled function is kept: a locator, as numba calls it.
+    """Says where numba stores a compiled function: a locator, as numba calls it.
 
-    numba's own ones find a place by the path of the function's file, which is another one in each
-    application of Spark.
+    numba's own locators go by the path of the function's file, which differs in each application of
+    Spark.
 
     Args:
         function: the function before it is compiled.
@@ -165,19 +164,19 @@ class KeptPlace:
         self._module = function.__module__
 
     def get_cache_path(self) -> str:
-        """Return the folder for what is compiled of the function's module."""
+        """Return the folder of the compiled code of the function's module."""
         return str(cast("Path", _folder()) / self._module)
 
     def ensure_cache_path(self) -> None:
-        """Make that folder."""
+        """Create that folder."""
         Path(self.get_cache_path()).mkdir(mode=0o700, exist_ok=True)
 
     def get_source_stamp(self) -> str:
-        """Return what tells the source: all of it is in the folder's name."""
+        """Return a constant stamp: the folder's name depends on all of the source."""
         return own_digest(_LOOPS)
 
     def get_disambiguator(self) -> str:
-        """Return what tells the function from others of its name in the module."""
+        """Return the text that distinguishes the function from others of its name in the module."""
         return str(self._line)
 
     @classmethod
@@ -201,12 +200,12 @@ _LOOPS = ("_loops.py", "compiled.py")
 
 @cache
 def _folder() -> Path | None:
-    """Return the folder for what is compiled, None if there can be none."""
+    """Return the folder for compiled code, None if there can be none."""
     try:
         return user_folder("compiled", own_digest(_LOOPS))
     except UnsafeFolderError as error:
         _LOGGER.warning(
-            "compiled loops are not kept, each process compiles them anew, which takes some "
+            "compiled loops are not stored; each process compiles them again, which takes some "
             "seconds: %s",
             error,
         )

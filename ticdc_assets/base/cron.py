@@ -1,11 +1,11 @@
 """Cron texts: whether a scheduler can follow one.
 
 In: the five fields of a cron text. Out: what is wrong with it, or nothing. It is stricter than the
-schedulers that read it: what passes here is understood by all of them alike. So there are no
+schedulers that read it: they all read a text that passes here in the same way. So there are no
 seconds, no `@daily`, no `L` or `#`, and no ranges that wrap; and a day that never comes, like the
-30th of February, is a mistake instead of a schedule that stands still.
+30th of February, is a mistake and not a schedule that never runs.
 
-Pure, so it may be asked again. When a schedule is due is not known here: that is Dagster's.
+Pure. Dagster, not this module, knows when a schedule is due.
 """
 
 import re
@@ -23,7 +23,7 @@ _LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field of a cron text: its numbers, and words that stand for some of them."""
+    """A field of a cron text: its numbers, and words for some of them."""
 
     name: str
     low: int
@@ -31,7 +31,7 @@ class _Field:
     words: tuple[str, ...] = ()
 
     def number(self, text: str) -> int | None:
-        """Return the number that a text is or stands for, None if it is none of this field."""
+        """Return the number of a text, None if it is not a number or word of this field."""
         if text in self.words:
             return self.words.index(text) + self.low
         if not text.isdigit() or not self.low <= int(text) <= self.high:
@@ -83,7 +83,7 @@ def cron_mistake(text: str) -> str | None:
             numbers |= some
         found.append(numbers)
     days, months = found[2], found[3]
-    # Also with a day of the week beside it: the schedulers look for the day of the month first.
+    # Also with a day of the week: the schedulers check the day of the month first.
     if not any(min(days) <= _LONGEST[month - 1] for month in months):
         return "that day never comes"
     return None

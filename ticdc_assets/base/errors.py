@@ -50,7 +50,7 @@ class LandingGapError(TicdcError):
 
     @property
     def found(self) -> str:
-        """The finding, without the fix."""
+        """What happened, without the fix."""
         return (
             f"gap in topic {self.topic!r} partition {self.partition}: next offset to land is "
             f"{self.landed}, the source offers {self.available} ({self.cause})"
@@ -65,7 +65,7 @@ class SourceUnavailableError(TicdcError):
     """The source (broker, capture file) cannot be reached or read now.
 
     Args:
-        reason: the finding.
+        reason: what happened.
         fix: one clause that says what to do, if known.
     """
 
@@ -90,11 +90,11 @@ class SourceRefusedError(SourceUnavailableError):
 
 
 class StoreUnavailableError(TicdcError):
-    """The store that a lake is in does not answer, or refuses a request.
+    """The store of a lake does not answer, or refuses a request.
 
     Args:
         lake: the URI of the request.
-        reason: the finding.
+        reason: what the store or the client reported.
     """
 
     retriable = True
@@ -106,8 +106,8 @@ class StoreUnavailableError(TicdcError):
 
     def __str__(self) -> str:
         return (
-            f"{self.lake} cannot be reached: {self.reason}; look at TICDC_LAKE, at the block "
-            "`storage` of the changefeeds file and at the credentials; `ticdc-assets doctor` tries "
+            f"{self.lake} cannot be reached: {self.reason}; check TICDC_LAKE, the block "
+            "`storage` of the changefeeds file and the credentials; `ticdc-assets doctor` tries "
             "them"
         )
 
@@ -132,7 +132,7 @@ class BusyError(TicdcError):
 
 
 class LeaseLostError(BusyError):
-    """The lease that this process wrote under is not, or may not be, its own any more."""
+    """The lease that this process wrote under has ended, or may have."""
 
 
 class NotFoundError(TicdcError):
@@ -140,7 +140,7 @@ class NotFoundError(TicdcError):
 
 
 class LossError(TicdcError):
-    """Work would lose something that the tables have, and nobody accepted that."""
+    """Work would lose rows or changes of the tables, and nobody accepted the loss."""
 
 
 class StatementError(TicdcError):
@@ -148,11 +148,11 @@ class StatementError(TicdcError):
 
 
 class LakeDamagedError(TicdcError):
-    """A table of the lake is damaged: files of it are missing, torn or foreign.
+    """A table of the lake is damaged: some of its files are missing, torn or foreign.
 
     Args:
         changefeed: the changefeed of the table.
-        table: the table, for people: `cuts of changefeed 'shop'`.
+        table: the table in words: `cuts of changefeed 'shop'`.
         path: its folder.
         finding: one clause that says what is damaged.
         repair: one clause that says what to type.
@@ -181,11 +181,11 @@ class LakeLayoutError(LakeDamagedError):
 
 
 class UnfinishedError(TicdcError):
-    """Work was done on all its pieces but some.
+    """Work succeeded for all pieces but some.
 
     Args:
         work: the work, e.g. `"maintenance of changefeed 'shop'"`.
-        failures: why not, a sentence by the name of each piece that failed.
+        failures: a sentence by the name of each piece that failed.
     """
 
     def __init__(self, work: str, failures: Mapping[str, str]) -> None:
@@ -194,8 +194,8 @@ class UnfinishedError(TicdcError):
         self.failures = failures
 
     def __str__(self) -> str:
-        told = "; ".join(f"{name}: {reason}" for name, reason in self.failures.items())
-        return f"{self.work}: {len(self.failures)} failed, all others are done: {told}"
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in self.failures.items())
+        return f"{self.work}: {len(self.failures)} failed, all others are done: {reasons}"
 
 
 class PartitionError(TicdcError):
@@ -214,14 +214,14 @@ class PartitionError(TicdcError):
 
 
 class InputError(TicdcError):
-    """One piece of input does not fit: where, what was expected, what was found.
+    """One piece of input does not fit: where, what was expected, what was there.
 
     Args:
         reason: stable lower-case slug for grouping, e.g. `"invalid_json"`.
         position: where in the input: a JSON path (`$.data.id`), a byte offset (`byte 17`) or a
             column (`after.id`).
         expected: what would have been accepted.
-        got: what was found, shortened by the raiser to at most 200 characters.
+        got: what was there, shortened by the raiser to at most 200 characters.
     """
 
     quarantine = True

@@ -1,8 +1,8 @@
 """Isolation: the failure of one piece of work is a value, so that other pieces continue.
 
 In: a function. Out: its result, or a `Failure` with one sentence. Only this module catches every
-exception, so callers must show the failure to people, because nothing else does. `Failures` keeps
-those of many pieces, to be raised together behind the last one.
+exception, so callers must show the failure to people. `Failures` collects those of many pieces, to
+be raised together after the last one.
 
 Not caught are exceptions that end the process: Ctrl-C, `SystemExit`, a kill.
 """
@@ -16,7 +16,7 @@ from ticdc_assets.base.errors import LakeDamagedError, TicdcError, UnfinishedErr
 
 _CHARACTERS = 400
 RUST_PANIC = "PanicException"
-"""What Rust code raises when it panics: no `Exception`, and of a module of its own each time."""
+"""The type of a panic of Rust code: no `Exception`, and of its own module each time."""
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why one piece of work could not be done.
+    """Why one piece of work failed.
 
     Attributes:
         reason: one sentence without any value of a row.
@@ -35,7 +35,7 @@ class Failure:
 
 
 def attempted(work: Callable[[], T], what: str) -> T | Failure:
-    """Return what `work` returns, or the failure that any exception of it is.
+    """Return the result of `work`, or the failure of any exception that it raises.
 
     Args:
         work: the piece of work.
@@ -46,7 +46,7 @@ def attempted(work: Callable[[], T], what: str) -> T | Failure:
     except Exception as error:  # noqa: BLE001  # any exception: that is what isolation means
         failure = Failure(reason=first_sentence(error))
     except BaseException as error:
-        # What delta-rs and pyarrow raise when Rust code panics is no Exception.
+        # When Rust code panics, delta-rs and pyarrow raise something that is not an Exception.
         if type(error).__name__ != RUST_PANIC:
             raise
         failure = Failure(reason=first_sentence(error))
@@ -55,14 +55,14 @@ def attempted(work: Callable[[], T], what: str) -> T | Failure:
 
 
 def attempted_alone(work: Callable[[], T], what: str) -> T | Failure:
-    """Return what `work` returns, or the failure that an exception of this piece alone is.
+    """Return the result of `work`, or the failure of an exception of this piece alone.
 
     Args:
         work: the piece of work.
         what: a name for it, for the log.
 
     Raises:
-        TicdcError: one that waiting may help against: it is not of this piece alone.
+        TicdcError: an error that waiting may cure: it does not concern this piece alone.
     """
 
     def own() -> T | TicdcError:
@@ -84,7 +84,7 @@ class Failures:
     """The pieces of some work that failed.
 
     Attributes:
-        work: the work, for people.
+        work: the work in words.
     """
 
     work: str
@@ -92,20 +92,20 @@ class Failures:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why, by the name of each piece; "; " is between several reasons."""
+        """Why each piece failed, by its name; "; " joins several reasons."""
         return {name: "; ".join(reasons) for name, reasons in self._kept.items()}
 
     def add(self, name: str, reason: str) -> None:
-        """Keep that a piece failed, if that is not kept yet."""
+        """Record that a piece failed, unless it is recorded already."""
         reasons = self._kept.setdefault(name, [])
         if reason not in reasons:
             reasons.append(reason)
 
     def attempted(self, work: Callable[[], T], name: str) -> T | Failure:
-        """Return what `work` returns, or its failure, which is kept.
+        """Return the result of `work`, or its failure, which is recorded.
 
         Raises:
-            TicdcError: one that waiting may help against: it is not of this piece alone.
+            TicdcError: an error that waiting may cure: it does not concern this piece alone.
         """
         found = attempted_alone(work, f"{self.work}: {name}")
         if isinstance(found, Failure):
@@ -119,7 +119,7 @@ class Failures:
 
 
 def first_sentence(error: BaseException) -> str:
-    """Return what an error says first, in one line; Spark's say dozens of lines."""
+    """Return the first sentence of an error, in one line; Spark's errors have dozens of lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines[:3]) or type(error).__name__
     if isinstance(error, LakeDamagedError):

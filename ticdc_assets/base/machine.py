@@ -21,15 +21,15 @@ _UNOPENED = "unable to open database file"
 _NO_MEMORY = ("cannot allocate memory", "java heap space", "outofmemoryerror", "malloc of size")
 
 _LITTLE = 1024 * 1024
-"""A device with fewer free bytes than this is full, whatever is still free on it."""
+"""A device with fewer free bytes than this counts as full."""
 
 
 def refusal(error: BaseException, folders: Iterable[Path]) -> str | None:
     """Return what the machine refused, or None if `error` is about something else.
 
     Args:
-        error: what was raised; what it came from is looked at too.
-        folders: where this program writes: they are checked for the device that is full.
+        error: the exception; its causes are checked too.
+        folders: where this program writes; they are checked to find the full device.
     """
     for item in _chain(error):
         number = item.errno if isinstance(item, OSError) else None
@@ -50,10 +50,10 @@ def refusal(error: BaseException, folders: Iterable[Path]) -> str | None:
 
 
 def require_space(folder: Path) -> None:
-    """Raise PrerequisiteError if nothing can be written below `folder` for want of space.
+    """Raise PrerequisiteError if the device of `folder` has no space left.
 
-    Some libraries do not raise on a full device but print a panic; so a program that is about to
-    write asks first.
+    Some libraries do not raise on a full device but print a panic; so a program calls this before
+    it writes.
     """
     if _full([folder]):
         raise PrerequisiteError(_no_space(folder))
@@ -67,7 +67,7 @@ def _no_space(where: object) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what it came from: what matters may be wrapped several times."""
+    """Yield an error and its causes: the one that matters may be wrapped several times."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -75,7 +75,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if item is None or id(item) in seen:
             continue
         seen.add(id(item))
-        # Its text is all there is of what made Rust code panic.
+        # Only its text says why Rust code panicked.
         if isinstance(item, Exception) or type(item).__name__ == RUST_PANIC:
             yield item
         waiting += (item.__context__, item.__cause__)
@@ -93,7 +93,7 @@ def _full(folders: Iterable[Path]) -> list[Path]:
 
 
 def _closed(folders: Iterable[Path]) -> list[str]:
-    """Return the folders in which no file can be made, each with the reason."""
+    """Return the folders in which no file can be created, each with the reason."""
     found: list[str] = []
     for folder in map(nearest_existing, folders):
         probe = folder / ".ticdc-assets-probe"
@@ -106,9 +106,9 @@ def _closed(folders: Iterable[Path]) -> list[str]:
 
 
 def nearest_existing(folder: Path) -> Path:
-    """Return a folder, or the nearest one above it that is there, with its whole path.
+    """Return a folder, or the nearest existing one above it, with its whole path.
 
-    What is there instead of a folder is returned too: a file, for example.
+    Anything else of that name, for example a file, is returned too.
     """
     folder = folder.absolute()
     while not folder.exists() and folder != folder.parent:

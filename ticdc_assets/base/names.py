@@ -33,7 +33,7 @@ def joined_name(database: str, table: str) -> str:
 
 
 def split_name(text: str) -> tuple[str, str] | None:
-    """Return (database, table) of a joined name, or None if `text` is none.
+    """Return (database, table) of a joined name, or None if `text` is not one.
 
     A table without quotes may have dots: `a.b.c` is the table `b.c` of the database `a`.
     """

@@ -2,8 +2,8 @@
 
 In: nothing, or the name of another package. Out: the files with their names, and a digest that is
 the same for the same texts, whether they lie in a folder of this machine or in a zip on a worker.
-Files that Python makes of others (`__pycache__`, `*.pyc`) are none of them. The documentation is
-not in the package, so messages name a page of it by its URL (`documented`).
+Files that Python generates (`__pycache__`, `*.pyc`) do not count.
+The documentation is not in the package, so messages name a page of it by its URL (`documented`).
 """
 
 import hashlib
@@ -19,13 +19,13 @@ PACKAGE = __name__.partition(".")[0]
 def own_files(
     suffix: str | tuple[str, ...] = "", package: str = PACKAGE
 ) -> Iterator[tuple[str, Traversable]]:
-    """Yield the files whose names end so, by their paths below the package's folder, in order."""
+    """Yield the files with such endings, by their paths below the package, in order."""
     yield from _below(files(package), "", suffix)
 
 
 @cache
 def own_digest(suffix: str | tuple[str, ...] = "") -> str:
-    """Return 16 hexadecimal digits that identify the texts and names of these files."""
+    """Return 16 hexadecimal digits of a digest of the texts and names of these files."""
     return digest_of((name, file.read_bytes()) for name, file in own_files(suffix))
 
 

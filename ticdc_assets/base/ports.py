@@ -1,7 +1,7 @@
 """Ports of this machine's loopback address: whether one is free, and a free one.
 
-Both answers are true when given and may be outdated a moment later; whoever listens next must
-still be ready to be refused.
+Both answers may be outdated a moment later, so a program that listens must still expect to be
+refused.
 """
 
 import random
@@ -17,7 +17,7 @@ _LOWEST, _HIGHEST = 20_000, 32_000
 def port_is_free(port: int) -> bool:
     """Return whether a server could listen on `port` of 127.0.0.1 now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do: connections of an earlier server that are still being closed do not count.
+        # As servers do: connections of an earlier server that are still closing do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

@@ -18,7 +18,7 @@ _listeners: list[Listener] = []
 
 @contextmanager
 def listened(listener: Listener) -> Generator[None]:
-    """Let `listener` hear the reports within, besides those who listen already."""
+    """Let `listener` receive the reports made within, next to the present listeners."""
     _listeners.append(listener)
     try:
         yield
@@ -27,13 +27,13 @@ def listened(listener: Listener) -> Generator[None]:
 
 
 def tell(text: str) -> None:
-    """Report what is being done now, from any thread; names in it are as the messages gave them."""
+    """Report the current work, from any thread; names in it are as the messages have them."""
     for listener in _listeners:
         listener(text)
 
 
 class Counted:
-    """Reports which of several things is being worked on, and how many there are; for any threads.
+    """Reports which of several things is being worked on, and how many there are; thread-safe.
 
     Args:
         doing: the verb, as in `applying`.

@@ -17,18 +17,18 @@ from pathlib import Path
 
 
 class UnsafeFolderError(Exception):
-    """No folder can be had that only this user can write."""
+    """There is no folder that only this user can write."""
 
 
 def user_folder(*parts: str, env: Mapping[str, str] | None = None) -> Path:
-    """Return a folder of the cache, made if it is not there.
+    """Return a folder of the cache; it is created if it is not there.
 
     Args:
         parts: the names of the folders that lead to it, below the package's own.
         env: the environment; that of this process if None.
 
     Raises:
-        UnsafeFolderError: it cannot be made, or somebody else may write there.
+        UnsafeFolderError: it cannot be created, or somebody else may write there.
     """
     env = os.environ if env is None else env
     try:
@@ -44,16 +44,16 @@ def user_folder(*parts: str, env: Mapping[str, str] | None = None) -> Path:
 
 
 def _make_own(folder: Path, levels: tuple[Path, ...]) -> None:
-    """Make a folder that is this user's alone, and see to it that it is.
+    """Create a folder that is this user's alone, and check that it is.
 
     Args:
         folder: the folder.
-        levels: those of its path that are ours to make, in order; the folder is the last one.
+        levels: the folders of its path that this package creates, in order; `folder` is the last.
     """
     for level in levels:
-        # Of several folders made at once, those above would get the usual mode.
+        # When mkdir creates several folders, those above would get the usual mode.
         level.mkdir(mode=0o700, exist_ok=True)
-        # Where groups may write by default, an older version of this package let them.
+        # Where groups may write by default, an older version of this package gave them access.
         found = level.lstat()
         if level != folder and found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode):
             level.chmod(stat.S_IMODE(found.st_mode) & ~_OTHERS_WRITE)
@@ -70,7 +70,7 @@ def _make_own(folder: Path, levels: tuple[Path, ...]) -> None:
 
 
 def _require_safe_way(folder: Path) -> None:
-    """See to it that nobody but this user and root can put another folder in a path's place."""
+    """Check that only this user and root can replace a folder on a path."""
     found = folder.stat()
     if found.st_uid not in (0, os.geteuid()):
         raise UnsafeFolderError(f"{folder}, on the way to it, belongs to another user")

@@ -1,9 +1,9 @@
 """Carrying rows of an earlier schema to the schema at a cut.
 
 In: a row under one schema version of a table, its commit ts, and the table's `MirrorPlan`. Out: the
-row under the schema at the cut (`CarriedRow`), through the schema steps in between, with what did
-not survive them; and whether partition DDL took it away. A row of another table is carried to the
-one that it was handed over to. Carrying is pure, so doing it again gives the same row.
+row under the schema at the cut (`CarriedRow`), through the schema steps in between, with the values
+that did not survive them; and whether partition DDL removed it. A row that was handed over to
+another table is carried to that table. Carrying is pure.
 """
 
 from bisect import bisect_left, bisect_right
@@ -34,10 +34,10 @@ class CarriedRow:
 
     Attributes:
         row: its values; those that did not survive a schema step are absent.
-        removed_ts: commit ts of the partition DDL that took it away, None if none did.
+        removed_ts: commit ts of the partition DDL that removed it, None if none did.
         fault: why a value did not survive, None if all did.
-        lost: (schema version, column, value) of those that did not.
-        casts: as of `ResolvedChange`.
+        lost: (schema version, column, value) of those values.
+        casts: as in `ResolvedChange`.
     """
 
     row: CanonicalRow
@@ -53,10 +53,10 @@ _Stage: TypeAlias = tuple[RowTransform | None, int, _RowTest | None]
 
 
 class UpgradePath:
-    """What rows of a table meet on their way to the cut: schema steps and partition DDL.
+    """The way of a table's rows to the cut: schema steps and partition DDL.
 
-    A table may have thousands of both, and rows that cite thousands of its versions. So these share
-    what they meet, and a test is compiled when the first row is asked.
+    A table may have thousands of both, and rows that cite thousands of its versions. So all
+    versions share one path, and a test is compiled when the first row needs it.
     """
 
     def __init__(self, plan: MirrorPlan, timezone: str, *, since_ts: int = 0) -> None:
@@ -66,7 +66,7 @@ class UpgradePath:
         self._from_versions = [step.from_version for step in plan.steps]
         self.stamps = [removal.ts for removal in self._removals]
         self._stages: list[_Stage] = []
-        # Where in the stages each step is, and their end.
+        # Where each step is in the stages, and their end.
         self._places: list[int] = []
         schemas = {item.version: item for item in plan.versions}
         keys = key_names(plan.steps, plan.schema.handle_key)
@@ -81,10 +81,11 @@ class UpgradePath:
         self._places.append(len(self._stages))
 
     def from_version(self, version: int) -> tuple[int, Sequence[_Stage]]:
-        """Return what rows of a schema version meet.
+        """Return the way of rows of a schema version.
 
         Returns:
-            How many of the partition DDLs come before the next step, and all from that step on.
+            How many of the partition DDLs come before the next step, and everything from that step
+            on.
         """
         number = bisect_left(self._from_versions, version)
         return self._due_before(number), self._stages[self._places[number] :]
@@ -96,7 +97,7 @@ class UpgradePath:
         return bisect_right(self._versions, self._from_versions[number])
 
     def test(self, number: int, schema: TableSchema) -> _RowTest:
-        """Return the test whether a partition DDL took a row of `schema` away."""
+        """Return the test whether a partition DDL removed a row of `schema`."""
         rows = self._removals[number].rows
         compiled: _RowTest | None = None
 
@@ -110,15 +111,15 @@ class UpgradePath:
 
 
 class RowCarrier:
-    """Carries rows of one schema to the schema at the cut, through all that happened in between.
+    """Carries rows of one schema to the schema at the cut, through all schema steps and DDL.
 
     Args:
         schema: the schema that the rows have; its version is one of `plan` or below.
         plan: the plan of the table at the cut.
         timezone: the changefeed's time zone (IANA name).
-        since_ts: partition DDL below it has taken its rows already.
-        first: a step that the rows have to take to `schema` before all.
-        path: what rows of the plan meet since `since_ts`, if it is known already.
+        since_ts: partition DDL below it has removed its rows already.
+        first: a step that rows take to `schema` before all others.
+        path: the way of the plan's rows since `since_ts`, if it is known already.
     """
 
     def __init__(
@@ -150,10 +151,10 @@ class RowCarrier:
 
         Args:
             row: the row.
-            commit_ts: its commit ts: partition DDL that was before it did not touch it.
+            commit_ts: its commit ts: earlier partition DDL did not touch the row.
 
         Raises:
-            ImageError: the row does not tell its partition.
+            ImageError: the row lacks the columns of its partition.
         """
         removed_ts: int | None = None
         lost: list[tuple[int, str, str | None]] = []
@@ -171,7 +172,7 @@ class RowCarrier:
                         error.reason, error.position, error.expected, error.got
                     )
             elif test is None or removed_ts is not None or commit_ts > ts or lost:
-                pass  # a row that did not fit any more was not there any more
+                pass  # a row that no longer fitted no longer existed
             elif _asked(test, row):
                 removed_ts = ts
         return CarriedRow(
@@ -179,12 +180,12 @@ class RowCarrier:
             removed_ts=removed_ts,
             fault=fault,
             lost=tuple(lost),
-            # Of a row that is refused nothing counts.
+            # Nothing counts of a row that is refused.
             casts=() if fault is not None else casts,
         )
 
     def _due(self, commit_ts: int) -> Iterator[_Stage]:
-        """Yield the partition DDL before the next step that a row may have been taken by."""
+        """Yield the partition DDL before the next step that may have removed a row."""
         stamps = self._path.stamps
         for number in range(bisect_left(stamps, commit_ts, 0, self._count), self._count):
             stage = self._soon.get(number)
@@ -195,9 +196,9 @@ class RowCarrier:
 
 
 def hands_over(part: HandoverPart, timezone: str) -> Callable[[CanonicalRow], bool]:
-    """Return the test whether a row of a part's table is one of those that were handed over.
+    """Return the test whether a row of a part's table was handed over.
 
-    It raises ImageError for a row that does not tell its partition.
+    It raises ImageError for a row that lacks the columns of its partition.
     """
     tests = [
         (partition_test(rows.partitions, rows.names, part.plan.schema, timezone), wanted)
@@ -224,7 +225,7 @@ def part_carrier(
 
     Returns:
         A function that returns None for a row that was not handed over, or that partition DDL
-        took away since. It raises ImageError as `RowCarrier` does.
+        removed since. It raises ImageError as `RowCarrier` does.
     """
     is_given = hands_over(part, timezone)
     first = diff(part.plan.schema, part.schema)
@@ -233,7 +234,7 @@ def part_carrier(
     def carry(row: CanonicalRow) -> CarriedRow | None:
         if not is_given(row):
             return None
-        # All partition DDL that the plan still knows of came after the handover.
+        # All partition DDL that the plan still has came after the handover.
         carried = carrier.carry(row, 0)
         return carried if carried.removed_ts is None else None
 
@@ -241,12 +242,12 @@ def part_carrier(
 
 
 def _asked(test: Callable[[CanonicalRow], bool], row: CanonicalRow) -> bool:
-    """Ask whether a row is in some partitions; one that does not tell is refused."""
+    """Return whether a row is in some partitions; a row without their columns is refused."""
     try:
         return test(row)
     except PartitionError as error:
         raise ImageError(
-            "unknown_partition", "row", "what tells the row's partition", shorten(str(error), 200)
+            "unknown_partition", "row", "columns of the row's partition", shorten(str(error), 200)
         ) from error
 
 

@@ -1,10 +1,9 @@
 """The groups of rows: to which tables they belong, and which are held.
 
 In: the groups of rows, the schemas, and the tables of a plan while it is being built. Out: each
-table has the versions that its own rows cite, the groups that wait for a schema (`held`) and those
-that lie in its time under a version that is not its own (`wrong_version`). Rows of a time in which
-no table had their name are returned, whatever they cite: nobody takes them, so they are held.
-Nothing is read from elsewhere: the same groups and tables give the same.
+table has the versions that its own rows cite, the groups that wait for a schema (`held`) and the
+groups of its time under a version of another table (`wrong_version`). Rows of a time in which no
+table had their name are returned, whatever they cite: no table takes them, so they are held. Pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,8 +29,8 @@ class Untaken:
     """Groups of rows that cite a name while no table has it.
 
     Attributes:
-        held: groups all of whose rows do so.
-        strays: groups some of whose rows may do so: others lie in the time of a table.
+        held: groups all of whose rows are of such a time.
+        strays: groups some of whose rows may be of such a time; others are of a table's time.
     """
 
     held: tuple[HeldGroup, ...]
@@ -46,7 +45,7 @@ def attach_groups(
     lineages: Sequence[Lineage],
     snapshots: Sequence[Lineage],
 ) -> Untaken:
-    """Give each group to the tables it lies in; return what lies in no table's time.
+    """Give each group to the tables of its time; return the groups of no table's time.
 
     Args:
         groups: the row changes in numbers, by the commit ts where they begin.
@@ -57,7 +56,7 @@ def attach_groups(
     """
     owners = {table_id: lineage.mirror_id for lineage in lineages for table_id in lineage.ids}
     past = set(snapshots)
-    # TiDB gives one version to the schemas of several tables: only (table, version) is one.
+    # TiDB gives one version to the schemas of several tables: only (table, version) is unique.
     made_by: dict[tuple[TableName, int], set[str]] = {}
     by_name: dict[TableName, list[Lineage]] = {}
     for lineage in (*snapshots, *lineages):
@@ -73,9 +72,9 @@ def attach_groups(
         lying_in = [
             lineage
             for lineage in by_name.get(group.name, ())
-            # A snapshot needs no more than the rows between its floor and its moment.
+            # A snapshot needs only the rows between its floor and its moment.
             if (lineage not in past or lineage.held_above < max_ts)
-            # The schemas of before an export say nothing of a table that begins with it.
+            # The schemas before an export do not matter for a table that begins with it.
             and (lineage.exported is None or lineage.floor_ts < max_ts)
             and lineage.bound_between(group.name, group.min_ts, max_ts)
         ]
@@ -83,8 +82,8 @@ def attach_groups(
         if schema is None:
             unknown.append((group, lying_in))
             continue
-        # A name that moved on may bring rows of one table near another one: whose version it
-        # is tell the DDL that made it, else the table's id.
+        # Under a name that moved on, rows of one table may be near those of another: the DDL of the
+        # version, or else the table's id, says which table they belong to.
         near = {lineage.mirror_id for lineage in lying_in}
         makers = made_by.get((group.name, schema.version), set()) & near
         if not makers:
@@ -97,7 +96,7 @@ def attach_groups(
                 lineage.past_versions.add(schema.version)
             else:
                 lineage.versions.setdefault(schema.version, schema)
-        # Rows of the others' time, if there are some, are nobody's: they are held, not lost.
+        # Rows of the others' time, if there are any, belong to no table: they are held, not lost.
         for lineage in lying_in:
             if (
                 lineage.alive
@@ -117,7 +116,7 @@ def attach_groups(
             and min(group.max_ts, cut_ts) > lineage.held_above
         ]
         for lineage in waiting:
-            # A snapshot too, so that its digest differs from the one when the schema is there.
+            # A snapshot too, so that its digest changes when the schema arrives.
             if lineage.alive or lineage in past:
                 lineage.held.append(held)
     return _untaken(groups, cut_ts, lineages)
@@ -151,7 +150,7 @@ def _untaken(groups: Iterable[RowGroup], cut_ts: int, lineages: Iterable[Lineage
             )
             into, key = held if is_whole else strays, (group.name, group.schema_version, first)
             into[key] = _joined(found, into.get(key))
-    # Where some are not certain, all of the time are counted together.
+    # Where some are uncertain, all of the time are counted together.
     for key in strays.keys() & held.keys():
         strays[key] = _joined(strays[key], held.pop(key))
     return Untaken(held=tuple(held.values()), strays=tuple(strays.values()))

@@ -1,11 +1,10 @@
-"""Mirrors whose values TiCDC's encoder may have damaged, though every message was read as it says.
+"""Mirrors whose values TiCDC's encoder may have damaged, though every message was decoded.
 
-In: the plan of a mirror and the wire format of its changefeed. Out: caveats, which say so in the
-cut.
+In: the plan of a mirror and the wire format of its changefeed. Out: caveats for the cut.
 
 TiCDC's Craft encoder writes the 8 bytes of a FLOAT where it reserved 4, so that the next value may
-overwrite the rest. Most damaged values look like any other FLOAT, so nothing tells how many there
-are: all FLOAT columns are named, also those whose rows an ALTER carried into another type.
+overwrite the rest. Most damaged values look like any other FLOAT, so their number is not known: the
+caveat names all FLOAT columns, also those whose rows an ALTER carried into another type.
 """
 
 from collections.abc import Mapping
@@ -36,11 +35,11 @@ def _floats(plan: MirrorPlan, before: Mapping[int, Mapping[str, int]]) -> dict[s
 
     Args:
         plan: the plan.
-        before: the same of the plans of its parts, by their `id`.
+        before: the same for the plans of its parts, by their `id`.
     """
     found: dict[str, int] = {}
     for part in plan.parts:
-        # Rows that are handed over have the columns of the table that takes them.
+        # Rows that are handed over have the columns of the receiving table.
         for name, ts in before[id(part.plan)].items():
             found[name] = min(ts, found.get(name, ts))
     ends = [version.version for version in plan.versions[1:]]

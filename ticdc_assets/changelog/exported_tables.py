@@ -1,12 +1,13 @@
 """Tables that begin with the rows of an export, while a plan is being built.
 
-In: the schema history, in which an export of a table stands as a DDL event of its own
+In: the schema history, in which an export of a table is a DDL event of its own
 (`events.SNAPSHOT_DDL`) at its TSO, and the TSO of a cut. Out: which of these events are in the cut,
 the schema that a table has from there on, and which mirrors lack rows until a later cut. It is a
-pure function of what it is given.
+pure function.
 
-At the TSO of an export a table has its rows, and those of the changes above it. So the changes at
-or below it do not count, as below a TRUNCATE, but the DDL at it does: the export was read after it.
+At the TSO of an export a table has its rows, and those of the changes above it. So changes at or
+below the TSO do not count, as below a TRUNCATE, but a DDL at it does: the export was read after the
+DDL.
 """
 
 from collections.abc import Iterable, Mapping
@@ -66,15 +67,15 @@ class ExportedTables:
 
     @property
     def above(self) -> tuple[tuple[TableName, int], ...]:
-        """Names that exports above the cut have rows of, with the lowest TSO of these."""
+        """Names with rows in exports above the cut, each with the lowest TSO of these."""
         return tuple(sorted(self._above.items()))
 
     def in_cut(self, ddls: Iterable[RegisteredDdl]) -> list[RegisteredDdl]:
-        """Return the DDL that the cut holds; an export at its TSO is one of them."""
+        """Return the DDL in the cut, with the exports at its TSO."""
         return [ddl for ddl in ddls if ddl.event.commit_ts < self._cut_ts + is_snapshot(ddl.event)]
 
     def schema(self, event: DdlEvent) -> TableSchema | None:
-        """Return the schema of an exported table: as it was sent, if that says the same."""
+        """Return the schema of an exported table: as it was sent, if that means the same."""
         exported = event.schema
         if exported is None:
             return None
@@ -90,7 +91,7 @@ class ExportedTables:
         return replace(sent, version=exported.version)
 
     def begin(self, lineage: Lineage, ddl: RegisteredDdl, schema: TableSchema) -> None:
-        """Let a table begin anew with the rows of an export.
+        """Let a table begin again with the rows of an export.
 
         Args:
             lineage: the table.
@@ -119,7 +120,7 @@ class ExportedTables:
             lineage.add_caveat(note, ddl.event)
 
     def with_completeness(self, plan: MirrorPlan, lineage: Lineage) -> MirrorPlan:
-        """Say of a table that it lacks rows, if only an export above the cut has all of them."""
+        """Add that a table lacks rows, if only an export above the cut has all of them."""
         until = None if lineage.is_whole else self._above.get(plan.name)
         if until is None:
             return plan
@@ -128,7 +129,7 @@ class ExportedTables:
 
 
 def _mean_the_same(sent: TableSchema, exported: TableSchema) -> bool:
-    """Return whether a schema that was sent and that of an export have the same rows and key."""
+    """Return whether a sent schema and that of an export have the same rows and key."""
     there, back = diff(sent, exported), diff(exported, sent)
     keys = [{name.lower() for name in schema.handle_key} for schema in (sent, exported)]
     return not there.changes_rows and not back.changes_rows and keys[0] == keys[1]

@@ -1,18 +1,18 @@
-"""From a row change as sent to what it does to the history of its row.
+"""From a row change as sent to its effect on the history of its row.
 
 In: one row change and the `MirrorPlan` of its table. Out: `HistoryChange`s: put or delete, the
 row's identity, and its values under the schema at the end of the plan.
 
-The difference to `resolve` is what becomes of a value that a later schema step cannot carry over.
-A mirror does without it, because the row has changed since (a table that held such a value would
-have refused the DDL). In a history it stands in an old version: there the column is NULL and the
-value's last text is kept beside it (`HistoryChange.lost`), so nothing of the version is missing.
-The same with a value that would have been cast as in a lenient SQL mode, if its version ended
-before the DDL; one that stood then has what TiDB made of the value. Which of both it is shows when
-the end of the version is known (`HistoryChange.kept`, `texts_at`).
+It differs from `resolve` for a value that a later schema step cannot carry over. A mirror does not
+need the value, because the row has changed since (TiDB would have refused the DDL otherwise). In a
+history the value belongs to an old version: there the column is NULL and `HistoryChange.lost` has
+the value's last text, so the version is complete. The same holds for a value that would have been
+cast as in a lenient SQL mode, if its version ended before the DDL; a version of that time has
+TiDB's cast of the value. The end of the version decides between the two (`HistoryChange.kept`,
+`texts_at`).
 
 An image that does not fit the schema it cites raises `ImageError`, as in `resolve`. Resolving is
-pure, so doing it again gives the same answer.
+pure.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -38,7 +38,7 @@ from ticdc_assets.registry.evolution import (
 
 
 class VersionEvent(StrEnum):
-    """How a version of a row began or ended, where no word of the DDL says it."""
+    """How a version of a row began or ended, where it was not a statement of a DDL."""
 
     INSERT = "insert"
     UPDATE = "update"
@@ -47,11 +47,11 @@ class VersionEvent(StrEnum):
     EXCHANGE = "exchange partition"
     RECOVER = "recover"
     KEPT = "kept"
-    """How it came is not known any more: what told it is no longer kept."""
+    """How the version came is no longer known: the records of it were removed."""
 
 
 KeptText: TypeAlias = tuple[int, str, str]
-"""Commit ts of a DDL, a column, and the text of its value in versions that ended before that."""
+"""Commit ts of a DDL, a column, and its value's text in versions that ended before the DDL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +61,13 @@ class HistoryChange:
     Attributes:
         key: identity of the row as one string; in a table without a key the whole row.
         values: canonical text by column of the schema at the end of the plan.
-        lost: the texts of values that a schema step could not carry over, by column; they stand in
+        lost: the texts of values that a schema step could not carry over, by column; they are in
             `values` as well.
-        kept: the texts of values that were cast as in a lenient SQL mode, for the version if it
-            ended before the DDL.
-        op: what the change was: insert, update or delete.
+        kept: the texts of values that were cast as in a lenient SQL mode, for a version that ended
+            before the DDL.
+        op: the kind of change: insert, update or delete.
         is_delete: whether the row goes.
-        partial: True for a put that knows the key alone.
+        partial: True for a put with the key alone.
         ends_at: first cut without the version that a put begins, because of partition DDL.
         ended_by: that partition DDL.
     """
@@ -84,10 +84,10 @@ class HistoryChange:
 
 
 def texts_at(kept: Iterable[KeptText], valid_to: int | None) -> dict[str, str]:
-    """Return the texts, by column, that a version has instead of values that DDL after it made.
+    """Return the texts, by column, that a version has instead of values cast by a later DDL.
 
     Args:
-        kept: of the version, in the order of the DDL.
+        kept: the version's texts, in the order of the DDL.
         valid_to: first cut without the version, None if it is current.
     """
     texts: dict[str, str] = {}
@@ -118,7 +118,7 @@ KeepingCarry: TypeAlias = Callable[[KeepingRow], KeepingRow]
 
 
 def first_cut_after(ddl_ts: int) -> int:
-    """Return the first cut that a DDL has taken effect in: rows of its own commit ts precede it."""
+    """Return the first cut that includes a DDL: rows of its own commit ts precede it."""
     return ddl_ts + 1
 
 
@@ -129,16 +129,15 @@ def keeping_carry(
     key: Collection[str] = (),
     casts: bool = True,
 ) -> KeepingCarry:
-    """Compile `steps` into a function that keeps the text of a value they cannot carry over.
+    """Compile `steps` into a function that keeps the text of values that they cannot carry over.
 
-    The row it returns has such a text in its column. The column's new type does not fit it, so
-    nothing but the text can be made of it.
+    The returned row has such a text in its column, though it does not fit the column's new type.
 
     Args:
         steps: the steps.
         timezone: the changefeed's time zone (IANA name).
         key: the final key, whose values stay apart.
-        casts: whether values are cast as in a lenient SQL mode; none is of a version that has ended
+        casts: whether values are cast as in a lenient SQL mode; not those of a version that ended
             before the steps.
     """
     compiled = [
@@ -231,7 +230,7 @@ class HistoryResolver:
         partial: bool = False,
         shape: RowShape | None = None,
     ) -> list[HistoryChange]:
-        """Return what one row change does, deletes first; the arguments are `RowResolver`'s.
+        """Return the operations of one row change, deletes first; arguments as in `RowResolver`.
 
         Raises:
             ImageError: an image does not fit the schema version, or lacks the key.
@@ -269,7 +268,7 @@ class HistoryResolver:
         carried: KeepingRow | None = None,
     ) -> HistoryChange:
         carried = carried or KeepingRow(row=change.values)
-        # A delete names the row that it ends, whatever partition DDL did to that later.
+        # A delete names the row that it ends, whatever partition DDL does to the row later.
         removed_ts = None if change.is_delete else removed_ts
         return HistoryChange(
             key=key,
@@ -294,7 +293,7 @@ class HistoryResolver:
         partial: bool,
         shape: RowShape | None,
     ) -> list[HistoryChange]:
-        """Resolve under the cited schema alone, then carry what can be carried."""
+        """Resolve under the cited schema alone, then carry the values that can be carried."""
         number = self._strict.number_of(schema_version, commit_ts)
         if number not in self._keeping:
             self._keeping[number] = self._kept(number)
@@ -342,7 +341,7 @@ class VersionCarrier:
         schema: the schema that the versions have.
         plan: the plan whose end they are carried to.
         timezone: the changefeed's time zone (IANA name).
-        part: how they are handed over, if they are.
+        part: the part by which they are handed over, if they are.
         since_ts: partition DDL below it has ended its versions already.
     """
 
@@ -362,10 +361,10 @@ class VersionCarrier:
         key = plan.schema.handle_key
         self._fit = keeping_carry(first, timezone)
         self._carry = keeping_carry(steps, timezone, key=key)
-        # A version that has ended did so before the steps that it has still to take.
+        # A version that has ended did so before its remaining steps.
         self._carry_ended = keeping_carry(steps, timezone, key=key, casts=False)
         self._actions = removal_actions(removals)
-        # A step may stop a row: whose partition it was in, its own schema tells then.
+        # A step may refuse a row: its own schema shows then in which partition it was.
         self._removing = [
             RowCarrier(schema, taken, timezone, since_ts=since_ts)
             for taken in (plan, replace(plan, steps=()))
@@ -385,7 +384,7 @@ class VersionCarrier:
         return self._carry_ended(fitting) if ended else self._carry(fitting)
 
     def end(self, row: CanonicalRow, valid_from: int) -> tuple[int, str] | None:
-        """Return the first cut without a version that nothing ended yet, and what ends it.
+        """Return the first cut without a version that is current so far, and what ends it.
 
         Args:
             row: the version's row before it is carried.
@@ -405,12 +404,12 @@ class VersionCarrier:
 
 
 def removal_actions(removals: Iterable[Removal]) -> dict[int, str]:
-    """Return by commit ts what the partition DDL was."""
+    """Return the action of each partition DDL by commit ts."""
     return {removal.ts: f"{removal.action} partition" for removal in removals}
 
 
 def surely_given(given: Callable[[CanonicalRow], bool], row: CanonicalRow) -> bool:
-    """Return whether `hands_over` says so of a row; of one that does not tell it says no."""
+    """Return the answer of `hands_over` for a row; no for a row that it refuses."""
     try:
         return given(row)
     except ImageError:

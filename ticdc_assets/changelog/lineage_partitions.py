@@ -1,9 +1,9 @@
-"""What partition DDL does to a lineage: how its rows are spread, and which of them are removed.
+"""What partition DDL does to a lineage: its partitions, and which rows are removed.
 
-In: a `Lineage` and the DDL it meets. Out: the lineage knows its partitions, or why it does not, and
-has a `Removal` for the rows that DROP and TRUNCATE PARTITION took without row events: the
-definitions in the DDL history say which. What they do not tell exactly is marked, never guessed.
-The same DDL in the same order leave the same lineage.
+In: a `Lineage` and DDL of its table. Out: the lineage knows its partitions, or why it does not, and
+has a `Removal` for the rows that DROP and TRUNCATE PARTITION removed without row events, by the
+definitions in the DDL history. Inexact definitions are marked, never guessed. The same DDL in the
+same order leave the same lineage.
 """
 
 from collections.abc import Callable
@@ -48,12 +48,12 @@ PARTITION_REASON = "partition DDL: the rows it removes or exchanges are not know
 def spread_by_create(
     lineage: Lineage, statement: DdlStatement, named: Callable[[TableName], Lineage | None]
 ) -> None:
-    """Take over how CREATE TABLE spreads the rows.
+    """Set the partitions from CREATE TABLE.
 
     Args:
         lineage: the table.
         statement: the DDL that creates it.
-        named: finds the table that it is created like.
+        named: finds the table of CREATE TABLE LIKE.
     """
     lineage.partitions, lineage.unknown_partitions = None, None
     if statement.like is not None:
@@ -76,7 +76,7 @@ def spread_by_create(
 def repartition(
     lineage: Lineage, change: PartitionChange, event: DdlEvent, *, timezone: str
 ) -> None:
-    """Take over a change of a table's partitions, and the rows it removes."""
+    """Apply a change of a table's partitions, and remove its rows."""
     if change.action in _PARTITION_ROWS:
         schema = event.schema or lineage.schema
         rows = rows_meant(lineage, change, schema, event=event, timezone=timezone)
@@ -109,7 +109,7 @@ def rows_meant(
     event: DdlEvent,
     timezone: str,
 ) -> PartitionRows | None:
-    """Return the rows that a change is about; mark the table where that cannot be told."""
+    """Return the rows that a change concerns; mark the table if they are not known."""
     try:
         partitions = lineage.known_partitions()
         names = emptied_partitions(partitions, change)

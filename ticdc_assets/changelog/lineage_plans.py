@@ -1,9 +1,8 @@
 """From a table's lineage to the plan of its mirror.
 
-In: a `Lineage` that has met all DDL and rows below a cut, and the row groups. Out: its `MirrorPlan`
-with the steps between its schema versions, its caveats, its handover and its digest, or the
-`FailedPlan` of a table for which that was not possible. It is a pure function: finishing a lineage
-again gives the same plan.
+In: a `Lineage` with all DDL and rows below a cut, and the row groups. Out: its `MirrorPlan` with
+the steps between its schema versions, its caveats, its handover and its digest, or the `FailedPlan`
+of a table for which that was not possible. It is a pure function.
 """
 
 import hashlib
@@ -35,7 +34,7 @@ from ticdc_assets.registry.respelling import respellings
 
 
 class LineagePlans:
-    """Makes the plans of the lineages of one cut, each once."""
+    """Builds the plans of the lineages of one cut, each once."""
 
     def __init__(self, groups: Sequence[RowGroup], cut_ts: int, orders: ColumnOrders) -> None:
         self._partial = [group for group in groups if group.partial]
@@ -48,9 +47,9 @@ class LineagePlans:
         self._finished: dict[Lineage, MirrorPlan] = {}
 
     def finish(self, lineage: Lineage) -> MirrorPlan:
-        """Return the plan of a table, and of those whose rows it was handed first.
+        """Return the plan of a table, after the plans of tables whose rows it was handed.
 
-        A snapshot refers to older ones only: this does not go deep.
+        A snapshot only refers to older ones, so the recursion is not deep.
         """
         found = self._finished.get(lineage)
         if found is None:
@@ -65,7 +64,7 @@ class LineagePlans:
         leading: dict[int, list[tuple[DdlEvent, DdlStatement]]] = {}
         for event, statement in lineage.ddls:
             if event.schema is not None:
-                # To the version it made, or the first one known behind that.
+                # To its own version, or the first known one after it.
                 place = bisect_left(numbers, event.schema.version)
                 leading.setdefault(place, []).append((event, statement))
         for place, (old, new) in enumerate(pairwise(versions), start=1):
@@ -74,7 +73,7 @@ class LineagePlans:
                 old,
                 new,
                 statements=[statement for _, statement in between],
-                # TRUNCATE, RENAME and partition DDL that come later keep the version.
+                # Later TRUNCATE, RENAME and partition DDL keep the version.
                 ddl_ts=between[0][0].commit_ts if between else None,
                 inferred=not between,
             )
@@ -97,7 +96,7 @@ class LineagePlans:
         if handover is not None:
             inherited = [caveat for part in handover.parts for caveat in part.plan.caveats]
             caveats += inherited
-        # Rows are read with the schemas as they were sent; the mirror looks like its table.
+        # Rows are read with the schemas as sent; the mirror has the columns of its table.
         schema = self._orders.ordered(versions[-1])
         generated = frozenset(column.name for column in schema.columns if column.virtual)
         database, table = lineage.name
@@ -154,7 +153,7 @@ class LineagePlans:
         )
 
     def _reads_shapes(self, lineage: Lineage, versions: Sequence[TableSchema]) -> bool:
-        """Return whether a row of the table may be read wrong without its shape."""
+        """Return whether rows of the table may be misread without their shapes."""
         return any(
             group.shape is not None
             and lineage.bound_between(name, group.min_ts, min(group.max_ts, self._cut_ts))
@@ -183,10 +182,10 @@ class LineagePlans:
         )
 
     def _lacking_caveats(self, lineage: Lineage, versions: Sequence[TableSchema]) -> list[Caveat]:
-        """Caveat a table some of whose row changes lack a column that others have.
+        """Add a caveat to a table if some of its row changes lack a column that others have.
 
         A column selector that was set later, or a DROP COLUMN that was not seen: such rows have
-        NULL, but nothing says that the value is.
+        NULL, though no message says that the value is NULL.
         """
         numbers = [schema.version for schema in versions]
         since: dict[str, int] = {}
@@ -195,8 +194,8 @@ class LineagePlans:
         )
         for name in {(item.database, item.table) for item in lineage.bindings}:
             for group in self._shaped.get(name, ()):
-                # Rows are there for certain at both ends of a group; in between the name may have
-                # been that of another table.
+                # Rows surely exist at both ends of a group; in between the name may have been that
+                # of another table.
                 ends = [
                     ts
                     for ts in (group.min_ts, group.max_ts)
@@ -222,7 +221,7 @@ class LineagePlans:
         ]
 
     def _partial_caveats(self, lineage: Lineage) -> list[Caveat]:
-        """Caveat a table some of whose row changes were sent as their handle key alone."""
+        """Add a caveat to a table if some of its row changes were sent as handle key alone."""
         cut = [
             group
             for group in self._partial
@@ -238,7 +237,7 @@ class LineagePlans:
 
 
 def failed_plan(lineage: Lineage, failure: Failure) -> FailedPlan:
-    """Return what is told of a table that could not be planned."""
+    """Return the plan of a table that could not be planned."""
     database, table = lineage.name
     return FailedPlan(
         mirror_id=lineage.mirror_id,
@@ -252,7 +251,7 @@ def failed_plan(lineage: Lineage, failure: Failure) -> FailedPlan:
 
 
 def _once(caveats: Iterable[Caveat]) -> tuple[Caveat, ...]:
-    """Return each reason once, since it holds first, in the order in which they come."""
+    """Return each reason once, with its first time, in their order."""
     first: dict[str, Caveat] = {}
     for caveat in caveats:
         known = first.get(caveat.reason)
@@ -262,7 +261,7 @@ def _once(caveats: Iterable[Caveat]) -> tuple[Caveat, ...]:
 
 
 def _described(handover: Handover) -> object:
-    """Return what decides which rows are handed over."""
+    """Return a text of everything that decides which rows are handed over."""
     return [
         handover.ts,
         [
@@ -278,7 +277,7 @@ def _described(handover: Handover) -> object:
 
 
 def _lenient_columns(steps: Iterable[SchemaStep]) -> list[list[object]]:
-    """Return the columns into whose new types values go that do not fit, with when."""
+    """Return the columns whose new types do not fit some values, with the times of their DDL."""
     return [
         [step.to_version, item.column.name]
         for step in steps

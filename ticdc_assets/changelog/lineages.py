@@ -1,8 +1,8 @@
 """A table through its renames and truncates, while a plan is being built.
 
-In: what `planning` meets in the order of commit ts: names, schemas, DDL, removed rows. Out: the
-same, gathered for one table; `lineage_plans` makes a `MirrorPlan` of it. A lineage lives for the
-making of one plan and is kept nowhere.
+In: the input of `planning` in the order of commit ts: names, schemas, DDL, removed rows. Out: the
+same, gathered for one table; `lineage_plans` turns it into a `MirrorPlan`. A lineage lives for one
+plan.
 """
 
 from dataclasses import dataclass, field
@@ -30,9 +30,9 @@ from ticdc_assets.registry.partition_rules import TablePartitions
 class Lineage:
     """A table through its renames and truncates, while the plan is being built.
 
-    Two are the same only if they are one object: a snapshot equals the table in all but time.
+    Two lineages are equal only if they are one object: a snapshot equals its table in all but time.
 
-    `is_whole` says that all of its rows are known: from its CREATE on, or from an export.
+    `is_whole`: all of its rows are known, from its CREATE or an export on.
     """
 
     mirror_id: str
@@ -59,13 +59,13 @@ class Lineage:
 
     @property
     def name(self) -> TableName:
-        """The name it went by last."""
+        """The table's last name."""
         last = self.bindings[-1]
         return (last.database, last.table)
 
     @property
     def alive(self) -> bool:
-        """Whether it still goes by a name."""
+        """Whether the table still has a name."""
         return self.bindings[-1].until_ts is None
 
     @property
@@ -75,11 +75,11 @@ class Lineage:
 
     @property
     def held_above(self) -> int:
-        """Held rows above it are of this table: those of before a handover are, too."""
+        """Held rows above it belong to this table, those before a handover too."""
         return self.floor_ts if self.received is None else self.received.held_above
 
     def begins_anew(self, ts: int) -> None:
-        """Let the rows of before `ts`, and what was to be said of them, count no more."""
+        """Drop the rows before `ts`, and their caveats."""
         self.floor_ts = ts
         self.received = None
         self.exported = None
@@ -87,10 +87,10 @@ class Lineage:
         self.caveats.clear()
 
     def forget_versions(self, before: int) -> None:
-        """Let the schema versions below `before` be of rows that were before a handover alone.
+        """Let schema versions below `before` only count for rows before a handover.
 
-        TiDB gives versions to all tables together: after EXCHANGE PARTITION rows may cite one that
-        is older than those that the table had.
+        TiDB numbers versions over all tables: after EXCHANGE PARTITION rows may cite a version that
+        is older than the table's.
         """
         self.past_versions |= {version for version in self.versions if version < before}
         self.versions = {
@@ -98,13 +98,13 @@ class Lineage:
         }
 
     def known_partitions(self) -> TablePartitions:
-        """Return how the rows are spread, or raise PartitionError."""
+        """Return the table's partitions, or raise PartitionError."""
         if self.partitions is None:
             raise PartitionError(self.unknown_partitions or "no partitions are known of it")
         return self.partitions
 
     def take_id(self, schema: TableSchema) -> None:
-        """Take over the table's id."""
+        """Set the table's id."""
         self.ids.add(schema.table_id)
         self.table_id = schema.table_id
         self.has_id = True
@@ -112,18 +112,18 @@ class Lineage:
     def lose_id(self) -> None:
         """Forget the id.
 
-        EXCHANGE PARTITION gives it to the partition, and no message tells the new one. The next
-        table that is exchanged may get the old one.
+        EXCHANGE PARTITION gives it to the partition, and no message has the new id. The next
+        exchanged table may get the old one.
         """
         self.ids.clear()
         self.has_id = False
 
     def add_caveat(self, reason: str, event: DdlEvent) -> None:
-        """Note that rows may differ for a reason, since a DDL."""
+        """Note a reason for which rows may differ since a DDL."""
         self.caveats.append(Caveat(reason=reason, since_ts=event.commit_ts))
 
     def bound_between(self, name: TableName, min_ts: int, max_ts: int) -> bool:
-        """Whether the table went by `name` at some commit ts in [min_ts, max_ts]."""
+        """Whether the table had the name `name` at some commit ts in [min_ts, max_ts]."""
         return any_meets(self.bindings, name, min_ts, max_ts)
 
 
@@ -138,7 +138,7 @@ class LineagePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedRows:
-    """The rows that a table began anew with; those held for it before are still counted."""
+    """The rows that a table began again with; rows held for it before still count."""
 
     ts: int
     parts: tuple[LineagePart, ...]
@@ -147,12 +147,12 @@ class ReceivedRows:
 
 
 def name_of(schema: TableSchema) -> TableName:
-    """Return the name under which a schema describes its table."""
+    """Return the name of a schema's table."""
     return (schema.database, schema.table)
 
 
 def changes_key(ddl: RegisteredDdl) -> bool:
-    """Whether rows are told apart by other columns after a DDL than before it."""
+    """Return whether a DDL changes the columns that identify rows."""
     before, after = ddl.event.pre_schema, ddl.event.schema
     if before is None or after is None:
         return False
@@ -162,6 +162,6 @@ def changes_key(ddl: RegisteredDdl) -> bool:
 
 
 def keeps_version(event: DdlEvent) -> bool:
-    """Whether the table's schema is the same after a DDL, as after TRUNCATE and RENAME."""
+    """Return whether the table's schema is the same after a DDL, as after TRUNCATE and RENAME."""
     before, after = event.pre_schema, event.schema
     return before is not None and after is not None and before.version == after.version

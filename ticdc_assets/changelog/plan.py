@@ -1,17 +1,17 @@
 """The plan of a cut, as values: which mirrors exist at a TSO, and which changes belong to each.
 
-In: what `planning` derives from the schema history and the row groups. Out: a `Plan` at W: for
-each table that exists at W its `MirrorPlan`: under which names it went when, after which commit ts
-its rows count (TRUNCATE), its schema at W and the steps that lead there, and the groups of rows
-that are held because their schema is not known. Nothing here changes once it is made.
+In: what `planning` derives from the schema history and the row groups. Out: a `Plan` at W: for each
+table that exists at W its `MirrorPlan`: its names through time, the commit ts after which its rows
+count (TRUNCATE), its schema at W and the steps that lead there, and the groups of rows that are
+held because their schema is not known. The values never change.
 
 A cut at W holds every row with commit_ts <= W and every DDL with commit_ts < W; a row whose commit
 ts equals a DDL's belongs before that DDL. So an interval of a name is open at its start and closed
 at its end.
 
-`MirrorPlan.digest` says all that determines how rows become the mirror, so that a mirror made at W0
-under less knowledge is recognised (the digest at W0 differs now) and folded again from the change
-log instead of being continued.
+`MirrorPlan.digest` covers everything that determines how rows become the mirror. So a mirror that
+was folded at W0 with less knowledge is recognised (the digest at W0 differs now), and folded again
+from the change log instead of being continued.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -35,12 +35,12 @@ class RowGroup:
     Attributes:
         database: database cited.
         table: table cited.
-        table_id: table id cited (a physical partition's for a partitioned table), None if none.
+        table_id: table id cited (for a partitioned table a physical partition's), None if none.
         schema_version: schema version cited, None if none.
         min_ts: lowest commit ts.
         max_ts: highest commit ts.
         rows: how many.
-        shape: what they say of their columns, where they cite no schema.
+        shape: their shape, where they cite no schema.
         partial: whether their images were cut to the handle key.
     """
 
@@ -61,7 +61,7 @@ class RowGroup:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What the rows of one group have in common."""
+        """The common part of the rows of one group."""
         return (*self.name, self.table_id, self.schema_version, self.shape, self.partial)
 
     def joined(self, other: "RowGroup | None") -> "RowGroup":
@@ -78,7 +78,7 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """A table went by this name for commit ts in (after_ts, until_ts]; None is "still does"."""
+    """A table had this name for commit ts in (after_ts, until_ts]; None means that it still has."""
 
     database: str
     table: str
@@ -86,7 +86,7 @@ class Binding:
     until_ts: int | None
 
     def meets(self, name: TableName, min_ts: int, max_ts: int) -> bool:
-        """Return whether the table went by `name` at some commit ts in [min_ts, max_ts]."""
+        """Return whether the table had the name `name` at some commit ts in [min_ts, max_ts]."""
         return (
             (self.database, self.table) == name
             and self.after_ts < max_ts
@@ -95,7 +95,7 @@ class Binding:
 
 
 def any_meets(bindings: Iterable[Binding], name: TableName, min_ts: int, max_ts: int) -> bool:
-    """Return whether a table of these names went by `name` at some commit ts in between."""
+    """Return whether a table of these names had the name `name` at some commit ts in between."""
     return any(binding.meets(name, min_ts, max_ts) for binding in bindings)
 
 
@@ -117,9 +117,9 @@ class HeldGroup:
     Attributes:
         database: database cited.
         table: table cited.
-        schema_version: schema version cited; None if the format has none. It is not known, or the
-            table did not have it when the rows were committed (`MirrorPlan.wrong_version`), or no
-            table had the name then (`Plan.held`, `Plan.strays`).
+        schema_version: schema version cited; None if the format has none. The version is not known,
+            or the table did not have it when the rows were committed (`MirrorPlan.wrong_version`),
+            or no table had the name then (`Plan.held`, `Plan.strays`).
         min_ts: lowest commit ts.
         max_ts: highest commit ts.
         rows: how many there are between them, at most.
@@ -146,19 +146,19 @@ class PartitionRows:
     names: tuple[str, ...]
 
     def described(self) -> object:
-        """Return what says which rows these are, for a digest."""
+        """Return a text that identifies these rows, for a digest."""
         return [self.partitions.described(), list(self.names)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Partition DDL took rows away: those of `rows` that were there at `ts`.
+    """Partition DDL removed rows: those of `rows` that existed at `ts`.
 
     Attributes:
         ts: commit ts of the DDL.
-        version: schema version in force then, under which the rows are looked at.
+        version: schema version in force then, under which the rows are tested.
         rows: which.
-        action: what the DDL did to the partitions, for people.
+        action: what the DDL did to the partitions, in words.
     """
 
     ts: int
@@ -169,13 +169,13 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoverPart:
-    """Rows that a table begins with: all or some of those that another one had.
+    """Rows that a table begins with: all or some rows of another table.
 
     Attributes:
         plan: how the rows come from the change log: a mirror as it was before the handover.
         schema: the schema of the receiving table at that moment.
-        within: of these partitions only; None for all rows.
-        outside: not of these partitions; None for all rows.
+        within: only rows of these partitions; None for all rows.
+        outside: no rows of these partitions; None for all rows.
     """
 
     plan: "MirrorPlan"
@@ -186,7 +186,7 @@ class HandoverPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """A table begins anew at `ts` with the rows of `parts`, as they were then."""
+    """A table begins again at `ts` with the rows of `parts`, as they were then."""
 
     ts: int
     parts: tuple[HandoverPart, ...]
@@ -196,7 +196,7 @@ LACKS_EXPORT = "incomplete: rows that did not change since are in an export only
 """Begin of the caveat of a mirror that lacks the rows of an export above the cut."""
 
 LACKS_EARLIER = "rows from before "
-"""Begin of the caveat of a mirror that may lack rows of before the changefeed."""
+"""Begin of the caveat of a mirror that may lack rows from before the changefeed."""
 
 
 def lacks_rows(caveats: Iterable[str]) -> bool:
@@ -205,7 +205,7 @@ def lacks_rows(caveats: Iterable[str]) -> bool:
 
 
 SeededTable: TypeAlias = tuple[str, str, int]
-"""(database, table, number of the seed): what the rows of an export cite."""
+"""(database, table, number of the seed): the citation of an export's rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +217,7 @@ class ExportedRows:
         seed: number of the seed.
         database: database that the rows cite.
         table: table that the rows cite.
-        rows: how many there are. Those that were in quarantine may come later.
+        rows: how many there are. Rows from quarantine may come later.
     """
 
     ts: int
@@ -227,7 +227,7 @@ class ExportedRows:
     rows: int
 
     def described(self) -> object:
-        """Return what says which rows these are, for a digest."""
+        """Return a text that identifies these rows, for a digest."""
         return [self.ts, self.seed, self.database, self.table, self.rows]
 
 
@@ -240,29 +240,30 @@ class MirrorPlan:
         database: database at the cut.
         table: name at the cut.
         table_id: logical table id at the cut.
-        bindings: names through time; rows are found by them.
+        bindings: names through time, by which rows are selected.
         floor_ts: row changes at or below it do not count (CREATE, TRUNCATE, a handover, an export).
         schema: schema at the cut.
         versions: every schema version its rows may cite, ascending; the last is `schema`'s.
         steps: one step between each two neighbours of `versions`.
         generated: virtual generated columns (never in a row).
         held: groups of rows at or below the cut whose schema is not known.
-        wrong_version: groups of rows at or below the cut some of which may go by the table's name
+        wrong_version: groups of rows at or below the cut, some of which may have the table's name
             and cite a schema version of another table: they are counted and held.
         caveats: reasons why the mirror may differ from its table.
-        removals: rows that partition DDL took away, in the order of time.
+        removals: rows that partition DDL removed, in the order of time.
         handover: the rows of other tables that it has at `floor_ts`, None for none.
         exported: the rows of an export that it has at `floor_ts`, None for none.
         incomplete_until: TSO of an export above the cut without which rows are missing, None if
             none is known.
         is_whole: whether all of its rows are known: a message created or emptied the table, or it
-            begins with an export. Else rows of before the changefeed may be missing.
-        digest: hash over everything above that decides how rows become the mirror.
-        earlier: the table before `floor_ts`, None if it began then; of no account to the mirror.
-        past_digest: hash over this digest and those of all that came before.
-        reads_shapes: whether rows are not read right without their shapes: values are spelled by
-            other flags than those of their columns, or images are damaged; of no account to what
-            the mirror is, as each row says it by itself.
+            begins with an export. Else rows from before the changefeed may be missing.
+        digest: hash of everything above that decides how rows become the mirror.
+        earlier: the table before `floor_ts`, None if it began then; it does not matter to the
+            mirror.
+        past_digest: hash of this digest and those of all earlier tables.
+        reads_shapes: whether rows need their shapes to be read: their values are spelled by other
+            flags than those of their columns, or images are damaged. It is not in the digest, as
+            each row has its shape.
     """
 
     mirror_id: str
@@ -294,12 +295,12 @@ class MirrorPlan:
         return (self.database, self.table)
 
     def meets(self, name: TableName, min_ts: int, max_ts: int) -> bool:
-        """Return whether the table went by `name` at some commit ts in [min_ts, max_ts]."""
+        """Return whether the table had the name `name` at some commit ts in [min_ts, max_ts]."""
         return any_meets(self.bindings, name, min_ts, max_ts)
 
     @property
     def parts(self) -> tuple[HandoverPart, ...]:
-        """What is handed over to it."""
+        """The rows that are handed over to it."""
         return () if self.handover is None else self.handover.parts
 
     def sources(
@@ -307,10 +308,10 @@ class MirrorPlan:
     ) -> Iterator["MirrorPlan"]:
         """Yield the plans that its rows come from by handovers, itself first and each once.
 
-        A table may be exchanged again and again: the way back is long, and its branches meet.
+        A table may be exchanged again and again: the way back is long, and its branches join.
 
         Args:
-            goes_on: whether what is handed over to a plan counts.
+            goes_on: whether rows that are handed over to a plan count.
         """
         waiting: list[MirrorPlan] = [self]
         seen: set[int] = set()
@@ -324,25 +325,25 @@ class MirrorPlan:
                 waiting += (part.plan for part in reversed(plan.parts))
 
     def takes(self, name: TableName, commit_ts: int) -> bool:
-        """Return whether a row change is its own, or of rows that were handed over to it."""
+        """Return whether a row change belongs to it, or to rows that were handed over to it."""
         return any(
             plan.floor_ts < commit_ts and plan.meets(name, commit_ts, commit_ts)
             for plan in self.sources()
         )
 
     def steps_since(self, version: int) -> tuple[SchemaStep, ...]:
-        """Return the steps that rows of a schema version have still to take."""
+        """Return the remaining steps of rows of a schema version."""
         return tuple(step for step in self.steps if step.from_version >= version)
 
 
 def earlier_first(
     plan: MirrorPlan, before: Callable[[MirrorPlan], Iterable[MirrorPlan]]
 ) -> list[MirrorPlan]:
-    """Return a plan and all that it comes from, each once and behind those that it comes from.
+    """Return a plan and all plans it comes from, each once and after those that it comes from.
 
     Args:
         plan: the plan, which comes last.
-        before: the plans that one comes from.
+        before: the plans that a plan comes from.
     """
     ordered: dict[int, MirrorPlan] = {}
     stack = [(plan, False)]
@@ -363,7 +364,7 @@ class FailedPlan:
     """A table that exists at the cut and whose plan could not be made.
 
     Attributes:
-        mirror_id: as of `MirrorPlan`.
+        mirror_id: as in `MirrorPlan`.
         database: database at the cut.
         table: name at the cut.
         table_id: logical table id at the cut.
@@ -389,12 +390,12 @@ class Plan:
         cut_ts: the TSO.
         mirrors: by (database, table).
         held: groups of rows that cite a name while no table has it: tables that no message created.
-        ignored: DDL that has no effect on mirrors, by action (views, databases, unknown text).
+        ignored: DDL without effect on mirrors, by action (views, databases, unknown text).
         failed: tables that exist and whose plan could not be made, by (database, table).
-        gone: names of tables that do not exist any more, through time.
-        exported_above: names that exports above the cut have rows of, with the lowest TSO of these.
-        strays: groups like `held` some of whose rows may lie in the time of a table: how many are
-            held, if any, a count of the rows says.
+        gone: names of tables that no longer exist, through time.
+        exported_above: names with rows in exports above the cut, each with the lowest TSO of these.
+        strays: groups like `held`, some of whose rows may be of a table's time: counting the rows
+            shows how many are held, if any.
     """
 
     cut_ts: int
@@ -409,7 +410,7 @@ class Plan:
     def of_tables(self, wanted: Callable[[str, str], bool]) -> "Plan":
         """Return the plan of some tables: those whose database and name at the cut are wanted.
 
-        What another table hands over to one of them stays with it.
+        Rows that another table hands over to one of them stay in its plan.
         """
         return replace(
             self,
@@ -421,7 +422,7 @@ class Plan:
 
 
 def seen_shapes(groups: Iterable[RowGroup]) -> list[SeenShape]:
-    """Return the shapes that the rows without a schema version had."""
+    """Return the shapes of the rows without a schema version."""
     return [
         SeenShape(
             database=group.database, table=group.table, shape=group.shape, min_ts=group.min_ts

@@ -1,19 +1,18 @@
 """Planning a cut: from the schema history and the rows that cite it to the plan.
 
-In: the schema history, completed by `registry.catalog`: each DDL is a part that concerns one
-table, with its kind and the schemas before and after. And, for each (database, table, table id,
-schema version or shape) that row changes cite, between which commit ts they lie. All of it is
-derived from the change log.
-Out: a `Plan` at W, as `plan` describes it.
+In: the schema history, completed by `registry.catalog`: each DDL is a part that concerns one table,
+with its kind and the schemas before and after. And for each (database, table, table id, schema
+version or shape) that row changes cite, their lowest and highest commit ts. All of it is derived
+from the change log. Out: a `Plan` at W, as `plan` describes it.
 
-The plan is a pure function of what is known, recomputed for each cut and kept nowhere: an earlier
-arrival order leaves no trace, and planning again gives the same plan.
+The plan is a pure function of its input, recomputed for each cut: the order of arrival leaves no
+trace.
 
 Two kinds of DDL move rows without row events. DROP and TRUNCATE PARTITION remove the rows of some
 partitions (`lineage_partitions`). Where a table's rows change hands or their identity (EXCHANGE
-PARTITION, another primary key, FLASHBACK of what was truncated) the table begins anew with the rows
-that others had at that moment (`Handover`), which are planned like mirrors of that moment. What a
-definition does not tell exactly is marked, never guessed.
+PARTITION, another primary key, FLASHBACK of truncated rows) the table begins again with the rows of
+other tables at that moment (`Handover`), which are planned like mirrors of that moment. Inexact
+definitions are marked, never guessed.
 """
 
 from bisect import bisect_right
@@ -77,8 +76,8 @@ def build_plan(
         history: schemas and DDL, completed where messages carry no schemas.
         groups: the row changes in numbers.
         cut_ts: the TSO.
-        timezone: the changefeed's time zone (IANA name): whether the rows of a partition can be
-            told may hang on it.
+        timezone: the changefeed's time zone (IANA name): whether the rows of a partition are known
+            may depend on it.
         exported: how many rows of exports there are.
     """
     below = [group for group in groups if group.min_ts <= cut_ts]
@@ -99,13 +98,13 @@ class _Builder:
         self._cut_ts = cut_ts
         self._groups = sorted(groups, key=lambda group: (group.min_ts, group.name))
         self._lineages: list[Lineage] = []
-        # Tables as they were at some moment, oldest first: what handovers are made of.
+        # Tables as they were at some moment, oldest first: the parts of handovers.
         self._snapshots: list[Lineage] = []
         self._truncated: dict[int, Lineage] = {}
         self._plans = LineagePlans(self._groups, cut_ts, ColumnOrders(history))
         self._names: dict[TableName, Lineage] = {}
         self._freed: dict[TableName, int] = {}
-        # Tables that were empty at a DDL and whose schema no message says, by name without case.
+        # Tables that were empty at a DDL and whose schema no message has, by name without case.
         self._empty: dict[TableName, RegisteredDdl] = {}
         self._used_ids: set[str] = set()
         self._ignored: dict[str, int] = {}
@@ -125,8 +124,8 @@ class _Builder:
             lineages=self._lineages,
             snapshots=self._snapshots,
         )
-        # A snapshot refers to older ones only: none of this goes deep. One that fails fails again
-        # where it is needed.
+        # A snapshot only refers to older ones, so the recursion is not deep. A snapshot that fails
+        # fails again where it is needed.
         for snapshot in self._snapshots:
             self._attempt(snapshot)
         mirrors: list[MirrorPlan] = []
@@ -156,7 +155,7 @@ class _Builder:
         )
 
     def _attempt(self, lineage: Lineage) -> MirrorPlan | Failure:
-        """Return the plan of one table; what is wrong with it is wrong with that table alone."""
+        """Return the plan of one table; an error concerns that table alone."""
         return attempted(
             lambda: self._plans.finish(lineage), f"the plan of {joined_name(*lineage.name)}"
         )
@@ -167,11 +166,11 @@ class _Builder:
         """Let a table begin where its first known row is, for the groups up to `until_ts`.
 
         Args:
-            met: how many groups were met before.
+            met: how many groups were processed before.
             until_ts: commit ts.
 
         Returns:
-            How many are met now.
+            How many are processed now.
         """
         end = bisect_right(self._groups, until_ts, lo=met, key=lambda group: group.min_ts)
         for group in self._groups[met:end]:
@@ -186,7 +185,7 @@ class _Builder:
                     lineage.is_whole = True
                     self._note(lineage, emptied)
             elif group.schema_version is None:
-                # Only rows tell of this version: it belongs to the table they were met in.
+                # Only rows show this version: it belongs to the table whose rows they are.
                 present.versions[schema.version] = schema
         return end
 
@@ -235,7 +234,7 @@ class _Builder:
                 self._other(ddl)
 
     def _other(self, ddl: RegisteredDdl) -> None:
-        """Count what concerns no table; mark the table that a text names that is not understood."""
+        """Count DDL that concerns no table; mark the table of a text that is not understood."""
         event, action = ddl.event, ddl.beyond_schemas.action
         self._ignore(str(action))
         lineage = self._named((event.database, event.table))
@@ -258,7 +257,7 @@ class _Builder:
         spread_by_create(lineage, ddl.beyond_schemas, self._named)
 
     def _erase(self, ddl: RegisteredDdl) -> None:
-        """End a table: by DROP, or because another one is created that is not understood."""
+        """End a table: by DROP, or as another is created by a text that is not understood."""
         event = ddl.event
         schema = event.pre_schema or event.schema
         name = name_of(schema) if schema is not None else (event.database, event.table)
@@ -292,7 +291,7 @@ class _Builder:
         self._note(lineage, ddl)
 
     def _seed(self, ddl: RegisteredDdl, schema: TableSchema) -> None:
-        """Let the table of a name begin anew with the rows of an export."""
+        """Let the table of a name begin again with the rows of an export."""
         name = name_of(schema)
         lineage = self._named(name)
         if lineage is None:
@@ -309,7 +308,7 @@ class _Builder:
         before = self._snapshot(lineage, event.commit_ts) if changes_key(ddl) else None
         self._note(lineage, ddl)
         if before is not None:
-            # Which changes are of one row is a matter of the key they were made under.
+            # Which changes are of one row depends on the key at their time.
             self._hand_over(lineage, event.commit_ts, [LineagePart(lineage=before)], before.schema)
         for change in ddl.beyond_schemas.changes:
             if change.partition is not None:
@@ -326,7 +325,7 @@ class _Builder:
             self._ignore(f"{ddl.kind} without schema")
             return
         if event.schema is None:
-            # Rows of a table that is not known went to the other one.
+            # Rows of an unknown table went to the other one.
             other = self._named(name_in_text(change.other, event.database))
             if other is not None:
                 reason = f"{PARTITION_REASON} ({change.action}): the other table is not known"
@@ -389,7 +388,7 @@ class _Builder:
     def _hand_over(
         self, lineage: Lineage, ts: int, parts: Sequence[LineagePart], schema: TableSchema
     ) -> None:
-        """Let a table begin anew with the rows of `parts`."""
+        """Let a table begin again with the rows of `parts`."""
         own = [part.lineage for part in parts if part.lineage.mirror_id == lineage.mirror_id]
         lineage.earlier = own[0] if own else None
         received = ReceivedRows(
@@ -411,8 +410,8 @@ class _Builder:
         gone = known[-1] if known else None
         truncated = self._truncated.get(event.schema.table_id)
         if gone is None and truncated is None:
-            # No message has the id of a table after EXCHANGE PARTITION. Its name says which it was:
-            # the last one that was dropped or truncated under it.
+            # No message has the id of a table after EXCHANGE PARTITION. Its name identifies it: the
+            # last table that was dropped or truncated under the name.
             last = self._last_ended((*ended, *self._truncated.values()), ddl)
             gone, truncated = (last, None) if last in ended else (None, last)
         if gone is None and truncated is not None:
@@ -432,7 +431,7 @@ class _Builder:
 
     @staticmethod
     def _last_ended(ended: Iterable[Lineage], ddl: RegisteredDdl) -> Lineage | None:
-        """Return the table that ended last under the name that a RECOVER or FLASHBACK says."""
+        """Return the table that ended last under the name of a RECOVER or FLASHBACK."""
         statement = ddl.beyond_schemas
         old = statement.renames[0].old if statement.renames else next(iter(statement.tables), None)
         if old is None:
@@ -445,7 +444,7 @@ class _Builder:
         """Rename tables, all of one statement at once, so that swaps do not collide.
 
         `registry.catalog` has put the steps in the order of their effect; the table id of the
-        schema before says which table each of them is of.
+        schema before says which table each step is of.
         """
         known = [ddl for ddl in ddls if ddl.event.schema is not None and ddl.event.pre_schema]
         for _ in range(len(ddls) - len(known)):
@@ -483,9 +482,9 @@ class _Builder:
     def _tables_meant(
         self, schemas: Sequence[TableSchema], tables: Mapping[Hashable, Lineage]
     ) -> dict[int, Hashable]:
-        """Return for each table id of renames which table it means.
+        """Return the table of each table id of renames.
 
-        One that is not known by its id is the table of its name, unless that one is renamed, too.
+        An unknown id means the table of its name, unless that table is renamed, too.
         """
         cited = {schema.table_id for schema in schemas}
         meant: dict[int, Hashable] = {}
@@ -516,8 +515,8 @@ class _Builder:
     def _find(self, schema: TableSchema) -> Lineage | None:
         """Find the table by its id, else by its name.
 
-        The id wins: within a multi-table rename the names overlap, and where a rename was missed
-        the id still tells.
+        The id wins: within a multi-table rename the names overlap, and after a missed rename the id
+        is still right.
         """
         for lineage in self._names.values():
             if lineage.has_id and lineage.table_id == schema.table_id:
@@ -525,7 +524,7 @@ class _Builder:
         return self._names.get(name_of(schema))
 
     def _named(self, name: TableName) -> Lineage | None:
-        """Find a table by a name out of a text, which may be written in another case."""
+        """Find a table by a name in a text, which may be written in another case."""
         found = self._names.get(name)
         if found is not None:
             return found
@@ -544,7 +543,7 @@ class _Builder:
     def _note(
         self, lineage: Lineage, ddl: RegisteredDdl, schemas: Sequence[TableSchema] = ()
     ) -> None:
-        """Take over what a DDL says of the table's structure, by its schemas or these."""
+        """Record a DDL's schemas, or the given ones, as the table's structure."""
         event, statement = ddl.event, ddl.beyond_schemas
         for schema in schemas or (event.pre_schema, event.schema):
             if schema is not None:
@@ -582,7 +581,7 @@ class _Builder:
 
 
 _ALTERING = frozenset({DdlKind.ALTER, DdlKind.RENAME, DdlKind.EXCHANGE})
-"""Kinds of DDL whose whole text has to be understood."""
+"""Kinds of DDL whose whole text must be understood."""
 
 
 def _same_name(left: TableName, right: TableName) -> bool:
@@ -590,5 +589,5 @@ def _same_name(left: TableName, right: TableName) -> bool:
 
 
 def _identity(lineage: Lineage) -> Hashable:
-    """Return by what the renames of one moment tell a table: its id, if it is known."""
+    """Return what identifies a table among the renames of one moment: its id, if it is known."""
     return lineage.table_id if lineage.has_id else lineage.mirror_id

@@ -1,18 +1,18 @@
 """Watermarks per (topic, partition), and the global watermark.
 
-In: watermarks in the order of their offsets, and what the newest landing saw of each topic. Out:
-for each partition the highest watermark seen and how often one stepped back; over all partitions
-that count the lowest of them, which is as far as changes may be applied. A watermark that steps
-back is counted and otherwise ignored (TiCDC restarts from an older checkpoint), so feeding the same
-watermarks again changes nothing but that count.
+In: watermarks in the order of their offsets, and the newest landing's facts about each topic. Out:
+for each partition the highest watermark and how often one stepped back; the lowest of these over
+all partitions that count, up to which changes may be applied. A watermark that steps back is
+counted and otherwise ignored (TiCDC restarts from an older checkpoint), so the same watermarks
+again change only that count.
 
 Not every topic counts. TiCDC sends watermarks only to the topics of tables that exist, so a topic
 whose tables are all gone, or that never had a record, would hold back all others for ever. Such a
 topic is left out where it is *settled*: it was landed to an end that was listed after the ends of
 all other topics. A watermark says that everything at or below it had been acknowledged by Kafka in
-every topic before it was sent; so a topic in which nothing is left, looked at after that, has
-nothing at or below it to bring. What does not count is therefore a matter of speed, never of
-correctness: a topic that comes back, or was taken for retired too early, brings what is newer.
+every topic before it was sent; so a topic that has nothing left when listed after that has nothing
+at or below it. Leaving topics out therefore affects speed, never correctness: a topic that comes
+back, or counted as retired too early, only brings newer changes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,7 +50,7 @@ def advance_all(
     progress: Mapping[TopicPartition, PartitionProgress],
     watermarks: Iterable[tuple[TopicPartition, int]],
 ) -> dict[TopicPartition, PartitionProgress]:
-    """Return `progress` after `watermarks`, which come in offset order within each partition."""
+    """Return `progress` after `watermarks`, which are in offset order within each partition."""
     result = dict(progress)
     for place, watermark_ts in watermarks:
         result[place] = result.get(place, PartitionProgress()).advance(watermark_ts)
@@ -58,7 +58,7 @@ def advance_all(
 
 
 class TopicState(StrEnum):
-    """What a topic is to the global watermark."""
+    """The role of a topic for the global watermark."""
 
     LIVE = "live"
     """Every partition has a watermark; it counts."""
@@ -72,14 +72,14 @@ class TopicState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFacts:
-    """What is known of one topic besides its watermarks.
+    """The facts about one topic besides its watermarks.
 
     Attributes:
         topic: the topic.
         partitions: its partitions; none if it is not there (yet, or any more).
         empty: whether it never had a record.
-        settled: whether nothing of it was left to land when it was listed after all others.
-        tables: tables of it that exist; None if only watermarks tell of it.
+        settled: whether it had nothing left to land when it was listed after all others.
+        tables: tables of it that exist; None if it only had watermarks.
         retired_ts: commit ts of the DDL after which none of its tables exists, None if one does.
     """
 
@@ -97,13 +97,13 @@ class TopicProgress:
 
     Attributes:
         topic: the topic.
-        state: what it is to the global watermark.
+        state: its role for the global watermark.
         counts: whether it holds the global watermark.
         partitions: how many partitions it has.
         watermark_ts: lowest watermark of its partitions; None while one has none.
-        slowest: the partition that has it.
+        slowest: the partition with that watermark.
         waiting: partitions without any watermark.
-        tables: tables of it that exist; None if only watermarks tell of it.
+        tables: tables of it that exist; None if it only had watermarks.
         retired_ts: commit ts of the DDL after which none of its tables exists, None if one does.
     """
 
@@ -123,8 +123,8 @@ class GlobalWatermark:
     """The lowest watermark of the partitions that count, or why there is none.
 
     Attributes:
-        watermark_ts: how far changes may be applied; None while it is not known. Never below what
-            was published.
+        watermark_ts: how far changes may be applied; None while it is not known. Never below the
+            published TSO.
         waiting: partitions that count and have no watermark, in order.
         slowest: the partition that holds the minimum; None without one.
         topics: every topic, by name.
@@ -156,7 +156,7 @@ def global_watermark(
     judged = [_judged(progress, facts) for facts in sorted(topics, key=lambda item: item.topic)]
     counting = [topic for topic in judged if topic.counts]
     if not counting:
-        # All are retired or empty. One of them, the default topic, may get watermarks all the same.
+        # All are retired or empty. One of them, the default topic, may still get watermarks.
         with_watermark = [topic for topic in judged if topic.watermark_ts]
         counting = sorted(with_watermark, key=lambda topic: topic.watermark_ts or 0)[-1:]
         if not counting:

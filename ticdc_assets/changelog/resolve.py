@@ -1,31 +1,31 @@
-"""From a row change as sent to what it does to its mirror.
+"""From a row change as sent to its effect on its mirror.
 
-In: one row change (op, commit ts, cited schema version, images as sent) and the `MirrorPlan` of
-its table. A row that cites no version is read with the one in force at its commit ts.
-Out: `ResolvedChange`s: put or delete, the row's identity, and its values as canonical text under
-the mirror's schema at the cut, that is, carried through every schema step after the version the
+In: one row change (op, commit ts, cited schema version, images as sent) and the `MirrorPlan` of its
+table. A row that cites no version is read with the version in force at its commit ts. Out:
+`ResolvedChange`s: put or delete, the row's identity, and its values as canonical text under the
+mirror's schema at the cut, that is, carried through every schema step after the version that the
 row cites. So the order in which rows and schema changes are applied does not matter: every change
 arrives in the final shape, and the last one of a key wins.
 
-Partition DDL takes rows away without row events. So each row is asked, under the schema of that
-moment, whether it was one of those; if so, the change says when (`ResolvedChange.removed_ts`).
+Partition DDL removes rows without row events. So each row is tested, under the schema of that
+moment, and the change has the DDL's commit ts if the row was removed (`ResolvedChange.removed_ts`).
 
-A value that the row spells by flags which are not those of its column is respelled by the schema
-that it is read with (`registry.respelling`): that takes the row's shape. The shape is also what
-says that columns are missing from a `before` image though they changed. With a key that is of no
-account; without one no row can be found by such an image, and it is refused.
+A value that the row spells by other flags than its column's is respelled by the schema that it is
+read with (`registry.respelling`); this needs the row's shape. The shape also says whether a
+`before` image lacks columns that changed. With a key this does not matter; without one such an
+image identifies no row, and is refused.
 
 A column that a `before` image lacks did not change: it is taken from the `after` image. A change
-sent as its handle key alone puts what is known; see `ResolvedChange.partial`. Where no key is known
-such an image does not say which row it is of and is refused: Canal-JSON, which names primary keys
-only, may reduce a DELETE to a unique key that no DDL has told of.
+sent as its handle key alone puts what is known; see `ResolvedChange.partial`. Without a known key
+such an image does not identify a row and is refused: Canal-JSON, which names primary keys only, may
+reduce a DELETE to a unique key that no DDL defined.
 
 An image that does not fit the schema it cites raises `ImageError`, or is a change with a `fault`
 where its key can be read; the caller quarantines that change alone. A row that fits, but has a
-value which a later schema step cannot carry over, is a change with a `fault`, and one whose value
-the step casts as TiDB does in a lenient SQL mode says so (`ResolvedChange.casts`). Both only matter
-if nothing comes between the row and the step: in the strict mode TiDB lets a column be narrowed
-when the rows that are there fit. Resolving is pure, so doing it again gives the same answer.
+value that a later schema step cannot carry over, is a change with a `fault`; a value that the step
+casts as TiDB does in a lenient SQL mode is in `ResolvedChange.casts`. Both only matter if nothing
+comes between the row and the step: in the strict mode TiDB lets a column be narrowed when the
+existing rows fit. Resolving is pure.
 """
 
 from bisect import bisect_left
@@ -57,16 +57,16 @@ class ResolvedChange:
         key: identity of the row as one string; in a table without a key the whole row.
         values: canonical text by column of the mirror: of the row put, or of the row deleted.
         is_delete: whether the row goes.
-        partial: True for a put that knows the key alone: it brings a row that is not there, and
-            leaves the one that is there as it was.
+        partial: True for a put with the key alone: it adds a row that is not there, and leaves an
+            existing row as it was.
         missing: columns of the cited schema that the after image lacks (virtual generated ones).
         fault: why the row does not survive a later schema step, None if it does; `values` lacks
-            the columns that do not. The fault of a put is void if the row changes again.
+            those columns. The fault of a put is void if the row changes again.
         casts: (column, commit ts of the DDL) of the values that did not fit when their column was
-            modified and were cast leniently. They count if the row stood then (`standing_casts`).
-        removed_ts: commit ts of the partition DDL that took this row away; None if none did. A put
-            is followed by the row's end then. In a table without a key a delete of such a row, too,
-            was of one that is gone.
+            modified and were cast leniently. They count if the row existed then (`standing_casts`).
+        removed_ts: commit ts of the partition DDL that removed this row; None if none did. The
+            row's end follows a put then. In a table without a key a delete of such a row ends a
+            removed row, too.
     """
 
     key: str
@@ -83,7 +83,7 @@ def standing_casts(casts: Casts, next_ts: int | None) -> Casts:
     """Return the casts of a row that were executed.
 
     Args:
-        casts: of a put.
+        casts: the casts of a put.
         next_ts: commit ts of the row's next change, None if there is none. A row at a DDL's commit
             ts was committed before it.
     """
@@ -93,7 +93,7 @@ def standing_casts(casts: Casts, next_ts: int | None) -> Casts:
 def casts_after(
     casts: Mapping[tuple[str, int], int], steps: Iterable[SchemaStep]
 ) -> Counter[tuple[str, int]]:
-    """Return counted casts under the names that their columns have after `steps`, if they last."""
+    """Return counted casts by the names of their columns after `steps`, if the columns last."""
     counted = Counter(casts)
     for step in steps:
         renamed = step.renamed
@@ -120,7 +120,7 @@ class RowResolver:
         self._columns = plan.schema.columns
         self._timezone = timezone
         self._path = UpgradePath(plan, timezone)
-        # By number; a table may have thousands, and few of them are cited.
+        # By number; a table may have thousands, and rows cite few of them.
         self._versions: dict[int, _Version] = {}
         self._schema_versions = [schema.version for schema in plan.versions]
         self._numbers = {version: number for number, version in enumerate(self._schema_versions)}
@@ -141,16 +141,16 @@ class RowResolver:
         partial: bool = False,
         shape: RowShape | None = None,
     ) -> list[ResolvedChange]:
-        """Return what one row change does, deletes first.
+        """Return the operations of one row change, deletes first.
 
         Args:
-            op: what the change did.
+            op: the kind of change.
             schema_version: version that the row cites, None if rows cite none.
             commit_ts: its commit ts.
             before: image before the change.
             after: image after the change.
             partial: whether the images were cut to the handle key.
-            shape: what the row says of its columns; it is needed where `MirrorPlan.reads_shapes`.
+            shape: the row's shape; needed if `MirrorPlan.reads_shapes`.
 
         Raises:
             ImageError: an image does not fit the schema version, or lacks the key.
@@ -199,8 +199,8 @@ class RowResolver:
             carried = version.carry(row, commit_ts, "after")
             key = self._key_of(carried, "after")
             if key == old_key and self._key:
-                # The row keeps its identity: the put replaces it, no delete is needed. A bag
-                # counts: there the one that goes makes place for the one that comes.
+                # The row keeps its identity: the put replaces it, and no delete is needed. A bag
+                # counts copies: there the deleted copy makes room for the new one.
                 changes.clear()
             changes.append(
                 ResolvedChange(
@@ -208,7 +208,7 @@ class RowResolver:
                     values=carried.row,
                     is_delete=False,
                     partial=partial,
-                    # A cut image says nothing of which columns are never sent.
+                    # A cut image does not show which columns are never sent.
                     missing=() if partial else missing,
                     fault=carried.fault,
                     casts=carried.casts,
@@ -226,10 +226,10 @@ class RowResolver:
         old_key: str | None,
         shape: RowShape | None,
     ) -> ResolvedChange | None:
-        """Return a put whose image cannot be read as one with a fault, if its key can be.
+        """Return a put whose image cannot be read as a put with a fault, if its key can be read.
 
-        So it is void once the row changes again. A put that moved its row to another key is none of
-        these: its old row has to go too.
+        So the fault is void once the row changes again. This does not apply to a put that moved its
+        row to another key: its old row must go too.
         """
         if not self._key:
             return None
@@ -249,7 +249,7 @@ class RowResolver:
         )
 
     def _require_whole(self, missing: Sequence[str]) -> None:
-        """Refuse the old image of a table without a key if part of it is missing: no row is it."""
+        """Refuse an incomplete old image of a table without a key: it matches no row."""
         lacking = [name for name in missing if name not in self._plan.generated]
         if lacking:
             raise ImageError(
@@ -260,14 +260,14 @@ class RowResolver:
             )
 
     def number_of(self, schema_version: int | None, commit_ts: int) -> int:
-        """Return which of the plan's schema versions a row is read with.
+        """Return the number of the plan's schema version that a row is read with.
 
         Args:
             schema_version: version that the row cites, None if it cites none.
             commit_ts: its commit ts.
 
         Raises:
-            ImageError: it cites one that is not among them.
+            ImageError: the row cites a version that is not in the plan.
         """
         if schema_version is None:
             # A row at a DDL's commit ts was committed before it.
@@ -283,16 +283,16 @@ class RowResolver:
         return number
 
     def kept_above(self, schema_version: int | None, commit_ts: int = 0) -> int:
-        """Return the commit ts above which rows of a schema version are rows of the mirror as sent.
+        """Return the commit ts above which rows of a schema version are in the mirror as sent.
 
-        That is, the version has the columns of the mirror, and nothing is done to its rows.
+        That is, the version has the columns of the mirror, and no step changes its rows.
 
         Args:
             schema_version: version that the rows cite, None if they cite none.
             commit_ts: their commit ts, where they cite none.
 
         Returns:
-            `MAX_TSO` if something is done to all, or the version is not known.
+            `MAX_TSO` if all rows are changed, or the version is not known.
         """
         if schema_version is not None and schema_version not in self._numbers:
             return MAX_TSO
@@ -300,13 +300,13 @@ class RowResolver:
         return version.kept_above(self._columns)
 
     def takes_as_sent(self, shape: RowShape) -> bool:
-        """Return whether no value of rows of `shape` is respelled, and none of them is damaged."""
+        """Return whether rows of `shape` are undamaged and no value of them is respelled."""
         return not shape.damaged and not any(
             self._version(number).respells(shape) for number in range(len(self._schema_versions))
         )
 
     def bounds(self) -> Sequence[int]:
-        """Return the commit ts up to which rows that cite no version are read with the one before.
+        """Return the commit ts up to which rows without a version are read with the version before.
 
         Between two of these all are read with the same version.
         """
@@ -324,7 +324,7 @@ class RowResolver:
         """Return the identity of a row under the mirror's schema.
 
         Raises:
-            ImageError: the row has no value in a column of the key, or none that survives.
+            ImageError: the row has no value in a column of the key, or the value does not survive.
         """
         return self._key_of(carried, "row")
 
@@ -332,7 +332,7 @@ class RowResolver:
         row = carried.row
         if not self._key:
             text = key_text([row.get(column.name) for column in self._columns], self._columns)
-            # What does not survive still tells rows apart, so that a delete finds its row.
+            # A value that does not survive still identifies the row, so that a delete finds it.
             return text if carried.fault is None else f"{text}\0{carried.lost!r}"
         values: list[str] = []
         for name in self._key:
@@ -346,7 +346,7 @@ class RowResolver:
 
 
 _MOST_SHAPES = 4096
-"""Shapes whose respellings are kept by a version."""
+"""Most shapes whose respellings a version caches."""
 
 
 class _Version:
@@ -379,7 +379,7 @@ class _Version:
         return found[1]
 
     def kept_above(self, columns: Sequence[ColumnSchema]) -> int:
-        """Return the commit ts above which rows are those of a table of `columns` as they are."""
+        """Return the commit ts above which rows are unchanged rows of a table of `columns`."""
         return self._carrier.kept_above() if self._columns == columns else MAX_TSO
 
     def read(
@@ -414,7 +414,7 @@ class _Version:
         return row, tuple(missing)
 
     def readable(self, image: Mapping[str, PhysicalValue], shape: RowShape | None) -> CanonicalRow:
-        """Return what of an image can be read under this schema."""
+        """Return the columns of an image that can be read under this schema."""
         respelling = self._respelling(shape)
         row: CanonicalRow = {}
         for name, convert in self._converters:

@@ -1,13 +1,13 @@
-"""Which tables a topic carries, and since when none of them exists any more.
+"""Which tables a topic carries, and since when none of them exists.
 
 In: the DDL history, with the topics each DDL was seen in, and the tables whose rows and bootstraps
 a topic had. Out: for each topic the tables that still exist and, if none does, the commit ts of the
-DDL that ended the last one. It is worked out anew each time, so the order of arrival leaves no
+DDL that ended the last one. It is computed again each time, so the order of arrival leaves no
 trace.
 
 TiCDC sends watermarks only to the topics of tables that exist: after a DROP, or a RENAME to a name
 of another topic, the old topic falls silent. A DDL goes to the topic of the table as it was before,
-so a RENAME says of its topic that the old name was there, and nothing of the new one. DDL of
+so a RENAME shows that its topic had the old name, and does not show the new name's. DDL of
 databases goes to the default topic and names no table; so do the bootstraps that Canal-JSON and
 Open Protocol send at a start, which are DDL without a text or a name.
 
@@ -54,8 +54,8 @@ class TopicTables:
 
     Attributes:
         tables: how many of the tables seen in it still exist.
-        retired_ts: commit ts of the DDL after which none exists, 0 for a default topic without
-            any DDL; None while a table exists, and where nothing but watermarks was ever seen.
+        retired_ts: commit ts of the DDL after which none exists, 0 for a default topic without any
+            DDL; None while a table exists, and where only watermarks were ever seen.
     """
 
     tables: int
@@ -71,7 +71,7 @@ class _Seen:
 def topic_tables(
     ddls: Iterable[RegisteredDdl], rows: Iterable[TopicRows]
 ) -> Mapping[str, TopicTables]:
-    """Return what each topic carries of which a row, a bootstrap or a DDL was seen."""
+    """Return the tables of each topic that had a row, a bootstrap or a DDL."""
     history = [part for parts in all_parts(sorted(ddls, key=_order)) for part in parts]
     seen: dict[str, _Seen] = {}
     oldest_row: dict[_Name, int] = {}
@@ -98,7 +98,7 @@ def topic_tables(
             retired_ts=(
                 None
                 if at.names - gone.keys()
-                # Without any table it is a default topic: see above what comes to it.
+                # Without any table it is a default topic: the module's text says what it gets.
                 else max((gone[name] for name in at.names), default=at.newest_ddl)
             ),
         )
@@ -109,11 +109,11 @@ def topic_tables(
 def _ended(
     history: list[RegisteredDdl], known: set[_Name], oldest_row: Mapping[_Name, int]
 ) -> dict[_Name, int]:
-    """Return the tables that are no more, with the commit ts at which they ended."""
+    """Return the tables that have ended, with the commit ts of their end."""
     ended: dict[_Name, int] = {}
     exists: dict[_Name, bool] = {}
     for commit_ts, together in groupby(history, key=lambda ddl: ddl.event.commit_ts):
-        # All DDL of one commit ts is one moment, in an order that several topics do not tell.
+        # All DDL of one commit ts is one moment; across topics its order is not known.
         ddls = list(together)
         after = dict.fromkeys((name for ddl in ddls for name in _gone(ddl, known)), False)
         after |= dict.fromkeys((name for ddl in ddls for name in _made(ddl)), True)
@@ -142,15 +142,15 @@ def _order(ddl: RegisteredDdl) -> tuple[object, ...]:
 
 
 _WITHOUT_TABLES = frozenset({DdlKind.OTHER, DdlKind.DROP_DATABASE, DdlKind.EXCHANGE})
-"""Kinds of DDL that name no table by which they found their topic.
+"""Kinds of DDL that name no table whose topic they go to.
 
-An EXCHANGE PARTITION is of two tables, both of which stay: which of them found the topic is open.
+An EXCHANGE PARTITION is of two tables, both of which stay: it may go to the topic of either.
 """
 _MAKING = frozenset({DdlKind.CREATE, DdlKind.RECOVER})
 
 
 def _concerned(ddl: RegisteredDdl) -> set[_Name]:
-    """Return the tables by whose names a DDL found its topic: as they were before it."""
+    """Return the tables by whose names a DDL was sent to its topic: as they were before it."""
     event = ddl.event
     if ddl.kind in _WITHOUT_TABLES:
         return set()
@@ -164,7 +164,7 @@ def _concerned(ddl: RegisteredDdl) -> set[_Name]:
 
 
 def _renames(ddl: RegisteredDdl) -> set[tuple[_Name, _Name]]:
-    """Return the (old, new) names that a DDL tells of."""
+    """Return the (old, new) names of a DDL."""
     event = ddl.event
     if ddl.kind is not DdlKind.RENAME:
         return set()

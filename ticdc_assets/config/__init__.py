@@ -1,17 +1,17 @@
 """Settings: which changefeeds there are, where they come from and where their tables go.
 
 In: one YAML file (`TICDC_CHANGEFEEDS`, default `./changefeeds.yaml`) and the lake's root
-(`TICDC_LAKE`, default `./.lake`): a folder, or a URI whose store the file's block `storage` tells
-how to reach; for Spark, a properties file in place of the YAML file's `spark`
-(`TICDC_SPARK_CONF`). Out: frozen `Settings`, or one `ConfigError` that lists every
-mistake of the file with the key it stands at. Reading has no effects and may be repeated.
+(`TICDC_LAKE`, default `./.lake`): a folder, or a URI, with the access to its store in the file's
+block `storage`; for Spark, a properties file in place of the YAML file's `spark`
+(`TICDC_SPARK_CONF`). Out: frozen `Settings`, or one `ConfigError` that lists every mistake of the
+file with its key. Reading has no effects and may be repeated.
 
-Every scalar is read as text and typed here, by key: YAML's own guesses (`no` is false, `12:30` is
-a number) do not apply. Values given as `{env: NAME}` are resolved while reading and do not appear
-in a `repr`, an error or a log: see `OptionValue`. A secret has to be given so: one that stands in
-the file itself is a mistake.
+Every scalar is read as text and typed here, by key: YAML's own guesses (`no` is false, `12:30` is a
+number) do not apply. Values given as `{env: NAME}` are resolved while reading and do not appear in
+a `repr`, an error or a log: see `OptionValue`. A secret must be given so: a secret in the file
+itself is a mistake.
 
-Not done here: nothing is connected to and no file but these is opened; `preflight` does that.
+This module connects to nothing and opens no other file; `preflight` does that.
 """
 
 import os
@@ -103,6 +103,7 @@ __all__ = [
     "TableFilter",
     "Writer",
     "WrongEntry",
+    "changefeeds_of",
     "changefeeds_path",
     "is_loopback",
     "lake_path",
@@ -118,21 +119,21 @@ DEFAULT_CHANGEFEEDS = "changefeeds.yaml"
 DEFAULT_LAKE = ".lake"
 INSTANCE_FOLDER = ".dagster_home"
 SPARK = "spark"
-"""The key of the changefeeds file that says how Spark is set."""
+"""The key of the changefeeds file with Spark's settings."""
 COMPUTE = "compute"
-"""The key of the changefeeds file that says where steps run."""
+"""The key of the changefeeds file for where steps run."""
 COMPUTE_VARIABLE = "TICDC_COMPUTE"
 STORAGE = "storage"
-"""The key of the changefeeds file that says how the lake's store is reached."""
+"""The key of the changefeeds file for the access to the lake's store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongEntry:
-    """An entry of the file that is no changefeed.
+    """An entry of the file that is not a valid changefeed.
 
     Attributes:
-        name: the name it gives itself, if that could be one and no other entry has it; else "".
-        position: where it stands, e.g. `changefeeds[1]`.
+        name: its name, if that is valid and no other entry has it; else "".
+        position: where it is, e.g. `changefeeds[1]`.
         mistakes: what is wrong with it, each a sentence with its key.
     """
 
@@ -159,7 +160,7 @@ class Settings:
         lake: root of all tables: an absolute folder, or a URI.
         path: the file the changefeeds were read from, absolute.
         wrong: entries that were left out because of their mistakes.
-        spark: how Spark is set.
+        spark: Spark's settings.
         compute: where steps run.
     """
 
@@ -184,7 +185,7 @@ class Settings:
         """Return the changefeed called `name`.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: no changefeed has this name.
         """
         for changefeed in self.changefeeds:
             if changefeed.name == name:
@@ -240,10 +241,10 @@ def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False)
 
     Args:
         env: environment variables; the environment of this program if None.
-        partly: whether entries with mistakes are left out, and told in `Settings.wrong`.
+        partly: whether entries with mistakes are left out and listed in `Settings.wrong`.
 
     Raises:
-        ConfigError: a file or variable is missing or wrong; the text has every mistake found.
+        ConfigError: a file or variable is missing or wrong; the text lists every mistake.
     """
     env = os.environ if env is None else env
     path = changefeeds_path(env)
@@ -268,7 +269,7 @@ def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False)
 
 
 def load_compute(env: Mapping[str, str] | None = None) -> Compute:
-    """Read where steps run; there need be neither a file nor a changefeed.
+    """Read where steps run; the file may be missing or have no changefeed.
 
     Args:
         env: environment variables; the environment of this program if None.
@@ -286,7 +287,7 @@ def load_compute(env: Mapping[str, str] | None = None) -> Compute:
 
 
 def _of_file(path: Path) -> Mapping[str, Any]:
-    """Return what a changefeeds file says, nothing if it is not there; read once a version."""
+    """Return the content of a changefeeds file, empty without a file; read once per version."""
     try:
         seen = path.stat()
     except OSError:
@@ -305,7 +306,7 @@ def _document_of(path: Path, _seen: tuple[int, int]) -> Mapping[str, Any]:
 def _read_compute(
     document: Mapping[str, Any], env: Mapping[str, str], mistakes: list[str]
 ) -> Compute:
-    """Return where steps run, and add what is wrong with it to the mistakes."""
+    """Return where steps run, and add its mistakes to the list."""
     variable = env.get(COMPUTE_VARIABLE)
     place, given = (COMPUTE_VARIABLE, variable) if variable else (COMPUTE, document.get(COMPUTE))
     if given is None:
@@ -318,13 +319,13 @@ def _read_compute(
 
 
 def load_spark_settings(env: Mapping[str, str] | None = None) -> SparkSettings:
-    """Read how Spark is set; there need be neither a file nor a changefeed.
+    """Read Spark's settings; the file may be missing or have no changefeed.
 
     Args:
         env: environment variables; the environment of this program if None.
 
     Raises:
-        ConfigError: what is said of Spark is wrong; the text has every mistake found.
+        ConfigError: a setting of Spark is wrong; the text lists every mistake.
     """
     env = os.environ if env is None else env
     path = changefeeds_path(env)
@@ -345,12 +346,12 @@ def load_spark_settings(env: Mapping[str, str] | None = None) -> SparkSettings:
 def _read_spark(
     document: Mapping[str, Any], path: Path, env: Mapping[str, str]
 ) -> tuple[SparkSettings, list[str]]:
-    """Return how Spark is set, and what the changefeeds file says wrong of it."""
+    """Return Spark's settings, and the mistakes that the changefeeds file makes in them."""
     named = env.get(SPARK_CONF_VARIABLE)
     if not named:
         place = f"{SPARK} of {path}"
         settings, mistakes = read_spark(document.get(SPARK), place, folder=path.parent, env=env)
-        return settings, [f"{SPARK}: {told}" for told in mistakes]
+        return settings, [f"{SPARK}: {mistake}" for mistake in mistakes]
     other = Path(named).expanduser().absolute()
     try:
         text = other.read_text(encoding="utf-8")
@@ -371,13 +372,26 @@ def parse_changefeeds(
 
     Args:
         content: the YAML.
-        path: where it stands, for errors and for relative paths of captures.
+        path: the file, for errors and for relative paths of captures.
         env: environment variables for `{env: NAME}`.
 
     Raises:
-        ConfigError: the text is not valid; the message has every mistake found.
+        ConfigError: the text is not valid; the message lists every mistake.
     """
-    return _read(_document(content, path), path, env, partly=False)[0]
+    return changefeeds_of(_document(content, path), path=path, env=env)
+
+
+def changefeeds_of(
+    document: Mapping[str, Any], *, path: Path, env: Mapping[str, str]
+) -> tuple[Changefeed, ...]:
+    """Read what a changefeeds file has; arguments and errors are those of `parse_changefeeds`.
+
+    Args:
+        document: the file's mapping, with texts for all scalars.
+        path: where it is.
+        env: environment variables.
+    """
+    return _read(document, path, env, partly=False)[0]
 
 
 def _path_of(env: Mapping[str, str] | None, variable: str, default: str) -> Path:
@@ -385,7 +399,7 @@ def _path_of(env: Mapping[str, str] | None, variable: str, default: str) -> Path
     value = env.get(variable) or default
     if "://" in value:
         raise ConfigError(f"{variable}: expected a path on this machine, got {shorten(value)}")
-    # Absolute but with links kept, so that messages show the path the user wrote.
+    # Absolute, but links are kept, so that messages show the path the user wrote.
     return Path(value).expanduser().absolute()
 
 
@@ -416,7 +430,7 @@ def _read(
     partly: bool,
     outside: Iterable[str] = (),
 ) -> tuple[tuple[Changefeed, ...], tuple[WrongEntry, ...]]:
-    """Return the changefeeds of a file and, if it may be read partly, the entries that are none."""
+    """Return the changefeeds of a file and, if it may be read partly, its wrong entries."""
     file, key = File(path.parent, env), "changefeeds"
     known = [key, COMPUTE, SPARK, STORAGE]
     outside = [
@@ -457,7 +471,7 @@ def _read(
 def _read_storage(
     document: Mapping[str, Any], path: Path, env: Mapping[str, str], mistakes: list[str]
 ) -> Storage:
-    """Return what the block `storage` says, and add its mistakes to those of the file."""
+    """Return the block `storage`, and add its mistakes to those of the file."""
     value = document.get(STORAGE)
     if value is None:
         return Storage()
@@ -469,7 +483,7 @@ def _read_storage(
 
 
 def _name_of(entry: Any) -> str:
-    """Return the name that an entry gives itself, "" where that could be none."""
+    """Return the name of an entry, "" where it is not a valid name."""
     name = cast(dict[str, Any], entry).get("name") if isinstance(entry, dict) else None
     return name if isinstance(name, str) and NAME.fullmatch(name) else ""
 
@@ -489,7 +503,7 @@ def _refusal(path: Path, mistakes: list[str]) -> ConfigError:
 
 
 class _TextLoader(yaml.BaseLoader):
-    """All scalars are text, and a key that stands twice is an error instead of a silent loss."""
+    """All scalars are text, and a repeated key is an error instead of a silent loss."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -497,7 +511,7 @@ class _TextLoader(yaml.BaseLoader):
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
                     raise yaml.constructor.ConstructorError(
-                        problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark
+                        problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
@@ -505,7 +519,7 @@ class _TextLoader(yaml.BaseLoader):
 
 def _load_yaml(content: bytes | str, path: Path) -> Any:
     try:
-        # The loader only ever builds text, lists and dicts.
+        # The loader only builds text, lists and dicts.
         return yaml.load(content, Loader=_TextLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -521,7 +535,7 @@ def _load_yaml(content: bytes | str, path: Path) -> Any:
 
 
 def _hint_of_line(content: bytes | str, number: int) -> str:
-    """Return what to do about a line that is no YAML, where that is known."""
+    """Return what to do about a line that is not YAML, where that is known."""
     text = content if isinstance(content, str) else content.decode("utf-8", "replace")
     lines = text.splitlines()
     line = lines[number] if number < len(lines) else ""

@@ -61,7 +61,7 @@ _COUNT = re.compile(r"[0-9]{1,6}")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _SECRET_PARAMETER = re.compile(r"password|secret|token|key|sas|sig|credential", re.IGNORECASE)
 
-# The rule by which Dagster takes an owner, but for blanks in the name of a team.
+# Dagster's rule for owners, except that the name of a team may have blanks.
 _OWNER = re.compile(r"team:\S+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 
 _NO_CLAIM_CHECKS = {WireFormat.CRAFT}
@@ -107,7 +107,7 @@ def _compression(value: Any, info: ValidationInfo) -> Compression:
 
 @reads(f"the path of a folder, or a URI of {', '.join(STORAGE_SCHEMES)}")
 def _location(value: Any, info: ValidationInfo) -> str:
-    """Return a folder as a URI or as an absolute path."""
+    """Return the location: a URI, or the absolute path of a folder."""
     given = scalar(value, info, _location.expected)
     location = given.value
     shown = given if given.shown != location else _shown_location(location)
@@ -131,7 +131,7 @@ def _tables(value: Any, _: ValidationInfo) -> TableChoice:
 def _table_pattern(value: Any) -> str:
     database, table = parts_of(value) if isinstance(value, str) else ("", "")
     if not database or not table:
-        raise unexpected("database.table, in which * stands for any characters", value)
+        raise unexpected("database.table, in which * means any characters", value)
     return value
 
 
@@ -210,7 +210,7 @@ def _tso(value: Any, _: ValidationInfo) -> int:
 
 
 def _seconds(least: str = " above 0", most: float = 1e9) -> Reads:
-    """Return how a number of seconds below `most` is read; `least` says what else it may be."""
+    """Return the reader of a number of seconds below `most`; `least` says what else it accepts."""
 
     @reads(f"a number of seconds{least}")
     def read(value: Any, _: ValidationInfo) -> float | None:
@@ -225,7 +225,7 @@ def _seconds(least: str = " above 0", most: float = 1e9) -> Reads:
 
 
 def _at_most(other: str) -> AfterValidator:
-    """Return the rule that a number is not above that of another key, which is read before it."""
+    """Return the rule that a number is not above that of another key, which is read first."""
 
     def check(value: float, info: ValidationInfo) -> float:
         limit = info.data.get(other)
@@ -282,7 +282,7 @@ class Retention:
     """How long a changefeed's records, changes and cuts are kept; None keeps them forever.
 
     Age counts from the landing of a record and the publishing of a cut, not from the upstream
-    commit: records of an old capture are new here.
+    commit: records of an old capture count as new.
     """
 
     raw_messages: Kept = Field(
@@ -324,8 +324,8 @@ class Alerts:
 class TableFilter:
     """The tables of a changefeed that have mirrors.
 
-    Landing and the change log have every table, so a table that is included later is made from its
-    first change on.
+    Landing and the change log have every table, so a table that is included later has all changes
+    since its first.
     """
 
     include: Tables = Field(
@@ -362,7 +362,7 @@ class Readers:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
 class Writer:
-    """How the one writer of a changefeed is kept apart from others."""
+    """How two writers of a changefeed are kept apart."""
 
     lease: Annotated[timedelta | None, _span] = Field(
         default=None,
@@ -423,25 +423,25 @@ class Schedules:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
 class InDagster:
-    """How many single tables of a changefeed Dagster is shown: what it has costs it time."""
+    """How many tables of a changefeed Dagster shows one by one: each costs it time."""
 
-    table_events: Annotated[int, _count] = Field(
-        default=100,
-        description="events: of how many tables that changed a sync reports each by itself; 100. "
-        "Where more changed, one event on `mirrors` has their number and their names",
-    )
     table_assets: Annotated[int, _count] = Field(
         default=500,
-        description="assets: up to how many mirrors each is an asset of its own; 500. Where there "
-        "are more none is, and `mirrors` represents all",
+        description="up to how many mirrors each is an asset of its own; 500. If there are more, "
+        "one asset, `mirrors`, represents all",
+    )
+    sample_rows: Annotated[int, _count] = Field(
+        default=10,
+        description="how many rows of a changed mirror its page shows; 10. They are stored in "
+        "Dagster's database: 0 keeps the values of private tables out of it",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
 class Changefeed:
-    """One TiCDC replication task as we read it."""
+    """One TiCDC replication task as this package reads it."""
 
-    # Each is a `Field`: pydantic reads others last, and would report their mistakes last.
+    # Each is a `Field`: pydantic reads other attributes last, and would report their mistakes last.
     name: Annotated[str, _name] = Field(
         description="folder in the lake and first part of asset keys: a-z, 0-9 and `_`"
     )
@@ -490,7 +490,7 @@ class Changefeed:
     )
     alerts: Annotated[Alerts, Keys("a mapping with `to`")] = Field(default=Alerts())
     dagster: Annotated[
-        InDagster, Keys("a mapping with any of `table_events` and `table_assets`")
+        InDagster, Keys("a mapping with any of `sample_rows` and `table_assets`")
     ] = Field(default=InDagster())
     follow_seconds: Annotated[float, _seconds(", 0 or more")] = Field(
         default=600.0,

@@ -1,12 +1,12 @@
 """How the models of the settings read a file: keys, texts, and every mistake at its place.
 
-In: what a YAML file has, as texts, lists and mappings. Out: values of the models' types, or one
+In: a YAML file's texts, lists and mappings. Out: values of the models' types, or one
 `ValidationError` with all mistakes. A model's field says by a marker how it is read: `Reads` types
 a text or a list, `Keys` reads a mapping into the model that the field is of. Markers act only where
-a `File` is the context, so a model that is made in code takes typed values as they are.
+a `File` is the context, so a model that code constructs takes typed values as they are.
 
-No mistake shows what stands in a mapping, nor what an environment variable holds: it may be secret.
-Reading has no effects.
+No mistake shows what a mapping or an environment variable holds: it may be secret. Reading has no
+effects.
 """
 
 import difflib
@@ -28,7 +28,7 @@ Check: TypeAlias = Callable[[Mapping[str, Any], ValidationInfo], Iterable[InitEr
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """Where a file stands.
+    """Where a file is.
 
     Args:
         folder: what relative paths of the file start from.
@@ -41,7 +41,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OptionValue:
-    """The value of a client option; shows where it came from instead of what it is if secret.
+    """The value of a client option; if it is secret, it shows where it came from instead.
 
     Args:
         value: the value for the client.
@@ -62,17 +62,17 @@ class OptionValue:
 
 
 def mistake(text: str) -> PydanticCustomError:
-    """Return the error that says `text` of the value at hand."""
+    """Return the error that says `text` of the current value."""
     return PydanticCustomError("mistake", "{text}", {"text": text})
 
 
 def unexpected(expected: str, got: Any) -> PydanticCustomError:
-    """Return the error that `got` stands where `expected` was needed."""
+    """Return the error that `got` is there where `expected` was needed."""
     return mistake(f"expected {expected}, got {shorten(_masked(got))}")
 
 
 def at(place: str | int, error: PydanticCustomError) -> InitErrorDetails:
-    """Return an error as one of a value inside the one at hand."""
+    """Return an error as one of a value inside the current value."""
     return InitErrorDetails(type=error, loc=(place,), input=None)
 
 
@@ -94,7 +94,7 @@ def unknown_keys(
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the one that is spelled alike, "" if none is."""
+    """Return a hint at the known key that is spelled alike, "" if none is."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
@@ -118,8 +118,8 @@ class Reads:
     """How a field is read from a text or a list.
 
     Args:
-        expected: what has to stand there, for people.
-        read: returns the typed value; raises ValueError for what is none, or mistakes of its own.
+        expected: what has to be there, in words.
+        read: returns the typed value; raises ValueError for any other value, or its own mistakes.
         key: the key in the file, "" for the field's name.
     """
 
@@ -131,7 +131,7 @@ class Reads:
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         def validate(value: Any, inner: Callable[[Any], Any], info: ValidationInfo) -> Any:
-            # A file has nothing but these: what is typed already is a default.
+            # A file has only texts, lists and mappings: anything else is a typed default.
             if info.context is None or not isinstance(value, str | list | dict):
                 return inner(value)
             try:
@@ -145,13 +145,13 @@ class Reads:
 
 
 def reads(expected: str, key: str = "") -> Callable[[Callable[[Any, ValidationInfo], Any]], Reads]:
-    """Return the decorator that makes the marker `Reads` of a function."""
+    """Return the decorator that turns a function into a marker `Reads`."""
     return lambda read: Reads(expected, read, key)
 
 
 @reads("true or false")
 def flag(value: Any, _: ValidationInfo) -> bool:
-    """Read whether something is so."""
+    """Read true or false."""
     return bool(("false", "true").index(value))
 
 
@@ -160,8 +160,8 @@ class Keys:
     """How a field is read whose type is a model: from a mapping with the model's keys.
 
     Args:
-        expected: what has to stand there, for people.
-        check: returns what else is wrong with the mapping, also where its values are.
+        expected: what has to be there, in words.
+        check: returns other mistakes of the mapping, also those of its values.
     """
 
     expected: str
@@ -213,7 +213,7 @@ def _marker(field: FieldInfo) -> Reads | Keys:
 
 
 def _inside(error: Any, fields: Mapping[str, tuple[str, FieldInfo]]) -> InitErrorDetails:
-    """Return an error of a field as one of the key that the field has in the file."""
+    """Return an error of a field as an error of the key that the field has in the file."""
     name, *inside = error["loc"]
     key, field = fields[name]
     missing = error["type"] == "missing" and not inside
@@ -225,7 +225,7 @@ def _inside(error: Any, fields: Mapping[str, tuple[str, FieldInfo]]) -> InitErro
 
 
 def matched(pattern: re.Pattern[str], value: Any) -> re.Match[str]:
-    """Return the match of a whole text; ValueError for what is no such text."""
+    """Return the match of a whole text; ValueError for any other text."""
     match = pattern.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError(pattern.pattern)
@@ -233,14 +233,14 @@ def matched(pattern: re.Pattern[str], value: Any) -> re.Match[str]:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """Return a mapping, whose keys are texts in a file; ValueError for what is none."""
+    """Return a mapping, whose keys are texts in a file; ValueError for anything else."""
     if isinstance(value, dict):
         return cast(dict[str, Any], value)
     raise ValueError(value)
 
 
 def items_of(value: Any, each: Callable[[Any], T], what: str) -> tuple[T, ...]:
-    """Return the items of a list that is not empty, typed by `each`; none stands there twice."""
+    """Return the items of a list that is not empty, typed by `each`; no item is there twice."""
     if not isinstance(value, list) or not value:
         raise ValueError(what)
     given = cast(list[Any], value)

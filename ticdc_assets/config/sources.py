@@ -45,7 +45,7 @@ _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _SECRET_KEY = re.compile(r"password|secret|token|jaas|passphrase|\.key|\.pem|oauth", re.IGNORECASE)
 _NO_SECRET_KEY = re.compile(
-    # Where a secret is and how it is made: paths, addresses, names of methods; and certificates.
+    # Where a secret is and how it is created: paths, addresses, names of methods; and certificates.
     r"[._](location|file|urls?|type|algorithm|class|method|scope|client\.id|audience|name|keytab|jwt)$"
     r"|[._](seconds|ms|urlencode)$|[._](ca|certificate)\.pem$|certificate\.chain$",
     re.IGNORECASE,
@@ -141,7 +141,7 @@ def _patterns(value: Any, info: ValidationInfo) -> tuple[TopicPattern, ...]:
 def _topic(value: Any) -> str:
     expected = "a topic name (1 to 249 of A-Z a-z 0-9 . _ -)"
     if not isinstance(value, str):
-        # `[cdc_{schema}]` is a text, but `[{schema}_a]` is a mapping and then an error.
+        # `[cdc_{schema}]` is a text, but `[{schema}_a]` is a mapping and so a mistake.
         raise unexpected(f'{expected} (a pattern is quoted: "{{schema}}_{{table}}")', value)
     if is_topic_pattern(value):
         try:
@@ -284,7 +284,7 @@ class KafkaSource:
 
     @property
     def named(self) -> list[str]:
-        """The names and patterns, as they are given."""
+        """The names and patterns, as the file has them."""
         return [*self.topics, *(pattern.text for pattern in self.patterns)]
 
     @property

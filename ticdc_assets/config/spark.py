@@ -1,12 +1,12 @@
-"""How Spark is set: where it runs, and any property of it that somebody gives.
+"""Spark's settings: where it runs, and any property that somebody sets.
 
-In: `spark:` of the changefeeds file, or the properties file that stands in its place, and three
-variables that are laid over either. Out: `SparkSettings`, or every mistake with the property it is
-of. Properties that results or readers depend on are ours: another value is a mistake, not a wish.
-A value given as `{env: NAME}` is secret and not shown; a property that has a secret by its name has
-to be given so.
+In: `spark:` of the changefeeds file, or the properties file that replaces it, and three variables
+that override either. Out: `SparkSettings`, or every mistake with its property. Properties that
+results or readers depend on belong to this package: another value is a mistake. A value given as
+`{env: NAME}` is secret and not shown; a property whose name says that it is a secret must be given
+so.
 
-Not done here: nothing is started and no file is opened; `spark.session` starts Spark.
+This module starts nothing and opens no file; `spark.session` starts Spark.
 """
 
 import re
@@ -39,11 +39,11 @@ REMOTE_VARIABLE: Final = "SPARK_REMOTE"
 
 MASTER: Final = "spark.master"
 REMOTE: Final = "spark.remote"
-"""Address of a Spark Connect server: `sc://host:port`, with options behind semicolons."""
+"""Address of a Spark Connect server: `sc://host:port`, with options after semicolons."""
 MEMORY: Final = "spark.driver.memory"
 PYTHON: Final = "spark.pyspark.python"
 PACKAGE: Final = "spark.ticdc.package"
-"""A property of our own: how the workers of a cluster get this package."""
+"""A property of this package: how the workers of a cluster get the package."""
 
 SHIPPED, INSTALLED = "shipped", "installed"
 DEFAULT_MASTER: Final = "local[2]"
@@ -63,21 +63,21 @@ OWN: Final[Mapping[str, str]] = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
     "spark.databricks.delta.stats.skipping": "true",
-    # A version that a kept cut names may be old: what it needs is kept by cuts, not by age.
-    # Delta would refuse to read it, and to restore it when a killed run is taken back.
+    # A version that a kept cut names may be old: the cuts keep its files, not their age. Delta
+    # would otherwise refuse to read the version, and to restore it when a killed run is undone.
     _TIME_TRAVEL_BY_AGE: "false",
 }
-"""Properties of every session that nobody else sets."""
+"""Properties of every session that only this package sets."""
 
 OF_A_CLUSTER: Final = frozenset(
     {"spark.driver.host", "spark.driver.bindAddress", PYTHON, PACKAGE, "spark.archives"}
 )
-"""Properties that say nothing where Spark runs in this machine's one JVM."""
+"""Properties without a meaning where Spark runs in this machine's one JVM."""
 
 _OF_THE_COMMAND = re.compile(
     r"spark\.(master|jars|files|archives|submit)(\..*)?|spark\.driver\.(memory|extra|default)\w*"
 )
-"""Properties that Spark's JVM is started with: they stand in its command."""
+"""Properties in the command line that starts Spark's JVM."""
 
 _NAME = re.compile(r"spark\.[\w.$\[\]-]+")
 _SECRET = re.compile(
@@ -89,11 +89,11 @@ _REFERENCE = re.compile(r"\{\s*env:\s*(\w+)\s*\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """How Spark is set.
+    """Spark's settings.
 
     Attributes:
-        properties: what is given, by the properties' names; ours are not among them.
-        place: where they are said, for people.
+        properties: the user's values by the properties' names, without this package's.
+        place: where they are set, in words.
     """
 
     properties: Mapping[str, OptionValue] = field(default_factory=dict[str, OptionValue])
@@ -154,7 +154,7 @@ def _properties(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
 
 
 def _check(name: str, given: OptionValue) -> None:
-    """Raise what is wrong with a property."""
+    """Raise the mistake of a property."""
     own = OWN.get(name)
     if own is not None and given.value != own:
         raise unexpected(f"nothing or {own!r}, which mirrors depend on", given)
@@ -179,13 +179,13 @@ _PROPERTIES: TypeAdapter[dict[str, OptionValue]] = TypeAdapter(
 def read_spark(
     given: Any, place: str, *, folder: Path, env: Mapping[str, str]
 ) -> tuple[SparkSettings, list[str]]:
-    """Return the settings that a mapping of properties says, and what is wrong with it.
+    """Return the settings of a mapping of properties, and its mistakes.
 
     Args:
         given: the properties; None for none.
-        place: where they stand, for people.
+        place: where they are, in words.
         folder: where the file is.
-        env: environment variables, for `{env: NAME}` and for the two that are laid over.
+        env: environment variables, for `{env: NAME}` and for the two that override the mapping.
     """
     found: dict[str, OptionValue] = {}
     mistakes: list[str] = []
@@ -230,23 +230,23 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def properties_of(text: str, path: Path) -> dict[str, Any]:
-    """Return what a file in the format of `spark-defaults.conf` says.
+    """Return the properties of a file in the format of `spark-defaults.conf`.
 
     Raises:
-        ConfigError: a property stands there twice.
+        ConfigError: a property is there twice.
     """
     found: dict[str, Any] = {}
     for line in _logical_lines(text):
         name, value = (_unescaped(part) for part in [*_SEPARATOR.split(line, maxsplit=1), ""][:2])
         if name in found:
-            raise ConfigError(f"{path}: the property {name} stands twice")
+            raise ConfigError(f"{path}: the property {name} is there twice")
         reference = _REFERENCE.fullmatch(value.strip())
         found[name] = value.strip() if reference is None else {"env": reference[1]}
     return found
 
 
 def _logical_lines(text: str) -> Iterable[str]:
-    """Yield the lines that say something; one that ends in a single backslash goes on."""
+    """Yield the lines with content; a line that ends in a single backslash goes on."""
     whole = ""
     for line in text.splitlines():
         part = line.lstrip(" \t\f")

@@ -1,8 +1,8 @@
-"""How the store of a lake is reached that is no folder: the block `storage:` of the file.
+"""How to reach the store of a lake that is not a folder: the block `storage:` of the file.
 
-In: the block. Out: a `Storage`, which the three libraries that touch a lake are told of
-(`ticdc_assets.storage`). A secret has to be given as `{env: NAME}`; without any credential those of
-the platform are taken. Which keys a store has a use for is looked at where the lake's URI is known.
+In: the block. Out: a `Storage`, from which `ticdc_assets.storage` sets the three libraries that
+read and write a lake. A secret must be given as `{env: NAME}`; without credentials the platform's
+are used. Where the lake's URI is known, `storage` checks which keys its store can use.
 """
 
 from typing import Annotated, Any
@@ -54,5 +54,5 @@ class StorageBlock:
     client_secret: Annotated[str | None, _secret] = None
 
     def storage(self) -> Storage:
-        """Return what the block says."""
+        """Return the settings of the block."""
         return Storage(**{name: getattr(self, name) for name in Storage.__slots__})

@@ -19,8 +19,8 @@ class TableChoice:
     """Some tables of a changefeed.
 
     Args:
-        patterns: `database.table`; in both parts `*` stands for any characters. A part with a dot
-            in it is in backquotes.
+        patterns: `database.table`; in both parts `*` means any characters. A part with a dot in it
+            is in backquotes.
     """
 
     patterns: tuple[str, ...] = ()

@@ -1,13 +1,14 @@
-"""Patterns of topic names: where a changefeed writes to, said once for topics to come as well.
+"""Patterns of topic names: where a changefeed writes to, topics that are created later included.
 
-In: the text of a pattern. Out: `TopicPattern`, which tells whether a topic is one of them, and
-which topic TiCDC gives a table.
+In: the text of a pattern. Out: `TopicPattern`, which says whether a topic matches, and to which
+topic TiCDC writes a table.
 
 A pattern has literal characters of topic names and any of:
 
 - `{schema}`, `{table}` and `{column:name}`: the placeholders of TiCDC's topic expressions, so that
-  the text of a dispatch rule can be copied as it is. Each stands for one or more characters.
-- `*`: any characters, none too. TiCDC has no such thing; it is for topics that were named by hand.
+  the text of a dispatch rule can be copied as it is. Each means one or more characters.
+- `*`: any characters, or none. TiCDC has no such placeholder; it is for topics that were named by
+  hand.
 
 How a name becomes a topic is TiCDC's rule:
 https://github.com/pingcap/ticdc/blob/88274ed88e53/downstreamadapter/sink/eventrouter/topic/expression.go
@@ -15,10 +16,10 @@ Old releases wrote names in lower case; a topic is matched either way, and `topi
 today's releases do.
 
 Internal topics (`__consumer_offsets` and others that begin with two underscores and then a letter
-or digit) are taken by no pattern that does not itself begin with two underscores. Names in other
-scripts become underscores, so `___orders` may be a table's topic and is taken.
+or digit) match only patterns that begin with two underscores themselves. Names in other scripts
+become underscores, so `___orders` may be a table's topic and matches.
 
-Pure: nothing is asked and nothing is kept, so every question may be asked again.
+Pure.
 """
 
 import re
@@ -47,7 +48,7 @@ _MAX_IDENTIFIER_CHARACTERS = 64
 
 
 def is_topic_name(text: str) -> bool:
-    """Return whether Kafka would have a topic of this name."""
+    """Return whether Kafka accepts a topic of this name."""
     return _NAME.fullmatch(text) is not None and text not in (".", "..")
 
 
@@ -57,7 +58,7 @@ def is_topic_pattern(text: str) -> bool:
 
 
 def is_named(topic: str, texts: Iterable[str]) -> bool:
-    """Return whether a topic is one of those that texts name, each a name or a pattern."""
+    """Return whether one of the texts, each a name or a pattern, names a topic."""
     return any(
         TopicPattern(text).matches(topic) if is_topic_pattern(text) else text == topic
         for text in texts
@@ -66,13 +67,13 @@ def is_named(topic: str, texts: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
-    """Topics that are named alike.
+    """Topics whose names match a pattern.
 
     Args:
         text: the pattern, as the module says.
 
     Raises:
-        ConfigError: the text is no pattern, or one that every topic there is would match.
+        ConfigError: the text is not a pattern, or every topic matches it.
     """
 
     text: str
@@ -91,7 +92,7 @@ class TopicPattern:
         return self.text
 
     def matches(self, topic: str) -> bool:
-        """Return whether a topic is one of them."""
+        """Return whether a topic matches."""
         if not is_topic_name(topic):
             return False
         if _INTERNAL.match(topic) and not self.text.startswith("__"):
@@ -110,8 +111,8 @@ class TopicPattern:
             table: its name.
 
         Returns:
-            The name of the topic; None where the pattern does not tell, as it has a `*` or takes
-            the value of a column.
+            The name of the topic; None where the pattern does not say, as it has a `*` or takes the
+            value of a column.
         """
         parts: list[str] = []
         for kind, text in _tokens(self.text):
@@ -133,7 +134,7 @@ def _tokens(pattern: str) -> tuple[tuple[str, str], ...]:
     """Return the parts of a pattern as (kind, text).
 
     Raises:
-        ConfigError: some of it is no part of a pattern.
+        ConfigError: the text is not a pattern.
     """
     tokens: list[tuple[str, str]] = []
     position = 0
@@ -162,7 +163,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=256)
 def _cut_expressions(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """Return what the names that TiCDC cut begin with: the pattern without its end, in each way.
+    """Return the beginnings of names that TiCDC cut: the pattern without its end, in each way.
 
     Databases and tables have names of at most 64 characters, so few patterns have names to cut; a
     pattern with a `*` is not TiCDC's and has none.

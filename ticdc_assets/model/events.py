@@ -6,7 +6,7 @@ them, never the reverse. Coordinates (topic, partition, offset, index) are not p
 they belong to the record it came from.
 
 The Simple protocol's rows cite a schema version that other messages define. The rows of the other
-formats cite none, but say of each column what it is: their `shape`.
+formats cite none, but describe each column: their `shape`.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class Op(StrEnum):
     UPDATE = "update"
     DELETE = "delete"
     SNAPSHOT = "snapshot"
-    """The row stood in an export of its table; no message says so."""
+    """The row was in an export of its table; no message says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +79,14 @@ class RowChange:
         table_id: table id as sent: for a partitioned table the physical partition's. None where
             none is sent.
         schema_version: version of the schema the images were encoded with; None where rows cite
-            none, and then `shape` is there.
+            none; they have a `shape` then.
         before: image before the change (update, delete), else None.
         after: image after the change (insert, update), else None.
         handle_key_only: True if the images were cut to the handle key (large messages).
         claim_check_location: where the whole message was put, if it was.
         checksum: row checksums, if sent.
-        shape: what the message itself says of the columns; None where it says nothing (Simple).
-            An encoder of any format but Simple JSON needs it.
+        shape: what the message says of the columns; None where it says nothing (Simple). An encoder
+            of any format but Simple JSON needs it.
         row_id: TiDB's internal integer row id, if sent (Open Protocol); 0 is not sent.
         es_only: True if the message has no commit ts, so that `commit_ts` is its `es` (epoch ms)
             shifted to a TSO.
@@ -113,9 +113,9 @@ class RowChange:
 class DdlEvent:
     """A schema change: its text, and the schemas around it where the format sends them.
 
-    `database` and `table` name the table after the change; both are "" where the message names
-    none (CREATE DATABASE and the like: only the SQL tells). `ddl_type` is the Simple protocol's
-    word for every format. `action_code` is TiDB's number for the statement, where it is sent.
+    `database` and `table` name the table after the change; both are "" where the message names none
+    (CREATE DATABASE and the like: only the SQL has it). `ddl_type` is the Simple protocol's word
+    for every format. `action_code` is TiDB's number for the statement, where it is sent.
     """
 
     ddl_type: str
@@ -144,7 +144,7 @@ class Bootstrap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """The promise that no row at or below and no DDL below `watermark_ts` newly follows here."""
+    """The promise that no new row at or below and no new DDL below `watermark_ts` follows here."""
 
     watermark_ts: int
     build_ts_ms: int | None

@@ -176,7 +176,7 @@ def integer_range(column: ColumnSchema) -> tuple[int, int]:
 
 
 def lacks_sign(column: ColumnSchema) -> bool:
-    """Return whether no message told if an integer `column` is UNSIGNED.
+    """Return whether no message says if an integer `column` is UNSIGNED.
 
     Its type holds the values of both, and its `decimal` is -1.
     """
@@ -220,8 +220,8 @@ _UNFRACTIONED_LENGTH: dict[Kind, int] = {Kind.DATETIME: 19, Kind.TIMESTAMP: 19, 
 def fractional_digits(column: ColumnSchema) -> int:
     """Return the digits of fractional seconds of a DATETIME, TIMESTAMP or TIME column, 0 to 6.
 
-    Simple Avro does not send them for these types (golden/QUIRKS.md B7), so where `decimal` is
-    0 the display length tells: DATETIME(6) is 26 wide, that is 19, a point and six digits.
+    Simple Avro does not send them for these types (golden/QUIRKS.md B7), so where `decimal` is 0
+    the display length has them: DATETIME(6) is 26 wide, that is 19, a point and six digits.
     """
     if column.decimal > 0:
         return min(column.decimal, 6)
@@ -234,7 +234,7 @@ def fractional_digits(column: ColumnSchema) -> int:
 
 
 def lacks_size(column: ColumnSchema) -> bool:
-    """Return whether no message told what the values of `column` depend on.
+    """Return whether no message says what the values of `column` depend on.
 
     That is precision and scale of DECIMAL, the fraction of the time types, the labels of ENUM and
     SET. Such a column keeps values as they were sent: DECIMAL and times as their text, ENUM and SET
@@ -244,7 +244,7 @@ def lacks_size(column: ColumnSchema) -> bool:
         case Kind.DECIMAL:
             return decimal_size(column) is None
         case Kind.DATETIME | Kind.TIMESTAMP | Kind.TIME:
-            # A length tells the fraction where the field itself does not.
+            # The length gives the fraction where the field itself does not.
             return column.decimal < 0 and declared_length(column) <= 0
         case Kind.ENUM | Kind.SET:
             return not column.elements
@@ -294,8 +294,8 @@ _ARROW_TYPES: dict[Kind, pa.DataType] = {
 def arrow_type(column: ColumnSchema) -> pa.DataType:
     """Return the Arrow type of the mirror's column for `column`.
 
-    It holds every value of the declared type exactly: integers go to the smallest signed type,
-    DECIMAL beyond 38 digits to text, and what `lacks_size` too.
+    It holds every value of the declared type exactly: integers go to the smallest signed type;
+    DECIMAL beyond 38 digits and columns that `lacks_size` to text.
     """
     kind = kind_of(column)
     if lacks_size(column):

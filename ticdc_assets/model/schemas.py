@@ -1,13 +1,12 @@
 """Table schemas and row shapes as values, and the one JSON form in which they travel.
 
-In: the `tableSchema` object of the Simple protocol (docs/formats/simple.md), parsed JSON.
-Out: frozen `TableSchema` values, and back. The same JSON form is what `change_log` and
-`schema_registry` store for every format, so a schema is parsed by this module and by no other.
-A `RowShape` is the little that a row of the other formats says of its columns; its JSON form is
-ours alone.
+In: the `tableSchema` object of the Simple protocol (docs/formats/simple.md), parsed JSON. Out:
+frozen `TableSchema` values, and back. The same JSON form is what `change_log` and `schema_registry`
+store for every format, so a schema is parsed by this module and by no other. A `RowShape` is the
+little that a row of the other formats says of its columns; its JSON form is this package's.
 
-Reading is strict about what gives a schema its meaning (names, types, key) and silent about
-fields it does not know, so that a newer TiCDC may add some.
+Reading is strict about what gives a schema its meaning (names, types, key) and silent about fields
+it does not know, so that a newer TiCDC may add some.
 """
 
 import json
@@ -38,17 +37,17 @@ class ColumnSchema:
         charset: character set; `binary` for everything that is not text.
         collation: collation name.
         length: declared or display length, bits of BIT, dimensions of VECTOR; 0 if unknown.
-        decimal: scale of DECIMAL, fractional seconds of the time types; 0 if none, -1 with a
-            length of 0 where no message says the fraction of a time type or whether an integer is
+        decimal: scale of DECIMAL, fractional seconds of the time types; 0 if none, -1 with a length
+            of 0 where no message says the fraction of a time type or whether an integer is
             unsigned.
-        elements: labels of ENUM and SET, in order; () where no message told them.
+        elements: labels of ENUM and SET, in order; () where no message has them.
         unsigned: True for UNSIGNED.
         zerofill: True for ZEROFILL.
         nullable: whether the column may be NULL.
-        default: default as sent: text, an integer (BIT), bytes (of a binary column, that are no
+        default: default as sent: text, an integer (BIT), bytes (of a binary column, that are not
             UTF-8), or None (no default, or NULL).
-        virtual: True for a virtual generated column: no row has it, and no key of TiCDC's is over
-            it. No message says so; DDL text does (`registry.virtual_columns`).
+        virtual: True for a virtual generated column: no row has it, and TiCDC uses no key over it.
+            No message says so; DDL text does (`registry.virtual_columns`).
     """
 
     name: str
@@ -66,7 +65,7 @@ class ColumnSchema:
 
     @property
     def default_text(self) -> str | None:
-        """The default as people read it, None for none: bytes that are no text as `0x` and hex."""
+        """The default as people read it, None for none: bytes that are not text as `0x` and hex."""
         if isinstance(self.default, bytes):
             return f"0x{self.default.hex()}"
         return None if self.default is None else str(self.default)
@@ -107,11 +106,11 @@ class TableSchema:
     def own_indexes(self) -> tuple[IndexSchema, ...]:
         """The indexes that the table has.
 
-        In the Simple protocol a table without a primary key has one more: its first NOT NULL
-        unique key, listed again as the index `primary`, even if that key is over virtual generated
+        In the Simple protocol a table without a primary key has one more: its first NOT NULL unique
+        key, listed again as the index `primary`, even if that key is over virtual generated
         columns. A clustered integer primary key, which is the row id and none of TiDB's indexes, is
-        listed under that name too. A unique key of the table over that same integer column changes
-        nothing then: both are the same key.
+        listed under that name too. A unique key over that same integer column changes nothing: both
+        are the same key.
         """
         return tuple(index for index in self.indexes if not self._is_stand_in(index))
 
@@ -165,14 +164,14 @@ _INTEGER_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"}
 
 
 def unfit_for_keys(columns: Iterable[ColumnSchema]) -> set[str]:
-    """Return the names of the columns that no unique key can have by which TiCDC tells rows."""
+    """Return the names of the columns whose unique keys TiCDC does not use to identify rows."""
     return {column.name for column in columns if column.nullable or column.virtual}
 
 
 def is_of_expression(index: IndexSchema, name: str) -> bool:
-    """Return whether the column `name` of `index` is the hidden one of an expression.
+    """Return whether the column `name` of `index` is the hidden column of an expression.
 
-    It is called after the index and its place there (`_V$_idx_0`), and is virtual.
+    Its name is the index's and its place there (`_V$_idx_0`), and it is virtual.
     """
     prefix = f"_v$_{index.name}_".lower()
     folded = name.lower()
@@ -200,7 +199,7 @@ class SentColumn:
         name: column name.
         mysql_type: type in lower case: the base type, or the spelled type where it is sent
             (`decimal(20,6)`, `int unsigned`). Of text and bytes it is the one whose values are
-            spelled as this row's are (`varchar` for text, `varbinary` for base64): that of the
+            spelled as this row's are (`varchar` for text, `varbinary` for base64): the type of the
             flags, unless a value contradicts them.
         flags: the flags as sent, None where the format has none (Canal-JSON).
     """
@@ -216,14 +215,14 @@ class RowShape:
 
     Attributes:
         columns: the columns that were sent, in their order in the message.
-        primary_key: the primary key's columns where they are named (Canal-JSON), () if it has
-            none, None if the format does not name them.
-        partial: True if the table may have more columns: the image was cut to the handle key, or
-            is that of a DELETE, which may be cut.
-        damaged: True if columns of the image before are missing that did change, since the encoder
-            wrote them without their names (Open Protocol with only-output-updated-columns).
-        raw: True if the text of a value is its bytes (Craft); else text that stands for bytes is
-            written as Go quotes them (Open Protocol). All rows of a changefeed are alike in it.
+        primary_key: the primary key's columns where they are named (Canal-JSON), () if it has none,
+            None if the format does not name them.
+        partial: True if the table may have more columns: the image was cut to the handle key, or is
+            that of a DELETE, which may be cut.
+        damaged: True if the image before lacks columns that changed, since the encoder wrote them
+            without their names (Open Protocol with only-output-updated-columns).
+        raw: True if the text of a value is its bytes (Craft); else bytes are text as Go quotes them
+            (Open Protocol). It is the same for all rows of a changefeed.
     """
 
     columns: tuple[SentColumn, ...]
@@ -234,14 +233,13 @@ class RowShape:
 
 
 def check_names(names: Iterable[str], position: str) -> None:
-    """Refuse columns that no table of TiDB's and no mirror can have together.
+    """Refuse columns that no table of TiDB and no mirror can have together.
 
-    TiDB and Delta tell columns apart by their names in lower case. It is asked of what messages
-    say, not of what is stored.
+    TiDB and Delta compare column names in lower case. This checks messages, not what is stored.
 
     Args:
         names: names of the columns of one table.
-        position: where they stand in the message, for errors.
+        position: where they are in the message, for errors.
 
     Raises:
         WireError: a name is empty, or two differ by their case alone.
@@ -284,7 +282,7 @@ def sent_schema(value: Any, position: str) -> TableSchema:
     """Read the JSON object of a schema that a message holds.
 
     Raises:
-        WireError: it is none (`schema_from_json`), or no table can have such columns.
+        WireError: it is not a schema (`schema_from_json`), or no table can have such columns.
     """
     schema = schema_from_json(value, position)
     check_names((column.name for column in schema.columns), f"{position}.columns")
@@ -300,14 +298,14 @@ def shape_to_json(shape: RowShape) -> dict[str, Any]:
         ],
         "key": None if shape.primary_key is None else list(shape.primary_key),
         "partial": shape.partial,
-        # Few shapes are so: those of older lakes do not say.
+        # Written only where True: the shapes of older lakes have no such field.
         **({"damaged": True} if shape.damaged else {}),
         **({"raw": True} if shape.raw else {}),
     }
 
 
 def shape_from_json(value: Any) -> RowShape:
-    """Return the shape of an object that `shape_to_json` made."""
+    """Return the shape of a JSON object of `shape_to_json`."""
     return RowShape(
         columns=tuple(
             SentColumn(name, mysql_type, None if flags is None else ColumnFlag(flags))
@@ -367,18 +365,18 @@ def schema_from_json(value: Any, position: str) -> TableSchema:
 def schema_from_text(text: str) -> TableSchema:
     """Return the schema of a text that `schema_to_text` made.
 
-    One text stands in several tables (the DDL that made the schema, the registry, each cut), which
-    every step of a sync reads; so the newest are kept.
+    One text is in several tables (the DDL of the schema, the registry, each cut), which every step
+    of a sync reads; so the newest schemas are cached.
 
     Raises:
-        WireError: it is no schema (`schema_from_json`).
-        ValueError: it is no JSON.
+        WireError: it is not a schema (`schema_from_json`).
+        ValueError: it is not JSON.
     """
     return schema_from_json(json.loads(text), "$")
 
 
 def schema_to_text(schema: TableSchema) -> str:
-    """Return the text of a schema that is stored."""
+    """Return the text in which `schema` is stored."""
     return json.dumps(schema_to_json(schema), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -404,7 +402,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
 
 
 def _column(value: Any, position: str, number: int) -> ColumnSchema:
-    """Return a column; equal ones are one object, as thousands of tables have a lot of them."""
+    """Return a column; equal columns are one object, as thousands of tables have many of them."""
     with suppress(WireError, orjson.JSONEncodeError):
         text = orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS)
         if len(text) <= _KEPT_CHARACTERS:
@@ -413,7 +411,7 @@ def _column(value: Any, position: str, number: int) -> ColumnSchema:
 
 
 _KEPT_CHARACTERS = 1_024
-"""Texts of columns that are kept, so that all of them take at most some MiB."""
+"""Most characters of texts of columns that are cached, so that all take at most some MiB."""
 
 
 @lru_cache(maxsize=16_384)
@@ -449,7 +447,7 @@ def _column_from_json(value: Any, position: str) -> ColumnSchema:
 
 def _default_from_json(value: Any, position: str) -> str | int | bytes | None:
     if isinstance(value, dict):
-        # Of our own; TiCDC writes no object.
+        # This package's own form; TiCDC writes no object.
         members = cast("dict[str, Any]", value)
         text = members.get(_BASE64) if len(members) == 1 else None
         with suppress(ValueError, TypeError):
@@ -490,7 +488,7 @@ def _column_to_json(column: ColumnSchema) -> dict[str, Any]:
         "nullable": column.nullable,
         "default": default_to_json(column.default),
     }
-    # Of our own; TiCDC has no such field.
+    # This package's own field; TiCDC has none.
     return fields | {"virtual": True} if column.virtual else fields
 
 

@@ -4,7 +4,7 @@ Source: client-go `oracle/oracle.go`. TSO values here are plain `int`; they are 
 
 Canal-JSON without the TiDB extension sends no commit ts but `es`, epoch milliseconds. Such changes
 have the TSO with physical part `es` and logical part 0, and a cut of them, which holds everything
-up to some `es` with its DDL, has logical part 1: it is no TSO and is shown as a time.
+up to some `es` with its DDL, has logical part 1: it is not a TSO and is shown as a time.
 """
 
 import re
@@ -63,7 +63,7 @@ def cut_of(text: str, *, es_only: bool) -> int:
         es_only: whether the changes have no commit ts, so that only a time has a meaning.
 
     Raises:
-        ConfigError: it is neither, or a TSO where there are none.
+        ConfigError: `text` is neither, or a TSO where changes have none.
     """
     text = text.strip()
     if _DIGITS.fullmatch(text):
@@ -102,7 +102,7 @@ def moment_text(cut: int, *, es_only: bool) -> str:
 
 
 def time_with_tso(tso: int, *, es_only: bool = False) -> str:
-    """Return the time of a TSO with the TSO after it; without it where there are no TSO."""
+    """Return the time of a TSO with the TSO after it; the time alone where changes have no TSO."""
     time = f"{to_datetime(tso):%Y-%m-%d %H:%M:%S} UTC"
     return time if es_only else f"{time} (TSO {tso})"
 

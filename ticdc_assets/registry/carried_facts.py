@@ -1,8 +1,8 @@
-"""What the texts of DDL tell of a table, carried along to its later schemas.
+"""Facts of a table from the texts of DDL, carried along to its later schemas.
 
-In: DDL events with the schemas before and after them, oldest first. Out: for each schema what was
-told of its table up to there, through renames of the table and other ids. Adding is idempotent: a
-fact stands under the version of the schema that it was told of.
+In: DDL events with the schemas before and after them, oldest first. Out: for each schema the facts
+of its table up to there, through renames of the table and other ids. Adding is idempotent: a fact
+is stored under the version of its schema.
 """
 
 from typing import Generic, TypeVar
@@ -15,10 +15,10 @@ F = TypeVar("F")
 
 
 class CarriedFacts(Generic[F]):
-    """Facts of tables, by the ways in which a schema is found again.
+    """Facts of tables, by the ways in which a schema is looked up.
 
     Args:
-        nothing: what is told of a table that no text tells of.
+        nothing: the fact of a table that no text mentions.
     """
 
     def __init__(self, nothing: F) -> None:
@@ -28,12 +28,12 @@ class CarriedFacts(Generic[F]):
         self._exported: dict[tuple[str, str], int] = {}
 
     def remember(self, schema: TableSchema, fact: F, *, exported: bool = False) -> None:
-        """Keep what is told of a schema.
+        """Store the fact of a schema.
 
         Args:
             schema: the schema.
-            fact: what is told of it.
-            exported: whether an export tells it.
+            fact: the fact.
+            exported: whether it comes from an export.
         """
         self._by_id[schema.table_id, schema.version] = fact
         name = folded_name(schema.database, schema.table)
@@ -42,21 +42,21 @@ class CarriedFacts(Generic[F]):
             self._exported.setdefault(name, schema.version)
 
     def of(self, schema: TableSchema) -> F:
-        """Return what is told of a schema."""
+        """Return the fact of a schema."""
         found = self._by_id.get((schema.table_id, schema.version))
         if found is not None:
             return found
-        # A schema whose DDL was not seen: what was known of the table before it.
+        # A schema whose DDL was not seen has the last fact of the table.
         name = folded_name(schema.database, schema.table)
         versions = self._by_name.get(name, {})
         known = max((version for version in versions if version <= schema.version), default=None)
         if known is None:
-            # An export that was made later tells what the table was all along, as far as is known.
+            # A later export says what the table was all along, as far as is known.
             known = self._exported.get(name)
         return self._nothing if known is None else versions[known]
 
     def before(self, statement: DdlStatement, before: TableSchema | None, after: TableSchema) -> F:
-        """Return what is told of a table just before a statement.
+        """Return the fact of a table just before a statement.
 
         A new table begins with the columns of the one that it is created like, or with none.
 

@@ -1,28 +1,29 @@
-"""Which table each DDL concerns, and its schemas before and after, whatever the messages carry.
+"""Which table each DDL concerns, and its schemas before and after it, for all formats.
 
-In: a `SchemaHistory` as it was sent, and the shapes of the rows that were seen, each with its
-lowest commit ts. Out: a new history whose DDL are parts (`registry.ddl_parts`), each of one table,
-with the schema before and after it; and each table that no CREATE defines has the schema that its
-rows show. Schemas that no message sent are marked by their source.
+In: a `SchemaHistory` as it was sent, and the shapes of the rows, each with its lowest commit ts.
+Out: a new history whose DDL are parts (`registry.ddl_parts`), each of one table, with the schema
+before and after it; a table without a CREATE gets its schema from its rows. The source of a schema
+says whether a message sent it.
 
-The table of a DDL is decided by the table id, the text and the history together, by none of them
-alone. Newer TiCDC sends no schema before a RENAME and, for a name in the middle of a cyclic one, a
-table id that means none; other formats send no ids and no schemas at all; a text may leave out the
-database. So each table has an id here: the one that was sent, else one made from its beginning.
+The table id, the text and the history together decide the table of a DDL. Newer TiCDC sends no
+schema before a RENAME and, for a name in the middle of a cyclic one, a table id that means none;
+other formats send no ids and no schemas at all; a text may leave out the database. So each table
+has an id here: the one that was sent, else an id derived from its beginning.
 
 A row of the formats without schemas cites no version. It is read with the version in force at its
 commit ts: the highest version below it. So a schema's version there is the commit ts of the DDL it
 came from (TRUNCATE and RENAME keep it, as in TiDB), and a schema that only rows prove has a version
 just below the first of them.
 
-How it goes: DDL and first rows are walked in the order of time, with the tables as they are at each
-moment. Text says more than rows do (labels, precisions, defaults), so a row's shape changes a
-schema only where it contradicts it: then something was missed, and what the row proves is added.
+The catalog walks DDL and first rows in the order of time, with the tables of each moment. Text says
+more than rows do (labels, precisions, defaults), so a row's shape changes a schema only where the
+two disagree: then a DDL was missed, and the catalog adds what the row proves.
 
-Completing is a pure function of history and shapes, done again whenever either grows; nothing of it
-is stored, so late DDL and late rows need no correction afterwards.
+Completing is a pure function of history and shapes, repeated whenever either grows; its result is
+not stored, so late DDL and late rows need no correction.
 
-Not handled: FLASHBACK DATABASE and FLASHBACK CLUSTER (their tables begin anew where rows are met).
+Not handled: FLASHBACK DATABASE and FLASHBACK CLUSTER (their tables begin again with their first
+rows).
 """
 
 import hashlib
@@ -61,12 +62,12 @@ from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape
 from ticdc_assets.registry.virtual_columns import with_virtual_columns
 
 _ROWS = Coordinates(topic="", partition=-1, offset=-1, index=-1)
-"""Where a schema is said to be from that no single record holds."""
+"""The source of a schema that no single record holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenShape:
-    """A shape that rows of one table name had, and since when."""
+    """A shape of the rows of one table name, and its lowest commit ts."""
 
     database: str
     table: str
@@ -96,13 +97,13 @@ def _has_schemas(ddl: RegisteredDdl) -> bool:
 
 _Action: TypeAlias = Callable[[RegisteredDdl, DdlStatement], "_Change"]
 _Change: TypeAlias = tuple[TableSchema | None, TableSchema | None, tuple[str, ...]]
-"""The schema before, the schema after, and what could not be understood."""
+"""The schema before, the schema after, and notes on what was not understood."""
 
 _NOTHING: Final[_Change] = (None, None, ())
 
 
 class Catalog:
-    """The tables of one moment and how they came to be, taken further in the order of time.
+    """The tables of one moment and their past, advanced in the order of time.
 
     Args:
         timezone: the changefeed's time zone, for defaults of TIMESTAMP columns.
@@ -134,7 +135,7 @@ class Catalog:
         }
 
     def walk(self, history: SchemaHistory, seen: Iterable[SeenShape]) -> SchemaHistory:
-        """Take in all of a history and the shapes of rows; return the completed history."""
+        """Process all of a history and the shapes of rows; return the completed history."""
         for version in history.versions:
             name = folded_name(version.schema.database, version.schema.table)
             self._sent.setdefault(name, []).append(version.schema)
@@ -152,16 +153,16 @@ class Catalog:
         return history.completed(completed, self._versions, self._observed, self._timeline)
 
     def in_force(self, database: str, table: str, commit_ts: int) -> TableSchema | None:
-        """Return the schema that a row which cites none is read with, as `SchemaHistory` does."""
+        """Return the schema for a row that cites none, as `SchemaHistory` does."""
         return schema_in_force(self._timeline, database, table, commit_ts)
 
     # Rows -------------------------------------------------------------------------------------
 
     def meet(self, shapes: Sequence[SeenShape]) -> None:
-        """Take in what the rows between two DDL prove.
+        """Add what the rows between two DDL prove.
 
-        A table that begins here does so with a whole row where there is one: a partial row does not
-        tell all columns.
+        A new table begins with a whole row if there is one: a partial row does not show all
+        columns.
         """
         whole: dict[Name, SeenShape] = {}
         for item in shapes:
@@ -172,8 +173,8 @@ class Catalog:
                 self._begin(whole.get(item.name, item), item.min_ts)
             present = self._tables.find(item.name)
             if present is not None and not fits(present, item.shape):
-                # A version must lie below the rows that prove it. Where none is free, the schema
-                # in force was wrong from its start.
+                # A version must be below the rows that prove it. Where none is free, the schema in
+                # force was wrong from its start.
                 version = max(item.min_ts - 1, present.version)
                 self._observe(merged(present, item.shape, version=version), item.min_ts)
 
@@ -209,7 +210,7 @@ class Catalog:
     # DDL --------------------------------------------------------------------------------------
 
     def apply(self, ddls: Sequence[RegisteredDdl]) -> list[RegisteredDdl]:
-        """Take in the DDL of the next commit ts; return their parts with the schemas around them.
+        """Apply the DDL of the next commit ts; return their parts with the schemas around them.
 
         The renames of one statement take effect at once.
         """
@@ -248,7 +249,7 @@ class Catalog:
         return replace(part, event=replace(event, schema=after, pre_schema=before), notes=notes)
 
     def _taken_over(self, part: RegisteredDdl) -> RegisteredDdl:
-        """Keep step with a part that carries schemas, and add what it lacks."""
+        """Follow a part that carries schemas, and add what it lacks."""
         event, kind = part.event, part.kind
         sent = event.schema or event.pre_schema
         assert sent is not None
@@ -263,7 +264,7 @@ class Catalog:
             return replace(part, event=replace(event, schema=None, pre_schema=gone))
         before = event.pre_schema and self._with_id(event.pre_schema)
         if kind is DdlKind.EXCHANGE:
-            # The schema before is that of the other table, whose id the partition takes.
+            # The schema before is the other table's, whose id the partition takes.
             exchange = exchange_of(part.statement)
             if exchange is not None and exchange.other is not None:
                 other = self._tables.find(name_in_text(exchange.other, name[0]))
@@ -287,12 +288,12 @@ class Catalog:
         return replace(part, event=replace(event, schema=sent, pre_schema=before))
 
     def _known(self, schema: TableSchema) -> TableSchema | None:
-        """Return the table that a schema is of: by its id, else by its name."""
+        """Return the table of a schema: by its id, else by its name."""
         found = self._tables.identified(schema.table_id)
         return found or self._tables.find((schema.database, schema.table))
 
     def _sent_before(self, schema: TableSchema) -> TableSchema | None:
-        """Return the newest schema that was sent of a table before this one of its versions."""
+        """Return the newest schema that was sent of a table before this version."""
         name = folded((schema.database, schema.table))
         since = self._freed.get(name, -1)
         return next(
@@ -313,7 +314,7 @@ class Catalog:
         return replace(schema, table_id=self._made_id(name) if known is None else known.table_id)
 
     def _ended(self, name: Name, ts: int) -> TableSchema | None:
-        """Let the table of a name end at `ts`; return it, or None if it is not known."""
+        """Let the table of a name end at `ts`; return it, or None for an unknown name."""
         gone = self._tables.take(name)
         self._freed[folded(name)] = ts
         if gone is not None:
@@ -321,7 +322,7 @@ class Catalog:
         return gone
 
     def _seed(self, ddl: RegisteredDdl) -> RegisteredDdl:
-        """Take over the schema of an export: the table that goes by its name has it from now on."""
+        """Use the schema of an export for the table of its name from now on."""
         schema = ddl.event.schema
         if schema is None:
             return ddl
@@ -438,9 +439,9 @@ class Catalog:
 
         Args:
             move: the step.
-            before: the table before it, None for one that is not known.
+            before: the table before it, None for an unknown one.
             table: which table it is: its id, or a name for one without.
-            notes: what is not certain of the renames of the statement.
+            notes: what is uncertain about the renames of the statement.
         """
         part, event = move.part, move.part.event
         notes = (*part.notes, *move.notes, *notes)
@@ -513,7 +514,7 @@ class Catalog:
         return None, after, ()
 
     def _database(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
-        """Keep the character set of a database; other statements concern no table."""
+        """Record the character set of a database; other statements concern no table."""
         if statement.action in (DdlAction.CREATE_DATABASE, DdlAction.ALTER_DATABASE):
             database = (statement.database or ddl.event.database).lower()
             before = self._defaults.get(database, DATABASE_DEFAULTS)
@@ -536,8 +537,8 @@ class Catalog:
     def _name_of(self, ddl: RegisteredDdl) -> Name:
         """Return the name of the table that a statement without schemas is about.
 
-        The text names it, and the message too, with its database. Where they differ, one of both
-        may be known: TiCDC names an EXCHANGE PARTITION by the other table.
+        The text names it, and the message too, with its database. Where they differ, the known
+        table of the two counts: TiCDC names an EXCHANGE PARTITION by the other table.
         """
         event, statement = ddl.event, ddl.statement
         sent = (event.database, event.table)
@@ -556,7 +557,7 @@ class Catalog:
         return sent if is_sent else written
 
     def _made_id(self, name: Name) -> int:
-        """Return an id for a table that no message has one of, from its name and its beginning."""
+        """Return an id for a table without one in any message, from its name and its beginning."""
         text = f"{name[0]}\0{name[1]}\0{self._freed.get(folded(name), 0)}".encode()
         return self._free_id(int.from_bytes(hashlib.sha256(text).digest()[:8]) & MAX_TSO)
 

@@ -1,11 +1,11 @@
-"""The order that a table's columns have upstream, for schemas that were sent in another one.
+"""The upstream order of a table's columns, for schemas that were sent in another order.
 
 In: the DDL of a `SchemaHistory`. Out: schemas with their columns in upstream's order. The Simple
-protocol sends columns in the order in which they were made, so one that was added FIRST or AFTER
-another comes last. The texts of the DDL say where it belongs; an export's CREATE TABLE says all.
-Where a table was altered before its first message and no export tells, its first schema counts.
+protocol sends columns in the order of their creation, so a column added FIRST or AFTER another
+comes last. The texts of the DDL say where it belongs; an export's CREATE TABLE has the whole order.
+If a table was altered before its first message and there is no export, its first schema counts.
 
-It is a pure function of the history. Values are found by the names of columns, so the order of a
+It is a pure function of the history. Values are matched by the names of columns, so the order of a
 mirror's columns decides nothing else.
 """
 
@@ -31,7 +31,7 @@ class ColumnOrders:
 
     def __init__(self, history: SchemaHistory) -> None:
         self._told = CarriedFacts[tuple[str, ...]](())
-        # Schemas that were made from texts are in their order already.
+        # Schemas inferred from texts are in their order already.
         self._inferred = {
             version.key for version in history.versions if version.source in INFERRED_SOURCES
         }
@@ -50,7 +50,7 @@ class ColumnOrders:
         self._told.remember(after, order, exported=exported)
 
     def ordered(self, schema: TableSchema) -> TableSchema:
-        """Return `schema` with its columns in upstream's order; those not told of come last."""
+        """Return `schema` with its columns in upstream's order, columns without a place last."""
         if (schema.database, schema.table, schema.version) in self._inferred:
             return schema
         places = {name: place for place, name in enumerate(self._told.of(schema))}
@@ -83,7 +83,7 @@ def _after(statement: DdlStatement, before: Sequence[str], sent: Sequence[str]) 
         if name not in order:
             order.append(name)
         elif change.kind is ChangeKind.ADD_COLUMN:
-            continue  # IF NOT EXISTS leaves a column that is there where it is
+            continue  # IF NOT EXISTS leaves an existing column where it is
         if change.position is not None:
             follows = change.position.after
             _move(order, name, None if follows is None else follows.lower())
@@ -93,7 +93,7 @@ def _after(statement: DdlStatement, before: Sequence[str], sent: Sequence[str]) 
 
 
 def _move(order: list[str], name: str, follows: str | None) -> None:
-    """Move a name behind another, or to the front; it stays where the other is not there."""
+    """Move a name after another, or to the front; it stays if the other is not there."""
     if follows is not None and (follows not in order or follows == name):
         return
     order.remove(name)

@@ -1,16 +1,16 @@
 """Understanding DDL text: what a statement did, beyond what schemas can say.
 
 In: the SQL of a DDL message, any text at all. Out: one frozen `DdlStatement`; never an exception.
-Reading the same text again gives the same value, so replays and rebuilds agree.
+The same text always gives the same value, so replays and rebuilds agree.
 
 The schemas that some formats send with a DDL say what the columns are. Only the text says which
 column became which (CHANGE, RENAME COLUMN), which columns are virtual and never arrive in rows,
-which partitions lost their rows, and what a statement without a table did. For the formats that
-send no schema the text is all there is, so column and index definitions are read in full.
+which partitions lost their rows, and what a statement without a table did. For formats that send no
+schema there is only the text, so column and index definitions are read in full.
 
-What is not understood is not guessed: it is skipped up to the next comma, and the first such
-piece stands in `unparsed`. What was understood around it stays. A text of several
-statements gives the first one, the rest being `unparsed` (`parse_ddl_script` reads them all).
+A piece that is not understood is skipped up to the next comma, never guessed, and the first such
+piece is in `unparsed`. The pieces around it count. A text of several statements gives the first,
+and the rest is `unparsed` (`parse_ddl_script` reads them all).
 
 Not done: expressions, bounds and queries are not evaluated, names are not resolved against a
 session's database, and statements that TiCDC never sends (users, placement policies, resource
@@ -49,14 +49,14 @@ from ticdc_assets.registry.ddl_statement import (
 from ticdc_assets.registry.ddl_tokens import NUMBER, UNPARSED_LIMIT, Cursor, tokenize
 
 MAX_SQL_LENGTH: Final = 1 << 20
-"""Characters that are looked at; 8,192 partitions with their bounds take less."""
+"""Most characters that are read; 8,192 partitions with their bounds take less."""
 
 TOO_LONG: Final = f"a text of more than {MAX_SQL_LENGTH} characters: its end was not read"
-"""What of such a text was not understood."""
+"""The `unparsed` of such a text."""
 
 
 def parse_ddl(sql: str) -> DdlStatement:
-    """Return what the first statement of `sql` says; total, see the module's text."""
+    """Return the first statement of `sql`; total, see the module's text."""
     text = sql[:MAX_SQL_LENGTH]
     tokens = tokenize(text)
     ranges = tokens.statements()
@@ -71,14 +71,14 @@ def parse_ddl(sql: str) -> DdlStatement:
 
 
 def parse_ddl_script(sql: str) -> tuple[DdlStatement, ...]:
-    """Return what each statement of `sql` says, in order; () for a text without any."""
+    """Return each statement of `sql`, in order; () for a text without any."""
     tokens = tokenize(sql[:MAX_SQL_LENGTH])
     whole_problem, truncated = tokens.problem, len(sql) > MAX_SQL_LENGTH
     ranges = tokens.statements()
     statements: list[DdlStatement] = []
     for number, (start, end) in enumerate(ranges):
         last = number == len(ranges) - 1
-        # An executable comment that never closes is the last statement's fault.
+        # An executable comment that never closes counts against the last statement.
         tokens.problem = whole_problem if last else None
         statement = _statement(Cursor(tokens, start, end))
         statements.append(_finished(statement, tokens.problem, truncated=truncated and last))
@@ -89,7 +89,7 @@ def _finished(
     statement: DdlStatement, problem: tuple[int, str] | None, *, truncated: bool
 ) -> DdlStatement:
     if truncated:
-        # What seems wrong may be so because the text was cut there.
+        # A mistake may only be there because the text was cut.
         return replace(statement, unparsed=TOO_LONG)
     return statement if problem is None else replace(statement, unparsed=problem[1])
 
@@ -281,7 +281,7 @@ def _recover(cursor: Cursor) -> DdlStatement | None:
 
 
 def _stands_rewind(cursor: Cursor) -> bool:
-    """Whether `TO TIMESTAMP ...` stands here: rows go back in time, nothing dropped comes back."""
+    """Whether `TO TIMESTAMP ...` comes next: rows go back in time, nothing dropped comes back."""
     return cursor.word() == "TO" and cursor.word(1) in ("TIMESTAMP", "TSO") and bool(cursor.kind(2))
 
 

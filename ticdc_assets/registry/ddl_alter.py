@@ -1,7 +1,7 @@
 """The changes of an ALTER TABLE.
 
-In: a `Cursor` at the start of a change. Out: `AlterChange` values. What no rule takes is noted as a
-whole and skipped up to the next comma. Reading the same text again gives the same.
+In: a `Cursor` at the start of a change. Out: `AlterChange` values. A change that no rule reads is
+noted as a whole and skipped up to the next comma.
 
 A change that touches neither rows nor columns (ALGORITHM, FORCE, CACHE, TTL, SOFTDELETE ...) is
 `other`: understood, and nothing to do. Words that this module does not know are never taken for
@@ -56,7 +56,7 @@ def drop_index_change(name: str, *, conditional: bool) -> AlterChange:
 
 
 def take_tiflash(cursor: Cursor) -> bool:
-    """Take what stands after SET: `TIFLASH REPLICA n LOCATION LABELS 'a', 'b'`."""
+    """Take what follows SET: `TIFLASH REPLICA n LOCATION LABELS 'a', 'b'`."""
     cursor.take("HYPO")
     if not cursor.take("TIFLASH", "REPLICA") or cursor.take_integer() is None:
         return False
@@ -75,7 +75,7 @@ def take_changes(cursor: Cursor) -> tuple[AlterChange, ...]:
     word = cursor.take_any(_CHANGES)
     found = _CHANGES[word](cursor) if word else ()
     if not found:
-        # Whatever was read of it, the change as a whole is what was not understood.
+        # Even if a part of it was read, the whole change was not understood.
         cursor.at = start
         cursor.unexpected()
     return found

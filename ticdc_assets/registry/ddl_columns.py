@@ -1,10 +1,9 @@
 """Column definitions, as CREATE TABLE and ALTER TABLE write them.
 
-In: a `Cursor` that stands on a definition. Out: `ColumnDefinition`, or None where there is none,
-and the indexes that its attributes make. What is not understood is noted on the cursor's tokens;
-the words around it still count. Type words become those of the Simple protocol (`ddl_types`), so
-that a definition and a schema that TiCDC sent can be compared. Reading the same text again gives
-the same.
+In: a `Cursor` at a definition. Out: `ColumnDefinition`, or None where there is none, and the
+indexes of its attributes. Words that are not understood are noted on the cursor's tokens; the words
+around them still count. Type words become those of the Simple protocol (`ddl_types`), so that a
+definition and a schema that TiCDC sent can be compared.
 
 Not here: what only the server's settings decide. A TIMESTAMP without NULL is nullable (TiDB's
 explicit_defaults_for_timestamp).
@@ -28,14 +27,14 @@ from ticdc_assets.registry.ddl_types import Fields, take_type
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnClause:
-    """A column definition and the index that its own attributes make, if any."""
+    """A column definition and the index that its own attributes create, if any."""
 
     column: ColumnDefinition
     indexes: tuple[IndexDefinition, ...]
 
 
 def take_column(cursor: Cursor) -> ColumnClause | None:
-    """Take `name type attribute...`; None, with a note, if no name or type stands here."""
+    """Take `name type attribute...`; None, with a note, if no name or type comes next."""
     name = cursor.take_column_name()
     if name is None:
         cursor.missing()
@@ -76,7 +75,7 @@ _Attribute = Callable[[Cursor, Fields], bool]
 
 
 def _says(**said: Any) -> _Attribute:
-    """Return the attribute that is one word and says this."""
+    """Return the attribute that is one word and sets these fields."""
 
     def attribute(cursor: Cursor, fields: Fields) -> bool:
         del cursor
@@ -87,7 +86,7 @@ def _says(**said: Any) -> _Attribute:
 
 
 def _skips(take: Callable[[Cursor], object]) -> _Attribute:
-    """Return the attribute whose words are taken and say nothing of the column's values."""
+    """Return the attribute whose words do not concern the column's values."""
     return lambda cursor, _: bool(take(cursor))
 
 
@@ -223,7 +222,7 @@ _ATTRIBUTES: Final[dict[str, _Attribute]] = {
     "COLLATE": _taken("collation", take_charset_name),
     "ASCII": _says(charset="latin1"),
     "UNICODE": _says(charset="ucs2"),
-    # MySQL makes bytes of CHAR BYTE; TiDB, which is what TiCDC reads, ignores the word.
+    # In MySQL CHAR BYTE means bytes; TiDB, from which TiCDC reads, ignores the word.
     "BYTE": _says(),
     "BINARY": _says(binary_collation=True),
     "NOT": _not,

@@ -1,7 +1,7 @@
 """Statements about databases: CREATE, ALTER and DROP DATABASE.
 
-In: a `Cursor` that stands behind the word DATABASE or SCHEMA. Out: a `DdlStatement`. What is not
-understood is noted on the cursor's tokens. Reading the same text again gives the same.
+In: a `Cursor` after the word DATABASE or SCHEMA. Out: a `DdlStatement`. Words that are not
+understood are noted on the cursor's tokens.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ def _database_options(cursor: Cursor) -> tuple[TableOption, ...]:
 
 
 def create_database(cursor: Cursor) -> DdlStatement:
-    """Take what stands after CREATE DATABASE."""
+    """Take what follows CREATE DATABASE."""
     take_if_exists(cursor)
     name = cursor.take_name()
     if name is None:
@@ -42,7 +42,7 @@ def create_database(cursor: Cursor) -> DdlStatement:
 
 
 def drop_database(cursor: Cursor) -> DdlStatement:
-    """Take what stands after DROP DATABASE."""
+    """Take what follows DROP DATABASE."""
     take_if_exists(cursor)
     name = cursor.take_name()
     if name is None:
@@ -52,13 +52,13 @@ def drop_database(cursor: Cursor) -> DdlStatement:
 
 
 def alter_database(cursor: Cursor) -> DdlStatement:
-    """Take what stands after ALTER DATABASE."""
-    # The name may be left out, then options follow at once.
+    """Take what follows ALTER DATABASE."""
+    # The name may be left out; options follow at once then.
     start = cursor.at
     name = None
     if cursor.word() not in ("DEFAULT", "CHARACTER", "COLLATE", "SET"):
-        # The other option words are ordinary names too: they are options if an option is all
-        # that stands here, or if another one follows.
+        # The other option words are ordinary names too: they are options if an option is all that
+        # follows, or if another option comes after it.
         option = take_option(cursor) if cursor.word() in _DATABASE_OPTION_WORDS else None
         unnamed = option is not None and (cursor.done or take_option(cursor) is not None)
         cursor.at = start

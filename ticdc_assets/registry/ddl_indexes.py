@@ -1,9 +1,8 @@
 """Index and constraint definitions, as CREATE TABLE, ALTER TABLE and CREATE INDEX write them.
 
-In: a `Cursor` that stands on a definition. Out: `IndexClause` or `IndexDefinition`, or None where
-there is none. Foreign keys and checks are read to their end and make no index: they say nothing of
-a mirror's rows. What is not understood is noted on the cursor's tokens. Reading the same text again
-gives the same.
+In: a `Cursor` at a definition. Out: `IndexClause` or `IndexDefinition`, or None where there is
+none. Foreign keys and checks are read to their end and give no index: they do not concern a
+mirror's rows. Words that are not understood are noted on the cursor's tokens.
 """
 
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ def take_enforced(cursor: Cursor) -> bool:
 
 
 def take_references(cursor: Cursor) -> bool:
-    """Take what stands after REFERENCES: the table, its columns and the actions."""
+    """Take what follows REFERENCES: the table, its columns and the actions."""
     if cursor.take_table_name() is None:
         return False
     cursor.take_group()
@@ -62,10 +61,10 @@ class IndexClause:
 
 
 def stands_index(cursor: Cursor) -> bool:
-    """Whether an index or constraint definition, not a column, stands here."""
+    """Whether an index or constraint definition, not a column, comes next."""
     word = cursor.word()
     if word in ("VECTOR", "COLUMNAR"):
-        # No reserved words: `vector` alone is a column's name.
+        # These are not reserved words: `vector` alone is a column's name.
         return cursor.word(1) in ("INDEX", "KEY")
     return word in INDEX_KINDS or word in ("PRIMARY", "CONSTRAINT", "FOREIGN", "CHECK")
 
@@ -119,7 +118,7 @@ def take_if_exists(cursor: Cursor) -> bool:
 
 def take_index_name(cursor: Cursor) -> str | None:
     """Take an index name, if there is one before the parentheses, and USING after it."""
-    # USING can stand without a name; TYPE cannot, so a first `type` is the name.
+    # USING may come without a name; TYPE may not, so a first `type` is the name.
     name = None if cursor.word() == "USING" else cursor.take_name()
     if cursor.word() in ("USING", "TYPE") and cursor.is_name(1):
         cursor.at += 2
@@ -198,7 +197,7 @@ _WORDS_ALONE: Final = (
 
 
 def _take_part(cursor: Cursor) -> tuple[str | None] | tuple[()]:
-    """Take one part of an index: its column, None for an expression; () if none stands here."""
+    """Take one part of an index: its column, None for an expression; () if there is none."""
     column: str | None = None
     if cursor.take_group() is None:
         column = cursor.take_name()

@@ -1,7 +1,7 @@
 """Defaults, literals and numbers in definitions.
 
-In: a `Cursor` that stands on one. Out: a `DefaultValue` (a literal, or an expression as its text),
-numbers, or None where there is none. Reading the same text again gives the same.
+In: a `Cursor` at one of them. Out: a `DefaultValue` (a literal, or an expression as its text),
+numbers, or None where there is none.
 """
 
 from ticdc_assets.registry.ddl_statement import (
@@ -38,7 +38,7 @@ def decoded(literal: DefaultValue) -> str | None:
 
 
 def take_default(cursor: Cursor) -> DefaultValue | None:
-    """Take what stands after DEFAULT or SET DEFAULT."""
+    """Take what follows DEFAULT or SET DEFAULT."""
     start = cursor.at
     constant = _take_constant(cursor)
     if constant is not None:

@@ -1,7 +1,7 @@
 """Table options and partition clauses, as CREATE TABLE and ALTER TABLE write them.
 
 In: a `Cursor`. Out: `TableOption`, `Partitioning`, `PartitionDefinition`, or None if there is none
-here. Bounds stay text: only the server compares them. Reading the same text again gives the same.
+here. Bounds stay text: only the server compares them.
 """
 
 from typing import Final
@@ -102,7 +102,7 @@ def _valued_option(cursor: Cursor, name: str, start: int) -> TableOption | None:
 
 
 def _ttl_option(cursor: Cursor) -> TableOption:
-    """Take `[=] column + INTERVAL n unit`, which no character but the next option's word ends."""
+    """Take `[=] column + INTERVAL n unit`, which ends at the next option's word."""
     cursor.take_char("=")
     start = cursor.at
     cursor.skip_token()
@@ -156,7 +156,7 @@ _UNITS: Final = frozenset(("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "
 
 
 def take_options(cursor: Cursor, *, commas: bool = False) -> tuple[TableOption, ...]:
-    """Take options as long as there are some, where `commas` also with commas between them."""
+    """Take options as long as there are some; with `commas` also commas between them."""
     options: list[TableOption] = []
     while True:
         start = cursor.at
@@ -182,7 +182,7 @@ _COLUMNS_METHODS: Final = {
 
 
 def take_partitioning(cursor: Cursor) -> Partitioning | None:
-    """Take what stands after PARTITION BY."""
+    """Take what follows PARTITION BY."""
     cursor.take("LINEAR")
     word = cursor.take_any(_METHODS)
     if not word:

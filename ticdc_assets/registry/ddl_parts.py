@@ -1,14 +1,14 @@
 """From DDL as sent to parts: what each statement does to one table.
 
-In: the DDL of one commit ts, as messages brought them. Out: their parts, in the order in which they
-take effect: one for each table that a statement of a text concerns, with its kind, what the text
-says of that table, and the schemas that were sent of it.
+In: the DDL of one commit ts, as sent. Out: their parts, in the order in which they take effect: one
+for each table that a statement of a text concerns, with its kind, its statement, and its schemas as
+sent.
 
-The text decides what a statement is. The word or code beside it counts only where there is no text
-that can be read: TiCDC sends CREATE TABLE of a batch as QUERY, EXCHANGE PARTITION as QUERY or
-ALTER, and its codes grow with TiDB. All statements of a text count, and all tables of a statement:
-`DROP TABLE a, b` and `RENAME TABLE a TO b, c TO d` are two parts each, whether one message brings
-them or one a table.
+The text decides what a statement is. The word or code next to it counts only without a readable
+text: TiCDC sends CREATE TABLE of a batch as QUERY, EXCHANGE PARTITION as QUERY or ALTER, and its
+codes grow with TiDB. All statements of a text count, and all tables of a statement: `DROP TABLE a,
+b` and `RENAME TABLE a TO b, c TO d` are two parts each, whether one message brings them or one a
+table.
 
 It is a pure function, so replays and copies give the same parts.
 """
@@ -76,7 +76,7 @@ def all_parts(ddls: Iterable[RegisteredDdl]) -> Iterator[list[RegisteredDdl]]:
 
 
 def name_in_text(name: TableName, database: str) -> tuple[str, str]:
-    """Return a name of a text; what it does not qualify is in `database`."""
+    """Return a name of a text; an unqualified name is in `database`."""
     return (database if name.database is None else name.database, name.table)
 
 
@@ -86,7 +86,7 @@ def _parts(ddl: RegisteredDdl) -> list[RegisteredDdl]:
     of_tables = [
         item for statement in ddl.statements_beyond_schemas for item in _of_tables(statement)
     ]
-    # Others choose a database for the session and the like.
+    # Other statements choose a database for the session and the like.
     understood = [item for item in of_tables if item.action is not DdlAction.UNKNOWN]
     if len(of_tables) == 1 or not understood:
         statement = of_tables[0]
@@ -118,7 +118,7 @@ def _of_tables(statement: DdlStatement) -> list[DdlStatement]:
 
 
 def _kind(statement: DdlStatement) -> DdlKind | None:
-    """Return what a text says it is; None for one that is not understood."""
+    """Return the kind of a statement; None if the text is not understood."""
     if statement.action is DdlAction.UNKNOWN:
         return None
     kind = _KINDS.get(statement.action, DdlKind.OTHER)
@@ -131,7 +131,7 @@ def _kind(statement: DdlStatement) -> DdlKind | None:
 
 
 def _named(part: RegisteredDdl) -> RegisteredDdl:
-    """Return the only part of a DDL under the name of its table, as the text says it."""
+    """Return the only part of a DDL under the name of its table in the text."""
     event, statement = part.event, part.statement
     schema = event.schema and named_by_text(event.schema, statement)
     if schema is not None and schema is not event.schema:
@@ -163,7 +163,7 @@ def _about(ddl: RegisteredDdl, statement: DdlStatement, kind: DdlKind) -> Regist
         return schema if is_own else None
 
     schema = own(event.schema, [name])
-    # Where a schema after is sent, it says which part the schema before belongs to.
+    # A schema after, where one is sent, says to which part the schema before belongs.
     has_own = schema is not None or event.schema is None
     pre_schema = own(event.pre_schema, [subject, name]) if has_own else None
     if schema is not None:
@@ -175,7 +175,7 @@ def _about(ddl: RegisteredDdl, statement: DdlStatement, kind: DdlKind) -> Regist
 
 
 def _once(parts: Iterable[RegisteredDdl]) -> Iterator[RegisteredDdl]:
-    """Yield each part once: that one of several copies which has the schemas.
+    """Yield each part once: of several copies the one with the schemas.
 
     Some senders give every table of a statement an event of its own with the whole text.
     """

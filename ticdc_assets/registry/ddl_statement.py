@@ -1,8 +1,8 @@
 """What a DDL text says, as values.
 
 In: nothing; this module holds no grammar. Out: the frozen values that `registry.ddl.parse_ddl`
-returns. Names keep the case they were written in, because MySQL compares column names without
-case and it is the caller who knows against what. Expressions, bounds and queries stay text: they
+returns. Names keep the case they were written in, because MySQL compares column names without case,
+and only the caller knows the names to compare with. Expressions, bounds and queries stay text: they
 are never evaluated and never executed.
 """
 
@@ -44,14 +44,14 @@ class DdlKind(StrEnum):
     DROP = "drop"
     TRUNCATE = "truncate"
     RENAME = "rename"
-    """It gives the table another name; ALTER TABLE may change columns as well."""
+    """The table gets another name; ALTER TABLE may change columns as well."""
     ALTER = "alter"
     EXCHANGE = "exchange"
-    """It swaps the rows of a partition with those of another table."""
+    """A partition and another table swap their rows."""
     RECOVER = "recover"
     DROP_DATABASE = "drop database"
     SNAPSHOT = "snapshot"
-    """No statement: from here on the table has the rows of an export."""
+    """Not a statement: from here on the table has the rows of an export."""
     OTHER = "other"
     """It concerns no rows of a table (views, sequences, databases), or is not understood."""
 
@@ -169,9 +169,9 @@ class DefaultValue:
     Attributes:
         kind: none, null, literal or expression.
         form: how a literal was written, None for everything else.
-        value: a literal's value as text. STRING: the decoded characters. NUMBER: digits with
-            their sign; TRUE and FALSE are `1` and `0`. HEX: lower-case hex digits, an even number
-            of them. BITS: the binary digits. Of an expression its text as written, without the
+        value: a literal's value as text. STRING: the decoded characters. NUMBER: digits with their
+            sign; TRUE and FALSE are `1` and `0`. HEX: lower-case hex digits, an even number of
+            them. BITS: the binary digits. For an expression its text as written, without the
             parentheses around it. None for everything else.
     """
 
@@ -192,16 +192,16 @@ class ColumnDefinition:
         mysql_type: base type in the words of the Simple protocol (`int`, `decimal`, `varbinary`),
             as written: which text is bytes, and which of four sizes TEXT(n) is, charsets decide.
         length: number in the type's parentheses: display width, characters, bytes, digits of
-            DECIMAL, bits of BIT, dimensions of VECTOR. None where the text gives none; the
-            lengths the language itself fills in (DECIMAL 10, CHAR, BINARY and BIT 1, BOOL 1) stand.
-        decimal: scale of DECIMAL, FLOAT(m,d) and DOUBLE(m,d), or fractional seconds; None if
-            not written (DECIMAL: 0).
+            DECIMAL, bits of BIT, dimensions of VECTOR. None where the text gives none; lengths that
+            the language fills in are given (DECIMAL 10, CHAR, BINARY and BIT 1, BOOL 1).
+        decimal: scale of DECIMAL, FLOAT(m,d) and DOUBLE(m,d), or fractional seconds; None if not
+            written (DECIMAL: 0).
         unsigned: whether UNSIGNED was declared or follows from ZEROFILL or SERIAL. BIT and YEAR,
             which TiCDC marks unsigned, are not declared so.
         zerofill: whether ZEROFILL was declared.
         charset: character set, by its name or by that of the collation; None if not declared.
         collation: collation; None if not declared.
-        binary_collation: whether the BINARY attribute asks for the charset's `_bin` collation.
+        binary_collation: whether the BINARY attribute selects the charset's `_bin` collation.
         elements: labels of ENUM and SET in order.
         nullable: False for NOT NULL, SERIAL and columns of the primary key in the same text.
         default: the DEFAULT clause.
@@ -358,10 +358,10 @@ class AlterChange:
         option: of the table, if the change is one; its kind is other.
         partition: for partition.
         table: new name, for rename_table.
-        charset: for convert_charset; None stands for DEFAULT.
+        charset: for convert_charset; None means DEFAULT.
         collation: for convert_charset.
         conditional: whether IF EXISTS or IF NOT EXISTS was written, so that the change may have
-            been none.
+            done nothing.
     """
 
     kind: ChangeKind
@@ -384,23 +384,23 @@ class DdlStatement:
     """One DDL statement.
 
     Attributes:
-        action: what the statement does; `unknown` if its leading words are none of ours.
+        action: what the statement does; `unknown` if its leading words are unknown.
         database: the database of a database statement, else the qualifier of `table` if written.
         table: the table, view or sequence; of several the first; of a rename the old name.
         tables: all tables the statement names as its objects: DROP TABLE a, b. For one table a
             tuple of one. For renames the old names.
         renames: pairs of RENAME TABLE, ALTER TABLE ... RENAME and FLASHBACK ... TO.
         like: the other table of CREATE TABLE ... LIKE.
-        changes: changes of ALTER TABLE, CREATE INDEX and DROP INDEX in order. MySQL and TiDB
-            mean all of them against the table as it was before the statement.
+        changes: changes of ALTER TABLE, CREATE INDEX and DROP INDEX in order. MySQL and TiDB mean
+            all of them against the table as it was before the statement.
         columns: columns of CREATE TABLE (ALTER's are in `changes`).
         indexes: indexes of CREATE TABLE, those inside column definitions last.
         options: table or database options of CREATE and ALTER DATABASE, CREATE TABLE.
         partitioning: PARTITION BY of CREATE TABLE.
         query: text of a view's query, or of CREATE TABLE ... AS SELECT.
-        unparsed: the first piece that was not understood, at most 200 characters ("" for an
-            empty text; `ddl.TOO_LONG` for one whose end was not looked at); None if all was. What
-            is in the other fields was understood, but it may not be all.
+        unparsed: the first piece that was not understood, at most 200 characters ("" for an empty
+            text; `ddl.TOO_LONG` for a text whose end was not read); None if all was understood. The
+            other fields were understood, but may not be everything.
     """
 
     action: DdlAction

@@ -3,13 +3,13 @@
 In: any text. Out: tokens (kind, start, end) without whitespace and comments, the partner of each
 parenthesis, and `Cursor`, the reading head on which the grammar of `registry.ddl` is written.
 
-The tokens are those of MySQL's and TiDB's lexers: a word is made of ASCII letters, digits, `_`,
+The tokens are those of MySQL's and TiDB's lexers: a word consists of ASCII letters, digits, `_`,
 `$` and every character from U+0080 on; `/*! */`, `/*!40101 */`, `/*T! */` and `/*T![feature] */`
-are no comments but SQL; `--` opens a comment only before a blank. Whether a double-quoted piece is
-a string or an identifier depends on the SQL mode of the session that ran the statement, which
-nothing transmits: the grammar decides by what the place calls for. NO_BACKSLASH_ESCAPES is not
-transmitted either: a text with an open quote under the usual rule is read once more without
-backslash escapes, and that reading holds if it closes every quote.
+are SQL and not comments; `--` opens a comment only before a blank. Whether a double-quoted piece is
+a string or an identifier depends on the SQL mode of the session that ran the statement, which is
+not transmitted: the grammar decides by what may come at its place. NO_BACKSLASH_ESCAPES is not
+transmitted either: a text with an open quote under the usual rule is read again without backslash
+escapes, and this reading counts if it closes every quote.
 
 Time and memory are linear in the text: the expression below cannot backtrack into what it took
 (possessive quantifiers), an unclosed quote or comment takes the rest of the text, and parentheses
@@ -98,9 +98,9 @@ _ESCAPED: Final = {
 def shown_sql(text: str, limit: int = 80) -> str:
     """Return DDL text for marks and errors: shortened, with `'…'` in place of its strings.
 
-    What people read about a DDL ends up in logs and in what Dagster records. Words and names tell
-    them what was not understood; comments, defaults and bounds are nobody's there. The whole text
-    is in `ddl_history`. A double-quoted name goes too, as it cannot be told from a string.
+    What people read about a DDL ends up in logs and in Dagster's records. Words and names show what
+    was not understood; comments, defaults and bounds may be private. The whole text is in
+    `ddl_history`. A double-quoted name is replaced too, as it may be a string.
     """
     return shorten(_LITERAL.sub("'…'", text), limit)
 
@@ -127,7 +127,7 @@ class Tokens:
         return bool(self.kinds) and self.kinds[-1] == BROKEN
 
     def note(self, start: int, end: int) -> None:
-        """Remember the characters from `start` to `end` as not understood; the first one stays."""
+        """Record the characters from `start` to `end` as not understood; the first piece stays."""
         if self.problem is None or start < self.problem[0]:
             self.problem = (start, self.text[start : min(end, start + UNPARSED_LIMIT)])
 
@@ -204,8 +204,8 @@ def tokenize(text: str) -> Tokens:
 class Cursor:
     """A reading head over a range of tokens.
 
-    Every `take_...` method moves only if it finds what it is asked for. A cursor inside
-    parentheses, from `take_group`, ends where they end.
+    Every `take_...` method moves only if it finds its token. A cursor inside parentheses, from
+    `take_group`, ends where they end.
     """
 
     __slots__ = ("at", "end", "tokens")
@@ -233,11 +233,11 @@ class Cursor:
         return self.tokens.text[self.tokens.starts[number] : self.tokens.ends[number]]
 
     def word(self, ahead: int = 0) -> str:
-        """Return the unquoted word `ahead` of the head in upper case, "" if it is none."""
+        """Return the unquoted word `ahead` of the head in upper case, "" if there is none."""
         if self.kind(ahead) != WORD:
             return ""
         raw = self.raw(ahead)
-        # Only ASCII makes a keyword: upper() turns a dotless i into I.
+        # Only ASCII forms a keyword: upper() turns a dotless i into I.
         return raw.upper() if raw.isascii() else ""
 
     def is_name(self, ahead: int = 0) -> bool:
@@ -253,7 +253,7 @@ class Cursor:
         return self.kind(ahead) in _STRINGS
 
     def take(self, *words: str) -> bool:
-        """Take `words` if they stand here in this order."""
+        """Take `words` if they come next in this order."""
         for ahead, word in enumerate(words):
             if self.word(ahead) != word:
                 return False
@@ -354,14 +354,14 @@ class Cursor:
             self.at = min(self.at + 1, self.end)
 
     def text(self, start: int | None = None) -> str:
-        """Return the source from token `start` to the head, or all that is left if None."""
+        """Return the source from token `start` to the head, or everything that is left if None."""
         first, last = (self.at, self.end) if start is None else (start, self.at)
         if first >= last:
             return ""
         return self.tokens.text[self.tokens.starts[first] : self.tokens.ends[last - 1]]
 
     def unexpected(self) -> None:
-        """Note what stands here as not understood and go to the next comma, at least one token."""
+        """Note the next piece as not understood and go to the next comma, at least one token."""
         start = self.at
         self.skip_item()
         if self.at == start:

@@ -1,8 +1,7 @@
 """Column types, as DDL writes them, and the types of the Simple protocol that they mean.
 
-In: a `Cursor` that stands on a type. Out: the fields of a `ColumnDefinition` for its type, length,
-decimals and labels. A type that is not known is noted on the cursor's tokens and kept as it is
-written. Reading the same text again gives the same.
+In: a `Cursor` at a type. Out: the fields of a `ColumnDefinition` for its type, length, decimals and
+labels. An unknown type is noted on the cursor's tokens and kept as it is written.
 
 Not here: what only the server's settings decide. A REAL is a double (REAL_AS_FLOAT is not
 transmitted), and NCHAR has the table's charset as in TiDB.
@@ -19,7 +18,7 @@ Fields: TypeAlias = dict[str, Any]
 """Fields of a `ColumnDefinition` while its text is read."""
 
 _Take = Callable[[Cursor, Fields], None]
-"""Takes what stands in the parentheses after a type's words."""
+"""Takes what is in the parentheses after a type's words."""
 
 
 def _nothing(cursor: Cursor, fields: Fields) -> None:
@@ -155,7 +154,7 @@ _LONG_TYPES: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
 
 
 def take_type(cursor: Cursor) -> Fields | None:
-    """Take a type and return the fields that it sets; None if no word stands here."""
+    """Take a type and return the fields that it sets; None if no word comes next."""
     first = cursor.word()
     if not first:
         return None

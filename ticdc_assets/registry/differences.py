@@ -1,9 +1,8 @@
-"""What a person is told of two consecutive schemas of one table.
+"""The differences of two consecutive schemas of one table, for people.
 
-In: the schemas, and what the DDL between them says where there is one. Out: one line per column
-that was added, dropped, renamed or changed, and one where the key or the indexes changed. Texts
-only: what a change does to rows is for `evolution`, whose matching of columns is used here, so both
-agree about what is a rename.
+In: the schemas, and the DDL between them if there is one. Out: one line per column that was added,
+dropped, renamed or changed, and one where the key or the indexes changed. Texts only: `evolution`
+says what a change does to rows; its matching of columns is used here, so both agree on renames.
 """
 
 from collections.abc import Iterable, Iterator
@@ -55,8 +54,7 @@ def differences(
     Args:
         old: the schema before.
         new: the schema after.
-        statements: what the DDL between them says; only it can tell a rename from a drop and an
-            add.
+        statements: the DDL between them; only they distinguish a rename from a drop and an add.
     """
     step = diff(old, new, statements=statements)
     found: list[Difference] = []
@@ -81,7 +79,7 @@ def differences(
 
 
 def declared_type(column: ColumnSchema) -> str:
-    """Return a column's type as upstream declares it; widths that only guide displays left out."""
+    """Return a column's type as upstream declares it, without display widths."""
     return spelled_type(column, full=kind_of(column) not in (Kind.INTEGER, Kind.YEAR))
 
 

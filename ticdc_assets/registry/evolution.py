@@ -1,17 +1,17 @@
-"""What a schema change does to rows that are there already.
+"""What a schema change does to existing rows.
 
-In: two consecutive schemas of one table and, where there is one, the DDL between them.
-Out: a `SchemaStep`: for each new column where its value comes from (an old column, cast if its
-type changed, or the default that ADD COLUMN gives). TiCDC sends no row events for this
-(golden/QUIRKS.md A7), so the mirror must do it by itself.
+In: two consecutive schemas of one table and, where there is one, the DDL between them. Out: a
+`SchemaStep`: for each new column where its value comes from (an old column, cast if its type
+changed, or the default that ADD COLUMN gives). TiCDC sends no row events for this (golden/QUIRKS.md
+A7), so the mirror must change them itself.
 
-A value that does not fit its column's new type, where a DDL that arrived says that it changed the
-column, went through that DDL all the same: in a lenient SQL mode, whose casts are known
-(`lenient_cast_of`). Without such a DDL, and in columns of the key, it is lost.
+If a DDL of the feed changed a column, a value that does not fit the new type passed the DDL in a
+lenient SQL mode, whose casts are known (`lenient_cast_of`). Without such a DDL, and in columns of
+the key, the value is lost.
 
-Renames cannot be told from schemas alone, which carry no column ids: they come from the DDL's
-text. Without a DDL (a version that only rows and bootstraps know) columns are matched by name and
-the step says so (`inferred`).
+Schemas carry no column ids and so do not show renames: they come from the DDL's text. Without a DDL
+(a version that only rows and bootstraps know) columns are matched by name and the step says so
+(`inferred`).
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -46,8 +46,8 @@ class ColumnStep:
     Attributes:
         column: the column in the new schema.
         source: the column in the old schema, None for an added one.
-        is_modified: whether a DDL says that it changed the column. As it arrived, it was executed:
-            every value that was there then went into the new type, whatever the SQL mode.
+        is_modified: whether a DDL says that it changed the column. A DDL of the feed was executed:
+            every value of that time went into the new type, in any SQL mode.
     """
 
     column: ColumnSchema
@@ -56,7 +56,7 @@ class ColumnStep:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether rows that are there get another value, name or type in this column."""
+        """Whether existing rows get another value, name or type in this column."""
         if self.source is None:
             return True
         return self.source.name != self.column.name or not cast_is_identity(
@@ -70,7 +70,7 @@ class ColumnStep:
 
     @property
     def may_cast_leniently(self) -> bool:
-        """Whether a value that does not fit becomes what TiDB makes of it in a lenient SQL mode."""
+        """Whether a value that does not fit gets TiDB's cast of a lenient SQL mode."""
         return (
             self.is_modified
             and self.source is not None
@@ -100,22 +100,22 @@ class SchemaStep:
 
     @property
     def at(self) -> datetime | None:
-        """Physical time of the DDL (UTC), for such defaults as CURRENT_TIMESTAMP."""
+        """Physical time of the DDL (UTC), for defaults such as CURRENT_TIMESTAMP."""
         return None if self.ddl_ts is None else to_datetime(self.ddl_ts)
 
     @property
     def may_cast_leniently(self) -> bool:
-        """Whether some value may become what TiDB makes of it in a lenient SQL mode."""
+        """Whether some value may get TiDB's cast of a lenient SQL mode."""
         return self.ddl_ts is not None and any(item.may_cast_leniently for item in self.columns)
 
     @property
     def renamed(self) -> dict[str, str]:
-        """Name after the step of each column that was there before, by its name then."""
+        """Name after the step of each earlier column, by its earlier name."""
         return {item.source.name: item.column.name for item in self.columns if item.source}
 
     @property
     def changes_rows(self) -> bool:
-        """Whether the rows that are there look different after this step."""
+        """Whether existing rows look different after this step."""
         return bool(self.dropped) or any(step.changes_rows for step in self.columns)
 
     @property
@@ -135,7 +135,7 @@ def diff(
     ddl_ts: int | None = None,
     inferred: bool = False,
 ) -> SchemaStep:
-    """Return the step from `old` to `new`, with the renames that `statements` tell."""
+    """Return the step from `old` to `new`, with the renames of `statements`."""
     statements = tuple(statements)
     renames = column_renames(statements)
     modified = _modified_columns(statements)
@@ -170,14 +170,14 @@ def diff(
 
 
 def _with_exact_default(column: ColumnSchema, statements: Iterable[DdlStatement]) -> ColumnSchema:
-    """Return an added column with the bytes that its text says, where its schema lost them."""
+    """Return an added column with the default's bytes from its text, where its schema lost them."""
     if not is_lossy(column):
         return column
     bare = replace(column, default=None)
     for statement in statements:
         for definition in statement.defined_columns:
             if definition.name.lower() == column.name.lower():
-                # The zone is of no account to bytes.
+                # The zone does not matter for bytes.
                 return replace(bare, default=sent_default(definition.default, bare, "UTC"))
     return column
 
@@ -227,7 +227,7 @@ def key_names(steps: Sequence[SchemaStep], key: Collection[str]) -> list[frozens
 
 
 def added_value(column: ColumnSchema, timezone: str, at: datetime | None) -> str | None:
-    """Return what ADD COLUMN gives to the rows that are there; NULL if that cannot be known."""
+    """Return the value that ADD COLUMN gives to existing rows; NULL if it cannot be known."""
     try:
         return default_text(column, timezone, at=at)
     except CastError:
@@ -235,7 +235,7 @@ def added_value(column: ColumnSchema, timezone: str, at: datetime | None) -> str
 
 
 def unknown_defaults(step: SchemaStep) -> list[str]:
-    """Return the added columns whose default cannot be known from what the message says."""
+    """Return the added columns whose default cannot be known from their message."""
     unknown: list[str] = []
     for column_step in step.columns:
         if column_step.source is None:
@@ -255,11 +255,11 @@ LostValue: TypeAlias = tuple[str, str | None, CastError]
 
 @dataclass(slots=True)
 class StepNotes:
-    """What a step did to a row that could not be kept as it was.
+    """What a step did to values of a row that do not fit.
 
     Attributes:
         lost: values that the new columns cannot hold.
-        cast: columns whose value did not fit and was cast as TiDB does in a lenient SQL mode.
+        cast: columns whose value did not fit and was cast as in a lenient SQL mode of TiDB.
     """
 
     lost: list[LostValue] = field(default_factory=list[LostValue])
@@ -269,14 +269,14 @@ class StepNotes:
 class RowTransform:
     """A step compiled into a function from a row of the old schema to one of the new.
 
-    A column that is absent in the row stays absent. What the new columns cannot hold is left out,
-    and stands in the notes.
+    A column that is absent in the row stays absent. Values that the new columns cannot hold are
+    left out, and are in the notes.
 
     Args:
         step: the step.
         timezone: the changefeed's time zone (IANA name).
-        exact: columns of the new schema into which nothing is cast that does not fit: those of the
-            key, as TiDB refuses a DDL that makes two rows one.
+        exact: columns of the new schema that get no lenient casts: those of the key, as TiDB
+            refuses a DDL that would merge two rows.
     """
 
     def __init__(

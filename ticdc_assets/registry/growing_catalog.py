@@ -1,17 +1,16 @@
-"""Schemas for rows that cite none, while a capture is read from its beginning on.
+"""Schemas for rows that cite none, while a capture is read from its beginning.
 
-In: DDL and rows in the order in which they were recorded. Out: for each row the schema that is in
-force at its commit ts, as far as the DDL up to there and the rows up to there tell.
+In: DDL and rows in their recorded order. Out: for each row the schema in force at its commit ts, as
+far as the DDL and the rows up to there show.
 
-What comes in the order of time is taken further from where the catalog is: a DDL after all that was
-taken in, a row after all DDL and after the rows of its table. For what comes late (partitions are
-read one by one, rows of one flush are in no order) everything is walked anew at the next row. A row
-whose columns fit the schema in force proves nothing new and is not kept. So the cost is that of the
-DDL and of the rows that contradict them, not of all rows.
+Input in the order of time advances the catalog: a DDL after all earlier input, a row after all DDL
+and after the rows of its table. After late input (partitions are read one by one, rows of one flush
+are in no order) everything is walked again at the next row. A row whose columns fit the schema in
+force proves nothing new and is not kept. So the cost is that of the DDL and of the rows that
+contradict them, not of all rows.
 
-The answers depend on what was given and on its order alone. They are those of a first look: a DDL
-that comes later can change what an earlier row would have been read with. Whoever has all messages
-uses `catalog.complete`.
+The answers depend on the input and on its order alone. They are preliminary: a later DDL can change
+the schema of an earlier row. With all messages at hand use `catalog.complete`.
 """
 
 from ticdc_assets.model.events import DdlEvent
@@ -24,7 +23,7 @@ _MOST_FITTING = 65536
 
 
 class GrowingCatalog:
-    """The tables as the messages up to here tell of them.
+    """The tables according to the messages up to here.
 
     Args:
         timezone: the changefeed's time zone, for defaults of TIMESTAMP columns.
@@ -36,7 +35,7 @@ class GrowingCatalog:
         # Shapes that did not fit when they came, in a dict for its order.
         self._shapes: dict[SeenShape, None] = {}
         self._catalog: Catalog | None = Catalog(timezone)
-        # How far the catalog is: by DDL, by rows of a table (in lower case), by rows of any.
+        # How far the catalog is: by DDL, by rows of a table (in lower case), by rows of any table.
         self._latest_ddl = -1
         self._latest_rows: dict[tuple[str, str], int] = {}
         self._latest_row = -1
@@ -44,7 +43,7 @@ class GrowingCatalog:
         self._fitting: dict[tuple[int, RowShape], tuple[TableSchema, bool]] = {}
 
     def add_ddl(self, event: DdlEvent, coordinates: Coordinates) -> None:
-        """Take in one copy of a DDL."""
+        """Add one copy of a DDL."""
         is_copy = self._history.ddl(event) is not None
         self._history.add_ddl(event, coordinates)
         entry = self._history.ddl(event)
@@ -62,7 +61,7 @@ class GrowingCatalog:
     def schema_of(
         self, database: str, table: str, *, shape: RowShape, commit_ts: int
     ) -> TableSchema | None:
-        """Return the schema for a row of `shape` at `commit_ts`; None if nothing tells it."""
+        """Return the schema for a row of `shape` at `commit_ts`; None if nothing shows it."""
         schema = self._current().in_force(database, table, commit_ts)
         if schema is not None and self._fits(schema, shape):
             return schema
@@ -71,7 +70,7 @@ class GrowingCatalog:
             self._shapes[seen] = None
             self._meet(seen)
             schema = self._current().in_force(database, table, commit_ts)
-        # Of rows of one commit ts that contradict each other not all fit.
+        # Rows of one commit ts may contradict each other, so that not all fit.
         return schema
 
     def _meet(self, seen: SeenShape) -> None:

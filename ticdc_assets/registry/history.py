@@ -1,13 +1,13 @@
 """Schema history: every schema version of every table, and every DDL, each kept once.
 
-In: bootstraps and DDL events with the coordinates of the record they came in.
-Out: `SchemaHistory`: schemas by exact (database, table, version), DDL in their order in time, and
-the conflicts, that is, two different structures claimed for one version.
+In: bootstraps and DDL events with the coordinates of the record they came in. Out: `SchemaHistory`:
+schemas by exact (database, table, version), DDL in their order in time, and the conflicts, that is,
+two different structures claimed for one version.
 
 Adding is idempotent and does not depend on the order of arrival: the copies of one DDL on several
 partitions, replays and repeated bootstraps leave the history as it was. A conflicting schema is
-reported and never replaces the one that is there; which of two came first is decided by
-(source, topic, partition, offset), not by arrival, so that a rebuild gives the same answer.
+reported and never replaces the registered one; (source, topic, partition, offset), not arrival,
+decides which of two is first, so that a rebuild gives the same answer.
 """
 
 import re
@@ -34,7 +34,7 @@ SchemaKey: TypeAlias = tuple[str, str, int]
 Timeline: TypeAlias = dict[tuple[str, str], list[tuple[int, TableSchema]]]
 """For each (database, table) its schemas, each with the commit ts above which it is in force.
 
-They stand in the order in which they were found; of those that begin below a row the last counts.
+They are in the order in which they were found; for a row the last that begins below it counts.
 """
 
 
@@ -49,9 +49,9 @@ class SchemaSource(StrEnum):
     SNAPSHOT = "snapshot"
     """The CREATE TABLE of an export, at its TSO."""
     TEXT = "DDL text"
-    """Inferred: no message sent it, the statement's text says it."""
+    """Inferred: no message sent it, the statement's text has it."""
     ROWS = "rows"
-    """Inferred: what the rows say of their columns, where no text is known."""
+    """Inferred from the columns of rows, where no text is known."""
 
 
 INFERRED_SOURCES = frozenset({SchemaSource.TEXT, SchemaSource.ROWS})
@@ -95,7 +95,7 @@ class SchemaVersion:
 
     @property
     def rank(self) -> tuple[int, int, Coordinates]:
-        """What decides between two structures claimed for one version: the lower rank wins."""
+        """Orders two structures claimed for one version: the lower rank wins."""
         return (_SOURCE_RANK[self.source], self.commit_ts or 0, self.coordinates)
 
 
@@ -109,19 +109,19 @@ class SchemaConflict:
 
 @dataclass(frozen=True, kw_only=True)
 class RegisteredDdl:
-    """One DDL, however many copies of it came.
+    """One DDL, with all of its copies.
 
-    A DDL is kept as it was sent. `registry.catalog` makes parts of it: one for each table that its
-    text concerns, with the schemas of that table before and after.
+    A DDL is kept as it was sent. `registry.catalog` divides it into parts: one for each table that
+    its text concerns, with the schemas of that table before and after.
 
     Attributes:
-        event: the event as sent; of a part, the schemas and the name of its table.
+        event: the event as sent; for a part, the schemas and the name of its table.
         coordinates: of its copy in the lowest (topic, partition, offset).
         copies: on how many (topic, partition) it was seen.
-        notes: what of its text could not be understood, where the text is all there is.
-        kind: of a part, what it means for its table.
-        of_table: of a part, what the text says of its table.
-        step: of a part, its place among the parts of its commit ts, in the order of their effect.
+        notes: what was not understood of its text, where there is only the text.
+        kind: for a part, what it means for its table.
+        of_table: for a part, the statement about its table.
+        step: for a part, its place among the parts of its commit ts, in the order of their effect.
     """
 
     event: DdlEvent
@@ -134,22 +134,22 @@ class RegisteredDdl:
 
     @property
     def identity(self) -> tuple[int, str, str, str, int]:
-        """(commit ts, SQL, database, table, step): what makes two copies one DDL."""
+        """(commit ts, SQL, database, table, step): equal for copies of one DDL."""
         return (*ddl_identity(self.event), self.step)
 
     @cached_property
     def statement(self) -> DdlStatement:
-        """What the text says, of a part what it says of its table."""
+        """The statement of the text, for a part that of its table."""
         if self.of_table is not None:
             return self.of_table
         return next(iter(_parse(self.event.sql)), _WITHOUT_TEXT)
 
     @property
     def statements_beyond_schemas(self) -> tuple[DdlStatement, ...]:
-        """What each statement of the text says, less what the schemas sent with it say.
+        """Each statement of the text, without what the schemas sent with it say.
 
-        Nearly every CREATE TABLE says nothing more, which shows without reading it through: reading
-        the history of thousands of tables reads as many of these.
+        Nearly every CREATE TABLE says nothing more, and a quick check shows it: the history of
+        thousands of tables has as many of them.
         """
         event = self.event
         if self.of_table is not None:
@@ -160,14 +160,14 @@ class RegisteredDdl:
 
     @cached_property
     def beyond_schemas(self) -> DdlStatement:
-        """What the first statement says, less what the schemas sent with it say."""
+        """The first statement, without what the schemas sent with it say."""
         return self.statements_beyond_schemas[0]
 
     @property
     def order(self) -> tuple[int, bool, int, Coordinates]:
         """Place in time: commit ts, the order of effect, the offset in the lowest partition.
 
-        An export has what the DDL at its TSO did.
+        An export includes the DDL at its TSO.
         """
         return (self.event.commit_ts, is_snapshot(self.event), self.step, self.coordinates)
 
@@ -176,13 +176,16 @@ _parse = lru_cache(maxsize=4096)(parse_ddl_script)
 _WITHOUT_TEXT = DdlStatement(action=DdlAction.UNKNOWN, unparsed="")
 
 _CREATES_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
-# A digit may stand before a word: that of the version in an executable comment.
+# A digit may come before a word: the version in an executable comment.
 _SAYS_MORE = re.compile(r"(?<![A-Za-z_$])(?:PARTITION|LIKE|AS)(?![\w$])|;\s*[^\s;]", re.IGNORECASE)
-"""A word before partitions, the table to be like, a generated column's expression; a statement."""
+"""Words of a text that says more.
+
+A word before partitions, the table to be like, a generated column's expression; a statement.
+"""
 
 
 def _is_told_by_schema(sql: str) -> bool:
-    """Return whether a text is a CREATE TABLE of which a schema tells all that matters."""
+    """Return whether a text is a CREATE TABLE whose schema has everything that matters."""
     return bool(_CREATES_TABLE.match(sql)) and not _SAYS_MORE.search(sql)
 
 
@@ -192,12 +195,12 @@ def ddl_identity(event: DdlEvent) -> tuple[int, str, str, str]:
 
 
 def is_snapshot(event: DdlEvent) -> bool:
-    """Return whether `event` says that a table's rows are those of an export from then on."""
+    """Return whether `event` says that a table's rows are an export's from then on."""
     return event.ddl_type == SNAPSHOT_DDL
 
 
 def named_by_text(schema: TableSchema, statement: DdlStatement) -> TableSchema:
-    """Return the schema that was sent with a statement under the name that its text says.
+    """Return the schema that was sent with a statement under the name in its text.
 
     pingcap/ticdc sends the partitioned table of an EXCHANGE PARTITION under the database of the
     other table (`buildDDLEventForExchangeTablePartition` in
@@ -213,10 +216,10 @@ def named_by_text(schema: TableSchema, statement: DdlStatement) -> TableSchema:
 
 
 def _exchanged(event: DdlEvent, statement: DdlStatement) -> TableSchema | None:
-    """Return what the rows of a table cite after an EXCHANGE PARTITION with it.
+    """Return the schema that rows of a table cite after an EXCHANGE PARTITION with it.
 
-    pingcap/ticdc sends them with the version of the partitioned table. The BOOTSTRAP that says so
-    is not sent before the rows if their table has an id that it had once before.
+    pingcap/ticdc sends them with the version of the partitioned table. The BOOTSTRAP of that
+    version is not sent before the rows if their table has an id that it had before.
     """
     if event.schema is None or event.pre_schema is None or exchange_of(statement) is None:
         return None
@@ -256,7 +259,7 @@ def same_structure(left: TableSchema, right: TableSchema) -> bool:
 def schema_in_force(
     timeline: Timeline, database: str, table: str, commit_ts: int
 ) -> TableSchema | None:
-    """Return the schema of `timeline` that a row of `commit_ts` is read with, or None."""
+    """Return the schema of `timeline` for a row of `commit_ts`, or None."""
     for since_ts, schema in reversed(timeline.get((database, table), ())):
         if since_ts < commit_ts:
             return schema
@@ -285,7 +288,7 @@ class SchemaHistory:
             if better:
                 self._versions[version.key] = version
             return better
-        # The better source stays registered, so that the outcome does not hang on arrival.
+        # The better source stays registered, so that the outcome does not depend on arrival.
         winner, loser = (version, present) if better else (present, version)
         self._versions[version.key] = winner
         label = (version.key, repr(loser.schema))
@@ -347,18 +350,18 @@ class SchemaHistory:
         observed: Mapping[tuple[str, str, int], TableSchema],
         timeline: Timeline,
     ) -> "SchemaHistory":
-        """Return this history with inferred schemas in place of those that were not sent.
+        """Return this history with inferred schemas for those that were not sent.
 
         Args:
             ddls: the DDL with the schemas before and after them.
             versions: the inferred schemas.
             observed: schemas that rows prove, by (database, table, lowest commit ts).
-            timeline: which schema rows are read with, and since when.
+            timeline: the schema of rows, and since when.
         """
         result = SchemaHistory()
         result.restore(self.versions, ddls, self.conflicts)
         for version in versions:
-            # Of several at one version the last is what the walk through time ended with.
+            # Of several at one version the last is the result of the walk through time.
             result._versions[version.key] = version
         result._observed = observed
         result._timeline = timeline
@@ -375,14 +378,14 @@ class SchemaHistory:
         return result
 
     def in_force(self, database: str, table: str, commit_ts: int) -> TableSchema | None:
-        """Return the schema that a row of `commit_ts` which cites none is read with, or None.
+        """Return the schema for a row of `commit_ts` that cites none, or None.
 
         A row at the commit ts of a DDL was committed before it.
         """
         return schema_in_force(self._timeline, database, table, commit_ts)
 
     def ddl(self, event: DdlEvent) -> RegisteredDdl | None:
-        """Return what is registered of the DDL that `event` is a copy of."""
+        """Return the registered DDL of which `event` is a copy."""
         return self._ddls.get((*ddl_identity(event), 0))
 
     @property
@@ -399,7 +402,7 @@ class SchemaHistory:
     def ddls(self) -> list[RegisteredDdl]:
         """All DDL in their order in time.
 
-        Those of one commit ts are ordered by their coordinates, which says nothing across topics;
+        Those of one commit ts are ordered by their coordinates, which means nothing across topics;
         their parts in a completed history are in the order of their effect.
         """
         if len(self._in_order) != len(self._ddls):
@@ -412,7 +415,7 @@ class SchemaHistory:
         ddls: Iterable[RegisteredDdl],
         conflicts: Iterable[SchemaConflict],
     ) -> None:
-        """Fill the history from what was stored of another one."""
+        """Fill the history from the stored content of another one."""
         for version in versions:
             self._versions[version.key] = version
         for ddl in ddls:
@@ -423,7 +426,7 @@ class SchemaHistory:
 
 
 def of_one_partition(ddls: Iterable[RegisteredDdl]) -> bool:
-    """Whether the offsets of `ddls` tell their order."""
+    """Whether the offsets of `ddls` show their order."""
     return len({(ddl.coordinates.topic, ddl.coordinates.partition) for ddl in ddls}) == 1
 
 

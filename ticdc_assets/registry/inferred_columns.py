@@ -1,9 +1,9 @@
-"""A column as DDL text defines it, to the column that TiDB makes of it.
+"""A column as DDL text defines it, to the column that TiDB creates.
 
 In: a `ColumnDefinition`, the default character set of its table, and the time zone in which the
 statement ran. Out: the `ColumnSchema` that the Simple protocol would send for it: lengths,
-character sets and flags filled in as TiDB does. It is a function of its arguments alone, and total:
-whatever the text says, a column comes out.
+character sets and flags filled in as TiDB does. It depends on its arguments alone, and is total:
+every text gives a column.
 
     type                       length where none is written   charset     besides
     tinyint ... bigint         4 6 9 11 20; unsigned 3 5 8 10 20   binary
@@ -28,7 +28,7 @@ Source: `setCharsetCollationFlenDecimal`, `adjustBlobTypesFlen`, `OverwriteColla
 and `processColumnFlags` of pingcap/tidb pkg/ddl/add_column.go, `defaultLengthAndDecimal` of
 pkg/parser/mysql/util.go.
 
-Not known from the text: what non-strict SQL modes make of it (VARCHAR(70000) becomes a text), and
+Not known from the text: conversions of non-strict SQL modes (VARCHAR(70000) becomes a text), and
 the collation that `default_collation_for_utf8mb4` may have set.
 """
 
@@ -53,14 +53,14 @@ BINARY: Final = "binary"
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The character set and collation that new text has where a column names none."""
+    """The character set and collation of new text columns that name none."""
 
     charset: str
     collation: str
 
 
 DATABASE_DEFAULTS: Final = Defaults("utf8mb4", "utf8mb4_bin")
-"""What TiDB gives a database that names none."""
+"""The defaults of a database that names none."""
 
 _COLLATIONS: Final[Mapping[str, str]] = {
     BINARY: BINARY,
@@ -71,7 +71,7 @@ _COLLATIONS: Final[Mapping[str, str]] = {
 
 
 def default_collation(charset: str) -> str:
-    """Return the collation that TiDB gives text of which only the charset is named."""
+    """Return TiDB's default collation of a charset."""
     return _COLLATIONS.get(charset, f"{charset}_bin")
 
 
@@ -81,7 +81,7 @@ def _tidb_name(name: str) -> str:
 
 
 def named_defaults(charset: str | None, collation: str | None, otherwise: Defaults) -> Defaults:
-    """Return what a charset and a collation mean where either may be missing.
+    """Return the defaults that a charset and a collation, either of which may be missing, mean.
 
     A collation alone brings its charset, a charset alone its default collation.
     """
@@ -128,7 +128,7 @@ BINARY_TWINS: Final[Mapping[str, str]] = {
     "mediumtext": "mediumblob",
     "longtext": "longblob",
 }
-"""What a text type is called where its charset is `binary`."""
+"""The names of text types whose charset is `binary`."""
 
 LABELLED_TYPES: Final = frozenset({"enum", "set"})
 TEXT_TYPES: Final = frozenset(BINARY_TWINS) | LABELLED_TYPES
@@ -184,7 +184,7 @@ _NEVER_ZERO: Final = frozenset({"bit", "decimal"})
 def column_schema(
     definition: ColumnDefinition, *, defaults: Defaults, timezone: str
 ) -> ColumnSchema:
-    """Return the column that TiDB makes of `definition`.
+    """Return the column that TiDB creates for `definition`.
 
     Args:
         definition: the column as the text defines it.
@@ -271,8 +271,10 @@ HIDDEN_COLUMNS: Final[Mapping[str, ColumnSchema]] = {
         ),
     )
 }
-"""Columns that TiDB adds to tables with SOFTDELETE and ACTIVE_ACTIVE, also if only the database has
-the option: no DDL text names them, rows have them. They are NULL in older rows.
+"""Columns that TiDB adds to tables with SOFTDELETE and ACTIVE_ACTIVE.
+
+It adds them even if only the database has the option: no DDL text names them, rows have them. They
+are NULL in older rows.
 
 Source: pkg/common/event/active_active.go and downstreamadapter/dispatcher/basic_dispatcher.go of
 pingcap/ticdc.
@@ -280,7 +282,7 @@ pingcap/ticdc.
 
 PRIMARY: Final = "PRIMARY"
 ROW_ID: Final = "primary"
-"""What TiCDC calls a primary key that is the row id: a clustered one of one integer column."""
+"""TiCDC's name of a primary key that is the row id: a clustered one of one integer column."""
 
 
 def primary_name(name: str, columns: Sequence[ColumnSchema]) -> str:

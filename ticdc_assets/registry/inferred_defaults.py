@@ -3,7 +3,7 @@
 In: a `DefaultValue` and the column it belongs to. Out: text, an integer (BIT), bytes (of a binary
 column, that are not UTF-8), or None for no default and for NULL: what `values.defaults` reads. The
 same clause always gives the same value, and no clause raises: a literal that is not a value of the
-column stays the text it was written as.
+column stays as it was written.
 
     integers        rounded to a whole number                    1.25 -> '1'
     float, double   as Go prints it                              1.50 -> '1.5'
@@ -22,8 +22,8 @@ column stays the text it was written as.
 Source: `getDefaultValue`, `convertTimestampDefaultValToUTC` and `setDefaultValueWithBinaryPadding`
 of pingcap/tidb pkg/ddl/add_column.go.
 
-Not known from the text: the zone of the session that ran the statement (the changefeed's stands for
-it), and how TiDB spells an expression again. Bytes that are no UTF-8 in the default of a text are
+Not known from the text: the zone of the session that ran the statement (the changefeed's takes its
+place), and how TiDB spells an expression again. Bytes of a text's default that are not UTF-8 are
 replaced; no such statement succeeds in a strict SQL mode.
 """
 
@@ -60,7 +60,7 @@ _NOW: Final = re.compile(
 _TODAY: Final = re.compile(r"(?:current_date|curdate)\s*(?:\(\s*\))?", re.IGNORECASE)
 
 _MAX_DIGITS: Final = 400
-"""Longer numbers are no default of any column; nothing is computed with them."""
+"""Longer numbers are not the default of any column; nothing is computed with them."""
 
 _WIDE: Final = Context(prec=2 * _MAX_DIGITS, rounding=ROUND_HALF_UP)
 
@@ -69,12 +69,12 @@ Sent: TypeAlias = str | int | bytes | None
 
 
 def sent_default(default: DefaultValue, column: ColumnSchema, timezone: str) -> Sent:
-    """Return what `default` is as the default of `column`.
+    """Return `default` as the default of `column`.
 
     Args:
         default: the clause.
         column: the column, without its default.
-        timezone: zone of the session that ran the statement; UTC stands for one that is no zone.
+        timezone: zone of the session that ran the statement; UTC replaces an unknown zone.
     """
     if default.value is None:
         return None
@@ -149,7 +149,7 @@ def _of_bytes(raw: bytes, column: ColumnSchema, timezone: str) -> Sent:
             text = padded.decode()
         except UnicodeDecodeError:
             return padded
-        # As text, the character that stands for lost bytes would be taken for such.
+        # In text, the character for lost bytes would count as such.
         return padded if "\ufffd" in text else text
     if kind in (Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON, Kind.VECTOR, Kind.UNKNOWN):
         text = raw.decode(_CODECS.get(column.charset, "utf-8"), "replace")
@@ -169,7 +169,7 @@ def _padded(text: str, column: ColumnSchema) -> str:
 
 
 def _least_size(column: ColumnSchema) -> int:
-    """Return how many bytes each value of a binary column has at least; BINARY has at most 255."""
+    """Return the fewest bytes of values of a binary column; BINARY has at most 255."""
     return min(declared_length(column), 255) if is_char(column) else 0
 
 
@@ -240,7 +240,7 @@ def _float(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str)
 
 
 def _cast(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
-    """Return what a cast of the literal to the column's own type gives."""
+    """Return the cast of the literal to the column's own type."""
     del timezone
     try:
         return cast_of(source, column, "UTC")(text)

@@ -1,18 +1,18 @@
-"""Schemas from DDL text: what CREATE TABLE makes, and what ALTER TABLE makes of it.
+"""Schemas from DDL text: after CREATE TABLE, and after ALTER TABLE.
 
 In: a `DdlStatement`, for a change also the schema before it. Out: an `Inferred`: the `TableSchema`
-after it, as the Simple protocol would send it, and notes on what could not be applied. It is a pure
-function, so replays and rebuilds agree, and total: no statement and no schema raises.
+after it, as the Simple protocol would send it, and notes on what could not be applied. It is pure,
+so replays and rebuilds agree, and total: no statement and no schema raises.
 
-All changes of one statement see the table as it was: a name is first looked for among the columns
-and indexes from before the statement, then among those it has made. A DDL event proves that its
-statement succeeded upstream. So a change that does not fit the schema (a column nobody knows) says
-that the schema was incomplete; it is skipped and noted, and what it says of a new column or index
-takes the place of one that should not have been there.
+All changes of one statement see the table as it was: a name is first looked up among the columns
+and indexes before the statement, then among those it created. A DDL event proves that its statement
+succeeded upstream. So a change that does not fit the schema (an unknown column) shows that the
+schema was incomplete; it is skipped and noted, and its new column or index replaces one that should
+not have been there.
 
 Where this differs from the schemas that TiCDC sends:
 
-* columns stand in the order of the table (the Simple protocol sends them by column id);
+* columns are in the order of the table (the Simple protocol sends them by column id);
 * D of FLOAT(M,D) and DOUBLE(M,D) is in `decimal` (TiCDC leaves it out);
 * a NOT NULL unique key is not listed a second time as an index `primary` (see `schemas`);
 * `nullable` of an index is that of its columns (golden/QUIRKS.md B11);
@@ -21,8 +21,8 @@ Where this differs from the schemas that TiCDC sends:
   there;
 * TiDB's own index for a foreign key is left out.
 
-Names of tables are the caller's matter: RENAME changes nothing here. Partitions, comments,
-placement and the like are in no schema.
+The caller handles names of tables: RENAME changes nothing here. Schemas have no partitions,
+comments, placement and the like.
 """
 
 from collections.abc import Callable, Iterable
@@ -85,8 +85,8 @@ def created_schema(
         statement: the statement.
         database: database of the table.
         table: name of the table.
-        table_id: id that the schema is to have.
-        version: version that the schema is to have.
+        table_id: id of the new schema.
+        version: version of the new schema.
         defaults: the database's defaults; the statement's options come first.
         timezone: zone of the session that ran it, for defaults of TIMESTAMP columns.
     """
@@ -122,13 +122,13 @@ def altered_schema(
     defaults: Defaults,
     timezone: str,
 ) -> Inferred:
-    """Return what the changes of ALTER TABLE, CREATE INDEX or DROP INDEX make of `schema`.
+    """Return `schema` after the changes of ALTER TABLE, CREATE INDEX or DROP INDEX.
 
     Args:
         schema: the schema before the statement.
         statement: the statement; one without changes leaves all but the version as it was.
-        version: version that the schema after it is to have.
-        defaults: the table's defaults (`table_defaults`); they stand for CHARACTER SET DEFAULT too.
+        version: version of the schema after it.
+        defaults: the table's defaults (`table_defaults`); CHARACTER SET DEFAULT means them too.
         timezone: zone of the session that ran it, for defaults of TIMESTAMP columns.
     """
     work = _Table(defaults, timezone)
@@ -139,7 +139,7 @@ def altered_schema(
         if apply is not None:
             apply(work, change)
     if len(statement.changes) > _MOST_CHANGES:
-        work.note(f"only the first {_MOST_CHANGES} changes were looked at")
+        work.note(f"only the first {_MOST_CHANGES} changes were read")
     return work.finished(replace(schema, version=version), statement)
 
 
@@ -171,7 +171,7 @@ class _Index:
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
-    """Folded names that the statement takes away from what was there before it."""
+    """Folded names that the statement removes."""
 
     columns: frozenset[str] = frozenset()
     indexes: frozenset[str] = frozenset()
@@ -202,7 +202,7 @@ def _leaving(changes: Iterable[AlterChange]) -> _Leaving:
 
 _MOST_COLUMNS: Final = 4096
 _MOST_INDEXES: Final = 512
-"""What TiDB admits at most; a text that defines more is no statement that succeeded."""
+"""The most that TiDB allows; a statement that defines more did not succeed."""
 
 _MOST_CHANGES: Final = 4 * _MOST_COLUMNS
 _MOST_NOTES: Final = 100
@@ -267,7 +267,7 @@ class _Table:
         return None
 
     def known(self, change: AlterChange) -> _Column | None:
-        """Return the column that `change` is about, or note that there is none."""
+        """Return the column of `change`, or note that there is none."""
         column = None if change.name is None else self.named(change.name)
         if column is None and not change.conditional:
             self.note(f"{_words(change)}: no column {shorten(change.name)}")
@@ -284,7 +284,7 @@ class _Table:
         return True
 
     def rebuild(self, column: _Column, schema: ColumnSchema) -> None:
-        """Let `column` be `schema`, maybe under another name."""
+        """Replace `column` by `schema`, maybe under another name."""
         self.current[column.folded].remove(column)
         column.schema = schema
         self.current.setdefault(column.folded, []).append(column)
@@ -318,7 +318,7 @@ class _Table:
         self.indexes = kept
 
     def add_own_indexes(self, definition: ColumnDefinition) -> None:
-        """Add what PRIMARY KEY and UNIQUE inside a column's definition ask for."""
+        """Add the indexes of PRIMARY KEY and UNIQUE inside a column's definition."""
         column = self.occupant(definition.name)
         if column is None:
             return
@@ -349,7 +349,7 @@ class _Table:
         return name
 
     def add_primary(self, columns: list[_Column], *, clustered: bool) -> None:
-        """Make `columns` the primary key; a clustered integer one is none of TiDB's indexes."""
+        """Make `columns` the primary key; TiDB lists no index for a clustered integer key."""
         self.indexes = [index for index in self.indexes if not index.primary]
         name = ROW_ID if clustered else PRIMARY
         self.indexes.append(_Index(name, True, True, columns))
@@ -378,7 +378,7 @@ class _Table:
             return
         name = index.name
         if name is None:
-            # CREATE looks at all parts for an expression, ALTER at the first.
+            # CREATE checks all parts for an expression, ALTER the first.
             parts = index.parts if created else index.parts[:1]
             named = bool(columns) and None not in parts
             wanted = columns[0].schema.name if named else "expression_index"
@@ -431,7 +431,7 @@ class _Table:
                     columns=parts,
                 )
             )
-        # The row id is none of TiDB's indexes; TiCDC adds it to their list.
+        # The row id is not in TiDB's list of indexes; TiCDC adds it.
         indexes.sort(key=lambda index: index.primary and index.name == ROW_ID)
         return Inferred(replace(schema, columns=columns, indexes=tuple(indexes)), tuple(self.notes))
 
@@ -474,7 +474,7 @@ def _modify_column(table: _Table, change: AlterChange) -> None:
     if not _may_be_called(table, column, definition.name):
         table.note(f"{_words(change)}: {shorten(definition.name)} was there already")
         return
-    # MODIFY, too, takes over the name as it is written: its case may have changed.
+    # MODIFY, too, takes the name as it is written: its case may have changed.
     table.rebuild(column, table.built(definition))
     table.place(column, change.position)
     table.add_own_indexes(definition)

@@ -1,8 +1,8 @@
 """The tables of one moment, by id and by name.
 
-In: schemas of tables as the walk of `registry.catalog` meets them. Out: which table has an id or a
-name now. Names are compared without case, as upstream does; the spelling of the newest schema is
-the one that is returned.
+In: schemas of tables in the order of the walk of `registry.catalog`. Out: which table has an id or
+a name now. Names are compared without case, as upstream does; returned names are spelled as in the
+newest schema.
 """
 
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ class KnownTables:
         return None if name is None else self.by_name[name]
 
     def put(self, schema: TableSchema) -> None:
-        """Let a schema be that of its table, which takes its name from whatever had it."""
+        """Set the schema of its table, which takes its name from any other table."""
         name = (schema.database, schema.table)
         self.take(name)
         moved = self.names.get(schema.table_id)
@@ -65,6 +65,6 @@ class KnownTables:
         return schema
 
     def elsewhere(self, name: Name) -> Name | None:
-        """Return the only name of another database that has a table called so."""
+        """Return the only name of another database whose table has this name."""
         found = [other for other in self.by_name if other[1].lower() == name[1].lower()]
         return found[0] if len(found) == 1 else None

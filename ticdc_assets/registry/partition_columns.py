@@ -2,11 +2,11 @@
 
 In: a column's schema. Out: two readers that agree, one for a row's canonical text and one for a
 bound's literal, whose values compare as TiDB compares the column's; or `PartitionError` where that
-is not certain for every value of the column and every version of TiDB.
+is uncertain for some value of the column or some version of TiDB.
 
 Certain are integers, DATE, DATETIME, BINARY and VARBINARY, and text whose collation is one of a
-short list of binary ones. TiDB leaves trailing spaces out when it compares these, but for
-`utf8mb4_0900_bin`. A cluster made without the new collations (the default before 6.0) does not:
+short list of binary ones. TiDB ignores trailing spaces when it compares these, except for
+`utf8mb4_0900_bin`. A cluster created without the new collations (the default before 6.0) does not:
 there a row of LIST COLUMNS or KEY whose text ends in spaces can be in another partition than here.
 """
 
@@ -48,7 +48,7 @@ class ColumnReader:
 
 
 def column_reader(column: ColumnSchema) -> ColumnReader:
-    """Return the readers of `column`; PartitionError if its values do not compare for certain."""
+    """Return the readers of `column`; PartitionError if the order of its values is uncertain."""
     build = _READERS.get(kind_of(column))
     if build is None:
         raise PartitionError(
@@ -116,7 +116,7 @@ def _texts(column: ColumnSchema) -> ColumnReader:
 
     def of_literal(cursor: Cursor) -> ColumnValue:
         text = _literal_text(cursor, column)
-        # With these the order depends on whether a cluster leaves trailing spaces out.
+        # With these the order depends on whether a cluster ignores trailing spaces.
         if text.endswith(" ") or any(char < " " for char in text):
             raise PartitionError(f"a bound of {shorten(column.name)} has unusual characters")
         return text
@@ -125,7 +125,7 @@ def _texts(column: ColumnSchema) -> ColumnReader:
 
 
 def _bytes(column: ColumnSchema) -> ColumnReader:
-    # BINARY(n) is filled up with zero bytes, in rows and, by some versions, in bounds.
+    # BINARY(n) is filled up with zero bytes, in rows and, in some versions, in bounds.
     filled = is_char(column)
 
     def cut(value: bytes) -> bytes:

@@ -1,13 +1,13 @@
 """Partition expressions and bounds: text to terms.
 
 In: the text between the parentheses of PARTITION BY or VALUES, the table's schema and the
-changefeed's time zone. Out: a term that gives the expression's value for a row, or
-`PartitionError` where the text holds anything that is not known. Reading decides everything;
-evaluating a row of the table cannot fail. The same text and schema give the same term.
+changefeed's time zone. Out: a term that gives the expression's value for a row, or `PartitionError`
+where the text has anything unknown. Reading refuses everything that must be refused; evaluating a
+row of the table cannot fail.
 
 The grammar is what TiDB allows there: columns, integer literals, + - * DIV % MOD, parentheses and
-its list of functions. Depth and size are bounded, so neither reading nor evaluating can exhaust
-the stack, whatever the text.
+its list of functions. Depth and size are bounded, so neither reading nor evaluating can exhaust the
+stack, whatever the text.
 """
 
 import operator
@@ -59,7 +59,7 @@ MAX_TERMS: Final = 60
 MAX_DIGITS: Final = 20
 
 Combine: TypeAlias = Callable[[Term, Term], Term]
-"""What an operator makes of the terms on its two sides."""
+"""The result of an operator for the terms on its two sides."""
 
 
 def _of_integers(operation: Callable[[int, int], int | None], sign: str) -> Combine:
@@ -75,7 +75,7 @@ def cursor_over(text: str) -> Cursor:
 
 
 def read_expression(text: str, schema: TableSchema | None, timezone: str) -> Term:
-    """Return the term of `text`; without a schema it may hold literals alone."""
+    """Return the term of `text`; without a schema it may only have literals."""
     cursor = cursor_over(text)
     term = ExpressionReader(schema, timezone).read(cursor)
     if not cursor.done or cursor.tokens.problem is not None:
@@ -101,7 +101,7 @@ def find_column(schema: TableSchema, name: str) -> ColumnSchema:
 class ExpressionReader:
     """Reads one expression at a cursor.
 
-    What a subclass reads besides is of its own tables and methods.
+    A subclass has its own tables and methods for what it reads in addition.
     """
 
     def __init__(self, schema: TableSchema | None, timezone: str) -> None:
@@ -131,7 +131,7 @@ class ExpressionReader:
         return term
 
     def expression(self, cursor: Cursor) -> Term:
-        """Take what the operators that bind the least combine."""
+        """Take operands joined by the operators that bind the least."""
         return self.sum(cursor)
 
     def sum(self, cursor: Cursor) -> Term:
@@ -195,7 +195,7 @@ class ExpressionReader:
         raise PartitionError(f"{piece} in an expression is not understood")
 
     def whole(self, group: Cursor) -> Term:
-        """Take an expression that is all of a group."""
+        """Take an expression that fills a group."""
         term = self.read(group)
         if not group.done:
             raise PartitionError(f"{shown_sql(group.text())} in an expression is not understood")
@@ -215,7 +215,7 @@ class ExpressionReader:
         return self.function(name, self.arguments(group))
 
     def arguments(self, group: Cursor) -> list[Term]:
-        """Take terms with commas between them, all of a group."""
+        """Take terms with commas between them that fill a group."""
         arguments: list[Term] = []
         while not group.done:
             arguments.append(self.read(group))
@@ -281,7 +281,7 @@ def column_term(column: ColumnSchema, timezone: str) -> Term:
 
 
 def text_of_column(column: ColumnSchema) -> Callable[[CanonicalRow], str | None]:
-    """Return the function that gets the canonical text of `column` out of a row."""
+    """Return the function that gets the canonical text of `column` from a row."""
     name = column.name
 
     def text_of(row: CanonicalRow) -> str | None:
@@ -299,7 +299,7 @@ _Value = TypeVar("_Value")
 def read_by(
     column: ColumnSchema, read: Callable[[str], _Value]
 ) -> Callable[[CanonicalRow], _Value | None]:
-    """Return the function that reads the value of `column` in a row by its canonical text."""
+    """Return the function that reads the value of `column` in a row from its canonical text."""
     text_of = text_of_column(column)
 
     def evaluate(row: CanonicalRow) -> _Value | None:
@@ -353,7 +353,7 @@ def _timestamp_term(column: ColumnSchema, timezone: str) -> Term:
         moment = parse_moment(text)
         if moment.is_zero:
             return 0
-        instant = to_utc(datetime(*moment), zone)  # noqa: DTZ001  # the zone stands beside it
+        instant = to_utc(datetime(*moment), zone)  # noqa: DTZ001  # the zone is next to it
         if instant is None:
             raise PartitionError(f"a row whose time is none of zone {shorten(timezone)}")
         micros = (instant - EPOCH) // MICROSECOND

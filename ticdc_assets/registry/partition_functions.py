@@ -1,10 +1,10 @@
 """The functions that TiDB allows in partition expressions, each with its rules for odd dates.
 
-In: a function's name and its arguments as terms. Out: an integer term, or `PartitionError` for a
-function or an argument that is not known. The rules are TiDB's (pingcap/tidb pkg/expression and
-pkg/types): what has no day of the calendar ('0000-00-00', '2024-05-00') is NULL for functions that
-count days, and its parts are what they are for functions that take parts. Statements that fail on
-such a date in strict mode store no row, so that only the lenient rule is ever seen.
+In: a function's name and its arguments as terms. Out: an integer term, or `PartitionError` for an
+unknown function or argument. The rules are TiDB's (pingcap/tidb pkg/expression and pkg/types): a
+date without a day of the calendar ('0000-00-00', '2024-05-00') is NULL for functions that count
+days, and functions of parts return its parts. Statements that fail on such a date in strict mode
+store no row, so only the lenient rule matters.
 
 Not done: functions of a TIMESTAMP other than UNIX_TIMESTAMP. TiDB refuses them as well, since their
 value depends on the time zone of a session.
@@ -71,7 +71,7 @@ _YEAR_0: Final = re.compile(r"0000-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])")
 
 
 def literal_moment(text: str, what: str) -> Moment:
-    """Return the date and time that a string literal spells."""
+    """Return the date and time of a string literal."""
     if _YEAR_0.fullmatch(text):
         return Moment(0, int(text[5:7]), int(text[8:10]))
     fraction = text.strip().rpartition(".")[2] if "." in text else ""
@@ -88,7 +88,7 @@ def moment_of_datetime(value: datetime) -> Moment:
 
 
 def moment_of(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]:
-    """Return the function of a date and time; PartitionError if the term is none."""
+    """Return the function of a date and time; PartitionError for another term."""
     match term:
         case MomentTerm():
             return term.evaluate
@@ -155,7 +155,7 @@ def _clock_part(part: Callable[[int], int]) -> tuple[int, int, _Build]:
 
 
 def day_number(year: int, month: int, day: int) -> int:
-    """Return the days since year 0, as TO_DAYS counts them, also for days of no month."""
+    """Return the days since year 0, as TO_DAYS counts them, also for days outside of a month."""
     days = 365 * year + 31 * (month - 1) + day
     if month <= 2:
         year = max(year - 1, 0)
@@ -173,7 +173,7 @@ def _to_seconds(moment: Moment) -> int:
 
 
 def _weekday(moment: Moment) -> int:
-    """Return 0 for Monday to 6 for Sunday; a day its month does not have is one of the next."""
+    """Return 0 for Monday to 6 for Sunday; a day after its month's end is in the next month."""
     # Days of the week repeat every 400 years, and MySQL's count of days is off by one in year 0.
     return (day_number(moment.year + 400, moment.month, moment.day) + 5) % 7
 
@@ -329,7 +329,7 @@ def _seconds(moment: Moment, timezone: str) -> int:
 def repeats_times(timezone: str) -> bool:
     """Return whether clocks of the zone ever showed one time twice since 1970.
 
-    Such a TIMESTAMP is sent as text that does not tell which of the two it was.
+    Such a TIMESTAMP is sent as text that does not say which of the two it was.
     """
     zone = changefeed_zone(timezone)
     days = (EPOCH + timedelta(days=number) for number in range(_DAYS_OF_TIMESTAMPS))
@@ -338,7 +338,7 @@ def repeats_times(timezone: str) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def is_repeated(seconds: int, timezone: str) -> bool:
-    """Return whether a row's time may be before or after this moment and its text not tell."""
+    """Return whether this moment's text may mean two times of a row."""
     zone = changefeed_zone(timezone)
     try:
         instant = EPOCH + timedelta(seconds=seconds)

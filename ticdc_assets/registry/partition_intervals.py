@@ -1,11 +1,12 @@
-"""Partitions at regular intervals: TiDB's INTERVAL clause and the changes that go with it.
+"""Partitions at equal intervals: TiDB's INTERVAL clause and its changes.
 
-In: the text of INTERVAL (...) FIRST PARTITION ... LAST PARTITION ..., or the partitions that are
-there and a new bound. Out: the partitions with the names and bounds that TiDB gives them, or
-`PartitionError`. TiDB does not keep the interval: it works it out of the bounds, and so does this.
+In: the text of INTERVAL (...) FIRST PARTITION ... LAST PARTITION ..., or the existing partitions
+and a new bound. Out: the partitions with the names and bounds that TiDB gives them, or
+`PartitionError`. TiDB does not keep the interval: it computes it from the bounds, and so does this
+module.
 
-TiDB writes most of these statements out as plain lists of partitions before TiCDC sees them; they
-are read here as well, for versions that do not.
+TiDB writes most of these statements out as plain lists of partitions before TiCDC sees them; this
+module reads them for versions that do not.
 """
 
 import re
@@ -24,7 +25,7 @@ from ticdc_assets.registry.partition_functions import literal_moment
 from ticdc_assets.registry.partition_terms import Moment
 
 MAX_PARTITIONS: Final = 8192
-"""The most partitions TiDB allows; more in a text are an error or an attack."""
+"""The most partitions TiDB allows; a text with more is an error or an attack."""
 
 Bound: TypeAlias = int | datetime
 Step: TypeAlias = Callable[[Bound, int], Bound]
@@ -74,7 +75,7 @@ def interval_partitions(text: str) -> tuple[PartitionDefinition, ...]:
 def below_first(definitions: Sequence[PartitionDefinition], bound: str) -> tuple[str, ...]:
     """Return the names that FIRST PARTITION LESS THAN (bound) drops.
 
-    The one with this bound becomes the first; a partition for NULL stays before it.
+    The partition with this bound becomes the first; a partition for NULL stays before it.
     """
     wanted = read_bound(cursor_over(bound))
     bounds = [_bound_of(definition) for definition in definitions]
@@ -107,8 +108,8 @@ def up_to_last(
 def folded_name(name: str) -> str:
     """Return a partition's name for comparison: without case.
 
-    TiDB ends the name it makes of a bound with the time of day if the column is a DATETIME, and
-    which it is the clause does not say: midnight is left out here.
+    For a DATETIME column TiDB ends the names of partitions with the time of day, and the clause
+    does not say the column's type: midnight is left out here.
     """
     folded = name.lower()
     midnight = _MIDNIGHT.fullmatch(folded)
@@ -179,7 +180,7 @@ def _less_than(name: str, bound: str) -> PartitionDefinition:
 
 
 def _take_step(cursor: Cursor) -> tuple[Step, bool]:
-    """Take `100` or `1 MONTH`; also whether it is one of dates."""
+    """Take `100` or `1 MONTH`; return whether it is an interval of dates, too."""
     text = cursor.take_string()
     if text is not None:
         count = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
@@ -232,16 +233,16 @@ def _time_after(bound: Bound, count: int, *, interval: int) -> Bound:
 
 
 def _step_between(bounds: Sequence[Bound]) -> Step:
-    """Return the interval between bounds, by TiDB's rules; PartitionError if they have none."""
+    """Return the interval between bounds, by TiDB's rules; PartitionError if there is none."""
     if len(bounds) < 2:
-        raise PartitionError("one partition alone does not tell its interval")
+        raise PartitionError("one partition alone does not have an interval")
     first, last, count = bounds[0], bounds[-1], len(bounds) - 1
     step: Step
     if isinstance(first, int) and isinstance(last, int):
         step = partial(_integer_after, interval=(last - first) // count)
     elif isinstance(first, datetime) and isinstance(last, datetime):
         mean = (last - first) // count
-        # TiDB looks for seconds below 28 days, and for months from there on.
+        # TiDB tries seconds below 28 days, and months from there on.
         months = mean // (_LONG if count <= 3 else timedelta(days=30))
         step = (
             partial(_time_after, interval=mean // _SECOND)
@@ -251,7 +252,7 @@ def _step_between(bounds: Sequence[Bound]) -> Step:
     else:
         raise PartitionError("bounds of two kinds")
     if any(step(first, number) != bound for number, bound in enumerate(bounds)):
-        raise PartitionError("the partitions are not at regular intervals")
+        raise PartitionError("the partitions are not at equal intervals")
     return step
 
 

@@ -1,13 +1,12 @@
 """Which partition a row is in: one compiled rule for each way to partition a table.
 
-In: how the table is partitioned, its schema, the changefeed's time zone. Out: a function from a
-row to the number of its partition, None for none of them. Everything that can be refused is
-refused when the rule is compiled (`PartitionError`); the function itself fails only on a row that
-lacks a column it needs.
+In: how the table is partitioned, its schema, the changefeed's time zone. Out: a function from a row
+to the number of its partition, None for no partition. Refusals happen when the rule is compiled
+(`PartitionError`); the function itself fails only on a row that lacks a column it needs.
 
 A table whose oldest partition is dropped each day has a rule for each day, over nearly the same
-partitions. So what each bound says is kept by its definition (`_BOUNDS_KEPT`); that is all the
-state there is, and it changes no answer.
+partitions. So the meaning of each bound is cached by its definition (`_BOUNDS_KEPT`); there is no
+other state, and it changes no answer.
 
 The rules are TiDB's where it differs from MySQL: LINEAR is ignored, and HASH reads an unsigned
 integer as a signed one of 64 bits.
@@ -46,13 +45,13 @@ from ticdc_assets.registry.partition_terms import Integer, integer_of, number_of
 Rule = Callable[[CanonicalRow], int | None]
 
 _BOUNDS_KEPT: Final = 1 << 14
-"""Bounds that are kept for each way to read them: those of a few years of days, a few times over.
+"""Bounds that are cached for each way to read them: those of a few years of days, several times.
 
 A table has at most 8192 partitions.
 """
 
 _WAYS_KEPT: Final = 64
-"""Ways to read bounds that are kept: by time zone, or by the columns that partition a table."""
+"""Ways to read bounds that are cached: by time zone, or by the columns that partition a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,7 @@ class TablePartitions:
         return tuple(definition.name for definition in self.definitions)
 
     def described(self) -> object:
-        """Return a JSON value that differs whenever the partitions do."""
+        """Return a JSON value that differs for different partitions."""
         return {
             "method": self.method.value,
             "expression": self.expression,
@@ -99,10 +98,10 @@ class TablePartitions:
 
 
 def partition_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
-    """Return the function that gives the number of a row's partition, None for none.
+    """Return the function that gives the number of a row's partition, None for no partition.
 
     Raises:
-        PartitionError: it cannot be told exactly for every row.
+        PartitionError: it is not known exactly for every row.
     """
     return _RULES[table.method](table, schema, timezone)
 
@@ -294,7 +293,7 @@ def _parts_less_than(
         cursor = cursor_over(less_than_text(definition))
         bound: tuple[_Part, ...]
         if cursor.take("MAXVALUE") and cursor.done:
-            bound = (_MAXVALUE,)  # alone, it stands for all columns
+            bound = (_MAXVALUE,)  # alone, it means all columns
         else:
             cursor.at = 0
             bound = _take_parts(cursor, readers, read)

@@ -1,11 +1,10 @@
-"""What the pieces of an expression are: terms with a type, each a function of a row.
+"""The pieces of an expression: terms with a type, each a function of a row.
 
-In: nothing; this module has the values that the readers of expressions (of partitions,
-`registry.partition_expressions`, and of generated columns, `registry.generated`) and
-their tables of functions share. Out: terms. A term knows its type when it is built, so that
-everything that can be refused is refused then. Evaluating a term of a partition on a row of the
-table cannot fail; one of a generated column raises `PartitionError` for a row whose value is not
-certain.
+In: nothing; the readers of expressions (of partitions, `registry.partition_expressions`, and of
+generated columns, `registry.generated`) and their tables of functions share these values. Out:
+terms. A term knows its type when it is built, so that refusals happen then. Evaluating a term of a
+partition on a row of the table cannot fail; a term of a generated column raises `PartitionError`
+for a row whose value is uncertain.
 
 Numbers are Python's integers and fractions, exact at any size: TiDB refuses to store a row whose
 expression leaves 64 bits, so a mirror has none.
@@ -21,7 +20,7 @@ from ticdc_assets.registry.evolution import CanonicalRow
 
 
 class Moment(NamedTuple):
-    """A date with its time of day; month and day may be 0, and a day may be none of its month."""
+    """A date with its time of day; month and day may be 0, and the day may not be in its month."""
 
     year: int
     month: int
@@ -38,7 +37,7 @@ class Moment(NamedTuple):
 
     @property
     def lacks_day(self) -> bool:
-        """Whether the month or the day is 0, so that it is no day of the calendar."""
+        """Whether the month or the day is 0, so that it is not a day of the calendar."""
         return self.month == 0 or self.day == 0
 
     @property
@@ -55,9 +54,9 @@ class NumberTerm:
     Attributes:
         evaluate: its value, exact.
         fractional: whether it may have a fraction, so that only FLOOR and CEILING may take it.
-        repeats: whether it is the moment of a TIMESTAMP whose text may stand for two moments.
-        scale: digits after the point that TiDB prints of it, None where that is not known.
-        unrounded: of a quotient, its exact value before TiDB rounds it to `scale` digits.
+        repeats: whether it is the moment of a TIMESTAMP whose text may mean two moments.
+        scale: digits after the point that TiDB prints, None where that is not known.
+        unrounded: for a quotient, its exact value before TiDB rounds it to `scale` digits.
     """
 
     evaluate: Callable[[CanonicalRow], int | Fraction | None]
@@ -89,7 +88,7 @@ class MomentTerm:
 
 @dataclass(frozen=True, slots=True)
 class TimestampTerm:
-    """A TIMESTAMP column, as the seconds since 1970; the rest as of `NumberTerm`."""
+    """A TIMESTAMP column, as the seconds since 1970; the other fields as in `NumberTerm`."""
 
     evaluate: Callable[[CanonicalRow], int | Fraction | None]
     fractional: bool
@@ -105,7 +104,7 @@ class SpanTerm:
 
 @dataclass(frozen=True, slots=True)
 class TextLiteral:
-    """A string literal, which stands for a date or time where one is asked for."""
+    """A string literal, which means a date or time where one is needed."""
 
     text: str
 
@@ -116,7 +115,7 @@ class TextTerm:
 
     Attributes:
         evaluate: its value.
-        collation: by which it compares, "" where that is not known.
+        collation: the collation by which it compares, "" where that is not known.
     """
 
     evaluate: Callable[[CanonicalRow], str | None]
@@ -159,7 +158,7 @@ Integer: TypeAlias = Callable[[CanonicalRow], int | None]
 
 
 def number_of(term: Term, what: str) -> NumberTerm:
-    """Return `term` as a number; PartitionError if it is none."""
+    """Return `term` as a number; PartitionError for another term."""
     match term:
         case NumberTerm():
             return term
@@ -172,7 +171,7 @@ def number_of(term: Term, what: str) -> NumberTerm:
 
 
 def integer_of(term: Term, what: str) -> Integer:
-    """Return the function of an integer term; PartitionError if it is none."""
+    """Return the function of an integer term; PartitionError for another term."""
     number = number_of(term, what)
     if number.repeats:
         raise PartitionError(

@@ -1,16 +1,15 @@
-"""How the rows of a table are spread over its partitions, and which rows a change is about.
+"""How the rows of a table are spread over its partitions, and which rows a change concerns.
 
 In: PARTITION BY clauses and partition changes as `registry.ddl` reads them. Out: `TablePartitions`,
-the partitions at one moment, moved on by one change after another; the names of the partitions
-whose rows a change takes away; and a test that tells whether a row is in one of them.
+the partitions at one moment, advanced by one change after another; the names of the partitions
+whose rows a change removes; and a test whether a row is in one of them.
 
-TiCDC sends no row events for DROP, TRUNCATE and EXCHANGE PARTITION, so this is the only way to
-know their rows. A guess would make the mirror differ silently: whatever cannot be worked out
-exactly for every row raises `PartitionError`, with a reason that people read.
+TiCDC sends no row events for DROP, TRUNCATE and EXCHANGE PARTITION, so this is the only way to know
+their rows. A guess would make the mirror differ silently: whatever cannot be computed exactly for
+every row raises `PartitionError`, with a reason for people.
 
-All of it is a function of its arguments: the same history gives the same partitions again.
-Not done: subpartitions, which TiDB ignores; KEY over types whose hash is not certain; strings
-whose collation is not a binary one.
+The same history always gives the same partitions. Not done: subpartitions, which TiDB ignores; KEY
+over types whose hash is uncertain; strings whose collation is not binary.
 """
 
 from collections.abc import Callable
@@ -40,7 +39,7 @@ _COUNTED: Final = frozenset({PartitionMethod.HASH, PartitionMethod.KEY})
 
 
 def partitions_of(partitioning: Partitioning) -> TablePartitions:
-    """Return the partitions that a PARTITION BY clause makes."""
+    """Return the partitions of a PARTITION BY clause."""
     definitions = partitioning.definitions
     if partitioning.method in _COUNTED:
         count = partitioning.count
@@ -60,7 +59,7 @@ def partitions_of(partitioning: Partitioning) -> TablePartitions:
 def _numbered(
     definitions: tuple[PartitionDefinition, ...], count: int
 ) -> tuple[PartitionDefinition, ...]:
-    """Return `definitions` filled up to `count` with the names that TiDB gives."""
+    """Return `definitions` filled up to `count` with TiDB's names."""
     if count > MAX_PARTITIONS:
         raise PartitionError(f"more than {MAX_PARTITIONS} partitions")
     added = range(len(definitions), count)
@@ -92,7 +91,7 @@ def changed_partitions(
 
 
 def emptied_partitions(partitions: TablePartitions, change: PartitionChange) -> tuple[str, ...]:
-    """Return the names of the partitions whose rows `change` takes away, or swaps (EXCHANGE)."""
+    """Return the names of the partitions whose rows `change` removes, or swaps (EXCHANGE)."""
     if change.action is PartitionAction.FIRST:
         return below_first(partitions.definitions, _bound(change))
     if change.action not in _EMPTYING:
@@ -190,7 +189,7 @@ _CHANGES: Final[
 def partition_test(
     partitions: TablePartitions, names: tuple[str, ...], schema: TableSchema, timezone: str
 ) -> Callable[[CanonicalRow], bool]:
-    """Compile the question whether a row is in one of the partitions called `names`.
+    """Compile the test whether a row is in one of the partitions called `names`.
 
     Args:
         partitions: the table's partitions.
@@ -199,11 +198,11 @@ def partition_test(
         timezone: the changefeed's time zone.
 
     Returns:
-        A function that raises `PartitionError` for a row without a column it needs. A row that
-        no partition takes is in none.
+        A function that raises `PartitionError` for a row without a column it needs. A row that fits
+        no partition is in none.
 
     Raises:
-        PartitionError: it cannot be told exactly for every row.
+        PartitionError: it is not known exactly for every row.
     """
     wanted = frozenset(partitions.places(names))
     rule = partition_rule(partitions, schema, timezone)

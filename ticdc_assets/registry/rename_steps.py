@@ -1,10 +1,9 @@
 """The steps of the renames of one statement: names before and after, and which table it is.
 
 In: the renames of one commit ts, as parts (`registry.ddl_parts`), and the tables of that moment.
-Out: for each part that says so, its old name, its new name and the id of its table. The names are
+Out: for each part with names, its old name, its new name and the id of its table. The names are
 those of the schemas, where a message has them, else those of the text; the id is that of a schema,
-or of the table that the history knows under the name. `registry.renames` works out the order.
-Nothing is written: the same parts and tables give the same steps.
+or of the table that the history knows under the name. `registry.renames` computes the order. Pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +24,7 @@ class Move:
         old: the name before it.
         new: the name after it.
         table_id: the id of its table, None where neither a message nor the history has one.
-        notes: what is not certain of it.
+        notes: what is uncertain about it.
     """
 
     part: RegisteredDdl
@@ -36,14 +35,14 @@ class Move:
 
 
 def moves_of(parts: Iterable[RegisteredDdl], tables: KnownTables) -> list[Move]:
-    """Return the steps of renames; a part that does not say its names has none."""
+    """Return the steps of renames; a part without names has none."""
     moves = _with_ids([move for part in parts if (move := _move(part, tables)) is not None])
     known = _tables_meant(moves, tables)
     return [replace(move, table_id=known.get(move.table_id)) for move in moves]
 
 
 def _move(part: RegisteredDdl, tables: KnownTables) -> Move | None:
-    """Return the names and the id of the table that a part renames, None if it has no names."""
+    """Return the names and the id of the table that a part renames, None without names."""
     event = part.event
     before, after = event.pre_schema, event.schema
     pair = next(iter(part.statement.renames), None)
@@ -104,8 +103,8 @@ def _with_ids(moves: Sequence[Move]) -> list[Move]:
 def _tables_meant(moves: Sequence[Move], tables: KnownTables) -> dict[int | None, int]:
     """Return for each id that was sent the id by which the history knows the table.
 
-    An id that is new here is that of the table of its name, unless that one is renamed too: an
-    EXCHANGE PARTITION or a TRUNCATE that no message told gave it another one.
+    A new id belongs to the table of its name, unless that table is renamed too: an EXCHANGE
+    PARTITION or a TRUNCATE without a message gave it another id.
     """
     cited = {move.table_id for move in moves}
     meant: dict[int | None, int] = {}

@@ -1,20 +1,20 @@
-"""Which table each rename of one statement moved, in whatever order their events came.
+"""Which table each rename of one statement moved, in any order of their events.
 
 In: the renames of one commit ts, each as its old and new name, with its table's id where messages
-have ids; and which tables had these names before. Out: an order in which they can have been carried
-out, and for each which table it moved.
+have ids; and which tables had these names before. Out: a possible order of the renames, and for
+each the table that it moved.
 
 TiCDC sends `RENAME TABLE a TO tmp, b TO a, tmp TO b` as one event a pair, each to the topic of its
-table, so their order may be lost. It is worked out: a name must be there to be left, and be free to
-be taken. Two spellings of the third pair are met. TiCDC takes the old name from the table as it was
+table, so their order may be lost. It is computed: an old name must exist, and a new name must be
+free. There are two spellings of the third pair. TiCDC takes the old name from the table as it was
 before the statement (`a` TO `b`), so an old name that comes twice is one table that moves twice;
-other senders name the step that was written (`tmp` TO `b`).
+other senders send the pair as written (`tmp` TO `b`).
 
-An order counts the less the more tables have to have been there of which nothing tells, and least
-where a table gets its own name back, which nobody writes. Of the best orders that one is taken in
-which the events of one partition stand; else one that does not hang on how they stand, and if they
-differ in what they do, that is said (`Settled.certain`). Renames that cannot have been carried out
-at all, as when the event of a step is missing, take effect at once.
+The preferred order assumes the fewest unseen tables, and avoids giving a table its own name back,
+which nobody writes. Among equally good orders the order of the events of one partition counts; else
+the choice does not depend on the events' order, and `Settled.certain` says whether the orders
+differ in effect. Renames that are impossible in any order, as when the event of a step is missing,
+take effect at once.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ class Settled:
     """What the renames of one statement did.
 
     Attributes:
-        order: numbers of the renames, as they were carried out.
+        order: numbers of the renames, in the order of their execution.
         tables: for each rename, by its number, which table it moved: the one that was given with
             it, or the name that its table had before the statement.
         certain: False if the names allow several outcomes.
@@ -56,7 +56,7 @@ class Settled:
 
 
 _MOST_STEPS: Final = 200_000
-"""How much is tried for the renames that share names; a statement that people write has a few."""
+"""How many steps are tried for renames that share names; real statements need a few."""
 
 
 def settle(
@@ -66,20 +66,19 @@ def settle(
     *,
     in_order: bool,
 ) -> Settled:
-    """Return in which order `renames` were carried out and what each moved.
+    """Return the order of execution of `renames` and what each moved.
 
     Args:
         renames: the renames of one commit ts, in the order of their events.
         present: the tables that had these names before, as far as known.
-        tables: which table each rename is of, in the words of `present`; None for those of which
-            no message tells it.
+        tables: the table of each rename, in the words of `present`; None where no message has it.
         in_order: whether the order of the events may be that of the renames.
     """
     given = list(tables or [None] * len(renames))
     olds = Counter(item.old for item in renames)
     for number, item in enumerate(renames):
         if given[number] is None and olds[item.old] > 1:
-            # One table that moves twice; see above.
+            # One table that moves twice; see the module's text.
             given[number] = present.get(item.old, item.old)
     order: list[int] = []
     moved: dict[int, Hashable] = {}
@@ -97,7 +96,7 @@ def settle(
 
 
 def _sharing_names(renames: Sequence[Rename]) -> list[list[int]]:
-    """Return the numbers of the renames in groups that have no name in common."""
+    """Return the numbers of the renames in groups without a common name."""
     leader: dict[Name, Name] = {}
 
     def found(name: Name) -> Name:
@@ -124,7 +123,7 @@ class _Part:
 
 
 class _State:
-    """Where the tables are while renames are carried out."""
+    """Where the tables are while renames are executed."""
 
     def __init__(self, present: Mapping[Name, Hashable], names: set[Name]) -> None:
         self.at = {name: present[name] for name in names if name in present}
@@ -145,12 +144,12 @@ class _State:
     def carry_out(
         self, number: int, rename: Rename, table: Hashable | None, *, roams: bool
     ) -> bool:
-        """Carry out one rename if that can be; return whether.
+        """Execute one rename if it is possible; return whether it was.
 
         Args:
             number: its number.
             rename: its names.
-            table: its table, None for the one that has the old name.
+            table: its table, None for the table with the old name.
             roams: whether the old name may be one that the table had before the statement.
         """
         place = rename.old
@@ -162,7 +161,7 @@ class _State:
         elif place not in self.at:
             if place in self.touched:
                 return False
-            # A table that nothing has told of yet.
+            # A table without any message so far.
             self.at[place] = place if table is None else table
             self.home[self.at[place]] = place
             self.assumed += 1
@@ -177,18 +176,18 @@ class _State:
         return True
 
     def cost(self) -> tuple[int, int]:
-        """Return how little the order is to be believed."""
+        """Return how unlikely the order is."""
         moved = set(self.moved.values())
         returned = sum(self.home[table] == self.place_of[table] for table in moved)
         return (returned, self.assumed)
 
     def outcome(self) -> frozenset[tuple[Name, Hashable]]:
-        """Return which names are whose."""
+        """Return which names belong to which tables."""
         return frozenset(self.at.items())
 
 
 class _Search:
-    """Looks for an order of the renames that share names."""
+    """Searches an order of the renames that share names."""
 
     def __init__(
         self,
@@ -202,7 +201,7 @@ class _Search:
         self._group = list(group)
         names = {name for number in group for name in (renames[number].old, renames[number].new)}
         self._start = _State(present, names)
-        # A table whose renames all leave one name was called so before the statement.
+        # A table whose renames all leave one name had this name before the statement.
         olds: dict[Hashable, set[Name]] = {}
         for number in group:
             olds.setdefault(tables[number], set()).add(renames[number].old)
@@ -214,7 +213,7 @@ class _Search:
         as_sent = self._carried_out(self._group) if in_order else None
         if as_sent is not None and as_sent.cost() == _NO_COST:
             return _Part(self._group, as_sent.moved, certain=True)
-        # By their names, so that it does not matter how the events stand.
+        # By their names, so that the order of the events does not matter.
         wanted = sorted(self._group, key=lambda number: self._renames[number])
         best: tuple[tuple[int, int], list[int], _State] | None = None
         outcomes: dict[tuple[int, int], set[frozenset[tuple[Name, Hashable]]]] = {}
@@ -245,7 +244,7 @@ class _Search:
     def _orders(
         self, done: list[int], left: Sequence[int], state: _State
     ) -> Iterator[tuple[list[int], _State]]:
-        """Yield the orders in which what is left can be carried out."""
+        """Yield the possible orders of the remaining renames."""
         if not left:
             yield done, state
         for number in left:

@@ -1,16 +1,15 @@
-"""Values of columns whose rows say text where the column holds bytes, or the other way round.
+"""Values of columns whose rows are flagged as text where the column holds bytes, or vice versa.
 
-In: the shape of a row and the schema that it is read with. Out: for each column that the two do not
-agree on, the function from the value as the row spells it to the value as the schema's column is
+In: the shape of a row and the schema that it is read with. Out: for each column on which the two
+differ, the function from the value as the row spells it to the value as the schema's column is
 spelled (`events.PhysicalValue`). Pure functions.
 
-The flags of Open Protocol may be those of an earlier type of a column, or say nothing at all
-(`wire.open_protocol`), while the encoder writes values by the type that the column has. An image in
-the change log has them as the flags say; here, where the schema is known, they get the spelling of
-the type:
+The flags of Open Protocol may be those of an earlier type of a column, or empty
+(`wire.open_protocol`), while the encoder writes values by the current type. An image in the change
+log has values as the flags say; here, where the schema is known, they get the spelling of the type:
 
     row says    known to hold    the value is
-    text        bytes            base64 of what its text stands for: as Go quotes it for CHAR and
+    text        bytes            base64 of the bytes of its text: as Go quotes it for CHAR and
                                  VARCHAR of Open Protocol, else its UTF-8
     bytes       text             the text of which the bytes were read so
 """

@@ -2,14 +2,14 @@
 
 In: a `RowShape`, and the schema in force if there is one. Out: whether the row fits it (`fits`),
 and the schema that the row proves (`schema_of_shape`, `merged`). Pure functions that never raise.
-The law that lets a registry take in rows again and again: `fits(merged(schema, shape), shape)`.
+This law makes adding rows repeatable: `fits(merged(schema, shape), shape)`.
 
-A row proves of its columns that they are there, their base types and signedness; with flags
-(Open Protocol, Craft) also their nullability and the handle key; spelled types (Canal-JSON) also
-sizes and labels. What it does not say is kept where it is known, and else left unknown, which is
-never a guess and loses nothing:
+A row proves of its columns that they are there, their base types and signedness; with flags (Open
+Protocol, Craft) also their nullability and the handle key; spelled types (Canal-JSON) also sizes
+and labels. Facts that a row does not have stay as they are known, or unknown, which is never a
+guess and loses nothing:
 
-    what is not said              how it stands in the schema     what values become
+    what is not said              how the schema has it           what values become
     sign of an integer                decimal -1                  numbers of either range
     precision and scale of DECIMAL    length 0                    text as sent
     fraction of the time types        length 0, decimal -1        text as sent
@@ -18,14 +18,14 @@ never a guess and loses nothing:
     character set                     charset "" (text is UTF-8 whatever it is)
     other lengths, defaults, indexes  length 0, no default, no index
 
-A column that the schema has and a row lacks proves nothing: virtual generated columns never are in
+A column that the schema has and a row lacks proves nothing: virtual generated columns are never in
 rows, and an image may be cut.
 
-Of a column with flags the base type and the handle key are those of the moment, the flags may be
-of an earlier type or none (`wire.open_protocol`). So flags of 0, but for the handle key, say
-nothing of a type. Whether a column is UNSIGNED, and whether it holds text or bytes, flags say only
-where nothing else did: a DDL or an export, which give a column its length and its character set.
-How a value is read that was sent under other flags is a matter of `respelling`.
+The base type and the handle key of a column with flags are current, but the flags may be of an
+earlier type or empty (`wire.open_protocol`). So flags of 0, apart from the handle key, say nothing
+of a type. Flags decide whether a column is UNSIGNED, and whether it holds text or bytes, only where
+no DDL or export did, which give a column its length and its character set. `respelling` reads
+values that were sent under other flags.
 
 Source of flags and spelled types: `initColumnsFlag` in cdc/model/schema_storage.go and
 `GetMySQLType` in pkg/sink/codec/utils of pingcap/tiflow, `FieldType.CompactStr` of pingcap/tidb
@@ -79,7 +79,7 @@ from ticdc_assets.registry.inferred_columns import (
 def schema_of_shape(
     shape: RowShape, *, database: str, table: str, table_id: int, version: int
 ) -> TableSchema:
-    """Return the schema of a table of which only a row of `shape` is known."""
+    """Return the schema of a table from a row of `shape` alone."""
     nothing = replace(_NO_TABLE, database=database, table=table, table_id=table_id)
     return merged(nothing, shape, version=version)
 
@@ -90,8 +90,8 @@ _NO_TABLE: Final = TableSchema(database="", table="", table_id=0, version=0, col
 def fits(schema: TableSchema, shape: RowShape) -> bool:
     """Return whether a row of `shape` can be a row of a table with `schema`.
 
-    All columns sent are there by their exact names, of the same base type and signedness and, where
-    they were sent, sizes and labels; and the key is the one that the row tells.
+    All columns sent are there by their exact names, with the same base type and signedness and,
+    where they were sent, sizes and labels; and the key is the row's.
     """
     columns = {column.name: column for column in schema.columns}
     sized = _is_sized(shape)
@@ -109,7 +109,7 @@ def fits(schema: TableSchema, shape: RowShape) -> bool:
 def merged(schema: TableSchema, shape: RowShape, *, version: int) -> TableSchema:
     """Return `schema` with what a row of `shape` proves: columns, types and key.
 
-    New columns stand after the column sent before them.
+    New columns follow the column sent before them.
     """
     columns = list(schema.columns)
     indexes = list(schema.own_indexes)
@@ -155,23 +155,23 @@ def merged(schema: TableSchema, shape: RowShape, *, version: int) -> TableSchema
 
 
 def _is_sized(shape: RowShape) -> bool:
-    """Return whether the types are spelled with sizes, so that one without has the plain one."""
+    """Return whether the types are spelled with sizes, so that a type without one is plain."""
     return any(column.flags is None and "(" in column.mysql_type for column in shape.columns)
 
 
 def _handle_key(shape: RowShape) -> set[str] | None:
-    """Return the columns of the handle key, or None where the row does not tell it."""
+    """Return the columns of the handle key, or None where the row does not have it."""
     flags = {column.name: column.flags for column in shape.columns}
     if not flags or None in flags.values():
         return None
     marked = {name for name, flag in flags.items() if flag and flag & ColumnFlag.HANDLE_KEY}
-    # Numbers and times have the flag BINARY at least.
+    # Numbers and times have at least the flag BINARY.
     unsaid = any(map(_says_nothing, shape.columns))
     return None if unsaid and not marked else marked
 
 
 def _says_nothing(sent: SentColumn) -> bool:
-    """Return whether a column has flags, and they say nothing of its type (so of NOT NULL text)."""
+    """Return whether a column has flags that say nothing of its type (so of NOT NULL text)."""
     return sent.flags is not None and not sent.flags & ~ColumnFlag.HANDLE_KEY
 
 
@@ -180,7 +180,7 @@ def _primary_columns(indexes: Iterable[IndexSchema]) -> tuple[str, ...]:
 
 
 def _primary_key(shape: RowShape) -> tuple[str, ...] | None:
-    """Return the columns of the primary key, or None where the row does not tell it."""
+    """Return the columns of the primary key, or None where the row does not have it."""
     if shape.primary_key is None:
         return None
     sent = {column.name for column in shape.columns}
@@ -197,7 +197,7 @@ _ESCAPES: Final = str.maketrans({"'": "''", "\0": r"\0", "\n": r"\n", "\r": r"\r
 
 
 def _proven(sent: SentColumn, *, sized: bool) -> ColumnSchema:
-    """Return all that is known of a column of which only `sent` is."""
+    """Return what `sent` alone shows of a column."""
     spelled = ColumnSchema(name=sent.name, mysql_type=sent.mysql_type)
     mysql_type = base_type(spelled)
     arguments = _arguments(sent.mysql_type)
@@ -238,7 +238,7 @@ def _proven(sent: SentColumn, *, sized: bool) -> ColumnSchema:
 
 
 def _new_column(sent: SentColumn, *, sized: bool) -> ColumnSchema:
-    """Return the column that a table has if `sent` is the first that is known of it."""
+    """Return the column of a table if `sent` is its first description."""
     column = _proven(sent, sized=sized)
     hidden = HIDDEN_COLUMNS.get(sent.name)
     return column if hidden is None or not _agrees(hidden, sent, sized=sized) else hidden
@@ -248,7 +248,7 @@ _SCALED: Final = frozenset({"decimal", "float", "double"})
 
 
 def _arguments(spelled: str) -> str | None:
-    """Return what stands between the first and the last parenthesis of a spelled type."""
+    """Return the text between the first and the last parenthesis of a spelled type."""
     start, end = spelled.find("("), spelled.rfind(")")
     return spelled[start + 1 : end] if 0 <= start < end else None
 
@@ -298,7 +298,7 @@ _FACTS: Final[dict[Kind, _Facts]] = {
 
 
 def _agrees(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> bool:
-    """Return whether `sent` can be a column of which `known` is known."""
+    """Return whether `sent` can describe the known column `known`."""
     proven = _proven(sent, sized=sized)
     if stored_type(known) != stored_type(proven):
         return sent.flags is not None and _holds(known, proven)
@@ -320,10 +320,10 @@ def _agrees(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> bool:
 
 
 def _holds(known: ColumnSchema, proven: ColumnSchema) -> bool:
-    """Return whether flags cannot say that `known`, a twin of `proven`, holds text or bytes.
+    """Return whether `known`, a twin of `proven`, holds text or bytes whatever the flags say.
 
-    Bytes hold text, so flags make no text of what is known to hold bytes. Text has a character set
-    if anything but flags told of it.
+    Bytes can hold text, so flags do not turn known bytes into text. Text has a character set if a
+    DDL or an export described it.
     """
     stored, said = stored_type(known), stored_type(proven)
     if BINARY_TWINS.get(said) == stored:
@@ -354,7 +354,7 @@ def _corrected(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> ColumnS
         proven = replace(proven, default=known.default)
     if proven.mysql_type in TEXT_TYPES and known.mysql_type in TEXT_TYPES:
         proven = replace(proven, charset=known.charset, collation=known.collation)
-        # A known charset must not make bytes of what was sent as text.
+        # A known charset must not turn values that were sent as text into bytes.
         if stored_type(proven) != proven.mysql_type:
             proven = replace(proven, charset="", collation="")
     if stored_type(known) == stored_type(proven) and lacks_size(proven):
@@ -366,7 +366,7 @@ def _corrected(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> ColumnS
 
 
 class _Keyed:
-    """Columns and indexes while a row's key is taken in."""
+    """Columns and indexes while a row's key is applied."""
 
     def __init__(self, columns: list[ColumnSchema], indexes: list[IndexSchema]) -> None:
         self.columns = columns
@@ -375,7 +375,7 @@ class _Keyed:
         self.indexes = [index for index in indexes if not index.primary or index is primary]
 
     def take_primary_key(self, primary: tuple[str, ...] | None) -> None:
-        """Let the primary key be `primary`, () for none, if it is told."""
+        """Set the primary key to `primary`, () for none, if it is known."""
         if primary is None:
             return
         self._require(primary)
@@ -386,7 +386,7 @@ class _Keyed:
             self.indexes.append(_index(ROW_ID, primary, primary=True))
 
     def take_handle_key(self, shape: RowShape) -> None:
-        """Let the handle key be the columns that the flags mark, if there are flags."""
+        """Set the handle key to the columns that the flags mark, if there are flags."""
         handle = _handle_key(shape)
         if handle is None:
             return
@@ -408,8 +408,8 @@ class _Keyed:
             self._add_unique(names)
         if is_primary:
             return
-        # TiCDC takes the unique key with the fewest columns, so a shorter one is none that counts,
-        # and of those with as many the first.
+        # TiCDC takes the unique key with the fewest columns, and of equally short ones the first,
+        # so a shorter one cannot count.
         unfit = unfit_for_keys(self.columns)
         chosen: list[IndexSchema] = []
         others: list[IndexSchema] = []
@@ -440,16 +440,16 @@ class _Keyed:
         nullable = {column.name for column in self.columns if column.nullable}
         for sent in shape.columns:
             flags = sent.flags or ColumnFlag(0)
-            # TiCDC marks every column of an index of several as part of a multiple key.
+            # TiCDC marks every column of an index over several columns as part of a multiple key.
             single = flags & ColumnFlag.UNIQUE_KEY and not flags & ColumnFlag.MULTIPLE_KEY
-            # One that is NOT NULL would have been the handle key rather than none or a longer one.
+            # A NOT NULL one would have been the handle key.
             possible = settled or sent.name in nullable
             if single and possible and (sent.name,) not in known:
                 known.add((sent.name,))
                 self._add_unique((sent.name,))
 
     def finished_indexes(self) -> tuple[IndexSchema, ...]:
-        """Return the indexes, each nullable as its columns are; the row id stands last."""
+        """Return the indexes, each nullable as its columns are; the row id is last."""
         by_name = {column.name: column for column in self.columns}
         finished: list[IndexSchema] = []
         for index in self.indexes:
@@ -465,7 +465,7 @@ class _Keyed:
         return tuple(finished)
 
     def _require(self, names: Collection[str]) -> None:
-        """Let the columns `names` be NOT NULL."""
+        """Make the columns `names` NOT NULL."""
         self.columns = [
             replace(column, nullable=False) if column.name in names and column.nullable else column
             for column in self.columns

@@ -1,15 +1,15 @@
-"""Which columns of the schemas that messages carry are virtual generated ones.
+"""Which columns of sent schemas are virtual generated ones.
 
 In: a `SchemaHistory` as it was sent. Out: the same history with `ColumnSchema.virtual` set in the
-schemas of the Simple protocol, which does not say it. It matters because no row has such a column,
-and TiCDC takes no key over one.
+schemas of the Simple protocol, which does not send it. It matters because no row has such a column,
+and TiCDC uses no key over one.
 
-Two things tell it: the text of a DDL that defines the column, carried along to later schemas of the
-table through renames of the table and the column; and the name of the hidden column that TiDB makes
-for an expression in an index. Schemas inferred from text have it from there and are not looked at.
+It comes from two places: the text of a DDL that defines the column, carried along to later schemas
+of the table through renames of the table and the column; and the name of the hidden column that
+TiDB adds for an expression in an index. Schemas inferred from text have it already.
 
-It is a pure function of the history, made anew whenever that grows. What an earlier run said, which
-the registry keeps with the schemas, is not looked at: a text that comes late changes the answer.
+It is a pure function of the history, repeated whenever that grows. Results of earlier runs, which
+the registry keeps with the schemas, are ignored: a late text changes the answer.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ _Names: TypeAlias = frozenset[str]
 
 
 def with_virtual_columns(history: SchemaHistory) -> SchemaHistory:
-    """Return `history` with its virtual columns marked, or itself if there is nothing to mark."""
+    """Return `history` with its virtual columns marked, or itself if there are none."""
     told = _Told(history)
     ddls = [told.follow(ddl) for ddl in history.ddls]
     versions = [
@@ -47,7 +47,7 @@ def with_virtual_columns(history: SchemaHistory) -> SchemaHistory:
 
 
 class _Told:
-    """What the DDL up to some moment say."""
+    """The virtual columns by the DDL up to some moment."""
 
     def __init__(self, history: SchemaHistory) -> None:
         self._names = CarriedFacts[_Names](frozenset())
@@ -57,7 +57,7 @@ class _Told:
         }
 
     def follow(self, ddl: RegisteredDdl) -> RegisteredDdl:
-        """Take in the next DDL; return it with its schemas marked."""
+        """Process the next DDL; return it with its schemas marked."""
         before, after = ddl.event.pre_schema, ddl.event.schema
         if before is None and after is None:
             return ddl

@@ -1,1 +1,1 @@
-"""Rows of changes and of mirrors: typed, folded, ordered, found in files."""
+"""Rows of changes and of mirrors: typed, folded, ordered, searched in files."""

@@ -22,7 +22,7 @@ from ticdc_assets.wire.rows import PLACE
 Numbers = npt.NDArray[np.int64]
 
 _IDENTITY = ("topic", "partition", "database", "table", "commit_ts", "op", "before", "after")
-"""What two records have in common if one of them is the other, sent again."""
+"""The columns that a record has in common with its replay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Watermarks:
     """The watermarks of partitions.
 
     Attributes:
-        found: those of each topic and partition.
+        found: the watermarks of each topic and partition.
     """
 
     found: Mapping[tuple[str, int], _OfPartition]
@@ -53,8 +53,8 @@ class Watermarks:
     def behind(self, topic: str, partition: int, offset: int, commit_ts: int) -> int:
         """Return the offset of the last watermark at or above a commit ts before an offset.
 
-        None is before it: -1. Such a watermark promised that no change of this commit ts would
-        come behind it that had not come before.
+        It is -1 without one. Such a watermark promised that no new change of this commit ts would
+        come after it.
         """
         known = self.found.get((topic, partition))
         end = 0 if known is None else int(np.searchsorted(known.offsets, offset))
@@ -106,18 +106,18 @@ def _in_order(offsets: Numbers, stamps: Numbers) -> _OfPartition:
 
 
 def bag_operations(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:
-    """Return the function from changes to operations that say of which change they are.
+    """Return the function from changes to operations with the identity of their change.
 
     Args:
         convert: the function to operations.
-        watermarks: of the partitions that the changes come from.
+        watermarks: the watermarks of the changes' partitions.
     """
 
     def converted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             origins = _origins(batch, watermarks)
             for operations in convert([batch]):
-                # What a history cannot read is at its place, and at no other.
+                # A change that a history cannot read is only at its own place.
                 own = [origins[place] for place in _places(operations)]
                 yield _with(operations, [item for item, _ in own], [item for _, item in own])
 
@@ -125,7 +125,7 @@ def bag_operations(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:
 
 
 def of_no_change(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return operations of rows that were there before, which are of no change and no replay."""
+    """Return operations of earlier rows, which belong to no change and are no replays."""
     return _with(batch, [None] * batch.num_rows, [-1] * batch.num_rows)
 
 
@@ -150,7 +150,7 @@ def _places(operations: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
 def _origins(
     batch: pa.RecordBatch, watermarks: Watermarks
 ) -> dict[tuple[object, ...], tuple[bytes, int]]:
-    """Return for the place of each change its identity, and which watermark it is behind."""
+    """Return for the place of each change its identity, and the watermark that it is after."""
     origins: dict[tuple[object, ...], tuple[bytes, int]] = {}
     for row in batch.select([*PLACE, *(set(_IDENTITY) - set(PLACE))]).to_pylist():
         identity = blake2b(repr([row[name] for name in _IDENTITY]).encode(), digest_size=16)

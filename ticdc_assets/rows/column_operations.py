@@ -1,11 +1,11 @@
 """Row operations, one column at a time: from batches of the change log, without Python rows.
 
-In: an Arrow batch of change log rows of one mirror. Out: the operations of the regular rows, and
+In: an Arrow batch of change log rows of one mirror. Out: the operations of the exact rows, and
 the other rows, which `mirror_rows` resolves one by one. The way depends only on the row and the
 mirror's plan, and both ways give the same operations.
 
-A change is regular if its images are complete, its schema has the same columns as the schema at the
-cut, no later schema step or partition DDL affects it, and all its values are regular
+A change is exact if its images are complete, its schema has the same columns as the schema at the
+cut, no later schema step or partition DDL affects it, and all its values are exact
 (`values.columns`).
 """
 
@@ -40,11 +40,11 @@ Numbers = npt.NDArray[np.int64]
 
 
 class ColumnOperations:
-    """Makes operations of regular changes of one mirror, which must have a key.
+    """Builds operations of exact changes of one mirror, which must have a key.
 
     Args:
-        resolver: resolves the others.
-        schema: of the mirror.
+        resolver: resolves the other changes.
+        schema: the mirror's schema.
         timezone: the changefeed's time zone (IANA name).
     """
 
@@ -61,33 +61,33 @@ class ColumnOperations:
         self._reader = ImageReader(names, CHANGEFEED_ZONE_NAMES | {timezone})
 
     def operations(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch | None, pa.RecordBatch]:
-        """Return the operations of regular rows of `batch`, None if none is, and the other rows."""
+        """Return the operations of the exact rows of `batch`, or None, and the other rows."""
         rows = self._candidates(batch)
         chosen = _taken(batch, rows)
         before, after = (np.asarray(chosen.column(name).is_valid()) for name in ("before", "after"))
         images = self._reader.read([chosen.column("before"), chosen.column("after")])
         if images is None or not len(rows):
             return None, batch
-        # Numbers of each row's images, those before first; of no meaning where it has none.
+        # Numbers of each row's images, the images before first; undefined where it has none.
         old = np.cumsum(before) - 1
         new = np.cumsum(after) - 1 + np.count_nonzero(before)
         typed = self._typed(images, old[before & after], new[before & after])
-        is_regular = images.regular
+        is_exact = images.exact
         for number, column in enumerate(typed):
-            is_regular &= column.regular
+            is_exact &= column.exact
             if number in self._key_set:
-                is_regular &= images.forms[number] > NULL
-        regular = (~before | is_regular[old]) & (~after | is_regular[new])
+                is_exact &= images.forms[number] > NULL
+        exact = (~before | is_exact[old]) & (~after | is_exact[new])
         others = np.ones(batch.num_rows, np.bool_)
-        others[rows[regular]] = False
-        old, new = np.where(before & regular, old, _NONE), np.where(after & regular, new, _NONE)
+        others[rows[exact]] = False
+        old, new = np.where(before & exact, old, _NONE), np.where(after & exact, new, _NONE)
         return self._built(chosen, images, typed, old, new), batch.filter(pa.array(others))
 
     def _candidates(self, batch: pa.RecordBatch) -> Numbers:
-        """Return the numbers of the rows that are regular as far as can be told without images."""
+        """Return the numbers of the rows that may be exact, before their images are read."""
         before = np.asarray(batch.column("before").is_valid())
         after = np.asarray(batch.column("after").is_valid())
-        # A change without an op, or with one that nobody knows, is none of these.
+        # A change without an op, or with an unknown one, is not exact.
         ops = batch.column("op").dictionary_encode()
         known = [_NUMBERS.get(op, _NONE) for op in ops.dictionary.to_pylist()]
         op = np.array([*known, _NONE])[ops.indices.fill_null(len(known)).to_numpy()]
@@ -118,9 +118,9 @@ class ColumnOperations:
 
     def _typed(self, images: Images, old: Numbers, new: Numbers) -> list[TypedColumn]:
         """Return the columns of all images; `old` and `new` are those of one row each."""
-        # An image before may have only what changed.
-        counts, regular = images.counts, images.regular
-        shorter = regular[old] & regular[new] & (counts[old] < counts[new])
+        # An image before may have only the changed columns.
+        counts, exact = images.counts, images.exact
+        shorter = exact[old] & exact[new] & (counts[old] < counts[new])
         if shorter.any():
             images.filled(old[shorter], new[shorter])
         return [convert(images.column(number)) for number, convert in enumerate(self._converters)]
@@ -138,7 +138,7 @@ class ColumnOperations:
         Args:
             rows: the rows.
             images: their images.
-            typed: the columns of these.
+            typed: the columns of the images.
             old: for each row the number of its image before, `_NONE` for none.
             new: the same of its image after.
         """
@@ -165,7 +165,7 @@ class ColumnOperations:
         is_new = np.isin(rows.column("op"), [Op.INSERT.value, Op.SNAPSHOT.value])[order]
 
         def column(values: Any, *, is_key: bool) -> Any:
-            # Of a row that is gone only the key is known.
+            # Only the key of a deleted row is known.
             parts = [
                 _taken(values, put),
                 _taken(values, gone) if is_key else pa.nulls(len(gone), values.type),
@@ -219,7 +219,7 @@ class ColumnOperations:
     def _missing(self, images: Images) -> "pa.Array[Any]":
         """Return which columns each image lacks, null for none."""
         kind = self._schema.field("missing").type
-        lacking = np.flatnonzero(images.regular & (images.counts < len(self._names)))
+        lacking = np.flatnonzero(images.exact & (images.counts < len(self._names)))
         if not len(lacking):
             return pa.nulls(len(images.counts), kind)
         patterns, which = np.unique(images.forms[:, lacking] == ABSENT, axis=1, return_inverse=True)
@@ -244,7 +244,7 @@ def _taken(rows: Any, numbers: Numbers, absent: Flags | None = None) -> Any:
     if absent is not None and absent.any():
         return rows.take(pa.array(numbers, mask=absent))
     count = len(numbers)
-    # Nothing is copied of rows that stand in a row.
+    # Rows that are adjacent are not copied.
     if count and (numbers == np.arange(numbers[0], numbers[0] + count)).all():
         return rows.slice(int(numbers[0]), count)
     return rows.take(pa.array(numbers))

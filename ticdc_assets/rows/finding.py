@@ -1,16 +1,15 @@
 """Finding rows: the places, in the files of a mirror or a history, of rows with certain keys.
 
 In: keys as typed columns (`Keys`), and a data file with the vector that it has. Out: the positions
-of the rows that have one of the keys, and which one each has. Only key columns are read, and of the
-second and each further one only where the ones before are those of a key. Whole row groups are left
-out by their statistics.
+of the rows that have one of the keys, and the key of each. Only key columns are read, and each
+further key column only where the columns before match a key. Statistics exclude whole row groups.
 
-Two values are the same if Arrow says so; NULL is the same as NULL. What a typed column cannot hold
-is NULL there, and its exact text is in the rescued data; then the texts are compared too. In a
-table without a key, all columns are the key, and a key may have many rows.
+Two values are the same if Arrow says so; NULL is the same as NULL. A value that a typed column
+cannot hold is NULL there, and its exact text is in the rescued data; then the texts are compared
+too. In a table without a key, all columns are the key, and a key may have many rows.
 
 It is a function over one file, so it runs in this process and in Spark's workers. Nothing is
-written, and files do not change: finding again gives the same.
+written, and files do not change.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -35,11 +34,11 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """How one more column tells the keys apart.
+    """How one more column distinguishes the keys.
 
     Attributes:
-        name: the column; one of the texts in the rescued data if `is_text`.
-        is_text: whether it is.
+        name: the column; with `is_text` its texts in the rescued data.
+        is_text: whether these are texts of the rescued data.
         values: the values that keys have in it, each once.
         pairs: sorted, for each beginning of a key so far the number of the beginning without this
             column, times the number of values, plus the place of the value.
@@ -53,13 +52,14 @@ class _Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
-    """Keys that rows are looked for by.
+    """Keys to search rows by.
 
     Attributes:
         steps: the columns, one after the other.
         numbers: for each key, as the steps number it, its row in the table that it came from.
-        least: the smallest value of the first column, if its type has an order that files tell.
-        greatest: the greatest.
+        least: the smallest value of the first column, if its type has an order in files'
+            statistics.
+        greatest: the greatest value, likewise.
     """
 
     steps: Sequence[_Step]
@@ -85,12 +85,12 @@ class Keys:
 
 
 def keys_of(rows: pa.Table, columns: Sequence[str], inexact: Collection[str], rescued: str) -> Keys:
-    """Return the keys of rows; no two of them have the same one.
+    """Return the keys of rows; no two rows have the same key.
 
     Args:
         rows: the rows.
         columns: names of the key columns.
-        inexact: those of them whose values may be in the rescued data.
+        inexact: the key columns whose values may be in the rescued data.
         rescued: name of the column of rescued data.
     """
     steps: list[_Step] = []
@@ -125,7 +125,7 @@ def keys_of(rows: pa.Table, columns: Sequence[str], inexact: Collection[str], re
 
 
 def comparable(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Return values so that two of them are the same if their bits are."""
+    """Return values that are the same if and only if their bits are."""
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
@@ -140,7 +140,7 @@ def _index_in(values: pa.Array, distinct: pa.Array) -> Numbers:
 
 
 def _texts(rescued: pa.ChunkedArray | pa.Array, name: str) -> pa.Array:
-    """Return the text that the rescued data of each row has of a column."""
+    """Return the text of a column in the rescued data of each row."""
     maps = rescued.to_pylist() if rescued.null_count < len(rescued) else []
     found = [dict(entries).get(name) if entries else None for entries in maps]
     return pa.array(found, pa.string()) if found else pa.nulls(len(rescued), pa.string())
@@ -159,21 +159,21 @@ class FoundRows:
     keys: Numbers
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> "FoundRows":
-        """Return those whose key is chosen, by its number."""
+        """Return the rows whose key is chosen, by the key's number."""
         kept = chosen[self.keys]
         return FoundRows(positions=self.positions[kept], keys=self.keys[kept])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchedFile:
-    """A file in which rows are looked for.
+    """A file in which rows are searched.
 
     Attributes:
         path: where it is.
-        deleted: which of its rows are gone already.
-        stored: for each column that may be asked for, what it is called in the file.
-        types: and of what type it is in the table.
-        current: a column that is NULL in the rows that are meant; all rows are if None.
+        deleted: which of its rows are deleted already.
+        stored: for each column that may be read, its name in the file.
+        types: and its type in the table.
+        current: a column that is NULL in the rows to search; None to search all rows.
         rescued: the column of rescued data.
     """
 
@@ -213,16 +213,16 @@ def _may_have(group: pq.RowGroupMetaData, stored: str, keys: Keys) -> bool:
 
 _SPAN_ROWS = 1_000_000
 _SPAN_BYTES = 64 << 20
-"""Rows, and bytes of the first key column, that are looked through at a time, about."""
+"""About how many rows, and bytes of the first key column, are searched at a time."""
 
 
 @dataclass(slots=True)
 class _Span:
-    """Row groups of an opened file that are next to each other, and are looked through at once.
+    """Adjacent row groups of an opened file that are searched at once.
 
     Attributes:
         opened: the file.
-        file: what is known of it.
+        file: the file's description.
         first: the number of the first row.
         groups: the numbers of the row groups.
         rows: how many rows they have.
@@ -319,7 +319,7 @@ def rows_at(
         file: the file.
         positions: which rows.
         schema: the columns to read.
-        stored: what they are called in the file.
+        stored: their names in the file.
     """
     with open_parquet(file.path) as opened:
         sizes = [opened.metadata.row_group(n).num_rows for n in range(opened.num_row_groups)]
@@ -340,7 +340,7 @@ def rows_at(
 
 
 def _taken(batches: Iterator[pa.RecordBatch], places: Numbers) -> Iterator[pa.RecordBatch]:
-    """Yield of batches the rows at places, counted through all of them."""
+    """Yield from batches the rows at places, counted through all batches."""
     first = 0
     for batch in batches:
         begin, end = np.searchsorted(places, [first, first + batch.num_rows])

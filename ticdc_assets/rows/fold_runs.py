@@ -9,7 +9,7 @@ key, and each bucket is folded separately (`folding`). Few rows stay as tables i
 are read from files and written to files, so the memory of a worker is limited (`_ROWS_PER_BUCKET`,
 `_READ_AHEAD`, `_HELD_BYTES`), whatever the number of changes and mirrors. The operations of a key
 within a part are thinned before they go to the key's bucket, so a key that changes all the time
-does not fill its worker. One job makes all new mirrors and reads the change log once.
+does not fill its worker. One job builds all new mirrors and reads the change log once.
 
 Why running it again is safe: see `files`; a folder of `scratch` belongs to one run.
 """
@@ -52,10 +52,10 @@ from ticdc_assets.spark.executing import Executor
 from ticdc_assets.storage.paths import AnyPath
 
 _READ_AHEAD = 100_000
-"""Rows of the change log that wait in a worker until there are enough of their mirror."""
+"""Rows of the change log that wait in a worker for more rows of their mirror."""
 
 _HELD_BYTES = 64 << 20
-"""Bytes of a bucket's operations from which on they are thinned while more come."""
+"""Bytes of a bucket's operations above which they are thinned while more come."""
 
 
 # Folds ------------------------------------------------------------------------------------------
@@ -63,13 +63,13 @@ _HELD_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What is to come of a fold.
+    """The wanted output of a fold.
 
     Attributes:
-        folder: where files of rows come; None to have all in this process.
-        faults: where files of faults come.
+        folder: the folder for files of rows; None to have all in this process.
+        faults: the folder for files of faults.
         layout: how these files are written if they are a table's own; None for numbered columns.
-        with_keys: whether the keys of what changed are asked for (`ChangedKeys`).
+        with_keys: whether the keys of changed rows are wanted (`ChangedKeys`).
     """
 
     folder: AnyPath | None = None
@@ -80,15 +80,15 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedKeys:
-    """The keys of what changed, each once.
+    """The keys of changed rows, each once.
 
     Attributes:
         rows: by the names of the mirror, the columns of the key (all columns, if the table has
             none) and the rescued data.
-        flags: of each key the commit ts of its last change, whether its row is gone (`deleted`),
-            and whether a row that is there stays as it is but for the mark (`keeps`); such a key
-            is not among the rows that were put. Without a key, of each row, how many more copies
-            there are (`net`), and the least that this was on the way (`least`).
+        flags: for each key the commit ts of its last change, whether its row is gone (`deleted`),
+            and whether an existing row keeps everything but its mark (`keeps`); such a key is not
+            among the put rows. Without a key, for each row, how many more copies there are (`net`),
+            and the lowest such number on the way (`least`).
     """
 
     rows: pa.Table
@@ -97,18 +97,18 @@ class ChangedKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorFold:
-    """What is folded for one mirror.
+    """The fold of one mirror.
 
     Attributes:
         schema: the mirror's schema.
-        condition: which rows of the change log are its changes; None for all that are given.
+        condition: which rows of the change log are its changes; None for all.
         convert: the function from changes to operations.
         before: the rows that changes are folded over, with the functions from them to operations.
-        ddl_stamps: as of `folding.thinned`.
-        watched: keys of operations whose newest whole change is asked for.
-        output: what is to come of it.
-        rows: how many changes there are, about.
-        size: their bytes, about.
+        ddl_stamps: as in `folding.thinned`.
+        watched: keys of operations whose newest whole change is wanted.
+        output: the wanted output.
+        rows: about how many changes there are.
+        size: about how many bytes they have.
     """
 
     schema: TableSchema
@@ -136,7 +136,7 @@ class MirrorFold:
         )
 
     def buckets(self, workers: int) -> int:
-        """Return among how many buckets its keys are spread, with so many workers."""
+        """Return the number of buckets for its keys, with so many workers."""
         rows = self.rows + sum(rows.count for rows, _ in self.before)
         size = self.size + sum(rows.size for rows, _ in self.before)
         return buckets_for(rows, size, workers)
@@ -144,17 +144,17 @@ class MirrorFold:
 
 @dataclass(frozen=True, kw_only=True)
 class Folded:
-    """What came of a fold.
+    """The result of a fold.
 
     Attributes:
         schema: of the mirror.
-        counts: in numbers.
+        counts: the counts of the fold.
         never_sent: columns that every image of the put rows lacked.
-        newest: commit ts of the last whole change that fits, of the watched keys that have one.
-        rows: the rows that are there afterwards.
+        newest: commit ts of the last whole change that fits, for the watched keys that have one.
+        rows: the rows after the fold.
         faults: the changes that did not fit (`FAULT_COLUMNS`).
-        before: what is known of the columns of the rows that the changes were folded over.
-        keys: the keys of what changed, if they were asked for.
+        before: the columns of the rows that the changes were folded over.
+        keys: the keys of changed rows, if they are wanted.
     """
 
     schema: TableSchema
@@ -182,7 +182,7 @@ FAULT_COLUMNS = (
     *("key", "sequence", "is_delete", "is_new", "is_partial"),
     *("reason", "position", "expected", "got"),
 )
-"""Columns of operations that are left of a change that did not fit."""
+"""Columns of operations that are kept of a change that did not fit."""
 
 
 def fault_schema(schema: TableSchema) -> pa.Schema:
@@ -195,11 +195,12 @@ def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> l
     """Fold the changes of mirrors over the rows before them.
 
     Args:
-        executor: runs it; in this process if an output has no folder.
+        executor: runs the folds; in this process if an output has no folder.
         log: where all changes are.
-        mirrors: what is to be folded.
+        mirrors: the folds.
     """
-    # The buckets of all mirrors are numbered through: `firsts` says where those of each begin.
+    # The buckets of all mirrors are numbered consecutively: `firsts` says where those of each
+    # begin.
     buckets = [mirror.buckets(executor.workers) for mirror in mirrors]
     *firsts, total = accumulate(buckets, initial=0)
 
@@ -274,7 +275,7 @@ def _divided(
 def _sorted_out(
     operations: pa.RecordBatch, mirror: MirrorFold, buckets: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield what is needed of operations, with the bucket that their keys belong to."""
+    """Yield the needed operations, with the bucket of their keys."""
     table = pa.Table.from_batches([operations])
     table = thinned(table, keyed=mirror.keyed, ddl_stamps=mirror.ddl_stamps)
     for rows in table.combine_chunks().to_batches():
@@ -285,7 +286,7 @@ def _sorted_out(
 
 
 def _gathered(batches: Iterator[pa.RecordBatch], mirror: MirrorFold) -> pa.Table:
-    """Return the operations of a bucket, thinned each time that there are many more."""
+    """Return the operations of a bucket, thinned whenever many more have come."""
     held: list[pa.RecordBatch] = []
     size, most = 0, _HELD_BYTES
     for batch in batches:
@@ -301,7 +302,7 @@ def _gathered(batches: Iterator[pa.RecordBatch], mirror: MirrorFold) -> pa.Table
 
 
 def _part(number: int, mirror: MirrorFold, folded: FoldedRows) -> _Part:
-    """Keep or write what is left of a bucket."""
+    """Keep or write the remaining operations of a bucket."""
     output = mirror.output
     rows = _output_rows(folded.rows, mirror)
     faults = folded.rows.filter(ds.field("reason").is_valid()).select(list(FAULT_COLUMNS))
@@ -320,7 +321,7 @@ def _output_rows(folded: pa.Table, mirror: MirrorFold) -> pa.Table:
     layout = MirrorLayout(schema=mirror.schema)
     if not mirror.output.with_keys:
         return put_rows(folded, layout)
-    # How many copies of a row there are is known when those that are there have been counted.
+    # The number of copies of a row is known once the existing ones have been counted.
     if not mirror.keyed:
         return layout.arrow.empty_table()
     return put_rows(folded.filter(~ds.field("keeps_row")), layout)

@@ -38,19 +38,19 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldCounts:
-    """A folding in numbers.
+    """The counts of a fold.
 
     Attributes:
-        copies: rows that are there after it, copies counted.
+        copies: rows after it, copies counted.
         changed: keys that a change touched.
         unknown_deletes: keys whose first operation is a delete (bags: deletes of no row).
-        taken: keys that are gone and were there before, if all is well.
+        taken: keys that are gone and existed before, if all is well.
         errors: changes that did not fit.
         lost: rows of the older mirror that a schema step could not carry over.
         with_missing: put rows whose image lacked columns.
         puts: put rows.
-        casts: values that did not fit when their column was modified, of rows that stood then, by
-            column and commit ts of the DDL. Those of a part of a bag may be below 0.
+        casts: values that did not fit when their column was modified, of rows that existed then, by
+            column and commit ts of the DDL. Counts of a part of a bag may be below 0.
     """
 
     copies: int = 0
@@ -64,7 +64,7 @@ class FoldCounts:
     casts: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
 
     def plus(self, other: "FoldCounts") -> "FoldCounts":
-        """Return the counts of two foldings that have no key in common."""
+        """Return the counts of two folds without a common key."""
         casts = self.casts.copy()
         casts.update(other.casts)
         numbers = {
@@ -81,11 +81,11 @@ class FoldedRows:
 
     Attributes:
         rows: one row a key: the columns of an operation, `copies`, and `keeps_row`, which says
-            whether a row that is there stays as it is but for the mark. Without a key also `net`
-            and `least`, as `fold_runs.ChangedKeys` has them.
-        counts: in numbers.
-        missing: what images of put rows lacked, each list of names once; those that lacked nothing
-            are not among them.
+            whether an existing row keeps everything but its mark. Without a key also `net` and
+            `least`, as `fold_runs.ChangedKeys` has them.
+        counts: the counts of the fold.
+        missing: the columns that images of put rows lacked, each list of names once, without empty
+            lists.
     """
 
     rows: pa.Table
@@ -95,10 +95,10 @@ class FoldedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownColumns:
-    """What rows have told of their columns.
+    """The columns that rows have shown.
 
     Attributes:
-        hidden: columns no row was ever sent for.
+        hidden: columns that no row ever had.
         columns: all columns, if there was any row.
     """
 
@@ -107,7 +107,7 @@ class KnownColumns:
 
 
 def fold_operations(operations: pa.Table, *, keyed: bool) -> FoldedRows:
-    """Fold operations on a table; none of another table with the same key may be missing.
+    """Fold operations on a table: all operations of each key.
 
     Args:
         operations: the operations.
@@ -120,8 +120,8 @@ def never_sent(counts: FoldCounts, missing: Iterable[tuple[str, ...]]) -> frozen
     """Return the columns that every image of the put rows lacked.
 
     Args:
-        counts: of the folding.
-        missing: what images lacked, where they lacked something.
+        counts: the counts of the fold.
+        missing: the columns that images lacked, where they lacked some.
     """
     if not counts.puts or counts.with_missing != counts.puts:
         return frozenset()
@@ -135,8 +135,8 @@ def _fold_keys(operations: pa.Table) -> FoldedRows:
     """Fold operations on a table with a key.
 
     Most keys have whole puts and deletes that fit, and their first and last operation say
-    everything: they are found by one sort. The others are gone through one by one, as are keys with
-    values that were cast as in a lenient SQL mode.
+    everything: one sort finds them. The other keys are folded one by one, as are keys with values
+    that were cast as in a lenient SQL mode.
     """
     operations = operations.combine_chunks()
     size = operations.num_rows
@@ -150,10 +150,10 @@ def _fold_keys(operations: pa.Table) -> FoldedRows:
     ranks = operations.column("sequence").chunk(0).field("rank").to_numpy()
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     ends = np.append(starts[1:], size) - 1
-    is_regular = ~np.logical_or.reduceat(special[order], starts)
-    each = _fold_each(operations, order[np.repeat(~is_regular, ends - starts + 1)])
-    changed = np.maximum.reduceat(ranks[order], starts)[is_regular] >= 0
-    first, last = order[starts[is_regular]], order[ends[is_regular]]
+    is_exact = ~np.logical_or.reduceat(special[order], starts)
+    each = _fold_each(operations, order[np.repeat(~is_exact, ends - starts + 1)])
+    changed = np.maximum.reduceat(ranks[order], starts)[is_exact] >= 0
+    first, last = order[starts[is_exact]], order[ends[is_exact]]
     is_delete = operations.column("is_delete").to_numpy()
     was_delete, is_gone = is_delete[first], is_delete[last]
     is_new = operations.column("is_new").to_numpy()[first]
@@ -178,12 +178,12 @@ def _fold_keys(operations: pa.Table) -> FoldedRows:
 
 
 def _codes(operations: pa.Table) -> Numbers:
-    """Return a number for each operation, the same for those of one key."""
+    """Return a number for each operation, the same for operations of one key."""
     return operations.column("key").chunk(0).dictionary_encode().indices.to_numpy().astype(np.int64)
 
 
 def _order(operations: pa.Table, codes: Numbers) -> Numbers:
-    """Return the places of operations by key, and of each key in the order of their sequence."""
+    """Return the places of operations by key, within each key in the order of sequence."""
     sequence = operations.column("sequence").chunk(0)
     levels = [codes]
     for name in SEQUENCE_FIELDS:
@@ -202,7 +202,7 @@ def _order(operations: pa.Table, codes: Numbers) -> Numbers:
 
 
 def _lacking(operations: pa.Table, puts: Numbers) -> tuple[int, frozenset[tuple[str, ...]]]:
-    """Return of how many puts the image lacked columns, and which."""
+    """Return how many puts had an image that lacked columns, and which."""
     missing = operations.column("missing").chunk(0)
     if missing.null_count == len(missing):
         return 0, frozenset()
@@ -211,7 +211,7 @@ def _lacking(operations: pa.Table, puts: Numbers) -> tuple[int, frozenset[tuple[
 
 
 def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
-    """Fold the operations at `places`, which are all of their keys, in their order, one by one."""
+    """Fold the operations at `places`, all operations of their keys, in their order, one by one."""
     operations = all_operations.take(pa.array(places))
     sequence = operations.column("sequence").combine_chunks()
     stamps = sequence.field("commit_ts").to_pylist()
@@ -278,7 +278,7 @@ def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
 def _standing_casts(
     keys: Sequence[str], stamps: Sequence[int], casts: Sequence[list[dict[str, Any]] | None]
 ) -> Counter[tuple[str, int]]:
-    """Return the casts of operations, in their order, whose row stood at the DDL."""
+    """Return the casts of operations, in their order, whose row existed at the DDL."""
     counted: Counter[tuple[str, int]] = Counter()
     pending: dict[str, Casts] = {}
     for key, ts, own in zip(keys, stamps, casts, strict=True):
@@ -308,19 +308,19 @@ def _with_marks(folded: pa.Table, marks: list[str | None]) -> pa.Table:
 def with_origins(operations: pa.Schema) -> pa.Schema:
     """Return the Arrow schema of operations on a table without a key.
 
-    Without a key a replay cannot be told from a second identical row, but by this: a change that
-    comes behind a watermark at or above its commit ts, while the same change stands before that
-    watermark, was sent again. So an operation says of which change it is (`identity`, a digest of
-    all of it but its offset; null if of none) and the offset of the last such watermark that it
-    comes `behind`, -1 if none.
+    Without a key a replay looks like a second identical row, with one difference: a change that
+    comes after a watermark at or above its commit ts, while the same change is before that
+    watermark, was sent again. So an operation has the identity of its change (`identity`, a digest
+    of everything but its offset; null without a change) and the offset of the last such watermark
+    before it (`behind`), -1 without one.
     """
     return pa.schema([*operations, ("identity", pa.binary(16)), ("behind", pa.int64())])
 
 
 def without_replays(operations: pa.Table) -> pa.Table:
-    """Leave out the operations of changes that were sent again, and what tells them.
+    """Leave out the operations of changes that were sent again, and the columns for them.
 
-    None of another operation of the same change may be missing.
+    All operations of a change must be here.
     """
     behind = operations.column("behind")
     if pc.any(pc.greater_equal(behind, 0)).as_py():
@@ -332,7 +332,7 @@ def without_replays(operations: pa.Table) -> pa.Table:
 
 
 def _fold_bag(operations: pa.Table) -> FoldedRows:
-    """Fold operations on a table without a key: count each row; a delete of none is told."""
+    """Fold operations on a table without a key: count each row; report a delete of no row."""
     operations = without_replays(operations).combine_chunks()
     size = operations.num_rows
     if not size:
@@ -343,8 +343,8 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     ends = np.append(starts[1:], size) - 1
     is_delete = operations.column("is_delete").to_numpy()
-    # How many copies there would be if a delete of none took one all the same; the least of that
-    # is how many deletes took none.
+    # How many copies there would be if a delete of no row took one; the lowest such number is how
+    # many deletes took none.
     running = np.cumsum(np.where(is_delete[order], -1, 1))
     running -= np.repeat(np.append(0, running[ends[:-1]]), ends - starts + 1)
     least = np.minimum.reduceat(running, starts)
@@ -353,7 +353,7 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
     copies = net + unknown
     last = order[ends]
     faulty = operations.column("reason").is_valid().to_numpy()[last]
-    # What no longer fits and is gone again does not matter.
+    # A value that no longer fits does not matter if its row is gone again.
     stays = ~faulty | (copies > 0)
     in_group = np.repeat(stays, ends - starts + 1)
     ranks = operations.column("sequence").chunk(0).field("rank").to_numpy()
@@ -387,7 +387,7 @@ def _fold_bag(operations: pa.Table) -> FoldedRows:
 
 
 def _with_numbers(rows: pa.Table, net: Any, least: Any) -> pa.Table:
-    """Return folded rows with how many more copies there are, and the least on the way."""
+    """Return folded rows with how many more copies there are, and the lowest number on the way."""
     rows = rows.append_column("net", pa.array(net, pa.int64()))
     return rows.append_column("least", pa.array(least, pa.int64()))
 
@@ -396,13 +396,13 @@ def _with_numbers(rows: pa.Table, net: Any, least: Any) -> pa.Table:
 
 
 def thinned(operations: pa.Table, *, keyed: bool, ddl_stamps: Sequence[int] = ()) -> pa.Table:
-    """Leave out of some operations what the fold of them and any others does not depend on.
+    """Leave out operations that do not affect the fold of these and any other operations.
 
-    Of a key its first operation tells whether the row was there, its last whole one what the row
-    is, its last fault what is in quarantine. All partial ones stay: the first behind a delete that
-    another part may have begins the row, the last is the mark. A value that a DDL cast counts if
-    its row stood then, so what came last up to each such DDL stays too. Of a row without a key
-    every operation counts, but the values of one of them do for all.
+    The first operation of a key says whether the row existed, its last whole one is the row, its
+    last fault is in quarantine. All partial ones stay: the first after a delete, which may be in
+    another part, begins the row, the last is the mark. A value that a DDL cast counts if its row
+    existed then, so the last operation before each such DDL stays too. Every operation on a row
+    without a key counts, but the values of one of them serve for all.
 
     Args:
         operations: operations on one table, in any order.
@@ -420,7 +420,8 @@ def thinned(operations: pa.Table, *, keyed: bool, ddl_stamps: Sequence[int] = ()
     order = _order(operations, codes)
     group = codes[order]
     if not keyed:
-        # A replay may be left out yet, so it does not stand for what is no replay.
+        # A replay may still be left out, so it must not represent an operation that is not a
+        # replay.
         valued = operations.column("behind").to_numpy()[order] >= 0
         numbers = np.flatnonzero(~valued)
         own = group[numbers]
@@ -478,9 +479,9 @@ _PLACING = frozenset(
 
 
 def joined_counts(counts: Iterable[FoldCounts]) -> FoldCounts:
-    """Return the counts of foldings that have no key in common, all parts of one."""
+    """Return the counts of folds without a common key, all parts of one."""
     total = reduce(FoldCounts.plus, counts, FoldCounts())
-    # Deletes of a bag take away what their rows counted.
+    # Deletes of a bag subtract what their rows counted.
     return FoldCounts(
         **{item.name: getattr(total, item.name) for item in fields(total) if item.name != "casts"},
         casts=+total.casts,

@@ -22,8 +22,8 @@ from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_TYPE
 class HistoryLayout:
     """The columns of a history's Delta table.
 
-    The upstream columns come first, by their own names; then ours, whose names get underscores at
-    their end until they collide with none upstream.
+    The upstream columns come first, by their own names; then this package's, whose names get
+    underscores at their end until they collide with no upstream name.
     """
 
     schema: TableSchema
@@ -35,7 +35,7 @@ class HistoryLayout:
 
     @cached_property
     def valid_to(self) -> str:
-        """Name of the column with the first cut that has the version no longer."""
+        """Name of the column with the first cut that no longer has the version."""
         return free_name("_ticdc_valid_to", self.schema)
 
     @cached_property
@@ -50,7 +50,7 @@ class HistoryLayout:
 
     @cached_property
     def deleted_at(self) -> str:
-        """Name, in the table with deleted rows, of the column that says since when one is gone."""
+        """Name of the column with the time of deletion, in the table with deleted rows."""
         return free_name("_ticdc_deleted_at", self.schema)
 
     @cached_property
@@ -65,7 +65,7 @@ class HistoryLayout:
 
     @property
     def own(self) -> list[str]:
-        """Our columns, in order."""
+        """This package's columns, in order."""
         return [self.valid_from, self.valid_to, self.op, self.ended_by, self.rescued]
 
     @property
@@ -91,7 +91,7 @@ class HistoryLayout:
 
 
 OWN_PLACES = ("valid_from", "valid_to", "op", "ended_by", "rescued")
-"""Where in a version our columns are."""
+"""Where this package's columns are in a version."""
 
 
 def column_places(schema: TableSchema) -> list[str]:
@@ -134,10 +134,10 @@ def history_operation_schema(schema: TableSchema) -> pa.Schema:
             ("op", pa.string()),
             ("is_delete", pa.bool_()),
             ("is_partial", pa.bool_()),
-            # Of a version that has ended already.
+            # For a version that has ended already.
             ("valid_to", pa.int64()),
             ("ended_by", pa.string()),
-            # Of one that DDL ends if nothing does before.
+            # For a version that DDL ends if nothing does before.
             ("ends_at", pa.int64()),
             ("removed_by", pa.string()),
             ("kept", KEPT_TYPE),

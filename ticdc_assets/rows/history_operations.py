@@ -113,22 +113,22 @@ def _kept_items(kept: tuple[KeptText, ...]) -> list[dict[str, Any]] | None:
 
 
 def _unread(place: dict[str, Any]) -> dict[str, Any]:
-    """Return the operation that tells of a change or version that does not fit."""
+    """Return the operation for a change or version that does not fit."""
     return {**place, "key": "!", "rank": 0, "is_delete": False, "values": {}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """How versions go on to a plan.
+    """How versions continue under a plan.
 
     Attributes:
         schema: the schema they have.
-        plan: the plan they go on to.
+        plan: the plan under which they continue.
         timezone: the changefeed's time zone (IANA name).
         since_ts: partition DDL below it has ended its versions already.
         part: the part by which their rows are handed over, if they are.
-        ends: what ends the versions whose row is not handed over; None if all go on.
-        begins: how rows of another table begin anew; None if the versions are of this one.
+        ends: what ends the versions whose row is not handed over; None if all continue.
+        begins: how rows of another table begin again; None if the versions are of this table.
     """
 
     schema: TableSchema
@@ -220,7 +220,7 @@ class _Going:
         carried = self._carrier.carry(row, self._lost(rescued), ended=valid_to is not None)
         return {
             **NOWHERE,
-            # What has ended meets no change any more.
+            # A version that has ended gets no more changes.
             "key": "" if valid_to is not None else "=" + self._resolver.key_of(carried.row),
             "commit_ts": valid_from,
             "op": op,
@@ -236,7 +236,7 @@ class _Going:
         }
 
     def _lost(self, rescued: dict[str, str]) -> CanonicalRow:
-        """Return the texts that their typed column would hold, if they were of its type."""
+        """Return the texts that their typed column would hold, if it could."""
         return {
             name: text
             for name, text in rescued.items()

@@ -41,9 +41,9 @@ def fold_versions(schema: TableSchema, *, heads: bool) -> ArrowMap:
     Args:
         schema: the table's schema.
         heads: whether a key may have a version that is not among the operations. Then a row with
-            `is_head` tells for each key what becomes of it: `valid_to` and `ended_by` if it ends,
-            `partial_ts` if it is known in part from then on. Where there is no such version, a head
-            with `valid_from` is one by itself.
+            `is_head` says for each key what happens to that version: `valid_to` and `ended_by` if
+            it ends, `partial_ts` if it is known in part from then on. Where there is no such
+            version, a head with `valid_from` is a version itself.
     """
     keyed = bool(schema.handle_key)
     target = version_schema(schema)
@@ -76,7 +76,7 @@ class _Fold:
         self._there: list[_Version] = []
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Take in operations."""
+        """Process operations."""
         rows = batch.select(list(_LIGHT)).to_pylist()
         for number, operation in enumerate(rows):
             row = (batch, number)
@@ -94,7 +94,7 @@ class _Fold:
         self._settle_in()
 
     def finish(self) -> None:
-        """End the key: what is there is current, but for what DDL ends."""
+        """End the key: existing versions are current, unless DDL ends them."""
         for version in self._there:
             if version.ends_at is not None:
                 version.valid_to, version.ended_by = version.ends_at, version.removed_by
@@ -102,7 +102,7 @@ class _Fold:
         self._there = []
 
     def drain(self) -> list[_Version]:
-        """Return what is done, once."""
+        """Return the finished versions, once."""
         done, self.done = self.done, []
         return done
 
@@ -110,12 +110,12 @@ class _Fold:
         raise NotImplementedError
 
     def _settle_in(self) -> None:
-        """Keep of a batch only the rows that are still needed."""
+        """Keep only the rows of a batch that are still needed."""
         for version in self._there:
             version.row = _alone(version.row)
 
     def _end_removed(self, ts: int) -> None:
-        """End the versions that DDL took up to a cut."""
+        """End the versions that DDL removed up to a cut."""
         there: list[_Version] = []
         for version in self._there:
             if version.ends_at is not None and version.ends_at <= ts:
@@ -132,7 +132,7 @@ class _Fold:
 
 
 class _BagFold(_Fold):
-    """Of a table without a key: a version is a copy of a row; a delete ends the oldest."""
+    """For a table without a key: a version is a copy of a row; a delete ends the oldest."""
 
     def _follow(self, row: tuple[pa.RecordBatch, int], operation: dict[str, Any]) -> None:
         ts = operation["commit_ts"]
@@ -144,7 +144,7 @@ class _BagFold(_Fold):
 
 
 class _KeyFold(_Fold):
-    """Of a table with a key: of the changes at one commit ts the last one counts."""
+    """For a table with a key: the last of the changes at one commit ts counts."""
 
     def __init__(self, *, heads: bool) -> None:
         super().__init__()

@@ -47,7 +47,7 @@ EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BINA
 """Kinds whose typed column holds every value, so that the rescued data has no entry of them."""
 
 COLUMN_ROWS = 500
-"""Rows from which on a batch is worth being converted a column at a time."""
+"""Rows from which on converting a batch by columns is faster."""
 
 PARTIAL = ""
 """Key in the rescued data of a row whose newest change was sent as its handle key alone."""
@@ -57,20 +57,20 @@ PARTIAL = ""
 class MirrorLayout:
     """The columns of a mirror's Delta table.
 
-    The upstream columns come first, by their own names; then two of ours, whose names get
-    underscores at their end until they collide with none upstream.
+    The upstream columns come first, by their own names; then two of this package, whose names get
+    underscores at their end until they collide with no upstream name.
     """
 
     schema: TableSchema
 
     @cached_property
     def commit_ts(self) -> str:
-        """Name of our column with the commit ts of the row's last change."""
+        """Name of the added column with the commit ts of the row's last change."""
         return free_name("_ticdc_commit_ts", self.schema)
 
     @cached_property
     def rescued(self) -> str:
-        """Name of our map column with the exact text of what typed columns cannot hold."""
+        """Name of the added map column with the exact text of what typed columns cannot hold."""
         return free_name("_rescued_data", self.schema)
 
     @property
@@ -91,7 +91,7 @@ class MirrorLayout:
 
 
 def free_name(name: str, schema: TableSchema) -> str:
-    """Return our column name `name`, with underscores at its end until the table has none such."""
+    """Return the added column name `name`, with underscores at its end until no column has it."""
     taken = {column.name.lower() for column in schema.columns}
     while name in taken:
         name += "_"
@@ -104,11 +104,11 @@ def spark_type_name(column: ColumnSchema) -> str:
 
 
 def put_rows(folded: pa.Table, layout: MirrorLayout) -> pa.Table:
-    """Return the rows that folded operations leave, as their mirror has them.
+    """Return the rows of folded operations, as their mirror has them.
 
     Args:
         folded: operations with `copies`, as `folding.FoldedRows` describes them.
-        layout: of the mirror.
+        layout: the mirror's layout.
     """
     puts = folded.filter(ds.field("reason").is_null() & (ds.field("copies") > 0)).combine_chunks()
     if not layout.schema.handle_key:
@@ -122,12 +122,12 @@ def put_rows(folded: pa.Table, layout: MirrorLayout) -> pa.Table:
 
 
 def marked(rows: pa.Table, layout: MirrorLayout, marks: Sequence[str]) -> pa.Table:
-    """Return rows of a mirror with the mark of those that are known in part.
+    """Return rows of a mirror, those that are known in part with their mark.
 
     Args:
         rows: the rows.
-        layout: of the mirror.
-        marks: for each since which commit ts it is.
+        layout: the mirror's layout.
+        marks: for each row the commit ts since which it is known in part.
     """
     number = rows.schema.get_field_index(layout.rescued)
     entries = [
@@ -167,20 +167,20 @@ CHANGE_COLUMNS = (
     "handle_key_only",
     "es_only",
 )
-"""Columns of the change log that `change_operations` needs, whatever the plan."""
+"""Columns of the change log that `change_operations` needs for any plan."""
 
 SHAPE = "shape"
-"""The column that it needs too if the plan says so (`MirrorPlan.reads_shapes`)."""
+"""The column that it also needs if the plan says so (`MirrorPlan.reads_shapes`)."""
 
 
 @lru_cache(maxsize=4096)
 def row_shape(text: str | None) -> RowShape | None:
-    """Return the shape of a row whose column `shape` has `text`; one text gives one object."""
+    """Return the shape of a row whose column `shape` has `text`; equal texts give one object."""
     return None if text is None else shape_from_text(text)
 
 
 def light(plan: MirrorPlan) -> MirrorPlan:
-    """Return the plan without what came before it: no worker needs that, and it may be large."""
+    """Return the plan without its past: no worker needs that, and it may be large."""
     return replace(plan, handover=None, earlier=None)
 
 
@@ -210,7 +210,7 @@ def change_operations(plan: MirrorPlan, timezone: str) -> ArrowMap:
 def _column_operations(
     resolver: RowResolver, schema: TableSchema, timezone: str
 ) -> "ColumnOperations":
-    # Compiled loops take a moment to load.
+    # Loading the compiled loops takes a moment.
     from ticdc_assets.rows.column_operations import ColumnOperations
 
     return ColumnOperations(resolver, schema, timezone)
@@ -245,11 +245,11 @@ def _resolve_batch(
 
 
 _NEW_ROWS = frozenset({Op.INSERT, Op.SNAPSHOT})
-"""Changes that bring rows which were not there before."""
+"""Changes that add rows which did not exist before."""
 
 
 def _end_of(put: _Operation, key_columns: tuple[str, ...]) -> _Operation:
-    """Return the end that partition DDL made of a row."""
+    """Return the end of a row by partition DDL."""
     sequence = {**put.sequence, "rank": REMOVED_RANK}
     values = {name: put.values[name] for name in key_columns}
     return _Operation(put.key, sequence, True, put.is_new, values)
@@ -371,16 +371,16 @@ def mirror_operations(
 ) -> ArrowMap:
     """Return the function from rows of a mirror as a cut has it to puts under `plan`'s schema.
 
-    A value that a step cannot carry over gives an error row without topic. If no change of the row
-    comes after it, the caller folds the mirror again from the change log, where the change it came
-    from can be quarantined.
+    A value that a step cannot carry over gives an error row without topic. If no later change
+    replaces the row, the caller folds the mirror again from the change log, where the change of the
+    value can be quarantined.
 
     Args:
         base: schema of the mirror at that cut.
         plan: its plan now.
         timezone: the changefeed's time zone (IANA name).
         since_ts: TSO of that cut.
-        error_rank: rank of an error row; below 0 it is one that the caller can help.
+        error_rank: rank of an error row; below 0 if the caller can fold again.
     """
     plan = light(plan)
 
@@ -399,8 +399,7 @@ def mirror_operations(
 def part_operations(part: HandoverPart, plan: MirrorPlan, timezone: str) -> ArrowMap:
     """Return the function from rows that are handed over to puts under `plan`'s schema.
 
-    A row that does not fit gives an error row without topic: which change it came from is not
-    known any more.
+    A row that does not fit gives an error row without topic: its change is no longer known.
     """
     plan = light(plan)
     part = replace(part, plan=light(part.plan))
@@ -440,7 +439,7 @@ def _row_operations(
                     key = f"={resolver.key_of(carried)}"
                     values, error, casts = carried.row, carried.fault, carried.casts
                 except ImageError as raised:
-                    # Of two such rows each counts, in whichever batch or part they are.
+                    # Of two equal rows each counts, in any batch or part.
                     own = key_text([row.get(name) for name in base.handle_key or row])
                     key, values, error = f"!{number}{own}", CanonicalRow(), raised
                 if error is not None:
@@ -479,7 +478,7 @@ def canonical_rows(
 
 
 def _partial_since(batch: pa.RecordBatch, layout: MirrorLayout) -> list[str | None]:
-    """Return for each row since which commit ts it is known in part only."""
+    """Return for each row the commit ts since which it is known in part only."""
     return [
         dict(rescued).get(PARTIAL) if rescued else None
         for rescued in batch.column(layout.rescued).to_pylist()

@@ -17,5 +17,5 @@ def key_columns(schema: TableSchema) -> list[ColumnSchema]:
 
 
 def may_be_rescued(column: ColumnSchema) -> bool:
-    """Return whether values of a column may stand in the rescued data."""
+    """Return whether values of a column may be in the rescued data."""
     return kind_of(column) not in EXACT_KINDS

@@ -1,6 +1,6 @@
 """Row operations in Arrow: the effects of changes on the rows of a mirror, one row per operation.
 
-`mirror_rows` makes them from rows of the change log and of mirrors; `folding` folds them.
+`mirror_rows` builds them from rows of the change log and of mirrors; `folding` folds them.
 """
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ SEQUENCE_TYPE = pa.struct(
         ("index", pa.int32()),
     ]
 )
-"""Arrow type of what orders the changes of a key."""
+"""Arrow type of the order of a key's changes."""
 
 SEQUENCE_FIELDS = tuple(field.name for field in SEQUENCE_TYPE)
 
@@ -35,11 +35,11 @@ CASTS_TYPE = pa.list_(
 def operation_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of operations: one row a put, delete or error.
 
-    An error has a `reason`. If its row could be told, it is a put or delete that came to nothing,
-    and any later one of the same key makes it void. `is_new` says that the row was not there before
-    (an insert), so that a delete or update of a row that is not there can be counted. `is_partial`
-    is a put that knows the key alone. `casts` are those that count if the row stood at the DDL; in
-    a table without a key a delete takes away what its row counted.
+    An error has a `reason`. If its row is known, it is a failed put or delete, and any later
+    operation of the same key makes it void. `is_new` says that the row did not exist before (an
+    insert), so that deletes and updates of missing rows can be counted. `is_partial` is a put with
+    the key alone. `casts` count if the row existed at the DDL; in a table without a key a delete
+    subtracts its row's.
     """
     return pa.schema(
         [

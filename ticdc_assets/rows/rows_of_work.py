@@ -34,11 +34,13 @@ from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.paths import AnyPath
 
 _ROWS_PER_BUCKET = 100_000
-"""Changes that are folded at a time, about: keys are spread over buckets by their hash."""
+"""About how many changes are folded at a time: keys are spread over buckets by their hash."""
 
 _BYTES_PER_BUCKET = 64 << 20
-"""Bytes of their images, about: a worker holds some times as many, so that it has a bound however
-large the values are."""
+"""About how many bytes of their images.
+
+A worker holds a few times as many, so that its memory is limited however large the values are.
+"""
 
 _LARGE_ROW = 1 << 20
 """Mean bytes of a row above which rows are spread over more buckets."""
@@ -58,9 +60,9 @@ class Rows:
         deleted: which rows of a file are left out, by its path.
         stored: names of the columns in the files, in order.
         large: which of these may have large values.
-        condition: which of the rows in the files are meant, by the names of `schema`; all if None.
-        count: how many rows, about.
-        size: their bytes before compression, about; 0 if nobody knows.
+        condition: which of the rows in the files count, by the names of `schema`; all if None.
+        count: about how many rows there are.
+        size: about how many bytes they have before compression; 0 if unknown.
     """
 
     schema: pa.Schema
@@ -105,10 +107,10 @@ class Rows:
             ),
         )
 
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches of bounded size."""
+    def read(self, most: int = READ_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches of bounded size, of `most` rows."""
         for part in self.parts():
-            yield from part.read()
+            yield from part.read(most)
 
     def table_here(self) -> pa.Table:
         """Return the rows in this process, however many they are."""
@@ -119,7 +121,7 @@ class Rows:
     def here_if_few(self) -> "Rows":
         """Return the rows in this process if a step would run here; else with their true size.
 
-        What a file says of its size is too little if it has equal values once (a dictionary).
+        A file's own size is too low if it stores equal values once (a dictionary).
         """
         if self.table is not None or self.count > INLINE_ROWS or self.size > INLINE_BYTES:
             return self
@@ -153,7 +155,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class RowPart:
-    """Some rows, and which source of which mirror they are of; of the change log if of none."""
+    """Some rows, with their mirror and source; rows of the change log without one."""
 
     table: pa.Table | None = None
     path: AnyPath | None = None
@@ -166,10 +168,10 @@ class RowPart:
     mirror: int | None = None
     source: int = 0
 
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches of bounded size."""
+    def read(self, most: int = READ_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches of bounded size, of `most` rows."""
         if self.table is not None:
-            yield from self.table.to_batches(max_chunksize=READ_ROWS)
+            yield from self.table.to_batches(max_chunksize=most)
             return
         assert self.schema is not None
         assert self.path is not None
@@ -181,25 +183,25 @@ class RowPart:
                 self.stored,
                 self.condition,
                 large=self.large,
-                most=READ_ROWS,
+                most=most,
                 deleted=self.deleted,
             )
 
 
 def buckets_for(rows: int, size: int, workers: int) -> int:
-    """Return among how many buckets so many rows and bytes are spread, with so many workers."""
+    """Return the number of buckets for so many rows and bytes, with so many workers."""
     most = min(_ROWS_PER_BUCKET, math.ceil(rows / workers)) or 1
-    # Of rows as large as these, chance puts several into one bucket.
+    # Chance puts several rows as large as these into one bucket.
     some = _BYTES_PER_BUCKET // (4 if size > rows * _LARGE_ROW else 1)
     return max(1, math.ceil(rows / most), math.ceil(size / some))
 
 
 def in_buckets(operations: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield operations with the bucket that their keys belong to."""
+    """Yield operations with the bucket of their keys."""
     keys = operations.column("key").to_pylist()
     hashes: Iterable[int] = (crc32(key.encode()) for key in keys)
     if "identity" in operations.schema.names:
-        # A change whose row cannot be told is told by what it is.
+        # A change whose row is unknown is spread by its identity.
         identities = operations.column("identity").to_pylist()
         hashes = (
             crc32(own if key.startswith("!") and own is not None else key.encode())
@@ -222,7 +224,7 @@ def shared_out(
 
 @dataclass(frozen=True, kw_only=True)
 class KeptRows:
-    """Rows that buckets left: in this process, or in files.
+    """The result rows of buckets: in this process, or in files.
 
     Attributes:
         schema: their columns, by their names.
@@ -254,7 +256,7 @@ class KeptRows:
         if self.table is not None:
             yield self.table
         for path in self.paths:
-            # A file alone, not a part of a table whose partitions its path tells.
+            # The file alone, not a part of a table with partitions in its path.
             with open_parquet(path) as file:
                 found = file.read(columns=list(self.stored))
             yield found.rename_columns(self.schema.names).cast(self.schema)
@@ -280,11 +282,11 @@ def kept(
     *,
     numbered: bool = False,
 ) -> WrittenFile | pa.Table | None:
-    """Return rows as they are, or the file that they were written to; None of none.
+    """Return rows as they are, or the file that they were written to; None without rows.
 
     Args:
         rows: the rows.
-        folder: where the file comes; None to have the rows as they are.
+        folder: the folder of the file; None to have the rows as they are.
         layout: how a table writes its files, if the folder is a table's.
         numbered: whether the columns have numbered names in the file.
     """
@@ -302,7 +304,7 @@ def kept(
 
 
 def numbered_names(schema: pa.Schema) -> list[str]:
-    """Return names of columns that any reader takes, in order."""
+    """Return names of columns that any reader accepts, in order."""
     return [f"c{number}" for number in range(len(schema))]
 
 
@@ -312,7 +314,7 @@ def kept_rows(
     stored: Sequence[str],
     folder: AnyPath | None,
 ) -> KeptRows:
-    """Return what is left of all buckets as one table (`kept`)."""
+    """Return the results of all buckets as one table (`kept`)."""
     files = tuple(item for item in found if isinstance(item, WrittenFile))
     tables = [item for item in found if isinstance(item, pa.Table)]
     is_here = folder is None or bool(tables)
@@ -326,7 +328,7 @@ def kept_rows(
 
 
 def copied_by_spark(frame: Frame, schema: pa.Schema, folder: AnyPath) -> Rows:
-    """Copy rows that Spark alone can read into files of a folder that is empty.
+    """Copy rows that only Spark can read into files of an empty folder.
 
     Args:
         frame: the rows.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ticdc_assets.storage.hdfs import HdfsHandler
 
 _PAUSES_S: Final = (0.1, 1.0, 3.0, None)
-"""How long `create` waits after each put that left no file (s); None is after the last one."""
+"""How long `create` waits after each put that left no file (s); None means that it was the last."""
 _PATIENCE_S: Final = 180.0
 """For how long `create` puts again; each put also has the library's own retries and time limits."""
 
@@ -52,7 +52,7 @@ _REFUSED_BY_STATUS: Final = re.compile(r"status code: 4(?!08)\d\d")
 class UnclearPutError(OSError):
     """Nobody knows whether a store wrote a file: it is not there yet, or cannot be read.
 
-    The file may appear later. To create the same bytes again is safe. To remove what these bytes
+    The file may appear later. Creating the same bytes again is safe. Removing what these bytes
     name, as if the file had not been written, is not.
     """
 
@@ -62,10 +62,10 @@ class _RefusedError(OSError):
 
 
 def create(path: AnyPath, data: bytes) -> None:
-    """Write a file whole where none is; see the module.
+    """Write a whole file where none is; see the module.
 
     Args:
-        path: where; folders above it are made.
+        path: where; folders above it are created.
         data: the bytes of the file, which no other writer has.
 
     Raises:
@@ -130,7 +130,7 @@ def _put_in_folder(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        # That is not the file that the caller asks for.
+        # That is not the file that the caller names.
         raise NotADirectoryError(
             errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path.parent)
         ) from None
@@ -204,7 +204,7 @@ def _read_object(path: RemotePath) -> bytes:
 
 
 def _raise_for(path: RemotePath, error: Exception) -> NoReturn:
-    """Raise what a file system raises for an error of obstore, which is none of Python's."""
+    """Raise the file system's exception for an error of obstore, which is not one of Python's."""
     from obstore import exceptions
 
     said = _first_line(error)
@@ -222,7 +222,7 @@ def _missing(path: RemotePath, error: OSError) -> OSError:
 
 
 def _first_line(error: Exception) -> str:
-    """Return what an error says, without the answer of the store but for its code."""
+    """Return the first line of an error, with the code of the store's answer but not its text."""
     text = str(error)
     line = text.partition("\n")[0].partition(": <")[0]
     code = _CODE.search(text)

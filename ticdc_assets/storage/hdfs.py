@@ -6,8 +6,8 @@ Kerberos come from where Hadoop's own clients have them: the files in `HADOOP_CO
 `HADOOP_USER_NAME`, and the cache of tickets. Arrow's own file system for HDFS loads libhdfs, which
 starts a JVM in each Python process (docs/decisions/0069-the-lake-is-a-uri.md).
 
-What is still written to a file is seen by others, so whoever replaces a file writes another one and
-moves it (`storage.paths`). Why doing something again is safe: nothing is kept here but the client.
+Others see a file while it is written, so a writer that replaces a file writes another one and moves
+it (`storage.paths`). Why running it again is safe: this module keeps nothing but the client.
 
 Not handled: links, times of access, rights; appending to a file.
 """
@@ -33,24 +33,24 @@ _PIECE: Final = 4 << 20
 
 
 def hdfs_files(root: str) -> FileSystem:
-    """Return the file system of an HDFS; nothing is connected to yet.
+    """Return the file system of an HDFS; it does not connect yet.
 
     Args:
-        root: `hdfs://host:port`, or `hdfs://service` of a name service that Hadoop's files tell.
+        root: `hdfs://host:port`, or `hdfs://service` of a name service in Hadoop's files.
 
     Raises:
-        OSError: nobody says where the name service is.
+        OSError: no file says where the name service is.
     """
     return PyFileSystem(HdfsHandler(root))
 
 
 @contextmanager
 def _told() -> Generator[None]:
-    """Turn what the client says into an OSError: that is what a file system raises."""
+    """Turn the client's errors into OSError: that is what a file system raises."""
     try:
         yield
     except RuntimeError as error:
-        # Behind its first line there is the name node's whole stack.
+        # The name node's whole stack follows the first line.
         raise OSError(str(error).partition("\\n")[0].partition("\n")[0]) from error
 
 
@@ -75,9 +75,9 @@ class _Writer(FileWriter):
 
 
 class HdfsHandler(FileSystemHandler):
-    """What Arrow asks of a file system, answered by hdfs-native.
+    """The calls that Arrow makes to a file system, with hdfs-native.
 
-    It may be pickled: it connects anew where it arrives.
+    It may be pickled: it connects again where it arrives.
 
     Args:
         root: the URI of the name node or name service.
@@ -108,7 +108,7 @@ class HdfsHandler(FileSystemHandler):
     # What is there -------------------------------------------------------------------------------
 
     def get_file_info(self, paths: list[str]) -> list[FileInfo]:
-        """Return what there is at each of some paths."""
+        """Return what is at each of some paths."""
         return [self._info(path) for path in paths]
 
     def _info(self, path: str) -> FileInfo:
@@ -137,7 +137,7 @@ class HdfsHandler(FileSystemHandler):
     # Changes -------------------------------------------------------------------------------------
 
     def create_dir(self, path: str, recursive: bool) -> None:
-        """Make a folder, if it is not there."""
+        """Create a folder, if it is not there."""
         with _told():
             self._client.mkdirs(path, _FOLDER_RIGHTS, recursive)
 
@@ -152,8 +152,8 @@ class HdfsHandler(FileSystemHandler):
             self._delete(info.path, recursive=True)
 
     def delete_root_dir_contents(self) -> None:
-        """Refuse to remove all that there is."""
-        raise OSError(f"{self._root}: nobody removes a whole HDFS")
+        """Refuse to remove everything."""
+        raise OSError(f"{self._root}: a whole HDFS is never removed")
 
     def delete_file(self, path: str) -> None:
         """Remove a file."""
@@ -178,7 +178,7 @@ class HdfsHandler(FileSystemHandler):
             self._client.rename(src, dest, overwrite=False)
 
     def copy_file(self, src: str, dest: str) -> None:
-        """Copy a file; it takes its name when it is whole."""
+        """Copy a file; the copy gets its name when it is whole."""
         staged = f"{dest}.copied"
         with (
             _told(),
@@ -199,17 +199,17 @@ class HdfsHandler(FileSystemHandler):
         return self.open_input_file(path)
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        """Open a file to read it wherever in it."""
+        """Open a file to read it at any position."""
         with _told():
             return pa.PythonFile(_Reader(self._client.inner.read(path)), mode="r")
 
     def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:
-        """Open a file to write it, in place of one of this name; folders above it are made."""
+        """Open a file to write it, in place of one of this name; folders above it are created."""
         with _told():
             return pa.PythonFile(self._created(path), mode="w")
 
     def open_append_stream(self, path: str, metadata: object) -> pa.NativeFile:
-        """Refuse to append: nobody here does."""
+        """Refuse to append: this package never does."""
         raise OSError(f"{self._root}{path}: files are written once")
 
 

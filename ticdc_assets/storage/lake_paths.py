@@ -1,8 +1,8 @@
 """Where the tables of a changefeed are: the only place that knows.
 
-What landed lies in the changefeed's folder, with the published cuts. Everything that is made from
-it lies below that, in a *generation*: a folder that the cuts name. A generation that is made beside
-the published one (`verify`, `rebuild`) is *apart*: it has cuts of its own until it is published.
+Landed records are in the changefeed's folder, with the published cuts. Everything built from them
+is below it, in a *generation*: a folder that the cuts name. A generation that is built next to the
+published one (`verify`, `rebuild`) is *apart*: it has cuts of its own until it is published.
 
 Paths are built from the changefeed's name (restricted by the configuration to [a-z0-9_]), from
 names of generations (`generation_name`) and from table ids. No name from a message ever becomes
@@ -34,7 +34,7 @@ class LakePaths:
         changefeed: name of the changefeed.
         generation: the generation whose tables these are; `delta.generations` knows the published
             one.
-        apart: whether no published cut is of it; then the cuts, too, are its own.
+        apart: whether no published cut names it; then it has cuts of its own, too.
     """
 
     root: AnyPath
@@ -59,7 +59,7 @@ class LakePaths:
 
     @property
     def made(self) -> AnyPath:
-        """Folder of the generation: of all that is made from what landed."""
+        """Folder of the generation: everything that is built from the landed records."""
         return self.generations / _named(self.generation)
 
     def of(self, generation: str) -> "LakePaths":
@@ -82,7 +82,7 @@ class LakePaths:
 
     @property
     def seeds(self) -> AnyPath:
-        """The tables that were seeded from exports, and how each export is to be read."""
+        """The tables that were seeded from exports, and how to read each export."""
         return self.home / "seeds"
 
     @property
@@ -107,7 +107,7 @@ class LakePaths:
 
     @property
     def quarantine(self) -> AnyPath:
-        """What could not be decoded or did not fit its schema."""
+        """Records that could not be decoded or did not fit their schema."""
         return self.made / "quarantine"
 
     @property
@@ -137,7 +137,7 @@ class LakePaths:
 
     @property
     def tables(self) -> tuple[AnyPath, ...]:
-        """All tables but mirrors and histories, each before those that are made from it."""
+        """All tables but mirrors and histories, each before those that are built from it."""
         return (
             self.raw_messages,
             self.seeds,
@@ -155,12 +155,12 @@ class LakePaths:
 
     @property
     def report(self) -> AnyPath:
-        """Page about the changefeed, for people; no table."""
+        """Page about the changefeed, for people; not a table."""
         return self.home / "report" / "index.html"
 
     @property
     def by_name(self) -> AnyPath:
-        """The newest cut's mirrors by their names, for other programs; no table."""
+        """The newest cut's mirrors by their names, for other programs; not a table."""
         return self.base / "by_name.json"
 
     @property
@@ -175,17 +175,17 @@ class LakePaths:
 
     @property
     def side_lock(self) -> AnyPath:
-        """Lock file of the one that makes a generation beside the published one."""
+        """Lock file of the process that builds a generation next to the published one."""
         return self.home / "verify.lock"
 
     @property
     def lease(self) -> AnyPath:
-        """Who holds the changefeed, where locks of files do not reach; its commits say it."""
+        """Who holds the changefeed, where locks of files do not reach; its commits record it."""
         return self.home / "lease"
 
     @property
     def side_lease(self) -> AnyPath:
-        """The same for the one that makes a generation beside the published one."""
+        """The same for the process that builds a generation next to the published one."""
         return self.home / "verify_lease"
 
     @property
@@ -194,10 +194,10 @@ class LakePaths:
         return self.made / MIRRORS, self.made / HISTORIES
 
     def mirror_below(self, mirror_id: str) -> str:
-        """Return where a mirror's table is below `home`, as other programs are told.
+        """Return where a mirror's table is below `home`, as other programs read it.
 
         Args:
-            mirror_id: id of the mirror, made of a table id's digits and a counter.
+            mirror_id: id of the mirror, a table id's digits and a counter.
         """
         return f"{GENERATIONS}/{_named(self.generation)}/{MIRRORS}/{_checked(mirror_id)}"
 
@@ -211,7 +211,7 @@ class LakePaths:
 
 
 def changefeeds_in(root: AnyPath) -> list[str]:
-    """Return the names of the changefeeds that a lake has landed something of, sorted."""
+    """Return the names of the changefeeds with landed records in a lake, sorted."""
     return sorted(
         name
         for name in names_in(root)
@@ -220,9 +220,9 @@ def changefeeds_in(root: AnyPath) -> list[str]:
 
 
 def generation_name() -> str:
-    """Return the name of a new generation: when it was begun, and what no other has.
+    """Return the name of a new generation: its time, and a part that no other has.
 
-    Spark keeps what it knows of a table by its path, so a path is not used again.
+    Spark caches what it knows of a table by its path, so no path is used again.
     """
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
 

@@ -1,13 +1,13 @@
 """Paths of a lake: those of a folder are `pathlib.Path`, those of a URI are `RemotePath`.
 
 In: the URI of a lake and how its store is reached. Out: a path that behaves as `pathlib.Path` does
-as far as this package uses it, and functions for what has no method there. A lake that is a folder
-pays for nothing of this.
+as far as this package uses it, and functions for what `pathlib` has no method for. A lake that is a
+folder costs nothing more.
 
-A store has objects, not folders: a folder is there if an object is below it, making one does
-nothing, and nothing is renamed but by copies. An object is there whole or not at all, so to write
-one is what a rename is on a disk (`write_at_once`). HDFS is a file system: folders stay when they
-are empty, and files and folders are renamed at once, which is done as on a disk.
+A store has objects, not folders: a folder is there if an object is below it, creating one does
+nothing, and a rename is a copy. An object is there whole or not at all, so writing one is like a
+rename on a disk (`write_at_once`). HDFS is a file system: folders stay when they are empty, and
+renames of files and folders are atomic, as on a disk.
 
 Why running it again is safe: in a store of objects a tree is moved by copies first and deletions
 second, those of logs first and oldest first (`move`). A run killed in between leaves the tree whole
@@ -55,7 +55,7 @@ class RemotePath:
 
     Attributes:
         store: the store.
-        key: what leads to it in the store: names with a slash between each two.
+        key: its key in the store: names joined by slashes.
     """
 
     store: Store
@@ -73,7 +73,7 @@ class RemotePath:
         return self.joinpath(str(other))
 
     def joinpath(self, *parts: str) -> "RemotePath":
-        """Return the path of something below this one; a whole URI of the store takes its place."""
+        """Return the path of something below this one; a whole URI of the store replaces it."""
         key = self.key
         for part in parts:
             if part.startswith(f"{self.store.root}/"):
@@ -110,7 +110,7 @@ class RemotePath:
         return self.parent / name
 
     def relative_to(self, other: "AnyPath") -> PurePosixPath:
-        """Return what leads from a folder above to here; ValueError if it is not above."""
+        """Return the part of the path below a folder; ValueError if it is not below it."""
         above = f"{other}/"
         if not f"{self}/".startswith(above):
             raise ValueError(f"{self} is not below {other}")
@@ -156,20 +156,20 @@ class RemotePath:
         return False
 
     def stat(self) -> RemoteStat:
-        """Return what the store says of the object; FileNotFoundError if there is none."""
+        """Return the store's facts about the object; FileNotFoundError if there is none."""
         info = self._info()
         if not info.is_file:
             raise self._missing()
         return RemoteStat(st_size=info.size, st_mtime=(info.mtime_ns or 0) / 1e9)
 
     def listed(self, *, deep: bool) -> "list[tuple[RemotePath, FileInfo]]":
-        """Return what is in the folder, or below it, with what the store says of each."""
+        """Return what is in the folder, or below it, with the store's facts about each object."""
         from pyarrow.fs import FileSelector
 
         selector = FileSelector(self.inside, allow_not_found=True, recursive=deep)
         found = cast("list[FileInfo]", self.files.get_file_info(selector))
         if not found:
-            # A bucket that is not there would be taken for an empty lake.
+            # A bucket that is not there would look like an empty lake.
             self.store.require_there()
         skipped = len(self.inside)
         return [(self / info.path[skipped:], info) for info in found]
@@ -178,7 +178,7 @@ class RemotePath:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
 
     def iterdir(self) -> "Iterator[RemotePath]":
-        """Yield what is in the folder; FileNotFoundError if nothing is."""
+        """Yield what is in the folder; FileNotFoundError if it is empty."""
         found = self.listed(deep=False)
         if not found:
             raise self._missing()
@@ -199,9 +199,9 @@ class RemotePath:
     # Reading and writing -------------------------------------------------------------------------
 
     def open(self, mode: str = "rb") -> IO[bytes]:
-        """Open the object to read bytes, wherever in it."""
+        """Open the object to read bytes, at any position."""
         if mode != "rb":
-            raise ValueError(f"{self} is opened to be read only, not by {mode!r}")
+            raise ValueError(f"{self} can only be opened to read, not by {mode!r}")
         return cast("IO[bytes]", self.files.open_input_file(self.inside))
 
     def read_bytes(self) -> bytes:
@@ -256,7 +256,7 @@ AnyPath: TypeAlias = Path | RemotePath
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file as a listing tells of it.
+    """A file of a listing.
 
     Attributes:
         path: where it is.
@@ -280,32 +280,32 @@ def remote_path(uri: str, storage: Storage, env: Mapping[str, str] | None = None
         env: environment variables; those of this process if None.
 
     Raises:
-        ConfigError: it is no URI of a lake, or its store is told too little or too much.
+        ConfigError: it is not the URI of a lake, or its store has too few or too many settings.
     """
     return RemotePath(*store_of(uri, storage, os.environ if env is None else env))
 
 
 def at(text: str, near: AnyPath) -> AnyPath:
-    """Return the path that a text is, on the machine or in the store that `near` is of."""
+    """Return the path of a text, on the machine or in the store of `near`."""
     if isinstance(near, RemotePath):
         return RemotePath(near.store, text.removeprefix(near.store.root).strip("/"))
     return Path(text)
 
 
 def below(path: AnyPath, folder: AnyPath) -> PurePosixPath:
-    """Return what leads from a folder to what is below it; ValueError if it is not below."""
+    """Return the part of a path below a folder; ValueError if it is not below it."""
     if isinstance(path, RemotePath):
         return path.relative_to(folder)
     return PurePosixPath(path.relative_to(cast("Path", folder)))
 
 
 def delta_options(path: AnyPath) -> dict[str, str] | None:
-    """Return the storage options by which delta-rs opens a table, None in a folder."""
+    """Return delta-rs's storage options for a table, None in a folder."""
     return path.store.delta_options() if isinstance(path, RemotePath) else None
 
 
 def located(path: AnyPath) -> "tuple[str | Path, FileSystem | None]":
-    """Return a path as Arrow takes it: where, and of which file system; None is this machine's."""
+    """Return a path as Arrow takes it: its text and its file system, None for this machine's."""
     return (path.inside, path.files) if isinstance(path, RemotePath) else (path, None)
 
 
@@ -319,7 +319,7 @@ def subtree(folder: AnyPath) -> "FileSystem":
 
 
 def names_in(folder: AnyPath) -> list[str]:
-    """Return the names of what is in a folder; [] if it is none, or not there."""
+    """Return the names of what is in a folder; [] if it is not a folder."""
     if isinstance(folder, RemotePath):
         return [path.name for path, _ in folder.listed(deep=False)]
     try:
@@ -402,12 +402,12 @@ def copy(path: AnyPath, target: AnyPath) -> None:
 
 
 def staged_name(name: str) -> str:
-    """Return a name that nobody else has, for a file until it is whole and takes its own name."""
+    """Return a name that nobody else uses, for a file until it is whole and gets its own name."""
     return f".{name}-{uuid.uuid4().hex}"
 
 
 def write_at_once(path: AnyPath, text: str) -> None:
-    """Write a text in place of what is there: readers see the one or the other, never half."""
+    """Replace a text: readers see the old text or the new one, never half."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(path, RemotePath):
         path.write_text(text)

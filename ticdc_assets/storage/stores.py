@@ -1,15 +1,15 @@
-"""The store of a lake that is a URI, as each of the libraries that touch it is told of it.
+"""The store of a lake that is a URI, as settings of each library that reads or writes it.
 
 In: scheme and authority of a URI, and how the store is reached (`Storage`). Out: Arrow's file
 system, delta-rs's storage options, obstore's client, Hadoop's settings for Spark. No other module
-knows how a URI becomes any of these.
+turns a URI into any of these.
 
 Credentials are in `Storage` alone, which shows none of them; it is pickled with paths for Spark's
-workers. Nothing is connected to here, so doing it again is safe.
+workers. This module connects to nothing, so running it again is safe.
 
 Not handled: several stores in one lake; object versions; requester pays; access tokens of Google
-and SAS tokens of Azure, for which the platform's own credentials stand in. An HDFS is told nothing
-here: all three libraries read Hadoop's own files and variables.
+and SAS tokens of Azure, instead of which the platform's own credentials serve. An HDFS has no
+settings here: all three libraries read Hadoop's own files and variables.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Storage:
-    """How the store of a lake is reached; what is None is what the platform says.
+    """How to reach the store of a lake; the platform decides what is None.
 
     Attributes:
         endpoint: URL of an S3 other than Amazon's.
         region: of an S3.
-        path_style: whether buckets stand in the path of an S3 instead of the host's name.
+        path_style: whether buckets are in the path of an S3 instead of the host's name.
         access_key: of an S3; None for the credentials that the platform gives.
         secret_key: belongs to it.
         session_token: belongs to temporary ones.
@@ -64,7 +64,7 @@ class Storage:
 
     @property
     def given(self) -> frozenset[str]:
-        """The names of what is given."""
+        """The names of the keys that are set."""
         return frozenset(name for name in self.__slots__ if getattr(self, name) is not None)
 
 
@@ -78,7 +78,7 @@ USED: Final[Mapping[str, frozenset[str]]] = {
     "abfss": _OF_AZURE,
     "hdfs": frozenset(),
 }
-"""The schemes of lakes, each with what its store can be told."""
+"""The schemes of lakes, each with the keys that its store can use."""
 
 _OTHER_NAMES = {"s3a": "s3"}
 _S3_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -90,13 +90,13 @@ _OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Store:
-    """The store that a URI leads to.
+    """The store of a URI.
 
     Attributes:
         scheme: one of `USED`.
-        authority: what stands between scheme and path: a bucket, a container of an account, a name
+        authority: the part between scheme and path: a bucket, a container of an account, a name
             node or a name service.
-        storage: how it is reached.
+        storage: how to reach it.
     """
 
     scheme: str
@@ -110,12 +110,12 @@ class Store:
 
     @property
     def has_folders(self) -> bool:
-        """Whether it is a file system: folders are there, and what is there is renamed at once."""
+        """Whether it is a file system: folders exist by themselves, and renames are atomic."""
         return self.scheme == "hdfs"
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """The modules that it is reached by, besides those of every lake."""
+        """The modules that reach it, besides those of every lake."""
         return ("hdfs_native",) if self.scheme == "hdfs" else ()
 
     @property
@@ -127,11 +127,11 @@ class Store:
 
     @property
     def files(self) -> "FileSystem":
-        """Arrow's file system, one for all that ask in a process."""
+        """Arrow's file system, one for all callers in a process."""
         return _file_system(self, self.storage)
 
     def require_there(self) -> None:
-        """Raise OSError if there is no such bucket; each is asked for until it is there."""
+        """Raise OSError if there is no such bucket; each is checked until it is there."""
         _require_there(self, self.storage)
 
     def inside(self, key: str) -> str:
@@ -164,7 +164,7 @@ class Store:
 
     @property
     def _path_style(self) -> bool:
-        """Whether buckets stand in the path: another S3 than Amazon's seldom has hosts for them."""
+        """Whether buckets are in the path: an S3 other than Amazon's seldom has hosts for them."""
         stated = self.storage.path_style
         return self.storage.endpoint is not None if stated is None else stated
 
@@ -187,7 +187,7 @@ class Store:
                 "aws_access_key_id": storage.access_key,
                 "aws_secret_access_key": storage.secret_key,
                 "aws_session_token": storage.session_token,
-                # A commit is put only where none is.
+                # A commit is only put where none is.
                 "aws_conditional_put": "etag",
             }
         elif self.scheme == "abfss":
@@ -217,12 +217,12 @@ class Store:
     # Hadoop, for Spark ---------------------------------------------------------------------------
 
     def spark_settings(self) -> dict[str, str]:
-        """Return the settings of a Spark session that reads it, but for its secrets."""
+        """Return the settings of a Spark session that reads it, without its secrets."""
         storage = self.storage
         settings: dict[str, str | None] = {}
         if self.scheme == "s3":
             settings |= {
-                # The same URI for everybody: it is what delta-rs and logs say.
+                # The same URI everywhere: delta-rs and logs have it.
                 "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
                 "spark.hadoop.fs.s3a.endpoint": storage.endpoint,
                 "spark.hadoop.fs.s3a.endpoint.region": storage.region,
@@ -247,7 +247,7 @@ class Store:
     def hadoop_secrets(self) -> dict[str, str]:
         """Return the secrets among Hadoop's settings.
 
-        They are set when the JVM runs: settings of a session stand on the JVM's command line, which
+        They are set when the JVM runs: settings of a session are on the JVM's command line, which
         everybody on the machine can read.
         """
         storage = self.storage
@@ -268,7 +268,7 @@ class Store:
 
 
 def store_of(uri: str, storage: Storage, env: Mapping[str, str]) -> tuple[Store, str]:
-    """Return the store that the URI of a lake leads to, and the key of the lake in it.
+    """Return the store of a lake's URI, and the key of the lake in it.
 
     Args:
         uri: the URI.
@@ -276,7 +276,7 @@ def store_of(uri: str, storage: Storage, env: Mapping[str, str]) -> tuple[Store,
         env: environment variables.
 
     Raises:
-        ConfigError: it is no URI of a lake, or its store is told too little or too much.
+        ConfigError: it is not the URI of a lake, or its store has too few or too many settings.
     """
     parsed = urlsplit(uri)
     scheme = _OTHER_NAMES.get(parsed.scheme, parsed.scheme)
@@ -286,10 +286,10 @@ def store_of(uri: str, storage: Storage, env: Mapping[str, str]) -> tuple[Store,
     _check_authority(scheme, parsed.netloc)
     parts = [part for part in parsed.path.split("/") if part]
     if parsed.query or parsed.fragment or {".", ".."} & set(parts):
-        raise ConfigError(f"a lake at {scheme}://: expected a bucket and a prefix, no more")
+        raise ConfigError(f"a lake at {scheme}://: expected only a bucket and a prefix")
     unused = sorted(storage.given - USED[scheme])
     if unused:
-        raise ConfigError(f"storage.{unused[0]}: a lake at {scheme}:// has no use for it")
+        raise ConfigError(f"storage.{unused[0]}: a lake at {scheme}:// does not use it")
     if (storage.access_key is None) != (storage.secret_key is None):
         raise ConfigError("storage: access_key and secret_key belong together")
     if scheme == "s3" and storage.region is None:
@@ -298,7 +298,7 @@ def store_of(uri: str, storage: Storage, env: Mapping[str, str]) -> tuple[Store,
 
 
 def _check_authority(scheme: str, authority: str) -> None:
-    """Refuse what may be credentials, and does not show it."""
+    """Refuse what may be credentials, without showing it."""
     container, _, account = authority.partition("@")
     if scheme == "abfss":
         if not container or not account or ":" in authority:
@@ -310,14 +310,14 @@ def _check_authority(scheme: str, authority: str) -> None:
         )
     elif not container:
         wanted = "a host or a name service" if scheme == "hdfs" else "a bucket"
-        raise ConfigError(f"a lake at {scheme}://: expected {wanted} behind it")
+        raise ConfigError(f"a lake at {scheme}://: expected {wanted} after it")
 
 
 def _with_region(storage: Storage, env: Mapping[str, str]) -> Storage:
-    """Return an S3 with its region: each library guesses another one where none is told."""
+    """Return an S3 with its region: without one each library would guess another."""
     region = next((env[name] for name in _S3_REGIONS if env.get(name)), None)
     if region is None and storage.endpoint is None:
-        raise ConfigError("storage.region: missing, and AWS_REGION is not set; expected one")
+        raise ConfigError("storage.region: missing, and AWS_REGION is not set; set one of them")
     return replace(storage, region=region or "us-east-1")
 
 
@@ -329,7 +329,7 @@ def _require_there(store: Store, _: Storage) -> None:
 
 @lru_cache(maxsize=16)
 def _file_system(store: Store, _: Storage) -> "FileSystem":
-    # Stores are equal whatever they are reached by, so that is asked for too.
+    # Stores are equal whatever their libraries, so the libraries are compared too.
     from pyarrow import fs
 
     options = store.arrow_options()
@@ -380,11 +380,11 @@ def _hdfs(root: str) -> "FileSystem":
 
 
 def files_at(uri: str) -> "tuple[FileSystem, str]":
-    """Return Arrow's file system of a URI that is no lake's, and the path in it.
+    """Return Arrow's file system of a URI that is not a lake's, and the path in it.
 
     Raises:
         PrerequisiteError: the package that reaches such a store is not installed.
-        OSError, ValueError, pyarrow.ArrowException: it is none that Arrow opens.
+        OSError, ValueError, pyarrow.ArrowException: Arrow cannot open it.
     """
     from pyarrow import fs
 

@@ -1,9 +1,8 @@
 """Bytes to events, one table entry for each wire format.
 
-In: a Kafka record (key and value). Out: the events it holds, in the order of the message, with
-physical values only; or a `WireError` for bytes that are no message of the format. Any bytes give
-one or the other and nothing else. A decoder sees neither a registry nor a clock nor a disk: the
-same record gives the same events whenever it is decoded.
+In: a Kafka record (key and value). Out: its events, in the order of the message, with physical
+values only; or a `WireError` for bytes that are not a message of the format. Any bytes give one or
+the other. A decoder uses no registry, clock or disk: the same record always gives the same events.
 
 Not handled: what a value means in MySQL (`values`), and which schema a row needs (`registry`).
 """
@@ -26,10 +25,10 @@ def decode(
     Args:
         wire_format: how the record is written.
         record: the record.
-        compression: how it was compressed afterwards.
+        compression: how its value was compressed.
 
     Raises:
-        WireError: the record holds no message of the format, or is not so compressed.
+        WireError: the record is not a message of the format, or not compressed in this way.
     """
     return DECODERS[wire_format](decompressed(wire_format, record, compression))
 

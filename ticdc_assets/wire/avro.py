@@ -1,8 +1,8 @@
-"""Avro's binary encoding, read strictly: types as values that read.
+"""Avro's binary encoding, read strictly: each type is an object that reads its values.
 
-In: bytes, and a type that is known beforehand (nothing here takes a schema from a message). Out:
-plain Python values (`int`, `bool`, `float`, `bytes`, `str`, `dict`, `list`, None, and a pair of
-branch and value for a union), or a `WireError` that names the byte.
+In: bytes, and a type that is known beforehand (messages carry no schema). Out: plain Python values
+(`int`, `bool`, `float`, `bytes`, `str`, `dict`, `list`, None, and a pair of branch and value for a
+union), or a `WireError` that names the byte.
 
     null      nothing
     boolean   one byte, 0 or 1
@@ -19,9 +19,9 @@ branch and value for a union), or a `WireError` that names the byte.
               negative count is followed by a long: the bytes that the items take
     map       the same, each item a string and a value
 
-Every length and every count is checked against the bytes that are left before it is believed: an
-item takes `least` bytes, and no array or map is longer than `MAX_ITEMS`. Numbers in more bytes than
-they need, bytes after the end, and two map entries of one key are refused: no library writes them.
+Every length and every count is checked against the bytes that are left before it is used: an item
+takes `least` bytes, and no array or map is longer than `MAX_ITEMS`. Numbers in more bytes than they
+need, bytes after the end, and two map entries of one key are refused: no library writes them.
 Reading recurs only as deep as the type.
 
 Source: https://avro.apache.org/docs/1.11.1/specification/#binary-encoding
@@ -35,8 +35,11 @@ from typing import Any, Final, Protocol
 from ticdc_assets.base.errors import WireError, shorten
 
 MAX_ITEMS: Final = 65_536
-"""Items of one array or map that are still read: above every limit of MySQL (columns of a table,
-labels of an ENUM), and what keeps the memory for a hostile message small."""
+"""Most items of one array or map that are read.
+
+It is above every limit of MySQL (columns of a table, labels of an ENUM), and keeps the memory for a
+hostile message small.
+"""
 
 _MIN_LONG: Final = -(2**63)
 _MAX_LONG: Final = 2**63 - 1
@@ -115,10 +118,10 @@ class Reader:
         """Yield the count of each block of an array or map; the caller reads the items between.
 
         Args:
-            least: the bytes that an item takes at least.
+            least: the fewest bytes that an item takes.
 
         Raises:
-            WireError: a count is more than can follow, or the size of a block is not its size.
+            WireError: a count is more than can follow, or the size of a block is wrong.
         """
         total = 0
         while True:
@@ -162,11 +165,11 @@ class AvroType(Protocol):
 
     @property
     def least(self) -> int:
-        """The bytes that a value takes at least."""
+        """The fewest bytes that a value takes."""
         ...
 
     def read(self, reader: Reader, /) -> Any:
-        """Return the value at the reader's position, and move behind it."""
+        """Return the value at the reader's position, and move past it."""
         ...
 
 
@@ -318,7 +321,7 @@ class RecordType:
     least: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Sum up what the fields take at least."""
+        """Sum up the fewest bytes that the fields take."""
         object.__setattr__(self, "least", sum(kind.least for _, kind in self.fields))
 
     def read(self, reader: Reader, /) -> dict[str, Any]:

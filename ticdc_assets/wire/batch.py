@@ -1,18 +1,19 @@
 """The hot path: Arrow batches of Kafka records to Arrow batches of changes.
 
 In: record batches with the columns topic, partition, offset, key, value. Out: one row an event, in
-the order of the records, with the columns of `rows.CHANGE_SCHEMA`; a record that is no message
-gives exactly one row of kind `error`. The meaning is that of `wire.decode`, to the last reason and
-position; the result depends on the records alone, and splitting a batch anywhere changes nothing.
+the order of the records, with the columns of `rows.CHANGE_SCHEMA`; a record that is not a message
+gives exactly one row of kind `error`. The meaning is that of `wire.decode`, down to the reason and
+position of errors; the result depends on the records alone, and splitting a batch anywhere changes
+nothing.
 
-Decoding takes some times the bytes of the messages, as they were before they were compressed. So
-`decode_pieces` takes as many records at a time as have together `PIECE_BYTES` of them, or one that
-has more (`compression.MAX_DECOMPRESSED` at most): how much memory it takes does not depend on how
-many records a batch has, nor on how well they are compressed.
+Decoding takes a few times the memory of the decompressed messages. So `decode_pieces` takes as many
+records at a time as have together `PIECE_BYTES`, or one larger record
+(`compression.MAX_DECOMPRESSED` at most): its memory does not depend on how many records a batch
+has, nor on how well they are compressed.
 
-Each format has two readers: the reference, which reads one record, and one that reads most records
-of a batch at once, a column at a time (`decode_regular`). What that does not take, the reference
-reads; it reads few records altogether.
+Each format has two readers: the reference, which reads one record, and a batch reader, which reads
+most records of a batch at once, a column at a time (`decode_exact`). The reference reads the few
+records that the batch reader leaves.
 
 Not handled: typing of values, and schemas of rows.
 """
@@ -47,24 +48,24 @@ from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
     COORDINATES,
-    RegularRows,
+    ExactRows,
     Rows,
     SourcedRows,
     decoded_rows,
     error_rows,
+    exact_and_others,
     picked,
-    regular_and_others,
     takeable,
 )
 
 PIECE_BYTES: Final = 16 << 20
-"""Bytes of content up to which records are decoded together."""
+"""Bytes of content that are decoded together, at most."""
 
 FEW_RECORDS: Final = 300
-"""Records up to which the reference reads all of a batch.
+"""Batches of at most so many records are read by the reference alone.
 
-That takes some milliseconds. A process that reads no more does without the compiled loops, which
-take longer to load. The rows are the same, to the last byte of their texts.
+That takes some milliseconds, and the process does not load the compiled loops, which takes longer.
+The rows are the same, to the last byte of their texts.
 """
 
 
@@ -79,7 +80,7 @@ def decode_batch(
     Args:
         wire_format: how the records are written.
         batch: records with the columns topic, partition, offset, key and value; more are ignored.
-        compression: how they were compressed afterwards.
+        compression: how their values were compressed.
     """
     pieces = list(
         decode_pieces(wire_format, batch, compression=compression, piece_bytes=sys.maxsize)
@@ -99,14 +100,14 @@ def decode_pieces(
     Args:
         wire_format: how the records are written.
         batch: records with the columns topic, partition, offset, key and value; more are ignored.
-        compression: how they were compressed afterwards.
-        piece_bytes: bytes of keys and decompressed values that a piece has, about.
+        compression: how their values were compressed.
+        piece_bytes: about how many bytes of keys and decompressed values a piece has.
     """
     for records in _pieces(batch, piece_bytes):
         if compression is Compression.NONE:
             yield _decoded(wire_format, records).rows
             continue
-        # By `map`, which keeps no piece: two would be there at a time.
+        # By `map`, which keeps no piece: else two would be in memory at a time.
         yield from map(
             partial(_decoded_piece, wire_format, records),
             _decompressed(wire_format, records, compression, piece_bytes),
@@ -114,7 +115,7 @@ def decode_pieces(
 
 
 def _pieces(batch: pa.RecordBatch, piece_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the records of `batch`, as many at a time as `piece_bytes` allow, one at least."""
+    """Yield the records of `batch`, as many at a time as fit `piece_bytes`, but at least one."""
     for start, stop in runs_within(_sizes(batch), piece_bytes):
         yield batch.slice(start, stop - start)
 
@@ -129,7 +130,7 @@ def _sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def runs_within(sizes: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
-    """Yield where runs of things begin and end that have together `most` bytes, or that are one."""
+    """Yield where runs of items begin and end: of at most `most` together, or of one item."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
@@ -140,7 +141,7 @@ def runs_within(sizes: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, 
 
 
 class _Alone(threading.local):
-    """What the reference read in this thread."""
+    """How many records the reference read in this thread."""
 
     count = 0
 
@@ -149,25 +150,26 @@ _ALONE: Final = _Alone()
 
 
 def read_alone() -> int:
-    """Return how many records of large batches the reference read, since this was asked last.
+    """Return how many records of large batches the reference read since the last call.
 
-    It counts those of this thread. Of a format as TiCDC writes it these are DDL and bootstraps; if
-    they are many, the batch reader does not know what comes, and decoding takes ten times as long.
+    It counts those of this thread. In a format as TiCDC writes it these are DDL and bootstraps; if
+    they are many, the batch reader does not know the messages, and decoding takes ten times as
+    long.
     """
     found, _ALONE.count = _ALONE.count, 0
     return found
 
 
 def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
-    """Return the rows of records: those that are read at once, and what the reference says."""
+    """Return the rows of records: those of the batch reader, and those of the reference."""
     decode = DECODERS[wire_format]
     if batch.num_rows <= FEW_RECORDS:
-        return regular_and_others(batch, None, decode)
+        return exact_and_others(batch, None, decode)
     large = _sizes(batch) > LEAST_BYTES_OF_TOO_MANY
     if wire_format not in _IN_JSON or not large.any():
-        regular = _REGULAR[wire_format](batch)
-        _ALONE.count += batch.num_rows - (0 if regular is None else regular.records)
-        return regular_and_others(batch, regular, decode)
+        exact = _EXACT[wire_format](batch)
+        _ALONE.count += batch.num_rows - (0 if exact is None else exact.records)
+        return exact_and_others(batch, exact, decode)
     numbers = np.flatnonzero(~large)
     others = _decoded(wire_format, picked(batch, numbers, (*COORDINATES, "key", "value")))
     counted = Rows()
@@ -189,9 +191,9 @@ class _Piece:
     """Some records of a batch.
 
     Attributes:
-        numbers: the numbers of those that are so compressed.
-        records: these records, as they were before.
-        finished: the rows of the others: errors, and what was decoded by itself.
+        numbers: the numbers of the compressed records.
+        records: these records, decompressed.
+        finished: the rows of the others: errors, and records that were decoded alone.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -214,11 +216,11 @@ def _sourced(rows: Rows, batch: pa.RecordBatch) -> SourcedRows:
 def _decompressed(
     wire_format: WireFormat, batch: pa.RecordBatch, compression: Compression, piece_bytes: int
 ) -> Iterator[_Piece]:
-    """Yield the records of `batch` as they were before they were compressed, in pieces.
+    """Yield the decompressed records of `batch`, in pieces.
 
-    As soon as there are `piece_bytes` of content, nothing more is decompressed. The errors
-    themselves are not kept: each keeps the frames it came through, and so the buffers of its codec,
-    many times the size of its value.
+    At `piece_bytes` of content decompression stops until the next piece. The errors themselves are
+    not kept: each keeps the frames it came through, and so the buffers of its codec, many times the
+    size of its value.
     """
     numbers: list[int] = []
     keys: list[bytes | None] = []
@@ -263,29 +265,29 @@ def _decompressed(
         yield taken()
 
 
-def _simple_json(batch: pa.RecordBatch) -> RegularRows | None:
+def _simple_json(batch: pa.RecordBatch) -> ExactRows | None:
     from ticdc_assets.wire import simple_json_batch
 
-    return simple_json_batch.decode_regular(batch)
+    return simple_json_batch.decode_exact(batch)
 
 
-def _canal_json(batch: pa.RecordBatch) -> RegularRows | None:
+def _canal_json(batch: pa.RecordBatch) -> ExactRows | None:
     from ticdc_assets.wire import canal_json_batch
 
-    return canal_json_batch.decode_regular(batch)
+    return canal_json_batch.decode_exact(batch)
 
 
-def _open_protocol(batch: pa.RecordBatch) -> RegularRows | None:
+def _open_protocol(batch: pa.RecordBatch) -> ExactRows | None:
     from ticdc_assets.wire import open_protocol_batch
 
-    return open_protocol_batch.decode_regular(batch)
+    return open_protocol_batch.decode_exact(batch)
 
 
-_REGULAR: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], RegularRows | None]]] = {
+_EXACT: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], ExactRows | None]]] = {
     WireFormat.SIMPLE_JSON: _simple_json,
-    WireFormat.SIMPLE_AVRO: simple_avro_batch.decode_regular,
+    WireFormat.SIMPLE_AVRO: simple_avro_batch.decode_exact,
     WireFormat.CANAL_JSON: _canal_json,
-    WireFormat.CRAFT: craft_batch.decode_regular,
+    WireFormat.CRAFT: craft_batch.decode_exact,
     WireFormat.OPEN_PROTOCOL: _open_protocol,
 }
-"""Reads the records of a batch that can be read at once, and leaves the others to the reference."""
+"""The batch readers; they leave some records to the reference."""

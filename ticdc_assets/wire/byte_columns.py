@@ -1,12 +1,13 @@
-"""Many places of one buffer at once: numbers of 7-bit groups, and words by what they say.
+"""Many places of one buffer at once: numbers of 7-bit groups, and words.
 
-In: a buffer of bytes and arrays of positions in it. Out: arrays of what is written there, one
-element for each position. What costs about a microsecond a number in a loop costs some nanoseconds
-here, so the fast decoders of the binary formats walk all messages of a batch together.
+In: a buffer of bytes and arrays of positions in it. Out: arrays of the numbers or words there, one
+element for each position. A number that costs about a microsecond in a Python loop costs some
+nanoseconds here, so the fast decoders of the binary formats walk all messages of a batch together.
 
-Nothing is refused here and nothing is read outside the buffer: it ends with `PADDING` zeros, and a
-caller keeps its positions within the bytes before them. A number that runs over the end of its
-message is seen when the position behind it is compared with that end. Reading keeps no state.
+This module refuses nothing and reads nothing outside the buffer: the buffer ends with `PADDING`
+zeros, and a caller keeps its positions within the bytes before them. A caller notices a number that
+runs over the end of its message by comparing the position after it with that end. Reading keeps no
+state.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -26,10 +27,10 @@ Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 PADDING: Final = 256
-"""Zeros behind the bytes: more than is read in one go from any place."""
+"""Zeros after the bytes: more than is read in one go from any place."""
 
 NO_NUMBER: Final = 11
-"""What `uvarints` says takes a number of more than 64 bits."""
+"""The result of `uvarints` for a number of more than 64 bits."""
 
 _ONE: Final = np.uint64(1)
 _TOPS: Final = np.uint64(0x8080_8080_8080_8080)
@@ -50,7 +51,7 @@ class Buffer:
 
     Attributes:
         octets: the bytes, and the padding.
-        words: for each place the eight bytes from there on, the first lowest.
+        words: for each place the eight bytes from there on, the first byte lowest.
         size: how many bytes there are before the padding.
     """
 
@@ -98,12 +99,12 @@ def _squeezed(words: Bits) -> Bits:
 
 
 def zigzag(numbers: Bits) -> Ints:
-    """Return the signed numbers that `numbers` stand for."""
+    """Return the signed numbers of zigzag numbers."""
     return (numbers >> _ONE).view(np.int64) ^ -(numbers & _ONE).view(np.int64)
 
 
 def in_shortest_form(numbers: Bits, sizes: Ints) -> Flags:
-    """Say of each number whether it takes no more bytes than it needs."""
+    """Return whether each number takes no more bytes than it needs."""
     shifts = (sizes.view(np.uint64) - _ONE) * _SEVEN
     return (sizes == 1) | (numbers >> shifts != 0)
 
@@ -117,7 +118,7 @@ def spread(firsts: Ints, counts: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Texts while they are written one behind the other, and `PADDING` behind them.
+    """Texts while they are written one after the other, with `PADDING` after them.
 
     Attributes:
         octets: the bytes.
@@ -130,7 +131,7 @@ class Writing:
 
         Args:
             ends: where each ends.
-            present: which are there, the others are null, and empty; None if all are.
+            present: which are there; the others are null, and empty. None if all are.
         """
         offsets = np.zeros(len(ends) + 1, np.int32)
         offsets[1:] = ends
@@ -156,7 +157,7 @@ def gathered_texts(
     """Return the bytes of each range as text, which has to be UTF-8.
 
     Args:
-        buffer: what has the bytes.
+        buffer: the buffer with the bytes.
         starts: where each range starts.
         ends: where it ends.
         present: which ranges are there, the others are null, and empty; None if all are.

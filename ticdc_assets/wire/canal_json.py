@@ -1,9 +1,9 @@
 """Records of Canal-JSON to events: what is read of a message, and what is refused.
 
 In: a record whose value is one JSON object, as TiCDC writes it with and without its TiDB extension,
-or as the official Canal does. The record's key is not looked at: TiCDC sends none. Out: a list of
-events, or a `WireError` whose position is a byte (the value is no strict JSON, see `go_json`) or a
-JSON path. Decoding is a function of the value alone, so doing it again gives the same.
+or as the official Canal does. The record's key is ignored: TiCDC sends none. Out: a list of events,
+or a `WireError` whose position is a byte (the value is not strict JSON, see `go_json`) or a JSON
+path. Decoding depends on the value alone.
 
 This is the readable reference; `canal_json_batch` gives the same meaning faster.
 
@@ -27,8 +27,8 @@ This is the readable reference; `canal_json_batch` gives the same meaning faster
       .claimCheckLocation  text            o      o      o
 
 x required and not null, o may be missing or null, - must be missing or null, e required where there
-is no `_tidb`, = missing, null, or the same as `data` (TiDB before 5.4), blank: not looked at; `id`
-never is. A newer TiCDC may add fields (`_tidb.rowkey` is one). The kinds:
+is no `_tidb`, = missing, null, or the same as `data` (TiDB before 5.4), blank: ignored, as `id`
+always is. A newer TiCDC may add fields (`_tidb.rowkey` is one). The kinds:
 
     integer   JSON integer, 0 to 2^63-1; `ms` is one to 2^45-1, so that it can be shifted to a TSO
     text      JSON string; a `name` is one that is not empty
@@ -41,19 +41,18 @@ never is. A newer TiCDC may add fields (`_tidb.rowkey` is one). The kinds:
 With the extension a row's commit ts is `_tidb.commitTs`; without it there is only `es`, the commit
 ts without its logical part, and the event says so (`es_only`).
 
-The images have the values as text; bytes of a binary column are the code points of the same
-numbers (ISO 8859-1). Events carry base64, so that one spelling holds for all formats.
+The images have the values as text; bytes of a binary column are the code points of the same numbers
+(ISO 8859-1). Events carry base64, so that one spelling holds for all formats.
 
 A DDL without text, database, table and commit ts is the bootstrap of a table without its content
 (`send-all-bootstrap-at-start`): the format has no place for a schema. Any of these may be missing,
 null, empty or 0; `_tidb` may be there or not.
 
-Source: newJSONMessageForDML and JSONMessage in pingcap/tiflow
-pkg/sink/codec/canal at 017624f.
+Source: newJSONMessageForDML and JSONMessage in pingcap/tiflow pkg/sink/codec/canal at 017624f.
 
 Not handled: what values mean, columns that were not sent (with only-output-updated-columns `old`
-has the changed ones), and the large messages behind `claimCheckLocation`. Compressed values are
-refused as what they are here, bytes that are no JSON.
+has the changed ones), and the large messages at `claimCheckLocation`. Compressed values are refused
+as bytes that are not JSON.
 """
 
 import re
@@ -96,7 +95,7 @@ WATERMARK_TYPE: Final = "TIDB_WATERMARK"
 """The `type` of a watermark."""
 
 OPS: Final[Mapping[str, Op]] = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
-"""What the row types did."""
+"""The operation of each row type."""
 
 _ROW: Final = (
     Field("database", Kind.NAME),
@@ -111,14 +110,14 @@ _ROW: Final = (
 FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
     "INSERT": (*_ROW, Field("old", Kind.IMAGES, Presence.ABSENT)),
     "UPDATE": (*_ROW, Field("old", Kind.IMAGES)),
-    # Before TiDB 5.4 it says the same as `data`.
+    # Before TiDB 5.4 it equals `data`.
     "DELETE": (*_ROW, Field("old", Kind.IMAGES, Presence.OPTIONAL)),
     WATERMARK_TYPE: (
         Field("ts", Kind.INTEGER, Presence.OPTIONAL),
         Field("_tidb", Kind.OBJECT),
     ),
 }
-"""The fields of each type of message that is no DDL, besides `isDdl` and `type`."""
+"""The fields of each type of message that is not a DDL, besides `isDdl` and `type`."""
 
 _EXTENSION: Final = (
     Field("commitTs", Kind.INTEGER),
@@ -129,10 +128,10 @@ EXTENSION: Final[Mapping[str, tuple[Field, ...]]] = {
     **dict.fromkeys(OPS, _EXTENSION),
     WATERMARK_TYPE: (Field("watermarkTs", Kind.INTEGER),),
 }
-"""The fields of `_tidb` of each of these."""
+"""The fields of `_tidb` of each of these types."""
 
 WITHOUT_EXTENSION: Final = (Field("es", Kind.MILLISECONDS),)
-"""What a row has to have besides, if it has no `_tidb`."""
+"""The fields that a row without `_tidb` must have in addition."""
 
 DDL_FIELDS: Final = (
     Field("ts", Kind.INTEGER, Presence.OPTIONAL),
@@ -145,8 +144,8 @@ DDL_FIELDS: Final = (
 
 _DDL_WORDS: Final = frozenset(kind.value for kind in DDL_TYPES)
 
-# Labels of ENUM and SET are between quotes, a quote in one is doubled and nothing else is escaped
-# in a way that would hide a quote, so pairs of quotes are all there is to see.
+# Labels of ENUM and SET are between quotes; a quote in a label is doubled and no other escape hides
+# a quote, so pairs of quotes are enough.
 _QUOTED: Final = re.compile(r"('[^']*(?:'|\Z))")
 
 
@@ -154,7 +153,7 @@ def decode(record: Record) -> list[Event]:
     """Return the events of `record`: one, or one for each row of the official Canal's messages.
 
     Raises:
-        WireError: the value is no message of Canal-JSON.
+        WireError: the value is not a message of Canal-JSON.
     """
     message = read_object(go_json.parse(record.value), "$")
     is_ddl = required(message, "isDdl", read_boolean)
@@ -179,7 +178,7 @@ def lower_type(text: str) -> str:
 def is_binary_type(mysql_type: str) -> bool:
     """Return whether values of a type in lower case are bytes.
 
-    As TiCDC's own decoder the words `blob` and `binary` decide, but not where they are labels.
+    As in TiCDC's own decoder the words `blob` and `binary` decide, except in labels.
     """
     name = mysql_type.partition("(")[0]
     return "blob" in name or "binary" in name
@@ -227,7 +226,7 @@ def _ddl(word: str, message: Mapping[str, Any]) -> DdlEvent:
 
 
 def _empty_bootstrap(message: Mapping[str, Any]) -> Bootstrap | None:
-    """Return the bootstrap without content that a DDL message is, None if it says more."""
+    """Return the bootstrap without content that a DDL message is, None if it has more."""
     if any(message.get(name) not in (None, "") for name in ("sql", "database", "table")):
         return None
     extension = optional(message, "_tidb", read_object)
@@ -292,7 +291,7 @@ def _rows(word: str, message: Mapping[str, Any], length: int) -> Iterable[RowCha
 
 
 def _commit_ts(message: Mapping[str, Any], extension: Mapping[str, Any] | None) -> tuple[int, bool]:
-    """Return the commit ts, and whether it is that of `es`."""
+    """Return the commit ts, and whether it comes from `es`."""
     if extension is None:
         return from_physical_ms(read_fields(message, WITHOUT_EXTENSION)["es"]), True
     return extension["commitTs"], False
@@ -352,7 +351,7 @@ class Columns:
         ]
 
     def ordered(self, before: Image | None, after: Image | None) -> list[str]:
-        """Return the names in the images, in order: those of the row as it is now come first."""
+        """Return the names in the images, in order: first those of the row after the change."""
         present = before or {} if after is None else after
         names = sorted(present, key=self._place)
         if after is not None and before is not None:
@@ -399,7 +398,7 @@ def _base64(value: Any, position: str) -> str:
 
 
 def read_types(value: Any, position: str) -> dict[str, str]:
-    """Return `value` as an object of column names and types, these in lower case."""
+    """Return `value` as an object of column names and types, the types in lower case."""
     return {
         name: lower_type(
             mysql_type

@@ -1,13 +1,13 @@
 """The hot path of Canal-JSON.
 
-In: record batches with a column `value`. Out: the rows of those that are watermarks or changes of
-one row, equal to what `canal_json.decode` says, to the last byte. All others are left to that: DDL,
-the messages of several rows of the official Canal, and everything that is refused. The result
-depends on the records alone.
+In: record batches with a column `value`. Out: the rows of watermarks and of changes of one row,
+equal to those of `canal_json.decode`, to the last byte. The reference reads all others: DDL, the
+messages of several rows of the official Canal, and everything that is refused. The result depends
+on the records alone.
 
-How it stays equal: both readers are made from the same tables of fields (`canal_json.FIELDS`),
-texts are the strict JSON that `go_json` reads (`tape_loops`), and what a message says of its table
-is read by the functions of the reference, once for all messages that say the same (`canal_loops`).
+How it stays equal: both readers use the same tables of fields (`canal_json.FIELDS`), texts are the
+strict JSON that `go_json` reads (`tape_loops`), and the functions of the reference read what a
+message says of its table, once for all messages with equal content (`canal_loops`).
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -30,7 +30,7 @@ from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.wire import canal_json, canal_loops
 from ticdc_assets.wire.byte_columns import Flags, Octets
 from ticdc_assets.wire.canal_json import EXTENSION, FIELDS, WATERMARK_TYPE, Columns
-from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, row_columns
+from ticdc_assets.wire.column_rows import Part, PartRows, exact_rows, row_columns
 from ticdc_assets.wire.json_fields import read_names
 from ticdc_assets.wire.json_loops import Places
 from ticdc_assets.wire.json_tape import (
@@ -45,7 +45,7 @@ from ticdc_assets.wire.json_tape import (
     workspace,
 )
 from ticdc_assets.wire.json_value_loops import LATIN1_WAY, NUMBER_WAY, REFUSED_WAY
-from ticdc_assets.wire.rows import RegularRows, shape_text
+from ticdc_assets.wire.rows import ExactRows, shape_text
 from ticdc_assets.wire.tape_loops import FALSE, NONE
 
 _WORDS: Final = (*canal_json.OPS, WATERMARK_TYPE)
@@ -56,13 +56,13 @@ _RULES: Final = Rules.of(
 _EXTENSION: Final = Rules.of(*(EXTENSION[word] for word in _WORDS))
 _PLAIN: Final = Rules.of(canal_json.WITHOUT_EXTENSION)
 _DESCRIBING: Final = ("database", "table", "pkNames", "sqlType")
-"""What describes a table, besides the types of its columns."""
+"""The members that describe a table, besides the types of its columns."""
 
 
-def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
+def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
     """Return the rows of those records of `batch` that are changes of one row and watermarks."""
     place = workspace("value")
-    return regular_rows(batch, lambda _first, part: _rows(part, place), place.buffer_of)
+    return exact_rows(batch, lambda _first, part: _rows(part, place), place.buffer_of)
 
 
 def _rows(part: Part, place: Workspace) -> PartRows:
@@ -78,7 +78,7 @@ def _rows(part: Part, place: Workspace) -> PartRows:
     data, old = (_only_rows(tape, checked, name, good) for name in ("data", "old"))
     marks = types == _WATERMARK
     good &= marks | (data >= 0)
-    # In a DELETE it may be there, and say the same.
+    # In a DELETE it may be there, and equal `data`.
     good &= (old >= 0) == (types == _UPDATE)
     good &= (checked.values["old"] >= 0) == (types == _UPDATE)
 
@@ -93,7 +93,7 @@ def _rows(part: Part, place: Workspace) -> PartRows:
     cut = tape.is_true(extension.values["onlyHandleKey"]) | np.asarray(location.is_valid())
 
     def shape(new: int, old: int, is_partial: bool) -> str | None:
-        # A list begins at its table, so it tells that too.
+        # A list begins at its table, so the list names the table, too.
         own, earlier = lists.list_of(new), lists.list_of(old)
         return _shape(tables.all[own.root - 1], own.names, earlier.names, is_partial)
 
@@ -141,7 +141,7 @@ def _only_rows(tape: Tape, checked: Checked, name: str, good: Flags) -> Places:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """A table as messages describe it; without columns if no table can be described so."""
+    """A table as messages describe it; without columns if no table has such a description."""
 
     database: str
     table: str
@@ -163,8 +163,8 @@ class _Tables:
     """The tables of messages.
 
     Attributes:
-        all: those that are described.
-        which: for each message its number, `NONE` for none.
+        all: the tables that are described.
+        which: for each message the number of its table, `NONE` for none.
     """
 
     all: list[_Table]
@@ -172,11 +172,11 @@ class _Tables:
 
     @classmethod
     def of(cls, tape: Tape, checked: Checked, types: Places) -> "_Tables":
-        """Return the tables of messages, by the nodes of the types that these have."""
+        """Return the tables of messages, by the nodes of the messages' types."""
         which = np.empty(len(types), np.int32)
         parts = np.stack([checked.values[name].astype(np.int32) for name in _DESCRIBING])
         objects = types[types >= 0]
-        # Each is a name and a value.
+        # Each type is a name and a value.
         members = int((tape.nodes["next"][objects] - objects).sum()) // 2
         room = canal_loops.room_for(
             len(types),
@@ -203,7 +203,7 @@ class _Tables:
         found = np.full(len(lists.columns), REFUSED_WAY, np.uint8)
         tables = list(range(-1, lists.roots - 1))
         for number, (before, _, name) in enumerate(lists.described[lists.roots :], lists.roots):
-            # A column comes behind the one before it.
+            # A column comes after its predecessor.
             table = tables[before]
             tables.append(table)
             found[number] = self.all[table].ways.get(name, REFUSED_WAY)
@@ -214,7 +214,7 @@ def _table(tape: Tape, nodes: list[int], count: int) -> _Table:
     """Return the table that a message describes by these nodes, with so many types."""
     database, table, primary_key, rank, types = map(tape.bytes_at, nodes)
     members = frozenset(_parse(types).items())
-    # Of two that are one name the last counts, which is not the same in any order.
+    # Of two equal names the last counts, and which is last depends on the order.
     said = members if len(members) == count else None
     return _table_said(database, table, primary_key, rank, said)
 
@@ -227,7 +227,7 @@ def _table_said(
     rank: bytes,
     types: frozenset[tuple[str, str]] | None,
 ) -> _Table:
-    """Return the table that messages describe so: one object, whatever the order of its types."""
+    """Return the table of a description: one object, whatever the order of its types."""
     own_database, own_table = (_parse(b'"%s"' % name) for name in (database, table))
     own_key = _parse(primary_key)
     try:
@@ -244,7 +244,7 @@ def _table_said(
 
 
 def _no_text(_number: str) -> None:
-    """Return what a number is among texts."""
+    """Return the text of a number among texts."""
 
 
 _DECODER: Final = json.JSONDecoder(parse_int=_no_text, parse_float=_no_text)
@@ -258,7 +258,7 @@ def _parse(text: bytes) -> Any:
 def _shape(
     table: _Table, after: tuple[str, ...], before: tuple[str, ...], partial: bool
 ) -> str | None:
-    """Return the text of the shape of rows, None if there can be none."""
+    """Return the text of the shape of rows, None if no table can have it."""
     columns = table.columns
     if columns is None or any(len(set(names)) < len(names) for names in (after, before)):
         return None

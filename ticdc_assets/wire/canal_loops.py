@@ -1,9 +1,9 @@
-"""Compiled loops for Canal-JSON: which messages say the same of their table.
+"""Compiled loops for Canal-JSON: which messages describe their table equally.
 
 In: messages on a tape (`tape_loops`), and the nodes of the members that describe a table. Out: the
 number of a *description* for each message. TiCDC writes the types of columns in another order in
-each message, so two messages have the same description if the bytes of all else are the same, and
-each of their types is one of the other's.
+each message, so two messages have the same description if all other bytes are the same, and each
+type of one is a type of the other.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
@@ -23,21 +23,24 @@ from ticdc_assets.wire.tape_loops import ESCAPED, NONE, OBJECT, TEXT, Nodes
 DESCRIPTION: Final = np.dtype(
     [("message", np.int32), ("first", np.int32), ("mask", np.int32), ("count", np.int32)]
 )
-"""The first message that has it; the first of the slots of its types, the mask of a number of one,
-and how many types there are."""
+"""The columns of a description.
+
+The first message that has it; the first of the slots of its types; the mask of a slot's number; how
+many types there are.
+"""
 
 TYPE: Final = np.dtype([("name", np.int32), ("value", np.int32), ("met", np.int32)])
-"""The nodes of a column's name and type, 0 for none, and the last message that had them, and 1."""
+"""The nodes of a column's name and type, 0 for none, and 1 plus the last message with them."""
 
 
 class Descriptions(NamedTuple):
-    """What is known of descriptions.
+    """The descriptions so far.
 
     Attributes:
         all: `DESCRIPTION` of each.
         slots: `TYPE` of their columns.
-        numbered: zeros, a power of two and twice as many as messages: numbers of descriptions and
-            1, by what is hashed of them.
+        numbered: zeros, a power of two and twice as many as messages: 1 plus the numbers of
+            descriptions, by their hash.
         used: how many there are.
     """
 
@@ -52,7 +55,7 @@ def room_for(messages: int, slots: Nodes) -> Descriptions:
 
     Args:
         messages: how many.
-        slots: more than twice as many as types, by powers of two, and eight a message at least.
+        slots: more than twice as many as types, by powers of two, and at least eight a message.
     """
     return Descriptions(
         all=np.empty(messages, DESCRIPTION),
@@ -71,7 +74,8 @@ def described(
     Args:
         octets: the bytes.
         nodes: the tape.
-        parts: the nodes of what describes a table but its types: a row each, `NONE` for none.
+        parts: the nodes of the members that describe a table, without the types: one row each,
+            `NONE` for none.
         types: the object of its types.
         found: gets the descriptions.
         which: gets the number of each message's description, `NONE` if it has no types.
@@ -82,7 +86,7 @@ def described(
         which[message] = NONE
         if types[message] < 0 or nodes[types[message]].kind != OBJECT:
             continue
-        # Nearly always it is that of the message before.
+        # Nearly always it is the description of the message before.
         if last >= 0 and _is(octets, nodes, parts, types, found, last, message):
             which[message] = last
             continue
@@ -129,7 +133,7 @@ def _same(octets: Octets, one: Nodes, other: Nodes) -> bool:
 
 @compiled
 def _put(octets: Octets, nodes: Nodes, types: int, found: Descriptions, first: int) -> int:
-    """Put types into slots from a place on; return how many slots, 0 if one is no text."""
+    """Put types into slots from a place on; return how many slots, 0 if one is not a text."""
     behind, count = nodes[types].next, 0
     at = types + 1
     while at < behind:
@@ -184,7 +188,7 @@ def _is(
             if _same(octets, nodes[entry.name], nodes[at]):
                 break
             slot = description.first + ((slot - description.first + 1) & description.mask)
-        # One that was met is there twice.
+        # A type that is marked already is there twice.
         if entry.met == message + 1 or not _same(octets, nodes[entry.value], nodes[at + 1]):
             return False
         entry.met = message + 1

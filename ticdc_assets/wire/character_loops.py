@@ -1,8 +1,7 @@
-"""Compiled loops over what strings of JSON say: characters, and bytes in base64; and writing them.
+"""Compiled loops over strings of JSON: characters and bytes in base64, read and written.
 
 In: strings that have been read before, so their escapes are whole. Out: code points, UTF-8, strings
-of JSON, bytes. What is written has room: a caller knows how much a
-character or a byte takes at most.
+of JSON, bytes. The output has room: a caller knows the most bytes that a character or a byte takes.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
@@ -25,7 +24,7 @@ from ticdc_assets.wire.json_loops import (
 
 UNESCAPED: Final = np.zeros(256, np.uint8)
 UNESCAPED[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
-"""For each byte behind a backslash the byte that both mean, 0 for none."""
+"""For each byte after a backslash the byte that both mean, 0 for none."""
 _SHORT_ESCAPES: Final = np.zeros(256, np.uint8)
 _SHORT_ESCAPES[list(b'"\\\b\f\n\r\t')] = list(b'"\\bfnrt')
 _LONG_ESCAPE: Final = int.from_bytes(rb"\u00", "little")
@@ -36,14 +35,14 @@ _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 @compiled
 def hex_digit(byte: int) -> int:
-    """Return what a hexadecimal digit counts."""
+    """Return the value of a hexadecimal digit."""
     # Letters have 9 less in their low bits.
     return (np.int64(byte) & 15) + (9 if byte > 0x40 else 0)
 
 
 @compiled
 def _hex_word(octets: Octets, at: int) -> int:
-    """Return what four hexadecimal digits say."""
+    """Return the value of four hexadecimal digits."""
     point = np.int64(0)
     for place in range(at, at + 4):
         point = point << 4 | hex_digit(octets[place])
@@ -52,7 +51,7 @@ def _hex_word(octets: Octets, at: int) -> int:
 
 @compiled
 def code_point(octets: Octets, at: int) -> tuple[int, int]:
-    """Return the character of a string in UTF-8 at a place, and the place behind it."""
+    """Return the character of a string in UTF-8 at a place, and the place after it."""
     byte = np.int64(octets[at])
     if byte < 0x80:
         if byte != BACKSLASH:
@@ -75,7 +74,7 @@ def code_point(octets: Octets, at: int) -> tuple[int, int]:
 
 @compiled
 def latin1(octets: Octets, at: int, end: int, written: Octets) -> int:
-    """Write the bytes that the characters of a string are, and return how many, or -1."""
+    """Write the bytes that a string's characters mean in Latin-1, and return how many, or -1."""
     place = 0
     while at < end:
         point, at = code_point(octets, at)
@@ -88,7 +87,7 @@ def latin1(octets: Octets, at: int, end: int, written: Octets) -> int:
 
 @compiled
 def utf8_written(point: int, written: Octets, place: int) -> int:
-    """Write a code point in UTF-8, and return the place behind it."""
+    """Write a code point in UTF-8, and return the place after it."""
     if point < 0x80:
         put_word(written, place, np.uint64(point))
         return place + 1
@@ -107,7 +106,7 @@ def utf8_written(point: int, written: Octets, place: int) -> int:
 
 @compiled
 def character_written(point: int, written: Octets, place: int) -> int:
-    """Write a code point in a string of JSON, and return the place behind it."""
+    """Write a code point in a string of JSON, and return the place after it."""
     if point >= 0x20 and point != QUOTE and point != BACKSLASH:
         return utf8_written(point, written, place)
     short = np.int64(_SHORT_ESCAPES[point])
@@ -123,15 +122,15 @@ def character_written(point: int, written: Octets, place: int) -> int:
 def text_written(
     octets: Octets, at: int, end: int, written: Octets, place: int, again: bool
 ) -> int:
-    """Write what the string between two places says, and return the place behind it.
+    """Write the content of the string between two places, and return the place after it.
 
     Args:
         octets: the bytes.
-        at: where the string's first character stands.
-        end: where its closing quote stands.
-        written: gets it.
+        at: where the string's first character is.
+        end: where its closing quote is.
+        written: gets the content.
         place: where.
-        again: whether as a string of JSON again; else its bytes.
+        again: whether to write a string of JSON again; else its bytes.
     """
     kept = at
     at = stop(octets, at, end)
@@ -148,7 +147,7 @@ def text_written(
 
 @compiled
 def bytes_in_text(octets: Octets, end: int, written: Octets, place: int) -> int:
-    """Write the first bytes of an array, UTF-8, in a string of JSON; return the place behind it."""
+    """Write the first bytes of an array, UTF-8, as a string of JSON; return the place after it."""
     kept = np.int64(0)
     at = stop(octets, kept, end)
     while at < end:
@@ -174,7 +173,7 @@ def _four(written: Octets, place: int, three: int) -> None:
 
 @compiled
 def in_base64(octets: Octets, end: int, written: Octets, place: int) -> int:
-    """Write the first bytes of an array as base64, and return the place behind it."""
+    """Write the first bytes of an array as base64, and return the place after it."""
     whole = end - end % 3
     for at in range(0, whole, 3):
         three = np.int64(octets[at]) << 16 | np.int64(octets[at + 1]) << 8 | octets[at + 2]

@@ -1,11 +1,10 @@
-"""Regular rows of a batch as columns, made of what was read of its parts.
+"""Exact rows of a batch as columns, built from the rows of its parts.
 
-In: a batch of records, and a function that reads the regular ones of some records next to each
-other: their numbers, one a row, and the columns of the rows. Out: the regular rows of the batch as
-Arrow columns.
+In: a batch of records, and a function that reads the exact records among some adjacent ones: their
+numbers, one a row, and the columns of the rows. Out: the exact rows of the batch as Arrow columns.
 
-A batch is read in parts of at most `_PART_BYTES`, so that what is kept beside the bytes stays
-bounded; a longer message is never regular. The parts do not show in the result.
+A batch is read in parts of at most `_PART_BYTES`, so that the memory besides the bytes stays
+bounded; a longer message is never exact. The parts do not show in the result.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -22,7 +21,7 @@ import pyarrow as pa
 
 from ticdc_assets.model.events import Op
 from ticdc_assets.wire.byte_columns import Buffer, Flags, Ints, Octets, buffer_of
-from ticdc_assets.wire.rows import ROW, WATERMARK, RegularRows
+from ticdc_assets.wire.rows import ROW, WATERMARK, ExactRows
 
 if TYPE_CHECKING:
     from ticdc_assets.wire.json_loops import Texts
@@ -32,12 +31,12 @@ _PART_BYTES: Final = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The values of records next to each other.
+    """The values of adjacent records.
 
     Attributes:
         buffer: their bytes.
         starts: where each value starts.
-        ends: where it ends; at its start for null, and for one that is too long.
+        ends: where it ends; at its start for null, and for a value that is too long.
     """
 
     buffer: Buffer
@@ -46,27 +45,27 @@ class Part:
 
     @property
     def texts(self) -> "Texts":
-        """The same as compiled loops take it."""
+        """The same texts for compiled loops."""
         from ticdc_assets.wire.json_loops import Texts
 
         return Texts(self.buffer.octets, self.starts, self.ends)
 
 
 PartRows: TypeAlias = "tuple[Ints, Mapping[str, pa.Array[Any]]]"
-"""Of each regular row of a part the number of its record there, in order; and their columns."""
+"""For each exact row of a part the number of its record there, in order; and their columns."""
 
 
-def regular_rows(
+def exact_rows(
     batch: pa.RecordBatch,
     read: Callable[[int, Part], PartRows],
     to_buffer: Callable[[Octets], Buffer] = buffer_of,
-) -> RegularRows | None:
-    """Return the regular rows of the records of `batch`, None if there are none.
+) -> ExactRows | None:
+    """Return the exact rows of the records of `batch`, None if there are none.
 
     Args:
         batch: records with a column `value`.
-        read: reads the regular ones of a part, by the number of its first record.
-        to_buffer: makes a buffer of the bytes of a part.
+        read: reads the exact records of a part, by the number of its first record.
+        to_buffer: turns the bytes of a part into a buffer.
     """
     sources: list[Ints] = []
     parts: list[Mapping[str, pa.Array[Any]]] = []
@@ -77,7 +76,7 @@ def regular_rows(
             parts.append(columns)
     if not parts:
         return None
-    return RegularRows(
+    return ExactRows(
         sources=np.concatenate(sources),
         columns=parts[0]
         if len(parts) == 1
@@ -86,7 +85,7 @@ def regular_rows(
 
 
 def without(rows: PartRows, wrong: Flags) -> PartRows:
-    """Return the rows of a part but those of records that have a wrong one."""
+    """Return the rows of a part without those of records that have a wrong row."""
     if not wrong.any():
         return rows
     numbers, columns = rows
@@ -111,7 +110,7 @@ def row_columns(
     """Return the columns of row changes and watermarks.
 
     Args:
-        rows: which are row changes, the others are watermarks.
+        rows: which are row changes; the others are watermarks.
         op: what each did: 0 for an insert, 1 for an update, 2 for a delete.
         index: the number of each in its record; all 0 if None.
         handle_key_only: whether its columns were cut.
@@ -160,9 +159,9 @@ def part_of(column: "pa.Array[Any]", to_buffer: Callable[[Octets], Buffer] = buf
 
 
 def _places(column: "pa.Array[Any]") -> tuple[Octets, Ints, Ints]:
-    """Return the bytes of a binary column, where its values start, and end if they are no null.
+    """Return the bytes of a binary column, where its values start, and their ends if not null.
 
-    Behind the start of the last value stands its end.
+    The end of the last value follows its start.
     """
     column = column.cast(pa.large_binary())
     count = len(column)

@@ -1,4 +1,4 @@
-"""TiDB's numbers for column types and for DDL statements, and the words we have for them.
+"""TiDB's numbers for column types and for DDL statements, and their words here.
 
 In: the numbers that Open Protocol and Craft send. Out: base types as in `SentColumn.mysql_type` and
 the words of `DdlEvent.ddl_type`. Both are tables, so the same number always gives the same word.
@@ -13,8 +13,8 @@ the words of `DdlEvent.ddl_type`. Both are tables, so the same number always giv
        7  timestamp      15  varchar / varbinary
        8  bigint
 
-The flag `BINARY` tells the pairs apart, and only those: TiDB sets it on every column that is not
-text, numbers and dates too.
+The flag `BINARY` decides between the words of a pair, and only there: TiDB sets it on every column
+that is not text, numbers and dates too.
 
 Source: `mysql.Type*` and `types.TypeToStr` of pingcap/tidb, pkg/parser; `ActionType` of
 pkg/meta/model/job.go; `getDDLType` in pingcap/tiflow pkg/sink/codec/simple/message.go at 017624f.
@@ -96,5 +96,5 @@ OTHER_DDL: Final = "QUERY"
 
 
 def ddl_word(action_code: int) -> str:
-    """Return the Simple protocol's word for a DDL statement of TiDB's number `action_code`."""
+    """Return the Simple protocol's word for TiDB's `action_code` of a DDL statement."""
     return DDL_WORDS.get(action_code, OTHER_DDL)

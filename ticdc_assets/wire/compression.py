@@ -1,8 +1,8 @@
 """Compressed values: what TiCDC's `large-message-handle-compression` does to every message.
 
-In: a record as it came from Kafka, and the compression the changefeed was configured with. Out:
-the record as the encoder wrote it, or a `WireError` for bytes that are not so compressed.
-Nothing in a message tells that it is compressed, so it is never guessed. The result depends on the
+In: a record as it came from Kafka, and the compression the changefeed was configured with. Out: the
+record as the encoder wrote it, or a `WireError` for bytes that are not compressed in this way.
+Nothing in a message says that it is compressed, so it is never guessed. The result depends on the
 record alone.
 
 What is compressed depends on the format (`_CHANGES`):
@@ -11,7 +11,7 @@ What is compressed depends on the format (`_CHANGES`):
     open-protocol                          the value of each row and DDL inside the message
     craft                                  nothing: TiCDC has no compression there
 
-A null value stays null, as a tombstone is one before and after.
+A null value stays null: a tombstone is not compressed.
 
 lz4 is the frame format, exactly one frame to the end of the value (all numbers little-endian):
 
@@ -28,14 +28,14 @@ lz4 is the frame format, exactly one frame to the end of the value (all numbers 
     4 bytes   end mark             00 00 00 00
     4 bytes   content checksum     if c
 
-snappy is the block format: the length of the content as a varint of at most 5 bytes, then
-elements. No element makes more than 64 bytes out of 3.
+snappy is the block format: the length of the content as a varint of at most 5 bytes, then elements.
+No element makes more than 64 bytes out of 3.
 
-What a value claims is checked before memory is taken for it: an lz4 frame is walked through once,
+A value's claims are checked before memory is taken for it: an lz4 frame is walked through once,
 which bounds its content, and is then read through a stream with that bound and the limit; a snappy
-length is compared with the limit and with what its bytes can expand to. All checksums that are
-there are verified. What the writers of TiCDC never send is refused: dictionaries, several frames,
-skippable frames.
+length is compared with the limit and with the most that its bytes can expand to. All checksums are
+verified. TiCDC's writers never send dictionaries, several frames or skippable frames: these are
+refused.
 
 Source: `Encode` and `Decode` in pingcap/tiflow pkg/compression/compress.go at 017624f; the lz4
 frame format 1.6.1; snappy's format_description.txt.
@@ -60,7 +60,7 @@ MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
 """The largest content that is read, in bytes. Kafka's own messages are some MiB."""
 
 Change: TypeAlias = Callable[[bytes, str], bytes]
-"""What is done to one piece of a record, given with its position, `byte N`."""
+"""The change of one piece of a record, given with its position, `byte N`."""
 
 
 class Compression(StrEnum):
@@ -78,10 +78,10 @@ def decompressed(
     *,
     limit: int = MAX_DECOMPRESSED,
 ) -> Record:
-    """Return `record` as it was before it was compressed.
+    """Return `record` decompressed.
 
     Raises:
-        WireError: what should be compressed is not, or its content is larger than `limit` bytes.
+        WireError: a value is not compressed as it should be, or is larger than `limit` bytes.
         ValueError: the format has no compression.
     """
     if compression is Compression.NONE:
@@ -95,7 +95,7 @@ def decompressed(
             content = read(value, left)
         except WireError as error:
             raise _moved(error, position) from error
-        # The limit is one of the record, however many pieces it has.
+        # The limit is for the whole record, however many pieces it has.
         left -= len(content)
         return content
 
@@ -103,7 +103,7 @@ def decompressed(
 
 
 def supports(wire_format: WireFormat, compression: Compression) -> bool:
-    """Return whether messages of the format can be compressed so."""
+    """Return whether messages of the format can be compressed in this way."""
     return compression is Compression.NONE or wire_format in _CHANGES
 
 
@@ -117,7 +117,7 @@ def _change_value(record: Record, change: Change) -> Record:
 
 
 def changed(wire_format: WireFormat, record: Record, change: Change) -> Record:
-    """Return `record` with each piece that is compressed in this format changed.
+    """Return `record` with each compressed piece changed.
 
     Raises:
         ValueError: the format has no compression.
@@ -136,7 +136,7 @@ _CHANGES: Final[Mapping[WireFormat, Callable[[Record, Change], Record]]] = {
 
 
 def _moved(error: WireError, start: str) -> WireError:
-    """Return `error`, whose position counts from `start`, with that of the record."""
+    """Return `error` with a position in the record instead of one counted from `start`."""
     byte = _byte(start) + _byte(error.position)
     return WireError(error.reason, f"byte {byte}", error.expected, error.got)
 
@@ -157,7 +157,7 @@ _CONTENT_CHECKSUM: Final = 0b0000_0100
 _RESERVED_OR_DICTIONARY: Final = 0b0000_0011
 _STORED: Final = 1 << 31
 _MOST_PER_BYTE: Final = 255
-"""A byte of a compressed lz4 block adds at most this many bytes to a match or literal."""
+"""Most bytes that one byte of a compressed lz4 block adds to a match or literal."""
 
 
 def _read_lz4(value: bytes, limit: int) -> bytes:
@@ -166,22 +166,22 @@ def _read_lz4(value: bytes, limit: int) -> bytes:
     size = 0
     try:
         with pa.CompressedInputStream(pa.BufferReader(value), "lz4") as stream:
-            # A read takes memory for all it asks for, so it asks for what can come at most. One
-            # byte more shows content beyond the limit; without that it shows the end of the frame,
-            # where the codec checks the rest. Not `read`: it loses its memory when it fails.
+            # A read takes memory for all the bytes it names, so it names the most that can come.
+            # One byte more shows content beyond the limit, or else the end of the frame, where the
+            # codec checks the rest. Not `read`: it leaks its memory when it fails.
             while piece := stream.read_buffer(most + 1 - size).to_pybytes():
                 size += len(piece)
                 if size > most:
                     raise _too_large(limit, f"more than {limit} bytes")
                 pieces.append(piece)
     except (OSError, pa.ArrowException) as error:
-        # The codec does not say which byte it is.
+        # The codec does not say at which byte.
         raise _invalid_lz4(0, "a valid lz4 frame", shorten(str(error), 120)) from error
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _lz4_bound(value: bytes, limit: int) -> int:
-    """Walk through the one frame that `value` must be; return what its content is at most."""
+    """Walk through the one frame that `value` must be; return the most bytes of its content."""
     if not value:
         raise WireError("empty_value", "byte 0", "an lz4 frame", "0 bytes")
     if not value.startswith(_LZ4_MAGIC):
@@ -262,10 +262,10 @@ def _read_snappy(value: bytes, limit: int) -> bytes:
             f"{size} bytes",
         )
     try:
-        # The codec leaves what it does not fill as it is, so it is asked for exactly the length.
+        # The codec leaves the rest of its output as it is, so it gets exactly the length.
         return pa.Codec("snappy").decompress(value, decompressed_size=size, asbytes=True)
     except (OSError, pa.ArrowException) as error:
-        # The codec does not say which element it is.
+        # The codec does not say at which element.
         raise WireError(
             "invalid_snappy",
             f"byte {start}",

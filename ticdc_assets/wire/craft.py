@@ -1,11 +1,11 @@
 """Craft: one record in, its events out.
 
-In: a Kafka record whose value is a message of Craft. Its key is not looked at: TiCDC sends none.
-Out: the events of the message in its order, one at least, or a `WireError` whose position is a byte
-of the value. Decoding is a function of the value alone, so doing it again gives the same.
+In: a Kafka record whose value is a message of Craft. Its key is ignored: TiCDC sends none. Out: the
+events of the message in its order, at least one, or a `WireError` whose position is a byte of the
+value. Decoding depends on the value alone.
 
-This is the readable reference; `craft_batch` gives the same meaning faster. Where the parts of a
-message stand is a table in `craft_layout`, how values are written one in `craft_values`.
+This is the readable reference; `craft_batch` gives the same meaning faster. A table in
+`craft_layout` says where the parts of a message are, one in `craft_values` how values are written.
 
     event        from the message
     INSERT       a row with the column group `after` alone
@@ -14,11 +14,11 @@ message stand is a table in `craft_layout`, how values are written one in `craft
     DDL          action code and text; `ddl_type` is the Simple protocol's word for the code
     watermark    the commit ts
 
-A row cites no schema: its shape is that of its columns, with the type codes as words. A DELETE may
-have been cut to the handle key (`delete-only-output-handle-key-columns`), and nothing says so: its
+A row cites no schema: its shape has its columns, with the type codes as words. A DELETE may have
+been cut to the handle key (`delete-only-output-handle-key-columns`), and no message says so: its
 shape is always partial. Older versions with old values off send an UPDATE like an INSERT.
 
-Not handled: damaged FLOAT values, which nobody can tell from others (`craft_values`).
+Not handled: damaged FLOAT values, which look like others (`craft_values`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,11 +55,11 @@ MAX_ACTION_CODE: Final = 255
 
 
 def decode(record: Record) -> list[Event]:
-    """Return the events of `record`, one at least.
+    """Return the events of `record`, at least one.
 
     Raises:
-        WireError: the value is no message of Craft.
-        UnsupportedVersionError: it is one of another version.
+        WireError: the value is not a message of Craft.
+        UnsupportedVersionError: the message has another version.
     """
     message = read_message(record.value)
     value = record.value or b""
@@ -67,7 +67,7 @@ def decode(record: Record) -> list[Event]:
         _EVENTS[header.kind](value, header, body, message.terms)
         for header, body in zip(message.headers, message.bodies, strict=True)
     ]
-    # As names are not long, this stops none of 16 MiB or less: `craft_batch` need not look.
+    # As names are short, this refuses nothing of 16 MiB or less: `craft_batch` need not check.
     sizes = {name: stored_bytes(name) for name in message.terms}
     repeated = sum(sizes[name] for event in events for name in _names(event))
     check_repeated(repeated, len(value), "byte 0")
@@ -81,9 +81,9 @@ def _names(event: Event) -> Iterator[str]:
 
 
 def shape_of(group: ColumnGroup, other: ColumnGroup | None, *, partial: bool) -> RowShape:
-    """Return what `group` says of its columns, and after it those that only `other` has.
+    """Return the columns of `group`, and after them those that only `other` has.
 
-    The type codes are known ones.
+    All type codes are known.
 
     Raises:
         WireError: no table can have such columns.
@@ -206,4 +206,4 @@ OPS: Final[Mapping[tuple[bool, bool], Op]] = {
     (True, True): Op.UPDATE,
     (False, True): Op.DELETE,
 }
-"""What a row did, by whether it has an image after and one before."""
+"""The operation of a row, by whether it has an image after and one before."""

@@ -1,16 +1,16 @@
 """The hot path of Craft: all messages of a batch at once, straight to text.
 
-In: record batches with a column `value`. Out: rows, equal to what `craft.decode` says, to the last
-reason and position; the result depends on the records alone.
+In: record batches with a column `value`. Out: rows, equal to those of `craft.decode`, with the same
+reasons and positions of errors; the result depends on the records alone.
 
-Only messages of rows are read here. Size tables and headers of all messages are read as two streams
-of numbers; term dictionaries and the heads of column groups (kind, count, names, types and flags),
-which rows of a table repeat byte for byte, are told apart by Arrow and read once each
+This module reads only messages of rows. Size tables and headers of all messages are read as two
+streams of numbers; term dictionaries and the heads of column groups (kind, count, names, types and
+flags), which rows of a table repeat byte for byte, are deduplicated by Arrow and read once each
 (`craft_heads`); the lengths of values are walked column by column, of all column groups together;
 and the values of one type are written together (`image_columns`).
 
-How it stays equal: a message that looks unusual anywhere is given to the reference as a whole,
-errors included. So this module must never accept what the reference refuses, and needs no reasons:
+How it stays equal: the reference reads a message that looks unusual anywhere as a whole, errors
+included. So this module must never accept what the reference refuses, and needs no reasons:
 
 - Sizes must add up as in the reference, so no range runs over another. What is read before that is
   known stays within the buffer, and counts for nothing afterwards.
@@ -43,21 +43,21 @@ from ticdc_assets.wire.byte_columns import (
     uvarints,
     zigzag,
 )
-from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, without, words
+from ticdc_assets.wire.column_rows import Part, PartRows, exact_rows, without, words
 from ticdc_assets.wire.craft_bytes import Reader
 from ticdc_assets.wire.craft_heads import Terms, forms_of, heads_of, shapes_of, terms_of
 from ticdc_assets.wire.craft_layout import HEADER, VERSION, EventKind, GroupKind, Head
 from ticdc_assets.wire.image_columns import Images, Values, finite, image_column, images_of
-from ticdc_assets.wire.rows import RegularRows
+from ticdc_assets.wire.rows import ExactRows
 from ticdc_assets.wire.value_forms import Form
 from ticdc_assets.wire.walking import Walk
 
 _SHORTEST: Final = 12
-"""A message of one row has more bytes than these."""
+"""A message of one row has more bytes than this."""
 _FIRST_SIZE: Final = 4
 """The size of the first body, among the numbers of the size tables."""
 _LARGE: Final = np.uint64(1 << 40)
-"""No size is so large."""
+"""No size is as large."""
 _MORE: Final = 0x80
 _NULL: Final = 1
 """The uvarint of the length -1."""
@@ -65,17 +65,17 @@ _NUMBER_BYTES: Final = 10
 _FLOAT_BYTES: Final = 8
 
 _OPS: Final = tuple(craft.OPS[bool(images & 2), bool(images & 1)].value for images in (1, 2, 3))
-"""What a row did: by one less than 2 for an image after, and 1 for one before."""
+"""The operation of a row: 1 less 1 if it has an image after, plus 1 if it has one before."""
 
 
-def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
+def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
     """Return the rows of those records of `batch` that are messages of rows, as TiCDC writes."""
-    return regular_rows(batch, _rows)
+    return exact_rows(batch, _rows)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """Numbers of all messages, one behind the other.
+    """Numbers of all messages, one after the other.
 
     Attributes:
         numbers: the numbers.
@@ -95,11 +95,11 @@ class _Stream:
 
 
 def _stream(buffer: Buffer, starts: Ints, ends: Ints) -> _Stream:
-    """Return the uvarints that ranges of bytes are full of; none of the ranges is empty."""
+    """Return the uvarints that fill ranges of bytes; none of the ranges is empty."""
     lengths = ends - starts
     octets = buffer.octets[spread(starts, lengths)]
     last = octets < _MORE
-    # A range that ends within a number is not good, and its number ends there nonetheless.
+    # A range that ends within a number is not good, and still its number ends there.
     bounds = np.cumsum(lengths)
     good = last[bounds - 1]
     last[bounds - 1] = True
@@ -119,7 +119,7 @@ def _stream(buffer: Buffer, starts: Ints, ends: Ints) -> _Stream:
 
 @dataclass(frozen=True, slots=True)
 class _Messages:
-    """Messages whose parts are known.
+    """Messages with their parts.
 
     Attributes:
         records: the number of each message's record in the part.
@@ -163,7 +163,7 @@ def _messages(part: Part) -> _Messages:
     numbers = sizes.numbers
 
     def nth(index: int) -> Bits:
-        # There may be fewer numbers than that, which is seen by the count.
+        # There may be fewer numbers than that; the count shows it.
         return numbers[np.minimum(sizes.firsts + index, len(numbers) - 1)]
 
     counts = np.minimum(nth(3), _LARGE).view(np.int64)
@@ -178,7 +178,7 @@ def _messages(part: Part) -> _Messages:
         & (headers_size & 1 == 0)
         & (headers_size > 0)
         & (counts > 0)
-        # A body has a size, and a table of one number at least besides its count.
+        # A body has a size, and a table of at least one number besides its count.
         & (_FIRST_SIZE + 3 * counts <= sizes.counts)
         & (terms_size >= 0)
         & (bodies <= terms)
@@ -224,7 +224,7 @@ _CHUNKS: Final[Mapping[object, Callable[[Bits, Ints, Ints], Ints]]] = {
     Reader.delta_uvarints: _deltas,
     Reader.delta_varints: _signed_deltas,
 }
-"""What the reference reads so, here with the first number and the count of each chunk."""
+"""How the reference reads them, here with the first number and the count of each chunk."""
 
 
 def _before(numbers: Ints, counts: Ints) -> Ints:
@@ -269,7 +269,7 @@ class _Groups:
     ends: Ints
 
     def of(self, chosen: Ints | Flags) -> "_Groups":
-        """Return some of them."""
+        """Return some of the groups."""
         return _Groups(
             self.dictionaries[chosen], self.heads[chosen], self.values[chosen], self.ends[chosen]
         )
@@ -441,7 +441,7 @@ def _images(
     wrong[chosen] |= others
     _, wide = doubles_of(Form.FLOAT)
     with np.errstate(over="ignore", invalid="ignore"):
-        # What is no FLOAT at all is 0, as in the reference.
+        # Anything but a FLOAT is 0, as in the reference.
         floats, _ = finite(wide.astype(np.float32))
     images = images_of(
         buffer,

@@ -1,22 +1,21 @@
 """The primitives and chunks of Craft: bytes to numbers and slices.
 
-In: a range of bytes. Out: what is written there, or a `WireError` that names the byte. Nothing is
-believed before it is compared with the bytes that are left: n elements take n bytes at least, so no
-count makes room for more than was sent. What is read is read again with the same result; a `Reader`
-only moves forward.
+In: a range of bytes. Out: the values there, or a `WireError` that names the byte. Every count is
+compared with the bytes that are left before it is used: n elements take at least n bytes, so no
+count takes memory for more than was sent. A `Reader` only moves forward.
 
     uvarint       7 bits a byte, the lowest first; all bytes but the last have the top bit set
     reversed      a uvarint with its bytes in reverse order, read from the end
     varint        a uvarint of the zigzag number: 0, -1, 1, -2 are 0, 1, 2, 3
     float64       8 bytes, the lowest first
     string        uvarint length, bytes
-    chunk         the elements one after the other; their count stands elsewhere
+    chunk         the elements one after the other; their count is elsewhere
     delta chunk   the first element, then differences, which wrap around at 64 bits
     string chunk  all lengths as uvarints, then all bytes
     nullable      the same with varints as lengths, -1 for null
 
-Numbers that take more bytes than they must are read as well, as Go does; those of more than 64 bits
-are refused.
+Numbers that take more bytes than they need are accepted, as in Go; those of more than 64 bits are
+refused.
 
 Source: pingcap/tiflow pkg/sink/codec/craft/message_encoder.go and message_decoder.go at 017624f.
 """
@@ -123,7 +122,7 @@ class Reader:
         ]
 
     def count(self) -> int:
-        """Read how many elements of a chunk follow, one at least."""
+        """Read how many elements of a chunk follow, at least one."""
         start = self.position
         count = self.uvarint()
         if count == 0:
@@ -142,7 +141,7 @@ class Reader:
             )
 
     def truncated(self, position: int, expected: str) -> NoReturn:
-        """Say that at `position` there are fewer bytes than there must be."""
+        """Return the error that there are fewer bytes at `position` than there must be."""
         raise WireError(
             "truncated", f"byte {position}", expected, f"{self.end - position} bytes left"
         )
@@ -153,7 +152,7 @@ class Reader:
 
 
 def text_of(raw: bytes, position: int) -> str:
-    """Return the text that `raw`, which stands at `position`, is in UTF-8."""
+    """Return the UTF-8 text of `raw`, which is at `position`."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -178,5 +177,5 @@ def reversed_uvarint(value: bytes, start: int) -> tuple[int, int]:
 
 
 def wrapped(number: int) -> int:
-    """Return `number` as 64 bits with a sign hold it."""
+    """Return `number` as a signed number of 64 bits holds it."""
     return ((number + _SIGN) & MAX_UINT64) - _SIGN

@@ -1,9 +1,9 @@
 """What rows of a table repeat in Craft: term dictionaries, heads of column groups, shapes.
 
-In: the bytes of column groups and dictionaries, of many messages at once. Out: each different one
-read once, and for each column group and row which it is. A head is complete in itself: it is
-believed if it can be read up to its last byte; what cannot be read is told, and left to the
-reference. Reading keeps no state.
+In: the bytes of column groups and dictionaries, of many messages at once. Out: each different
+dictionary, head and shape, read once, and its number for each column group and row. A head is
+complete in itself: it is accepted if it can be read up to its last byte; others are marked and left
+to the reference. Reading keeps no state.
 """
 
 # numpy and pyarrow hide what comes from them: it is unknown to the checker.
@@ -29,7 +29,7 @@ from ticdc_assets.wire.rows import shape_text
 from ticdc_assets.wire.value_forms import Form
 
 _MOST_ALIKE: Final = 8
-"""Heads of different lengths that are looked for among groups that look alike."""
+"""Most heads of different lengths that are tried among groups that look alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Terms:
 
     Attributes:
         texts: the distinct terms.
-        numbers: the numbers of the terms of each dictionary, one behind the other.
+        numbers: the numbers of the terms of each dictionary, one after the other.
         firsts: the first of each dictionary.
         counts: how many it has; 0 also if it cannot be read.
     """
@@ -55,7 +55,7 @@ def forms_of(head: Head) -> tuple[Form | None, ...]:
 
 
 def _group(head: Head, terms: Terms, dictionary: int) -> ColumnGroup:
-    """Return the column group with the names that the terms of `dictionary` are."""
+    """Return the column group with its names from the terms of `dictionary`."""
     first = int(terms.firsts[dictionary])
     return ColumnGroup(
         kind=head.kind,
@@ -69,9 +69,9 @@ def _group(head: Head, terms: Terms, dictionary: int) -> ColumnGroup:
 def heads_of(
     buffer: Buffer, dictionaries: Ints, starts: Ints, ends: Ints
 ) -> tuple[Ints, Ints, list[Head]]:
-    """Return the head of each column group, -1 for one that was not read, its length, and all."""
+    """Return the head of each column group, -1 if it was not read, its length, and all heads."""
     octets = buffer.octets
-    # Groups with one dictionary and as many columns have heads of one length nearly always.
+    # Groups with one dictionary and equal column counts nearly always have heads of one length.
     first = octets[starts].astype(np.int64) << 8 | octets[starts + 1]
     keys = dictionaries << 16 | first
     seen: dict[int, list[bytes]] = {}
@@ -107,7 +107,7 @@ def heads_of(
 
 
 def _head_length(group: bytes, seen: dict[int, list[bytes]]) -> int:
-    """Return how long the head of a column group is, 0 if it cannot be read.
+    """Return the length of the head of a column group, 0 if it cannot be read.
 
     Args:
         group: the column group, two bytes at least.
@@ -126,7 +126,7 @@ def _head_length(group: bytes, seen: dict[int, list[bytes]]) -> int:
 
 
 def _read_head(reader: Reader) -> Head | None:
-    """Return the head at `reader`, None if the reference should look at it."""
+    """Return the head at `reader`, None if the reference must read it."""
     try:
         head = read_head(reader)
     except WireError:
@@ -135,7 +135,7 @@ def _read_head(reader: Reader) -> Head | None:
 
 
 def terms_of(raws: Sequence[bytes]) -> Terms:
-    """Return the terms of dictionaries; one that cannot be read has none."""
+    """Return the terms of dictionaries; an unreadable dictionary has none."""
     known: dict[str, int] = {}
     numbers: list[int] = []
     counts: list[int] = []
@@ -154,7 +154,7 @@ def terms_of(raws: Sequence[bytes]) -> Terms:
 def shapes_of(
     dictionaries: Ints, first: Ints, second: Ints, seen: tuple[Terms, Sequence[Head], Flags]
 ) -> "pa.Array[Any]":
-    """Return the shapes of rows with these heads; -1 is no second one.
+    """Return the shapes of rows with these heads; -1 means that there is no second head.
 
     Args:
         dictionaries: the dictionary of each row.

@@ -1,7 +1,7 @@
-"""Where everything stands in a message of Craft: from bytes to columns of numbers and slices.
+"""Where the parts of a message of Craft are: from bytes to columns of numbers and slices.
 
-In: the value of a Kafka record. Out: a `Message`: headers, and a range of bytes for each body; or
-a `WireError` that names the byte. Nothing here depends on anything but the bytes.
+In: the value of a Kafka record. Out: a `Message`: headers, and a range of bytes for each body; or a
+`WireError` that names the byte. The result depends on the bytes alone.
 
     message       version            uvarint, always 1
                   headers            see below, one element for each event
@@ -32,8 +32,8 @@ must fill their ranges exactly, and the sizes must add up to the message. TiCDC'
 little of this and panics.
 
 A name is spelled once in a message and used by any number of columns, of four bytes each at least.
-So its length as JSON text, which is what rows have of it, bounds what a message can become: no more
-than `MAX_NAME_BYTES`.
+So the length of names as JSON text, which is how rows have them, is limited to `MAX_NAME_BYTES`:
+this bounds the size of a message's rows.
 
 Source: pingcap/tiflow pkg/sink/codec/craft at 017624f, model.go, message_encoder.go,
 message_decoder.go.
@@ -56,10 +56,10 @@ from ticdc_assets.wire.craft_bytes import (
 from ticdc_assets.wire.repeating import stored_bytes
 
 VERSION: Final = 1
-"""The only version of the format there is."""
+"""The only version of the format."""
 
 MAX_NAME_BYTES: Final = 256
-"""Bytes of the longest name in a JSON text, where a quote takes two and a control character six.
+"""Bytes of the longest name in a JSON text: a quote takes two, a control character six.
 
 TiDB takes 64 characters of three bytes each at most.
 """
@@ -91,12 +91,12 @@ class Field(NamedTuple):
     """One field of the headers of a message.
 
     Attributes:
-        name: the attribute that it becomes.
-        chunk: how its numbers are written, one behind the other.
+        name: the attribute of the header for it.
+        chunk: how its numbers are written, one after the other.
         least: the smallest number that it may be.
         most: the largest one; None for a term, whose number is in the dictionary, or -1 for none.
-        reason: why another one is refused.
-        expected: what it should be.
+        reason: why another number is refused.
+        expected: which numbers are accepted, in words.
     """
 
     name: str
@@ -114,7 +114,7 @@ HEADER: Final = (
     Field("database", Reader.delta_varints, -1, None, "unknown_term", _TERM),
     Field("table", Reader.delta_varints, -1, None, "unknown_term", _TERM),
 )
-"""The fields of headers, from which both decoders are made."""
+"""The fields of headers, for both decoders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +137,11 @@ class Header:
 
 
 class Head(NamedTuple):
-    """What a column group says before its values.
+    """The part of a column group before its values.
 
     Attributes:
         kind: which image the group is.
-        names: numbers of the terms that its columns are called.
+        names: numbers of the terms that are its columns' names.
         types: their type codes.
         flags: their flags.
         position: where the names start.
@@ -201,8 +201,8 @@ def read_message(value: bytes | None) -> Message:
     """Return the parts of the message that `value` is.
 
     Raises:
-        WireError: `value` is no message.
-        UnsupportedVersionError: it is one of another version.
+        WireError: `value` is not a message.
+        UnsupportedVersionError: the message has another version.
     """
     if value is None:
         raise WireError("null_value", "byte 0", "a message", "null value (tombstone)")
@@ -256,7 +256,7 @@ def read_group(value: bytes, position: int, size: int, terms: Sequence[str]) -> 
     """Return the column group at `position` of `value`, which takes `size` bytes.
 
     Raises:
-        WireError: there is none.
+        WireError: no column group is there.
     """
     reader = Reader(value, position, position + size)
     head = read_head(reader)
@@ -279,10 +279,10 @@ def read_group(value: bytes, position: int, size: int, terms: Sequence[str]) -> 
 
 
 def read_head(reader: Reader) -> Head:
-    """Return what the column group at `reader` says before its values, and move behind that.
+    """Return the head of the column group at `reader`, and move past it.
 
     Raises:
-        WireError: there is none.
+        WireError: no head is there.
     """
     position = reader.position
     (kind,) = reader.take(1)
@@ -334,9 +334,9 @@ def read_terms(reader: Reader) -> tuple[str, ...]:
     """Return the term dictionary that fills the range of `reader`.
 
     Raises:
-        WireError: there is none.
+        WireError: no dictionary is there.
     """
-    # TiCDC writes no dictionary where there is no term, the protocol one of the size 0.
+    # Without terms TiCDC writes no dictionary, the protocol one of the size 0.
     if reader.value[reader.position : reader.end] in (b"", b"\0"):
         return ()
     terms = reader.strings(reader.count())

@@ -16,10 +16,11 @@ state.
     null                                                    none: always NULL
 
 FLOAT is damaged by TiCDC itself: its encoder writes the 8 bytes where it reserved 4, so that the
-next number of the message overwrites up to 4 of the upper ones (golden/QUIRKS.md E1). What was
-there is lost, and most damaged values look like any other FLOAT. A row is not refused for it: what
-is no FLOAT is rounded to the nearest one, and what has none near (NaN, infinite, too large) is 0,
-which TiCDC itself writes for NaN and infinity. DOUBLE is right, so there both are refused.
+next number of the message overwrites up to 4 of the upper ones (golden/QUIRKS.md E1). The lost
+bytes cannot be restored, and most damaged values look like any other FLOAT. So a row is not
+refused: a value is rounded to the nearest FLOAT, and one without a FLOAT near (NaN, infinite, too
+large) is 0, which TiCDC itself writes for NaN and infinity. DOUBLE values are undamaged, so NaN and
+infinity are refused there.
 
 Source: EncodeTiDBType and DecodeTiDBType in pingcap/tiflow pkg/sink/codec/craft at 017624f.
 
@@ -78,12 +79,12 @@ def _binary(raw: bytes, _position: int) -> str:
 
 
 def _unsigned(raw: bytes, position: int) -> str:
-    """Return the number that `raw` is as a uvarint."""
+    """Return the number of `raw`, a uvarint."""
     return str(_number(raw, position))
 
 
 def _signed(raw: bytes, position: int) -> str:
-    """Return the number that `raw` is as a varint."""
+    """Return the number of `raw`, a varint."""
     number = _number(raw, position)
     return str((number >> 1) ^ -(number & 1))
 
@@ -97,7 +98,7 @@ def _double(raw: bytes, position: int) -> str:
 
 
 def _float(raw: bytes, position: int) -> str:
-    """Return the text of the FLOAT in `raw`, or of one near what is there instead."""
+    """Return the text of the FLOAT in `raw`, or of the nearest FLOAT."""
     value = to_float32(_float64(raw, position))
     return float_text(value) if math.isfinite(value) else "0"
 
@@ -136,4 +137,4 @@ READERS: Final[Mapping[Form, Callable[[bytes, int], str]]] = {
     Form.FLOAT: _float,
     Form.DOUBLE: _double,
 }
-"""Read the bytes of a value that is not NULL, and take where they start in the message."""
+"""Read the bytes of a value that is not NULL, and its start in the message."""

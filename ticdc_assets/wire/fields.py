@@ -1,8 +1,8 @@
-"""A message as data: its fields, how each is written, whether it must be there, what it means.
+"""A message as data: its fields, how each is written, whether it must be there, its meaning.
 
-In: what a format's documentation says. Out: tables of `Field`, from which both readers of a format
-are made: the reference looks at a message by its table, and the batch reader at columns of them.
-The tables change nothing and keep no state.
+In: what a format's documentation says. Out: tables of `Field` for both readers of a format: the
+reference reads a message by its table, and the batch reader columns of messages. The tables never
+change and keep no state.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class Kind(StrEnum):
     INTEGER = "integer"
     """From 0 to 2^63-1."""
     MILLISECONDS = "milliseconds"
-    """From 0 to what can be shifted to a TSO."""
+    """From 0 to the most that can be shifted to a TSO."""
     UINT32 = "integer of 32 bits"
     ROW_ID = "row id"
     """A signed integer of 64 bits."""
@@ -48,7 +48,7 @@ LARGEST: Final[Mapping[Kind, int]] = {
 
 
 class Presence(StrEnum):
-    """Whether a field must be there; null is as good as nothing."""
+    """Whether a field must be there; null counts as absent."""
 
     REQUIRED = "required"
     OPTIONAL = "optional"
@@ -63,7 +63,7 @@ class Field:
         name: its name in the message.
         kind: how it is written.
         presence: whether it must be there.
-        meaning: the attribute of the event that it becomes, by default its name.
+        meaning: the attribute of the event for it, by default its name.
     """
 
     name: str
@@ -72,5 +72,5 @@ class Field:
     meaning: str = ""
 
     def __post_init__(self) -> None:
-        """Take the name for the meaning where none is said."""
+        """Use the name as the meaning where none is given."""
         object.__setattr__(self, "meaning", self.meaning or self.name)

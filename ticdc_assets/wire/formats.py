@@ -1,10 +1,10 @@
-"""The names of the wire formats, apart from the tables that say what each one does."""
+"""The names of the wire formats, without the tables of each format."""
 
 from enum import StrEnum
 
 
 class WireFormat(StrEnum):
-    """The wire formats that are known, by their name in the configuration."""
+    """The known wire formats, by their name in the configuration."""
 
     SIMPLE_JSON = "simple-json"
     SIMPLE_AVRO = "simple-avro"

@@ -3,14 +3,13 @@
 In: the value of a Kafka record. Out: plain Python values (`dict`, `list`, `str`, `int`, `bool`,
 None, `OtherNumber`), or a `WireError` that names the byte.
 
-Reading accepts exactly RFC 8259 in UTF-8 and refuses what other parsers let pass: a byte order
-mark, bytes that are no UTF-8, lone surrogates (Go would replace them by U+FFFD, which changes a
-value silently), NaN and Infinity, trailing bytes, nesting deeper than `MAX_DEPTH`, and more than
-`MAX_VALUES` values. Of several
-members of one name the last wins, as a whole. A number that is no 64-bit integer (fraction,
-exponent, too many digits) becomes an `OtherNumber`, never a float: it is legal where nobody looks
-at it, and everywhere else its reader refuses it. No text is ever converted to a large integer, so
-the cost stays linear.
+Reading accepts exactly RFC 8259 in UTF-8 and refuses what other parsers accept: a byte order mark,
+bytes that are not UTF-8, lone surrogates (Go would replace them by U+FFFD, which changes a value
+silently), NaN and Infinity, trailing bytes, nesting deeper than `MAX_DEPTH`, and more than
+`MAX_VALUES` values. Of several members of one name the last wins, as a whole. A number that is not
+a 64-bit integer (fraction, exponent, too many digits) becomes an `OtherNumber`, never a float: it
+is accepted in fields that nobody reads, and refused by the readers of others. No text is converted
+to a large integer, so the cost stays linear.
 
 Not handled here: what the fields mean (`simple_message`), and which are required.
 """
@@ -25,14 +24,16 @@ import numpy as np
 from ticdc_assets.base.errors import WireError, shorten
 
 MAX_DEPTH: Final = 100
-"""Arrays and objects in each other that are still read; a table schema needs 6."""
+"""Most nested arrays and objects that are read; a table schema needs 6."""
 
 MAX_VALUES: Final = 1_000_000
-"""Values in each other that are still read: each takes many times its bytes. A row of as many
-columns as TiDB lets a table have needs a hundredth."""
+"""Most nested values that are read: each takes many times its bytes.
+
+A row of as many columns as TiDB lets a table have needs a hundredth.
+"""
 
 LEAST_BYTES_OF_TOO_MANY: Final = 2 * MAX_VALUES
-"""A message that has more values has more bytes than this."""
+"""A message with more values has more bytes than this."""
 
 _WHITESPACE: Final = " \t\n\r"
 _BYTE_ORDER_MARK: Final = "\ufeff"
@@ -55,12 +56,12 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 _SIMPLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _LONGEST_SIMPLE: Final = 128
-"""Twice what a name of TiDB's has; what only seems to be one does not make errors long."""
+"""Twice the longest name of TiDB; longer keys are cut, so that errors stay short."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherNumber:
-    """A JSON number that is no 64-bit integer, kept as its text.
+    """A JSON number that is not a 64-bit integer, kept as its text.
 
     Attributes:
         text: the number as written.
@@ -73,10 +74,10 @@ class OtherNumber:
 
 
 def parse(value: bytes | None) -> Any:
-    """Return the one JSON value that `value` holds.
+    """Return the JSON value of `value`.
 
     Raises:
-        WireError: `value` is null, empty, blank or no strict JSON; the position is a byte.
+        WireError: `value` is null, empty, blank or not strict JSON; the position is a byte.
     """
     text = _text(value)
     check_depth(text)
@@ -104,10 +105,10 @@ def check_depth(text: str) -> None:
     """Refuse nesting deeper than `MAX_DEPTH` before a recursive parser sees it.
 
     Up to the first error of the parser both agree on what is inside a string, so the parser never
-    goes deeper than what is counted here.
+    goes deeper than this count.
 
     Raises:
-        WireError: it is deeper.
+        WireError: the nesting is deeper.
     """
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
@@ -155,7 +156,7 @@ def _skip_whitespace(text: str, start: int) -> int:
 
 
 def _check_values(text: str) -> None:
-    """Refuse more values than memory is meant for, before they are made.
+    """Refuse more values than memory is meant for, before the parser creates them.
 
     Up to the first error of the parser both agree on what is inside a string, as for the depth.
     """
@@ -202,7 +203,7 @@ def _integer(text: str) -> int | OtherNumber:
 
 
 class _ConstantError(Exception):
-    """NaN, Infinity or -Infinity was met."""
+    """The text has NaN, Infinity or -Infinity."""
 
 
 def _constant(text: str) -> None:

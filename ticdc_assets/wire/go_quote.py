@@ -1,23 +1,23 @@
 r"""Bytes as text between double quotes of Go, as Go's `strconv.Quote` writes them.
 
-In: text in which everything that is no printable UTF-8 is escaped, without the quotes around it.
-Out: the bytes of a binary column. Open Protocol sends BINARY and VARBINARY so.
+In: text in which everything but printable UTF-8 is escaped, without the quotes around it. Out: the
+bytes of a binary column. Open Protocol sends BINARY and VARBINARY in this way.
 
-    escape          stands for            escape          stands for
+    escape          means                 escape          means
     \a \b \f \n     07 08 0c 0a           \xHH            one byte, two hexadecimal digits
     \r \t \v        0d 09 0b              \OOO            one byte, three octal digits, to \377
     \\ \"           the character         \uHHHH          one code point as UTF-8, no surrogate
                                           \UHHHHHHHH      the same, to \U0010ffff
 
 Reading accepts all of them and any other character as itself, but for a quote and a line feed, as
-Go's `strconv.Unquote` does. What Go writes (`escaped`) it chooses so: printable is what has one of
-Unicode's categories L, M, N, P, S, or is the space. Python's and Go's tables can be of different
-Unicode versions; a character that only one of the two knows is then escaped by one and not by the
-other, and reads back as the same bytes.
+Go's `strconv.Unquote` does. Go escapes (`escaped`) all but printable characters: those of Unicode's
+categories L, M, N, P, S, and the space. Python's and Go's tables can be of different Unicode
+versions; a character that only one of the two knows is then escaped by one and not by the other,
+and reads back as the same bytes.
 
-Text may be taken for quoted that is not. What Go never writes tells (`is_quoted`): control
-characters as themselves, an escape where there is a shorter one or none, upper-case digits, octal
-ones. Text that passes can be had back (`unquoted_text`).
+Plain text may be mistaken for quoted text. It is surely plain if it has something that Go never
+writes (`is_quoted`): bare control characters, an escape where there is a shorter one or none,
+upper-case digits, octal escapes. `unquoted_text` restores text that was mistaken.
 """
 
 import re
@@ -38,7 +38,7 @@ _BYTES: Final = {
     b"\\": b"\\",
     b'"': b'"',
 }
-# The two that nearly all escapes are, ready made.
+# The two most frequent escapes, precomputed.
 _USUAL: Final = {
     **{b"\\" + name: value for name, value in _BYTES.items()},
     **{b"\\x%02x" % byte: bytes((byte,)) for byte in range(256)},
@@ -46,7 +46,7 @@ _USUAL: Final = {
 _LETTERS: Final = {value.decode(): f"\\{name.decode()}" for name, value in _BYTES.items()}
 _MAX_CODE_POINT: Final = 0x10FFFF
 _ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)
-"""Where Python's `surrogateescape` puts bytes that are no UTF-8."""
+"""Where Python's `surrogateescape` puts bytes that are not UTF-8."""
 
 
 _WRITTEN: Final = re.compile(
@@ -60,20 +60,20 @@ _UNQUOTED: Final = re.compile(r'["\\\x00-\x1f\x7f\udc80-\udcff]')
 
 
 def is_quoted(text: str) -> bool:
-    """Return whether Go can have written `text`, as far as that does not depend on Unicode."""
+    """Return whether Go may have written `text`, as far as that does not depend on Unicode."""
     return _WRITTEN.fullmatch(text) is not None
 
 
 def unquoted_text(value: bytes) -> str:
-    """Return the text that `unquote` gives `value` for, if `is_quoted` holds for it.
+    """Return the text for which `unquote` gives `value`, if `is_quoted` holds for it.
 
-    A character above ASCII stands for itself: whether it was escaped, the bytes do not say.
+    A character above ASCII stays itself: the bytes do not say whether it was escaped.
     """
     return _UNQUOTED.sub(escaped, value.decode(errors="surrogateescape"))
 
 
 def unquote(text: str) -> bytes:
-    """Return the bytes that `text` stands for.
+    """Return the bytes that the quoted `text` means.
 
     Raises:
         ValueError: an escape is not one of Go's, or a quote or line feed is not escaped; or the

@@ -1,19 +1,19 @@
 """Images as JSON text, a column at a time: numbers and slices of messages to an Arrow array.
 
 In: the values of many images in their order, each as a slice of the messages or a number, and the
-names of their columns. Out: an Arrow array of JSON texts. An image is made of pieces: before each
-value what stands between it and the one before (`,"name":"`), the value, and the end. All pieces of
-a batch are taken from one array of the distinct ones and of the slices, one behind the other, so
-that the bytes of a column are already those of its texts, and only its offsets have to be found.
+names of their columns. Out: an Arrow array of JSON texts. An image consists of pieces: before each
+value the text between it and the value before (`,"name":"`), the value, and the end. All pieces of
+a batch are taken from one array of the distinct pieces and of the slices, one after the other, so
+that the bytes of a column are already those of its texts, and only its offsets must be computed.
 
-Texts are slices of a message and need not be looked at, unless they have a character that JSON
-escapes: those few are written by the `json` module. Whether all is UTF-8 is asked once, of the
-column: between two texts there is always a quote, so no character can be made of two of them.
+Texts are slices of a message and are copied unread, unless they have a character that JSON escapes:
+the `json` module writes those few. UTF-8 is checked once, for the column: between two texts there
+is always a quote, so no character can span two of them.
 
-Numbers are written by Arrow; its FLOAT and DOUBLE have the same shortest digits as ours, but for
-powers of two and exponents, which are given to `values.floats`.
+Numbers are written by Arrow; its FLOAT and DOUBLE have the same shortest digits as canonical text,
+except powers of two and exponents, which `values.floats` writes.
 
-Not handled: values that their type does not have; a caller finds them first.
+Not handled: values that their type does not have; a caller refuses them first.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -42,7 +42,7 @@ _NESTED: Final = 2
 _CLOSINGS: Final = np.array(
     [{Form.NULL: _BARE, Form.ZONED: _NESTED}.get(form, _QUOTED) for form in Form]
 )
-"""By form: what ends a value."""
+"""By form: the text that ends a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +52,17 @@ class Values:
     Attributes:
         counts: how many values each image has.
         names: for each value the number of its name.
-        spellings: the number of what stands before its colon.
-        spelled: what that is, by number: the name as a JSON text, and before one of the form
-            ZONED all up to the member that the value is of.
+        spellings: the number of the text before its colon.
+        spelled: these texts, by number: the name as a JSON text, and for the form ZONED everything
+            up to the member of the value.
         forms: for each value its form.
-        starts: where its slice starts, in no case before the one before; 0 for none.
+        starts: where its slice starts, never before the slice before; 0 for none.
         ends: where its slice ends.
         signed: the numbers of that form, in their order.
         unsigned: the same.
         floats: the same, as finite numbers of 32 bits.
         doubles: the same, finite.
-        wrong: values that the reference decoder should read; nothing is said of their images.
+        wrong: values that the reference decoder should read; their images are undefined.
     """
 
     counts: Ints
@@ -80,7 +80,7 @@ class Values:
 
 
 def finite(numbers: np.ndarray[Any, _N]) -> tuple[np.ndarray[Any, _N], Flags]:
-    """Put 0 in place of numbers that are not finite; return `numbers`, and which were not."""
+    """Replace numbers that are not finite with 0; return `numbers`, and which were not finite."""
     others = ~np.isfinite(numbers)
     numbers[others] = 0
     return numbers, others
@@ -94,7 +94,7 @@ class Images:
         pieces: the numbers of the pieces, image by image.
         firsts: the first piece of each image.
         counts: how many pieces it has.
-        sources: arrays of pieces, which are numbered through.
+        sources: arrays of pieces, numbered consecutively.
         sound: whether the image has its names once each, no wrong value, and can be written.
     """
 
@@ -148,16 +148,16 @@ def images_of(buffer: Buffer, values: Values) -> Images:
 
 
 _BETWEEN: Final = ('",', ",", '"},', "{")
-"""What stands before a name: by what ended the value before it, and at the start."""
+"""The text before a name: by the end of the value before it, and at the start."""
 _FIRST: Final = 3
 _ENDS: Final = ('"}', "}", '"}}', "{}")
-"""How an image ends: by what ended its last value, and without values."""
+"""How an image ends: by the end of its last value, and without values."""
 _EMPTY: Final = 3
 
 
 @dataclass(slots=True)
 class _Pool:
-    """Arrays of pieces, numbered through."""
+    """Arrays of pieces, numbered consecutively."""
 
     sources: "list[pa.Array[Any]]" = field(default_factory=list)
     size: int = 0
@@ -174,7 +174,7 @@ _LARGEST_TABLE: Final = 1 << 24
 
 
 def _distinct_names(values: Values) -> Flags:
-    """Say of each image whether it has each name once at most."""
+    """Return whether each image has each name at most once."""
     images, names = len(values.counts), max(1, len(values.spelled))
     owners = np.repeat(np.arange(images), values.counts)
     keys = owners * names + values.names
@@ -190,7 +190,7 @@ def _distinct_names(values: Values) -> Flags:
 
 
 def _value_pieces(buffer: Buffer, values: Values, sound: Flags, pool: _Pool) -> Ints:
-    """Return for each value the piece that is its text; `sound` is put right on the way."""
+    """Return for each value the piece of its text; `sound` is corrected on the way."""
     forms = values.forms
     found = np.full(len(forms), pool.add(pa.array([b"null"], pa.binary())))
 
@@ -231,7 +231,7 @@ def base64_texts(buffer: Buffer, starts: Ints, ends: Ints) -> "pa.Array[Any]":
 
 
 def _has_escapes(buffer: Buffer, starts: Ints, ends: Ints) -> Flags:
-    """Say of each range of bytes whether JSON escapes one of them."""
+    """Return whether JSON escapes a byte of each range."""
     from ticdc_assets.wire import image_loops
 
     found = np.empty(len(starts), np.bool_)
@@ -240,7 +240,7 @@ def _has_escapes(buffer: Buffer, starts: Ints, ends: Ints) -> Flags:
 
 
 def _escaped(buffer: Buffer, starts: Ints, ends: Ints) -> "tuple[pa.Array[Any], list[int]]":
-    """Return texts in JSON without their quotes, and the numbers of those that are no UTF-8."""
+    """Return texts in JSON without their quotes, and the numbers of those that are not UTF-8."""
     raw = buffer.octets.data
     texts: list[str] = []
     failed: list[int] = []
@@ -282,13 +282,13 @@ def _floating_texts(
 
 
 def image_column(images: Images, numbers: Ints) -> "tuple[pa.Array[Any], Ints]":
-    """Return a column of images, and the numbers of its rows that are no UTF-8.
+    """Return a column of images, and the numbers of its rows that are not UTF-8.
 
     Args:
         images: the images.
         numbers: for each row the number of its image, -1 for none.
     """
-    # One image more, of no pieces, is what -1 stands for.
+    # -1 means one more image, without pieces.
     firsts, counts = np.append(images.firsts, 0), np.append(images.counts, 0)
     chosen = counts[numbers]
     order = images.pieces[spread(firsts[numbers], chosen)]
@@ -303,7 +303,7 @@ def image_column(images: Images, numbers: Ints) -> "tuple[pa.Array[Any], Ints]":
     valid = np.packbits(numbers >= 0, bitorder="little")
     buffers = [pa.py_buffer(valid), pa.py_buffer(offsets), content]
     wrong = np.empty(0, np.int64)
-    # A slice of text is within the text: the whole is UTF-8 if the one text of it all is.
+    # A slice of text is within the text: the whole is UTF-8 if all of it as one text is.
     whole = np.array([offsets[0], offsets[-1]], np.int32)
     try:
         pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(whole), content]).cast(

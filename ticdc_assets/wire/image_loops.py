@@ -1,12 +1,12 @@
-"""Compiled loops over images: where each column's value stands, values as bytes, and keys of rows.
+"""Compiled loops over images: where each column's value is, values as bytes, and keys of rows.
 
 In: images as the change log has them (`rows.image_from_json`), in one array of bytes. Out: places
-in these bytes, or copies. An image that is not regular (a name written with an escape, a column
-nobody knows or that stands there twice, white space) is told, and nothing of it is used.
+in these bytes, or copies. An image that is not exact (a name with an escape, an unknown or repeated
+column, white space) is marked, and nothing of it is used.
 
-Only bytes of an image tell what is in it; behind it, behind the names and behind what is written
-there are `vector_loops.PADDING` bytes more. All arrays are contiguous; places are
-int32, forms (`values.column_loops`) uint8, flags bool.
+An image's bytes alone count; after it, after the names and after the output there are
+`vector_loops.PADDING` bytes more. All arrays are contiguous; places are int32, forms
+(`values.column_loops`) uint8, flags bool.
 """
 
 # numba hides the types of what it compiles.
@@ -28,8 +28,8 @@ Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 
-IRREGULAR: Final = -1
-"""Instead of how many columns an image has."""
+INEXACT: Final = -1
+"""In place of the count of columns of an image that is not exact."""
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _OPEN, _CLOSE = 34, 92, 44, 58, 123, 125
 _SEED, _PRIME, _HASH_BITS = 2166136261, 16777619, 0xFFFFFFFF
@@ -54,7 +54,7 @@ def slots_of(names: Bytes, offsets: Places) -> Places:
     """Return a table from hashes of names to their numbers, with free slots (-1) between them.
 
     Args:
-        names: the names one behind the other.
+        names: the names one after the other.
         offsets: where each begins, and the end of the last.
     """
     slots = np.full(1 << (4 * len(offsets) - 1).bit_length(), -1, np.int32)
@@ -72,7 +72,7 @@ def _is_zone(data: Bytes, begin: int, end: int, zones: Bytes, offsets: Places) -
 
 
 class Texts(NamedTuple):
-    """Where images stand.
+    """Where images are.
 
     Attributes:
         data: the bytes.
@@ -86,13 +86,13 @@ class Texts(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What a table's images may say.
+    """The names that a table's images may have.
 
     Attributes:
-        data: the columns' names, as JSON texts, one behind the other.
+        data: the columns' names, as JSON texts, one after the other.
         offsets: where each name begins, and the end of the last.
         slots: `slots_of` these names.
-        zones: names of zones that a timestamp may have, one behind the other.
+        zones: names of zones that a timestamp may have, one after the other.
         zone_offsets: where each begins, and the end of the last.
     """
 
@@ -109,8 +109,8 @@ class Members(NamedTuple):
     Attributes:
         begins: for each column and image where the column's text begins.
         ends: where it ends.
-        forms: of what form it is; all 0 before.
-        counts: how many columns each image has, or `IRREGULAR`.
+        forms: the form of its text; all 0 at first.
+        counts: how many columns each image has, or `INEXACT`.
     """
 
     begins: npt.NDArray[np.int32]
@@ -127,13 +127,13 @@ def find_members(images: Texts, table: Names, members: Members) -> None:
     begins, ends, forms, counts = members
     mask = len(slots) - 1
     for row in range(len(starts)):
-        counts[row] = IRREGULAR
+        counts[row] = INEXACT
         place, last = starts[row], stops[row] - 1
         if last <= place or data[place] != _OPEN or data[last] != _CLOSE:
             continue
         place += 1
         count = 0
-        # Nearly always columns stand in their table's order.
+        # Columns are nearly always in their table's order.
         following = 0
         good = True
         # Each turn takes one member; `place` stays at or before `last`, where the object ends.
@@ -238,22 +238,22 @@ def _hex(data: Bytes, place: int) -> int:
 
 
 @compiled
-def texts(column: Column, offsets: Places, out: Bytes, regular: Flags) -> None:
+def texts(column: Column, offsets: Places, out: Bytes, exact: Flags) -> None:
     """Copy texts, without their escapes.
 
     Args:
-        column: where they stand.
+        column: where the texts are.
         offsets: where in `out` each text begins, and the end of the last: one more than rows.
-        out: the texts one behind the other; as many bytes as all of them have must fit, for an
-            escape is never shorter than what it means.
-        regular: which are absent, NULL, or text.
+        out: the texts one after the other; it has room for all their bytes, as an escape is never
+            shorter than its meaning.
+        exact: which are absent, NULL, or text.
     """
     data, begins, ends, forms = column
     filled = 0
     for row in range(len(begins)):
         offsets[row] = filled
         form = forms[row]
-        regular[row] = form <= ESCAPED
+        exact[row] = form <= ESCAPED
         place, end = begins[row], ends[row]
         if form == TEXT:
             filled = copied(data, place, end, out, filled)
@@ -267,7 +267,7 @@ def texts(column: Column, offsets: Places, out: Bytes, regular: Flags) -> None:
                 place = behind
                 continue
             if place + 1 >= end:
-                regular[row] = False
+                exact[row] = False
                 break
             means = UNESCAPED[data[place + 1]]
             if means:
@@ -288,10 +288,10 @@ def texts(column: Column, offsets: Places, out: Bytes, regular: Flags) -> None:
             elif code >= 0xDC00 and code < 0xE000:
                 code = -1
             if code < 0:
-                regular[row] = False
+                exact[row] = False
                 break
             filled = utf8_written(code, out, filled)
-        if not regular[row]:
+        if not exact[row]:
             filled = start
     offsets[len(begins)] = filled
 
@@ -305,7 +305,7 @@ def keys(
     offsets: Places,
     out: Bytes,
 ) -> None:
-    """Write texts without escapes as JSON arrays of strings behind a `=`, one a row.
+    """Write texts without escapes as JSON arrays of strings after a `=`, one a row.
 
     Args:
         data: the bytes.
@@ -313,8 +313,8 @@ def keys(
         ends: where it ends.
         rows: which rows are written, in order.
         offsets: where in `out` each key begins, and the end of the last: one more than `rows`.
-        out: the keys one behind the other; their texts, three bytes for each and three for each
-            row must fit.
+        out: the keys one after the other; it has room for their texts, and three bytes for each
+            text and for each row.
     """
     filled = 0
     for number in range(len(rows)):
@@ -341,7 +341,7 @@ def keys(
 def escapes(
     data: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], found: Flags
 ) -> None:
-    """Say of each text whether JSON escapes one of its characters."""
+    """Return whether JSON escapes a character of each text."""
     for number in range(len(starts)):
         found[number] = stop(data, starts[number], ends[number]) < ends[number]
 
@@ -350,7 +350,7 @@ def escapes(
 def base64_texts(
     data: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], written: Bytes
 ) -> None:
-    """Write ranges of bytes in base64, one behind the other."""
+    """Write ranges of bytes in base64, one after the other."""
     place = np.int64(0)
     for number in range(len(starts)):
         size = ends[number] - starts[number]

@@ -1,8 +1,8 @@
-"""Images of the change log read a column at a time: where the value of each column stands.
+"""Images of the change log read a column at a time: where the value of each column is.
 
 In: Arrow columns of images (`rows.image_from_json`), and the names of a table's columns. Out:
-`Images`: for each column the `values.columns.Places` of its values, and which images are regular.
-Nothing is said of an image that is not regular; `rows.image_from_json` reads any.
+`Images`: for each column the `values.columns.Places` of its values, and which images are exact. An
+image that is not exact has no places; `rows.image_from_json` reads any.
 """
 
 # pyarrow ships no types, and numba hides those of what it compiles.
@@ -33,7 +33,7 @@ class Images:
     """Images of one table.
 
     Attributes:
-        texts: where they stand.
+        texts: where they are.
         members: the values in them.
     """
 
@@ -47,16 +47,16 @@ class Images:
 
     @property
     def counts(self) -> npt.NDArray[np.int32]:
-        """How many columns each image has, `image_loops.IRREGULAR` if it is not regular."""
+        """How many columns each image has, `image_loops.INEXACT` if it is not exact."""
         return self.members.counts
 
     @property
-    def regular(self) -> Flags:
-        """Which images are regular."""
-        return self.counts != loops.IRREGULAR
+    def exact(self) -> Flags:
+        """Which images are exact."""
+        return self.counts != loops.INEXACT
 
     def filled(self, images: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> None:
-        """Give images the columns that they lack from others."""
+        """Take the columns that images lack from other images."""
         begins, ends, forms, _ = self.members
         lacks = forms[:, images] == ABSENT
         for places in (begins, ends, forms):
@@ -71,10 +71,10 @@ class Images:
         def texts() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], Flags]:
             size = int(np.where(column.forms > NULL, column.ends - column.begins, 0).sum())
             count = len(column.forms)
-            offsets, regular = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
+            offsets, exact = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
             content = np.empty(size + PADDING, np.uint8)
-            loops.texts(column, offsets, content, regular)
-            return offsets, content, regular
+            loops.texts(column, offsets, content, exact)
+            return offsets, content, exact
 
         return Places(column=column, texts=texts)
 
@@ -102,18 +102,18 @@ class ImageReader:
 
     Args:
         names: its columns.
-        zones: locations of timestamps that count as the changefeed's own.
+        zones: locations of timestamps that count as the changefeed's zone.
     """
 
     def __init__(self, names: Sequence[str], zones: Iterable[str]) -> None:
         self._count = len(names)
-        # As JSON texts: a name that is written in another way is not found, one with an escape is.
+        # As JSON texts: a name in another spelling does not match, nor does one with an escape.
         names_as_bytes, offsets = _joined([quoted(name)[1:-1] for name in names])
         slots = loops.slots_of(names_as_bytes, offsets)
         self._names = loops.Names(names_as_bytes, offsets, slots, *_joined(sorted(zones)))
 
     def read(self, columns: "Sequence[pa.Array[Any]]") -> Images | None:
-        """Return the images of some columns of strings, one column behind the other.
+        """Return the images of some columns of strings, one column after the other.
 
         Nulls are left out. None if the texts are more than `MOST_BYTES`.
         """
@@ -127,7 +127,7 @@ class ImageReader:
         )
         stops = np.concatenate([part + at for (_, _, part), at in zip(parts, before, strict=False)])
         shape = (self._count, len(starts))
-        # What is absent is asked for its size too.
+        # The size of absent texts counts too.
         data = np.concatenate([*(content for content, _, _ in parts), np.zeros(PADDING, np.uint8)])
         texts = loops.Texts(data, starts, stops)
         members = loops.Members(
@@ -149,7 +149,7 @@ def _joined(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np
 def _bytes_of(
     column: "pa.Array[Any]",
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return the bytes of a column of strings, and where those that are there begin and end."""
+    """Return the bytes of a column of strings, and where the present strings begin and end."""
     _, offsets_buffer, content = column.buffers()
     count = len(column)
     if not count or content is None:

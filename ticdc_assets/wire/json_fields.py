@@ -1,8 +1,8 @@
-"""The kinds of JSON value that messages are made of, read strictly.
+"""The kinds of JSON values in messages, read strictly.
 
 In: a value as `go_json.parse` gives it, and its JSON path; or an object and the name of one of its
 fields. Out: the value with its type, or a `WireError` with that path. A number is never text, text
-never a number, and true no integer: what TiCDC's encoders write has one type for each field. Every
+never a number, and true not an integer: TiCDC's encoders write one type for each field. Every
 reader depends on its arguments alone.
 
 Not handled: which fields a message has (the formats' own tables of `Field`), and what they mean.
@@ -45,7 +45,7 @@ def read_natural(value: Any, position: str, maximum: int = MAX_TSO) -> int:
     """Return `value` as an integer from 0 to `maximum`.
 
     Raises:
-        WireError: it is no integer, or not within that range.
+        WireError: it is not an integer, or not within that range.
     """
     if type(value) is not int:
         raise wrong_type(position, "integer", value)
@@ -108,7 +108,7 @@ READERS: Final[Mapping[Kind, Reader]] = {
     Kind.NAMES: read_names,
     Kind.OBJECT: read_object,
 }
-"""Readers of the kinds that mean the same in all formats."""
+"""Readers of the kinds with the same meaning in all formats."""
 
 
 def read_fields(
@@ -125,11 +125,11 @@ def read_fields(
         members: the parsed object.
         fields: the fields that it may or must have.
         position: its JSON path.
-        readers: of each kind of these its reader.
+        readers: the reader of each kind of these fields.
         read_required: reads a field that must be there.
 
     Raises:
-        WireError: one is not as its table says.
+        WireError: a field is not as its table says.
     """
     found: dict[str, Any] = {}
     for field in fields:

@@ -1,12 +1,12 @@
 """Compiled loops over images in JSON: the lists of their columns, and their values as text.
 
 In: images on a tape (`tape_loops`). Out: texts as `rows.image_from_json` reads them, the same as
-`rows.image_to_json` writes; and lists of columns, each told from all others by its last column.
+`rows.image_to_json` writes; and lists of columns, each identified by its last column.
 
-Most images have the columns of another one, in the same order. So columns are kept in a tree: each
-stands behind the one before it in its image, and what a list of them means is worked out once, by
-who asks (names that stand there twice, types, flags), not once an image. Two columns are the same
-if the one before them, the bytes of their names and their labels are.
+Most images have the columns of another image, in the same order. So columns are kept in a tree:
+each follows the column before it in its image, and the caller works out what a list of them means
+(repeated names, types, flags) once, not once an image. Two columns are the same if the columns
+before them, the bytes of their names and their labels are the same.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
@@ -42,7 +42,7 @@ from ticdc_assets.wire.json_value_loops import (
 from ticdc_assets.wire.tape_loops import ESCAPED, NULL, OBJECT, TEXT, Nodes
 
 CELL: Final = np.dtype([("name", np.int32), ("value", np.int32), ("column", np.int32)])
-"""Of a member of an image: the nodes of its name and its value, and its column."""
+"""Columns of a member of an image: the nodes of its name and its value, and its column."""
 
 COLUMN: Final = np.dtype(
     [
@@ -53,16 +53,19 @@ COLUMN: Final = np.dtype(
         ("child", np.int32),
     ]
 )
-"""The column before it, where its name stands, its label, and a column behind it, 0 for none. The
-first columns are none themselves: lists begin behind them."""
+"""Columns of a column.
+
+The column before it, where its name is, its label, and a column after it, 0 for none. The first
+columns are roots: lists begin after them.
+"""
 
 UNSURE: Final = np.dtype(
     [("image", np.int32), ("way", np.int32), ("start", np.int32), ("end", np.int32)]
 )
-"""A number that is written as sent, but may not be in its shortest form: its image and its way."""
+"""A number written as sent that may not be in its shortest form: its image and its way."""
 
 ALL_PLAIN: Final = 0x80
-"""With the way of a column."""
+"""Flag in the way of a column."""
 
 _NULL_WORD, _OPEN_WORD, _COMMA_WORD, _CLOSE_WORD, _NAME_END = (
     np.uint64(int.from_bytes(text, "little")) for text in (b"null", b'{"', b',"', b"}", b'":')
@@ -76,9 +79,9 @@ class Images(NamedTuple):
         objects: the node of each, `NONE` for none.
         cells: `CELL` of all members, image by image.
         bounds: where the cells of each image begin, and the end of the last.
-        lasts: the last column of each image, which tells its list.
-        plain: which are written as they have to be, if their values are plain texts.
-        good: which are images, and all of whose values are of their columns.
+        lasts: the last column of each image, which identifies its list.
+        plain: which can be copied as they are, if their values are plain texts.
+        good: which are images whose values all fit their columns.
     """
 
     objects: Places
@@ -107,14 +110,14 @@ class Columns(NamedTuple):
 def members_listed(
     octets: Octets, nodes: Nodes, firsts: Places, columns: Columns, images: Images
 ) -> None:
-    """Take each member of an object for a column, and find it.
+    """Find the column of each member of an object.
 
     Args:
         octets: the bytes.
         nodes: the tape.
-        firsts: behind which column the list of each image begins.
-        columns: those that are known; gets the others.
-        images: gets all but the objects; none is good and has no cell.
+        firsts: after which column the list of each image begins.
+        columns: the known columns; gets the new ones.
+        images: gets all but the objects; an absent image is good and has no cell.
     """
     objects, cells, bounds, lasts, plains, goods = images
     known, slots, used = columns
@@ -127,7 +130,7 @@ def members_listed(
             good = False
         elif top >= 0:
             behind = nodes[top].next
-            # Of texts without escapes and nulls without blanks nothing is written in another way.
+            # Texts without escapes and nulls without blanks have one spelling.
             odd, size, at = False, 1, top + 1
             while at < behind:
                 name, value = nodes[at], nodes[at + 1]
@@ -148,9 +151,9 @@ def members_listed(
 def column_of(
     octets: Octets, name: Nodes, label: int, last: int, known: Nodes, slots: Places, used: Ints
 ) -> int:
-    """Return the column with a name and a label behind another one, see `Columns`."""
+    """Return the column with a name and a label after another one, see `Columns`."""
     size = name.end - name.start
-    # Nearly always it is the one that came behind the last time.
+    # Nearly always it is the column that followed the last time.
     found = np.int64(known[last].child)
     if found == 0 or not _is(octets, known[found], last, label, name.start, size):
         mask = len(slots) - 1
@@ -199,10 +202,10 @@ def images_written(
     Args:
         texts: the texts that the tape is of.
         nodes: the tape.
-        images: the images, with their columns; one with a value that is none of its column is no
-            more good. Nothing is written of it, nor of none.
-        ways: of each column the way of its values, see `json_value_loops`; with `ALL_PLAIN` if
-            a string without escapes is the text in it and in all columns of its list before it.
+        images: the images, with their columns; an image with a value that does not fit its column
+            is no longer good. It is not written, nor is an absent one.
+        ways: of each column the way of its values, see `json_value_loops`; with `ALL_PLAIN` if a
+            string without escapes is the text in it and in all columns of its list before it.
         written: gets the images.
         scratch: room for a value.
         ends: gets the end of each.

@@ -1,15 +1,14 @@
-"""Compiled loops over JSON: what each byte of it is, where strings end, numbers, UTF-8.
+"""Compiled loops over JSON: the class of each byte, where strings end, numbers, UTF-8.
 
-In: the bytes of many texts one behind the other, with padding (`byte_columns.Buffer`), and places
-in them. Out: places, and numbers that were read. What all loops are given is said here alone:
-`octets` are bytes, `at` or `start` is where something begins and `end` where it or its text ends;
-`written` are bytes that are written to, and `place` is where.
+In: the bytes of many texts one after the other, with padding (`byte_columns.Buffer`), and places in
+them. Out: places, and numbers. All loops have these arguments: `octets` are bytes, `at` or `start`
+is where something begins and `end` where it or its text ends; `written` are the bytes of the
+output, and `place` is a place there.
 
-A place is -1 where something else stood than what was expected.
+A place is -1 where something unexpected was read.
 
-Nothing is read outside the padded bytes: a place only grows, and what is read behind the end of a
-text is less than `PADDING`. What was read there is told by the place behind it, which is not the
-end.
+Nothing is read outside the padded bytes: a place only grows, and less than `PADDING` is read after
+the end of a text. The place after such a read is beyond the end, and shows it.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
@@ -33,7 +32,7 @@ QUOTE, BACKSLASH, OPEN, CLOSE, COLON, COMMA, ZERO, NINE, MINUS, LETTER_U = (
 )
 OPEN_ARRAY, CLOSE_ARRAY, POINT = (ord(char) for char in "[].")
 LONGEST_NUMBER: Final = 18
-"""Digits that are read of a number: as many as always fit in 64 bits with a sign."""
+"""Most digits of a number that are read: as many as always fit in 64 bits with a sign."""
 
 ONE: Final = np.uint64(1)
 MIX: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -41,7 +40,7 @@ HALF, BYTE, ZERO_WORD = np.uint64(32), np.uint64(8), np.uint64(0)
 
 
 class Texts(NamedTuple):
-    """Texts one behind the other.
+    """Texts one after the other.
 
     Attributes:
         octets: their bytes, with padding.
@@ -71,7 +70,7 @@ _LOW: Final = table_of(b"cdefCDEF")
 
 @inlined
 def blanks_end(octets: Octets, at: int, end: int) -> int:
-    """Return the first place from one on that is no blank, the end at most."""
+    """Return the first place from one on that is not a blank, the end at most."""
     while octets[at] <= _LAST_BLANK and at < end and BLANK[octets[at]]:
         at += 1
     return at
@@ -79,7 +78,7 @@ def blanks_end(octets: Octets, at: int, end: int) -> int:
 
 @inlined
 def _is_escape(octets: Octets, at: int) -> bool:
-    """Return whether four digits of an escape stand at a place."""
+    """Return whether four digits of an escape are at a place."""
     return HEX[octets[at]] and HEX[octets[at + 1]] and HEX[octets[at + 2]] and HEX[octets[at + 3]]
 
 
@@ -122,9 +121,9 @@ def escapes_end(octets: Octets, at: int, end: int) -> int:
 
 @compiled
 def natural(octets: Octets, at: int, end: int) -> int:
-    """Return the number that the digits between two places are.
+    """Return the number of the digits between two places.
 
-    It is -1 if something else stands there, or more than `LONGEST_NUMBER` digits.
+    It is -1 if there is something else, or more than `LONGEST_NUMBER` digits.
     """
     size = end - at
     if not 0 < size <= LONGEST_NUMBER:
@@ -142,7 +141,7 @@ def natural(octets: Octets, at: int, end: int) -> int:
 
 @compiled
 def is_utf8(octets: Octets, at: int, end: int) -> bool:
-    """Return whether what stands between two places is UTF-8."""
+    """Return whether the bytes between two places are UTF-8."""
     while at < end:
         others = among(octets, at, 0x80, 0x80)
         if others == 0:
@@ -174,7 +173,7 @@ def is_utf8(octets: Octets, at: int, end: int) -> bool:
 
 @inlined
 def hashed(octets: Octets, start: int, end: int, seed: np.uint64) -> np.uint64:
-    """Return a number for what stands between two places."""
+    """Return a hash of the bytes between two places."""
     size = end - start
     whole = size & -8
     for step in range(0, whole, 8):

@@ -1,9 +1,9 @@
 """JSON of any shape as columns: texts to a tape, members by a table of fields, images as text.
 
-In: the bytes of many texts, and what a format looks at in them. Out: columns, one element a text,
-and which texts are as the format wants them. Any order of members, blanks, members that nobody
-knows, escapes: all texts that mean the same give the same. What is not taken here, for whatever
-reason, is left to the reference, which says what it is.
+In: the bytes of many texts, and the members that a format reads. Out: columns, one element a text,
+and which texts are as the format expects. Texts with the same meaning give the same columns,
+whatever their order of members, blanks, unknown members and escapes. Texts that this module does
+not take are left to the reference, which says what they are.
 
 The loops are in `tape_loops` and `json_image_loops`; the results depend on the texts alone.
 """
@@ -52,7 +52,7 @@ _NODES: Final[Mapping[Kind, tuple[int, ...]]] = {
     ),
     Kind.BOOLEAN: (tape_loops.FALSE, tape_loops.TRUE),
 }
-"""What a value of a kind is on the tape."""
+"""The kinds of node of a kind of value."""
 
 _PRESENCES: Final = {
     Presence.ABSENT: tape_loops.FORBIDDEN,
@@ -63,11 +63,11 @@ _PRESENCES: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rules:
-    """The tables of the types of an object, as the loops want them.
+    """The tables of the types of an object, for the loops.
 
     Attributes:
-        fields: the names of all fields, those first that the tables do not have.
-        names: the same for the loops.
+        fields: the names of all fields, first those that the tables lack.
+        names: the same, for the loops.
         rules: `tape_loops.RULE` of each type and field.
     """
 
@@ -81,7 +81,7 @@ class Rules:
 
         Args:
             tables: the fields of each type.
-            besides: names of fields that are found, whatever they are.
+            besides: names of fields that are looked up, whatever they are.
         """
         fields = tuple(
             dict.fromkeys([*besides, *(item.name for table in tables for item in table)])
@@ -100,17 +100,17 @@ class Rules:
 
 
 class Workspace:
-    """Arrays that are written to anew for each part of a batch.
+    """Arrays that are reused for each part of a batch.
 
-    New memory for each would cost time: the machine fills it with zeros first. Nothing that a
-    caller keeps is one of these.
+    New memory for each would cost time: the machine fills it with zeros first. Callers keep none of
+    these arrays.
     """
 
     def __init__(self) -> None:
         self._arrays: dict[str, Any] = {}
 
     def array(self, name: str, count: int, dtype: Any) -> Any:
-        """Return an array of so many elements, whatever these are."""
+        """Return an array of so many elements, with any content."""
         found = self._arrays.get(name)
         if found is None or len(found) < count:
             found = self._arrays[name] = np.empty(count, dtype)
@@ -126,7 +126,7 @@ class Workspace:
 
 
 class _Workspaces(threading.local):
-    """The workspaces of a thread, by what they are for."""
+    """The workspaces of a thread, by their purpose."""
 
     def __init__(self) -> None:
         self.own: dict[str, Workspace] = {}
@@ -147,7 +147,7 @@ class Tape:
     Attributes:
         texts: the texts.
         nodes: their nodes.
-        roots: the first node of each text (int32), `NONE` of one that was not taken.
+        roots: the first node of each text (int32), `NONE` for a text that was not taken.
         workspace: where the nodes are.
     """
 
@@ -159,30 +159,30 @@ class Tape:
     def members(self, objects: Places, rules: Rules) -> Places:
         """Return the nodes of members of objects, `NONE` for one that is missing or null.
 
-        An object whose members cannot be told becomes `NONE` in `objects`.
+        An object whose members are unclear becomes `NONE` in `objects`.
         """
         found = np.empty((len(rules.fields), len(objects)), np.int32)
         tape_loops.members(self.texts.octets, self.nodes, objects, rules.names, found)
         return found
 
     def words(self, at: Places, words: tuple[str, ...]) -> Ints:
-        """Return the number of the word that each text is, `NONE` if it is none."""
+        """Return the number of the word that each text is, `NONE` for other texts."""
         found = np.empty(len(at), np.int64)
         tape_loops.words_of(self.texts.octets, self.nodes, at, _names(words), found)
         return found
 
     def naturals(self, at: Places) -> Ints:
-        """Return integers, `NONE` for what is no integer from 0 on."""
+        """Return integers, `NONE` for anything but integers from 0 on."""
         found = np.empty(len(at), np.int64)
         tape_loops.naturals(self.texts.octets, self.nodes, at, found)
         return found
 
     def kinds(self, at: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
-        """Return what nodes are, 0 for none."""
+        """Return the kinds of nodes, 0 for none."""
         return np.where(at < 0, 0, self.nodes["kind"][at])
 
     def strings(self, at: npt.NDArray[np.integer[Any]]) -> "pa.Array[Any]":
-        """Return what texts say, null for no node."""
+        """Return the content of texts, null for no node."""
         at, ends = at.astype(np.int32), np.empty(len(at), np.int64)
         there = at >= 0
         chosen = at[there]
@@ -197,18 +197,18 @@ class Tape:
         return self.strings(np.where(filled, at, NONE))
 
     def is_true(self, at: npt.NDArray[np.integer[Any]]) -> Flags:
-        """Say of each node whether it is true."""
+        """Return whether each node is true."""
         return self.kinds(at) == tape_loops.TRUE
 
     def bytes_at(self, node: int) -> bytes:
-        """Return the bytes of a value, of a text without its quotes; those of null for no node."""
+        """Return the bytes of a value, for a text without its quotes; those of null for no node."""
         if node < 0:
             return b"null"
         start, end, _, _ = self.nodes[node].tolist()
         return self.texts.octets[start:end].tobytes()
 
     def checked(self, found: Places, types: Ints, rules: Rules) -> "Checked":
-        """Return which objects are as the table of their type says, and their values.
+        """Return which objects fit the table of their type, and their values.
 
         Args:
             found: the nodes of their members, see `members`.
@@ -222,7 +222,7 @@ class Tape:
         return Checked(good=good, values=dict(zip(rules.fields, list(values), strict=True)))
 
     def checked_inside(self, checked: "Checked", name: str, types: Ints, rules: Rules) -> "Checked":
-        """Return the same of the objects that a field of other objects is.
+        """Return the same for the objects in a field of other objects.
 
         Args:
             checked: these other objects.
@@ -240,8 +240,8 @@ class Checked:
     """Values of objects by a table of fields.
 
     Attributes:
-        good: which objects are as their tables say.
-        values: by name: numbers, or nodes; `NONE` where there is none or nobody looks at it.
+        good: which objects fit their tables.
+        values: by name: numbers, or nodes; `NONE` where there is none or nobody reads it.
     """
 
     good: Flags
@@ -258,10 +258,10 @@ class Checked:
 
 
 def tape_of(texts: Texts, rules: Rules, place: Workspace) -> tuple[Tape, Places]:
-    """Return the tape of texts, and the nodes of the members of the objects that they are.
+    """Return the tape of texts, and the nodes of the members of their objects.
 
-    It is there until the next one of its workspace is made. A text that is no object, or whose
-    members cannot be told, has no root.
+    It is valid until the next tape of its workspace. A text that is not an object, or whose members
+    are unclear, has no root.
     """
     size = int((texts.ends - texts.starts).sum())
     nodes, roots = (
@@ -275,7 +275,7 @@ def tape_of(texts: Texts, rules: Rules, place: Workspace) -> tuple[Tape, Places]
 
 @cache
 def _names(names: tuple[str, ...]) -> tape_loops.Names:
-    """Return names as the loops want them."""
+    """Return names for the loops."""
     encoded = [name.encode() for name in names]
     sizes = np.array([len(name) for name in encoded], np.int64)
     starts = np.cumsum(sizes) - sizes
@@ -291,7 +291,7 @@ class WrittenImages:
 
     Attributes:
         texts: the texts, null for none.
-        unsure: numbers that may be written in another form than they have to be.
+        unsure: numbers that may not be in the form that they must have.
     """
 
     texts: "pa.Array[Any]"
@@ -306,9 +306,9 @@ class ColumnList(NamedTuple):
     """The columns of an image.
 
     Attributes:
-        root: with which root the list begins.
+        root: the root with which the list begins.
         names: their names.
-        labels: what is said of each.
+        labels: the label of each.
     """
 
     root: int
@@ -322,7 +322,7 @@ class ImageLists:
 
     Attributes:
         tape: the tape of the images.
-        roots: how many lists begin apart from each other.
+        roots: how many lists begin separately.
     """
 
     tape: Tape
@@ -333,7 +333,7 @@ class ImageLists:
     _listed: int = 0
 
     def __post_init__(self) -> None:
-        # Each member of an image is two nodes at least, and it is a member of one image only.
+        # Each member of an image is at least two nodes, and a member of one image only.
         most = len(self.tape.nodes) // 2 + self.roots + 1
         columns = self.tape.workspace.array("columns", most, json_image_loops.COLUMN)
         columns[: self.roots] = 0
@@ -353,7 +353,7 @@ class ImageLists:
 
         Args:
             objects: their nodes, `NONE` for none.
-            firsts: with which of the roots the list of each begins, with the first if None.
+            firsts: the root with which the list of each begins; the first if None.
             take: finds the columns; each member of an object is one if None.
         """
         count = len(objects)
@@ -382,12 +382,12 @@ class ImageLists:
 
     @property
     def columns(self) -> Nodes:
-        """`json_image_loops.COLUMN` of each column; the roots are none."""
+        """`json_image_loops.COLUMN` of each column; the roots have none."""
         return self._columns.columns[: self._columns.used[0]]
 
     @property
     def described(self) -> list[tuple[int, int, str]]:
-        """Of each column the one before it, its label, and its name."""
+        """For each column its predecessor, its label, and its name."""
         known = len(self._described)
         if known != self._columns.used[0]:
             octets = self.tape.texts.octets.data
@@ -412,13 +412,13 @@ class ImageLists:
         return found
 
     def plain(self, ways: Octets) -> Octets:
-        """Return ways of columns with `json_image_loops.ALL_PLAIN` where it is so."""
+        """Return ways of columns with `json_image_loops.ALL_PLAIN` where all before are plain."""
         found = ways.copy()
         is_plain = ((ways > 0) & (ways <= LAST_PLAIN_WAY)).tolist()
         described = self.described
         for column in range(self.roots, len(found)):
             before = described[column][0]
-            # A column comes behind the one before it.
+            # A column comes after its predecessor.
             if is_plain[column] and (before < self.roots or is_plain[before]):
                 found[column] |= json_image_loops.ALL_PLAIN
             else:
@@ -426,7 +426,7 @@ class ImageLists:
         return found
 
     def written(self, listed: Images, ways: Octets, growth: int = 1) -> WrittenImages:
-        """Write images as texts; those that have another value are no more good.
+        """Write images as texts; those with an unexpected value are no longer good.
 
         Args:
             listed: the images.
@@ -453,7 +453,7 @@ class ImageLists:
 
 
 def numbered(values: npt.NDArray[np.integer[Any]]) -> tuple[list[int], Ints]:
-    """Return the distinct ones of some values, and the number of each value among them."""
+    """Return the distinct values, and the number of each value among them."""
     found: Any = pa.array(values).dictionary_encode()
     return found.dictionary.to_pylist(), found.indices.to_numpy()
 
@@ -487,7 +487,7 @@ class Shapes:
             partial: whether each may lack columns.
             rows: which have a shape.
             shape: the text of a shape by the last columns of both images and whether it is partial,
-                None if there can be none; it is asked once for all rows that say the same.
+                None if no table can have it; it is called once for all rows with the same columns.
         """
         which = np.full(len(rows), NONE, np.int64)
         said = after.lasts.astype(np.int64) << 32 | before.lasts.astype(np.int64) << 1 | partial
@@ -509,7 +509,7 @@ def chosen_of(column: "pa.Array[Any]", chosen: Ints) -> "pa.Array[Any]":
 
 
 def distinct_lists(lists: ImageLists, listed: Images) -> Flags:
-    """Say of each image whether it has each name once at most."""
+    """Return whether each image has each name at most once."""
     lasts, which = numbered(listed.lasts)
     distinct = [len(set(own.names)) == len(own.names) for own in map(lists.list_of, lasts)]
     return np.array(distinct, np.bool_)[which]

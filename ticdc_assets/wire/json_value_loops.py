@@ -1,8 +1,8 @@
-"""Compiled loops over values of columns in JSON: from what is sent to text in JSON.
+"""Compiled loops over values of columns in JSON: from the sent value to text in JSON.
 
 In: the node of a value that is not null, and the way of its column. Out: the text, written as a
-string of JSON, or that it is none that the way knows. Numbers whose text may not be the shortest
-one are written as sent and told, to be looked at again.
+string of JSON, or that the value does not fit the way. Numbers whose text may not be the shortest
+are written as sent and marked, to be checked.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
@@ -70,8 +70,11 @@ _FIVES: Final = np.array([5**power for power in range(10)], np.int64)
     TEXT_IN_BASE64_WAY,
     BYTES_IN_BASE64_WAY,
 ) = range(13)
-"""How the values of a column become text: text as it is; text, or a text in a zone; text or a
-number; text whose characters are bytes; and what `open_values` says of the others."""
+"""How the values of a column become text.
+
+Text as it is; text, or a text in a zone; text or a number; text whose characters are bytes; and the
+ways of `open_values` for the others.
+"""
 
 LAST_PLAIN_WAY: Final = NUMBER_WAY
 """Up to this way, a string without escapes is the text."""
@@ -89,7 +92,7 @@ _FIVE_BYTES: Final = np.uint64(0xFFFFFFFFFF)
 
 @inlined
 def _is_integer(octets: Octets, at: int, end: int, signed: bool) -> bool:
-    """Return whether an integer of JSON is one of 64 bits that is none of -0."""
+    """Return whether an integer of JSON has 64 bits and is not -0."""
     negative = octets[at] == MINUS
     if negative and not signed:
         return False
@@ -113,16 +116,16 @@ def _is_integer(octets: Octets, at: int, end: int, signed: bool) -> bool:
 def _digits(octets: Octets, at: int, end: int, digits: int, more: bool) -> tuple[bool, bool]:
     """Return whether a number has no exponent and no needless zeros, and whether it is sure.
 
-    That is, whether no text of fewer digits, and no other of as many, reads as the same binary
-    number: always so with up to 15 digits in 64 bits, and 6 in 32 bits; and with 7 if the number is
-    exactly one of 32 bits, as two numbers of 6 and 7 digits are farther apart than half of what is
-    between two of 32 bits.
+    It is sure if no text of fewer digits, and no other of as many, reads as the same binary number:
+    always with up to 15 digits in 64 bits, and 6 in 32 bits; and with 7 if the number is exactly
+    one of 32 bits, as two numbers of 6 and 7 digits are farther apart than half of the distance of
+    two numbers of 32 bits.
 
     `digits` of them are sure, and one more if `more` and the number is a binary fraction.
     """
     negative = octets[at] == MINUS
     start = at + negative
-    # Up to a number that is no more sure; what it says then is not looked at.
+    # Up to a number that is not sure; its result is not used.
     value, counted, point = np.int64(0), 0, end
     for place in range(start, end):
         byte = octets[place]
@@ -148,9 +151,9 @@ def _digits(octets: Octets, at: int, end: int, digits: int, more: bool) -> tuple
 
 @inlined
 def _unquoted(octets: Octets, end: int) -> int:
-    """Replace text quoted by Go by the bytes that it stands for, and return how many.
+    """Replace text quoted by Go by its bytes, and return how many.
 
-    It is the first bytes of an array. For text that Go does not write so it is -1, see `go_quote`.
+    They are the first bytes of an array. For text that Go does not write it is -1, see `go_quote`.
     """
     at, place = 0, 0
     while at < end:
@@ -185,7 +188,7 @@ def _unquoted(octets: Octets, end: int) -> int:
         elif point > 0x10FFFF or point & ~0x7FF == 0xD800 or point < _LEAST_POINT[letter]:
             return -1
         else:
-            # What is written behind the character is not read yet.
+            # The bytes written after the character are not read yet.
             kept = word_at(octets, place)
             size = utf8_written(point, octets, place) - place
             counting = (ONE << (BYTE * np.uint64(size))) - ONE
@@ -196,7 +199,7 @@ def _unquoted(octets: Octets, end: int) -> int:
 
 @inlined
 def _string_written(octets: Octets, node: Nodes, written: Octets, place: int) -> int:
-    """Write what a string says, without quotes; return the place behind it."""
+    """Write the content of a string, without quotes; return the place after it."""
     if node.kind == TEXT:
         return copied(octets, node.start, node.end, written, place)
     return text_written(octets, node.start, node.end, written, place, True)
@@ -204,7 +207,7 @@ def _string_written(octets: Octets, node: Nodes, written: Octets, place: int) ->
 
 @inlined
 def zoned_written(octets: Octets, nodes: Nodes, value: int, written: Octets, place: int) -> int:
-    """Write a text in a zone; -1 if an object is none: it has exactly the two members."""
+    """Write a text in a zone; -1 for other objects: it has exactly the two members."""
     location, moment = -1, -1
     at, behind = value + 1, nodes[value].next
     while at < behind:
@@ -240,7 +243,7 @@ def _from_string(
     scratch: Octets,
     place: int,
 ) -> int:
-    """Write the value of a column that is sent as a string; -1 if it is none of the way."""
+    """Write the value of a column that is sent as a string; -1 if it does not fit the way."""
     if TEXT_WAY <= way <= LAST_PLAIN_WAY:
         return _string_written(octets, node, written, place)
     if way == LATIN1_WAY:
@@ -291,11 +294,11 @@ def value_written(
     scratch: Octets,
     place: int,
 ) -> tuple[int, bool]:
-    """Write a value, none of null, as text of JSON.
+    """Write a value that is not null as text of JSON.
 
     Returns:
-        The place behind what was written, -1 if the value is none of its column; and whether it is
-        written as it has to be, for sure.
+        The place after the text, -1 if the value does not fit its column; and whether the text is
+        surely in the form that it must have.
     """
     sure = True
     put_word(written, place, _QUOTE_WORD)

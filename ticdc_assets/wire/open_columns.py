@@ -1,10 +1,10 @@
 """The columns of a row of Open Protocol: what its images say of each, and its values.
 
 In: the parsed value of a row. Out: for each column its `SentColumn` and its physical values, or a
-`WireError`; a function of the value alone. `open_protocol` says what the members mean and where
-TiCDC's encoders write something else.
+`WireError`; the result depends on the value alone. `open_protocol` says what the members mean and
+where TiCDC's encoders write something else.
 
-Not handled: which images a row has to have.
+Not handled: which images a row must have.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ MAX_FLAGS: Final = 2**16 - 1
 def required_value(
     fields: Mapping[str, Any], name: str, read: Callable[[Any, str], _T], position: str
 ) -> _T:
-    """Return the field `name` of the object at `position`; null is none."""
+    """Return the field `name` of the object at `position`; null counts as missing."""
     value = fields.get(name)
     if value is None:
         got = "null" if name in fields else "nothing"
@@ -59,7 +59,7 @@ class Cell:
 
     Attributes:
         sent: its value, with its type code and its flags.
-        is_handle_key: whether `h` says that it is of the handle key.
+        is_handle_key: whether `h` says that it belongs to the handle key.
     """
 
     sent: SentValue
@@ -75,7 +75,7 @@ class RowColumn:
 
 
 def _nameless(image: Any) -> list[str]:
-    """Return the members of an image that a column without a name left there."""
+    """Return the members of an image that are left of a column without a name."""
     if type(image) is not dict:
         return []
     members = cast(dict[str, Any], image)
@@ -91,7 +91,7 @@ def is_damaged(value: Mapping[str, Any]) -> bool:
 
 
 def cells_of(value: Mapping[str, Any], name: str, position: str) -> dict[str, Cell]:
-    """Return the columns of an image; none if there is no such image."""
+    """Return the columns of an image; empty if there is no such image."""
     columns = value.get(name)
     if columns is None:
         return {}
@@ -120,7 +120,7 @@ def columns_of(after: Mapping[str, Cell], before: Mapping[str, Cell]) -> dict[st
     """Return the columns of a row in the order of its shape, by what its images say of them.
 
     Raises:
-        WireError: a value is none of its column.
+        WireError: a value does not fit its column.
     """
     first = {**after, **{name: cell for name, cell in before.items() if name not in after}}
     flags = row_flags({name: (cell.sent.flags, cell.is_handle_key) for name, cell in first.items()})
@@ -147,7 +147,7 @@ def base_type_of(code: int, spelled: Spelling) -> str:
 def row_flags(columns: Mapping[str, tuple[int, bool]]) -> dict[str, ColumnFlag]:
     """Return the flags of the columns of a row, by their flags as sent and their `h`.
 
-    Where a column has `h`, that alone says which are the handle key.
+    Where a column has `h`, `h` alone says which columns are the handle key.
     """
     by_h = any(is_handle_key for _, is_handle_key in columns.values())
     return {

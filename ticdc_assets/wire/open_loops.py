@@ -1,8 +1,8 @@
 """Compiled loops for Open Protocol: the parts of records, and the columns of images.
 
-In: keys and values, each texts behind their lengths; and images on a tape, whose columns are
-objects. Out: where the parts are; and the members of images as `json_image_loops` takes them, with
-what each says of its column as its label.
+In: keys and values, each with texts after their lengths; and images on a tape, whose columns are
+objects. Out: where the parts are; and the members of images for `json_image_loops`, with the
+description of its column as the label of each.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
@@ -37,12 +37,12 @@ _TYPE, _HANDLE_KEY, _FLAGS, _VALUE = (ord(name) for name in "thfv")
 MOST_FLAGS: Final = 2**16 - 1
 FLAGS_SHIFT: Final = 8
 HANDLE_KEY_SHIFT: Final = 24
-"""Where flags and handle key stand in a label, behind the type code."""
+"""Where flags and handle key are in a label, after the type code."""
 
 
 @inlined
 def _length_at(octets: Octets, at: int, end: int) -> int:
-    """Return the length that stands at a place and fits in before the end, or -1."""
+    """Return the length at a place if it fits before the end, else -1."""
     if at + 8 > end:
         return -1
     length = 0
@@ -59,8 +59,8 @@ def parts_of_records(keys: Texts, values: Texts, parts: Nodes) -> int:
 
     Args:
         keys: the keys.
-        values: the value of each. Of a record that is not well-formed there are no parts.
-        parts: gets `PART` of each; each takes eight bytes of the key at least.
+        values: the value of each. A record that is not well-formed has no parts.
+        parts: gets `PART` of each; each takes at least eight bytes of the key.
     """
     count = 0
     for record in range(len(keys.starts)):
@@ -89,12 +89,12 @@ def parts_of_records(keys: Texts, values: Texts, parts: Nodes) -> int:
 
 @compiled
 def columns_listed(texts: Texts, nodes: Nodes, columns: Columns, images: Images) -> None:
-    """Take each member of an object for a column, which is an object too, and find it.
+    """Find the column of each member of an object; the member is an object too.
 
     Args:
         texts: the texts that the tape is of.
         nodes: the tape.
-        columns: those that are known; gets the others.
+        columns: the known columns; gets the new ones.
         images: gets all but the objects; those that have other members are not good.
     """
     octets, _, _ = texts
@@ -125,7 +125,7 @@ def columns_listed(texts: Texts, nodes: Nodes, columns: Columns, images: Images)
 
 @inlined
 def _column(octets: Octets, nodes: Nodes, column: int) -> tuple[int, int]:
-    """Return the node of the value of a column, -1 if it is none, and its label."""
+    """Return the node of the value of a column, -1 if it is not a column, and its label."""
     if nodes[column].kind != OBJECT:
         return -1, 0
     code, flags, is_handle_key, value = np.int64(-1), np.int64(0), np.int64(0), np.int64(-1)

@@ -1,8 +1,8 @@
 """TiCDC's Open Protocol: one record in, the events of its batch out.
 
-In: a Kafka record whose key and value hold the same number of parts, each behind its length. Out:
-the events in the order of the parts, or a `WireError`: one part that is wrong refuses the whole
-record. Decoding is a function of the record alone, so doing it again gives the same.
+In: a Kafka record whose key and value hold the same number of parts, each after its length. Out:
+the events in the order of the parts, or a `WireError`: one wrong part refuses the whole record.
+Decoding depends on the record alone.
 
 This is the readable reference; `open_protocol_batch` gives the same meaning faster. Of the record:
 
@@ -11,8 +11,8 @@ This is the readable reference; `open_protocol_batch` gives the same meaning fas
             n bytes  JSON of a key                n bytes  JSON of a value, nothing for a watermark
             (length and JSON again)               (length and JSON again)
 
-Of a record of watermarks alone the value may be missing too, null or empty: the protocol says that
-a watermark has none, and TiCDC writes a length of 0.
+The value of a record with only watermarks may be missing, null or empty: the protocol says that a
+watermark has none, and TiCDC writes a length of 0.
 
 All numbers are big-endian. Of a key (`t`: 1 row, 2 DDL, 3 watermark):
 
@@ -38,31 +38,31 @@ no place for a schema. Of a column:
     v      any       see `open_values`; null is NULL, missing is refused
 
 x required (a text must not be empty, as TiCDC leaves out what is empty), o may be missing or null,
-blank: not looked at. Fields that are not known are not looked at either: a newer TiCDC may add
-some. An image that is missing, null or empty is none.
+blank: ignored. Unknown fields are ignored too: a newer TiCDC may add some. An image that is
+missing, null or empty counts as absent.
 
-The flags of a column may not be those that it has now. TiCDC's new encoder keeps them by the id of
-a partition and drops them by that of the table: a column that came to a partitioned table since has
-`f` 0, and one that was modified the flags that it had, until TiCDC restarts (`columnFlagsCache` in
-pkg/sink/codec/open/encoder.go of pingcap/ticdc at b813e76). `t` and `h` are always those of now. So
-where a column of a row has `h`, `h` alone says which are the handle key, whatever `f` says; values
-that `f` contradicts are read all the same (`open_values`); and what `f` says of types counts only
-where nothing else says it (`registry.row_shapes`).
+The flags of a column may be outdated. TiCDC's new encoder keeps them by the id of a partition and
+drops them by that of the table: a column that came to a partitioned table since has `f` 0, and one
+that was modified the flags that it had, until TiCDC restarts (`columnFlagsCache` in
+pkg/sink/codec/open/encoder.go of pingcap/ticdc at b813e76). `t` and `h` are always up to date. So
+where a column of a row has `h`, `h` alone says which columns are the handle key, whatever `f` says;
+values that `f` contradicts are read nevertheless (`open_values`); and what `f` says of types counts
+only where nothing else says it (`registry.row_shapes`).
 
 With only-output-updated-columns the new encoder writes a column that was not NULL and is now
 without its name into `p`: `"p":{"t":3,"f":65,"v":1,"name":{...}}`, and the same names again for the
 next such column (`writeColumnFieldValueIfUpdated` in codec.go). Such members `t`, `h`, `f` and `v`
-of `p` that are no objects are passed over, and the shape of the row says so (`RowShape.damaged`):
-`u` is whole.
+of `p` that are not objects are skipped, and the shape of the row says so (`RowShape.damaged`): `u`
+is whole.
 
-What cannot be told: an UPDATE without its old values (old value off, or all columns of `p` left out
-as not changed) looks like an INSERT and is decoded as one.
+An UPDATE without its old values (old value off, or all columns of `p` left out as unchanged) looks
+like an INSERT and is decoded as one.
 
 Source: `MessageKey`, `Column` in pingcap/tiflow pkg/sink/codec/internal, `messageRow`, `messageDDL`
 and `BatchEncoder` in pkg/sink/codec/open at 017624f.
 
-Not handled: what values mean, the large messages behind `ccl`, and compression, which is one of
-each value inside the record: `map_values` gives the way to it.
+Not handled: what values mean, the large messages at `ccl`, and compression, which is of each value
+inside the record: `map_values` changes them.
 """
 
 import json
@@ -102,12 +102,12 @@ from ticdc_assets.wire.record import Record
 _T = TypeVar("_T")
 
 VERSION: Final = 1
-"""The only version of the protocol there is."""
+"""The only version of the protocol."""
 
 ROW: Final = 1
 DDL: Final = 2
 WATERMARK: Final = 3
-"""What the `t` of a key may be."""
+"""The values of `t` in a key."""
 
 _ROW_KEY: Final = (
     Field("ts", Kind.INTEGER),
@@ -127,7 +127,7 @@ KEYS: Final[Mapping[int, tuple[Field, ...]]] = {
     ),
     WATERMARK: (Field("ts", Kind.INTEGER),),
 }
-"""The fields of a key by its `t`, which it has besides."""
+"""The fields of a key by its `t`, besides `t`."""
 
 VALUE: Final = tuple(Field(name, Kind.IMAGE, Presence.OPTIONAL) for name in "upd")
 """The fields of the value of a row."""
@@ -164,23 +164,23 @@ class Part:
 
 
 def decode(record: Record) -> list[Event]:
-    """Return the events that `record` holds, one at least.
+    """Return the events of `record`, at least one.
 
     Raises:
-        WireError: the record is no message of Open Protocol.
-        UnsupportedVersionError: it is one of another version.
+        WireError: the record is not a message of Open Protocol.
+        UnsupportedVersionError: the record has another version.
     """
     return [_event(part) for part in _parts(record)]
 
 
 def map_values(record: Record, change: Callable[[bytes, str], bytes]) -> Record:
-    """Return `record` with the value of each row and DDL replaced by what `change` makes of it.
+    """Return `record` with the value of each row and DDL replaced by the result of `change`.
 
-    `change` is given the value and its position, `byte N` of the record's value. Empty values,
-    which are those of watermarks, stay as they are; so do the key and a null value.
+    `change` gets the value and its position, `byte N` of the record's value. Empty values, which
+    are those of watermarks, stay as they are; so do the key and a null value.
 
     Raises:
-        WireError: the values are not framed as the format says; or what `change` raises.
+        WireError: the values are not framed as the format says; or `change` raises it.
     """
     if record.value is None:
         return record
@@ -200,7 +200,7 @@ def map_values(record: Record, change: Callable[[bytes, str], bytes]) -> Record:
 
 
 def _parts(record: Record) -> Iterator[Part]:
-    """Yield the parts of `record`, one at least, each after its lengths were checked."""
+    """Yield the parts of `record`, at least one, each after its lengths were checked."""
     key, value = record.key, record.value
     if key is None:
         raise WireError("null_key", "key byte 0", "the version", "null key")
@@ -241,7 +241,7 @@ def _parts(record: Record) -> Iterator[Part]:
 
 
 def _keys_of_watermarks(key: bytes) -> list[tuple[int, int]]:
-    """Return where the parts of a record's key are if all are of watermarks, else none."""
+    """Return where the parts of a record's key are if all are watermarks, else an empty list."""
     found: list[tuple[int, int]] = []
     end = NUMBER_SIZE
     try:
@@ -403,4 +403,4 @@ _OPS: Final[Mapping[tuple[str, ...], Op]] = {
     ("u", "p"): Op.UPDATE,
     ("d",): Op.DELETE,
 }
-"""What a row did, by the images that have columns."""
+"""The operation of a row, by the images that have columns."""

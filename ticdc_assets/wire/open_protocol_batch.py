@@ -1,14 +1,14 @@
 """The hot path of Open Protocol.
 
-In: record batches with the columns `key` and `value`. Out: the rows of those that hold row changes
-and watermarks, equal to what `open_protocol.decode` says, to the last byte. All others are left to
-that: DDL, rows whose values are not written as their flags say, and everything that is refused. The
-result depends on the records alone.
+In: record batches with the columns `key` and `value`. Out: the rows of records with row changes and
+watermarks, equal to those of `open_protocol.decode`, to the last byte. The reference reads all
+others: DDL, rows whose values are not written as their flags say, and everything that is refused.
+The result depends on the records alone.
 
-How it stays equal: both readers are made from the same tables of fields (`open_protocol.KEYS` and
-its like), texts are the strict JSON that `go_json` reads (`tape_loops`), how a value becomes text
-is said by `open_values.SPELLINGS`, and what a list of names, type codes and flags means is worked
-out by the functions of the reference, once for all images that say the same.
+How it stays equal: both readers use the same tables of fields (`open_protocol.KEYS` and the like),
+texts are the strict JSON that `go_json` reads (`tape_loops`), `open_values.SPELLINGS` says how a
+value becomes text, and the functions of the reference work out the meaning of a list of names, type
+codes and flags, once for all images with the same list.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -30,7 +30,7 @@ from ticdc_assets.model.schemas import ColumnFlag, SentColumn, sent_shape
 from ticdc_assets.wire import json_value_loops as loops
 from ticdc_assets.wire import open_loops, open_protocol
 from ticdc_assets.wire.byte_columns import Flags, Ints, Octets, gathered_texts
-from ticdc_assets.wire.column_rows import Part, PartRows, part_of, regular_rows, row_columns
+from ticdc_assets.wire.column_rows import Part, PartRows, exact_rows, part_of, row_columns
 from ticdc_assets.wire.image_columns import double_texts, float_texts
 from ticdc_assets.wire.json_loops import Places
 from ticdc_assets.wire.json_tape import (
@@ -46,7 +46,7 @@ from ticdc_assets.wire.json_tape import (
 from ticdc_assets.wire.open_columns import base_type_of, row_flags
 from ticdc_assets.wire.open_protocol import KEYS, VALUE
 from ticdc_assets.wire.open_values import SPELLINGS, Spelling, spelling
-from ticdc_assets.wire.rows import RegularRows, shape_text
+from ticdc_assets.wire.rows import ExactRows, shape_text
 from ticdc_assets.wire.tape_loops import NONE, Nodes
 
 _TYPES: Final = (open_protocol.ROW, open_protocol.WATERMARK)
@@ -74,11 +74,13 @@ _LONGEST_SURE: Final = 300
 """Bytes of a number without exponent that is less than 1e300."""
 
 _GROWTH: Final = 5
-"""How many times its own length an image grows at most: three control characters are four bytes of
-base64, and 18 of JSON."""
+"""How many times its own length an image grows at most.
+
+Three control characters are four bytes of base64, and 18 of JSON.
+"""
 
 
-def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
+def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
     """Return the rows of those records of `batch` that hold row changes and watermarks."""
     of_keys, of_values = workspace("key"), workspace("value")
 
@@ -86,7 +88,7 @@ def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
         keys = part_of(batch.column("key").slice(first, len(part.starts)), of_keys.buffer_of)
         return _rows(keys, part, of_keys, of_values)
 
-    return regular_rows(batch, read, of_values.buffer_of)
+    return exact_rows(batch, read, of_values.buffer_of)
 
 
 def _rows(keys: Part, part: Part, of_keys: Workspace, of_values: Workspace) -> PartRows:
@@ -126,7 +128,7 @@ def _rows(keys: Part, part: Part, of_keys: Workspace, of_values: Workspace) -> P
         good &= listed.good
         good[_not_shortest(tape, written.unsure)] = False
 
-    # A record is regular as a whole.
+    # A record is exact as a whole.
     records = parts["record"].astype(np.int64)
     refused = np.zeros(len(part.starts), np.bool_)
     refused[records[~good]] = True
@@ -157,7 +159,7 @@ def _numbers_of(types: Ints) -> Ints:
 
 
 def _has_members(tape: Tape, at: Places) -> Flags:
-    """Say of each object whether it has a member; `NONE` has none."""
+    """Return whether each object has a member; `NONE` has none."""
     return (at >= 0) & (tape.nodes["next"][at] > at + 1)
 
 
@@ -176,7 +178,7 @@ def _shape(lists: ImageLists, after: int, before: int, is_partial: bool) -> str 
         image = dict(zip(names, labels, strict=True))
         if len(image) != len(names):
             return None
-        # What a name is said to be first counts, and where it stands first.
+        # The first description of a name counts, and its first place.
         columns |= {name: label for name, label in image.items() if name not in columns}
     return _shape_text(tuple(columns.items()), is_partial)
 
@@ -198,7 +200,7 @@ def _shape_text(columns: tuple[tuple[str, int], ...], is_partial: bool) -> str |
 
 
 def _said(label: int) -> tuple[int, int, bool]:
-    """Return the type code, the flags and the handle key that a label says."""
+    """Return the type code, the flags and the handle key of a label."""
     return (
         label & 0xFF,
         label >> open_loops.FLAGS_SHIFT & open_loops.MOST_FLAGS,
@@ -207,7 +209,7 @@ def _said(label: int) -> tuple[int, int, bool]:
 
 
 def _not_shortest(tape: Tape, unsure: Nodes) -> list[int]:
-    """Return the images with a number that is not written as the value of its column is.
+    """Return the images with a number that is not written as its column's values are.
 
     Args:
         tape: the tape of the images.
@@ -219,7 +221,7 @@ def _not_shortest(tape: Tape, unsure: Nodes) -> list[int]:
         (loops.DOUBLE_WAY, np.float64, double_texts),
     ):
         own = unsure[unsure["way"] == way]
-        # What has a number that may be too large for 64 bits is left to the reference.
+        # An image with a number that may be too large for 64 bits is left to the reference.
         is_long = own["end"] - own["start"] > _LONGEST_SURE
         images += own["image"][is_long].tolist()
         own = own[~is_long]

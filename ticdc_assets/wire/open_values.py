@@ -1,9 +1,8 @@
 """Column values of Open Protocol: parsed JSON to physical values.
 
-In: the `v` of a column, parsed, and what its `t` and `f` say. A number is an `OtherNumber` if it
-was parsed by `go_json`, an `int` or a `float` if it was by msgspec.
-Out: the physical value in the one spelling of all formats (`events.PhysicalValue`),
-a function of the value and its type alone.
+In: the parsed `v` of a column, with its `t` and `f`. A number is an `OtherNumber` if `go_json`
+parsed it, an `int` or a `float` if msgspec did. Out: the physical value in the one spelling of all
+formats (`events.PhysicalValue`), which depends on the value and its type alone.
 
     types                                     sent as            physical value
     1 2 3 8 9, 13 (YEAR), 16 (BIT)            integer            decimal text
@@ -17,9 +16,10 @@ a function of the value and its type alone.
     6 (NULL), and any NULL                    null               None
 
 The flags may be those of an earlier type of the column, or 0 for none (`open_protocol`), while the
-encoder writes a value by the type that the column has. So a value that is not written as the flags
-say is not refused if it is as they do not say: `physical_values` then gives the text of a column
-said to hold bytes as it was sent, or the base64 of one said to hold text, and says so.
+encoder writes a value by the type that the column has. So a value that contradicts the flags is not
+refused if it fits the opposite flag `BINARY`: `physical_values` then returns the text of a column
+flagged as bytes as it was sent, or the base64 of a column flagged as text, and reports the
+spelling.
 
 Integers are read over the whole range of 64 bits, signed and unsigned: the official decoder fails
 on a BIT of 2^63 and more, which the encoder sends (golden/QUIRKS.md C3). A number that does not fit
@@ -85,7 +85,7 @@ _UNSAID: Final[Mapping[Spelling, Spelling]] = {
     Spelling.QUOTED: Spelling.TEXT,
     Spelling.TEXT_IN_BASE64: Spelling.BYTES_IN_BASE64,
 }
-"""How values of text and bytes are read that are not written as the flags say."""
+"""How values of text and bytes are read that contradict the flags."""
 
 BYTES: Final = frozenset({Spelling.QUOTED, Spelling.BYTES_IN_BASE64})
 """The spellings whose physical values are base64."""
@@ -97,7 +97,7 @@ def spelling(code: int, flags: int) -> Spelling:
 
 
 class SentValue(NamedTuple):
-    """A value as sent, and what is sent with it.
+    """A value as sent, with its type and flags.
 
     Attributes:
         value: the parsed value.
@@ -118,7 +118,7 @@ def physical_values(
     """Return the physical values of a column in the images of one row, and how each is spelled.
 
     Raises:
-        WireError: a value is none of its type.
+        WireError: a value does not fit its type.
     """
     said = [spelling(sent.code, sent.flags) for sent in values]
     try:
@@ -141,7 +141,7 @@ def read_integer(value: Any, position: str, *, minimum: int, maximum: int) -> in
     """Return the integer of a parsed JSON number.
 
     Raises:
-        WireError: `value` is no number, has a fraction or an exponent, or is out of range.
+        WireError: `value` is not a number, has a fraction or an exponent, or is out of range.
     """
     if type(value) is int:
         number = value
@@ -230,11 +230,11 @@ def _base64(value: str, position: str) -> bytes:
 
 
 def from_base64(value: str) -> bytes:
-    """Return the bytes that `value` is the one standard base64 of."""
+    """Return the bytes of `value`, which must be their standard base64."""
     content = a2b_base64(value)
-    # The reader passes over much; what it made of the text tells whether it had to.
+    # Python's reader skips invalid characters; encoding the result again shows whether it did.
     if b2a_base64(content, newline=False) != value.encode():
-        raise ValueError(f"no standard base64: {shorten(value)}")
+        raise ValueError(f"not standard base64: {shorten(value)}")
     return content
 
 

@@ -1,13 +1,12 @@
 """Rows of a batch of changes: the columns, and how decoded events become such rows.
 
-In: events of one record, or the columns of a row that a fast decoder made by itself. Out: an Arrow
-batch with the columns of `CHANGE_SCHEMA`, one row an event, in the order of the records; a record
-that is no message gives exactly one row of kind `error`.
+In: events of one record, or the columns of rows of a batch decoder. Out: an Arrow batch with the
+columns of `CHANGE_SCHEMA`, one row an event, in the order of the records; a record that is not a
+message gives exactly one row of kind `error`.
 
 Images, shapes, schemas and checksums are columns of JSON text. `image_to_json` and its like are the
 one way to write them and `image_from_json` and its like the one way to read them, so a row means
-the same whichever decoder made it. Building rows keeps no state: the same events give the same
-rows.
+the same whichever decoder wrote it. The same events give the same rows.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -85,24 +84,24 @@ BOOTSTRAP: Final = "bootstrap"
 WATERMARK: Final = "watermark"
 ERROR: Final = "error"
 SNAPSHOT: Final = "snapshot"
-"""The values of column `kind`. No message has the last one: it is of rows of exports."""
+"""The values of column `kind`. No message has the last one: rows of exports have it."""
 
 DAMAGED_ROW: Final = "row with a damaged image"
-"""What rows are counted as whose shape says so (`RowShape.damaged`)."""
+"""The count for rows whose shape says that they are damaged (`RowShape.damaged`)."""
 
 OF_MIRRORS: Final = (ROW, SNAPSHOT)
-"""Kinds of rows that mirrors are made of."""
+"""Kinds of rows that mirrors are built from."""
 
 
 COORDINATES: Final = ("topic", "partition", "offset")
-"""The columns that tell a record from all others."""
+"""The columns that identify a record."""
 PLACE: Final = (*COORDINATES, "index")
-"""The columns that tell a change from all others."""
+"""The columns that identify a change."""
 PLACE_SCHEMA: Final = pa.schema([CHANGE_SCHEMA.field(name) for name in PLACE])
 """These columns with their types."""
 # Every row has the common columns; few have the rare ones, which are kept apart for speed.
 COMMON: Final = tuple(CHANGE_SCHEMA.names[3:19])
-"""Columns that a row has as a tuple, in this order."""
+"""Columns that each row has as a tuple, in this order."""
 RARE: Final = tuple(CHANGE_SCHEMA.names[19:])
 """Columns that only DDL, bootstraps and errors have."""
 
@@ -144,14 +143,14 @@ def shape_from_text(text: str | bytes) -> RowShape:
 
 
 def counted_as(kind: str, shape: str | None) -> str:
-    """Return what rows of a kind are counted as; `shape` is the text of their shape."""
+    """Return the kind under which rows are counted; `shape` is the text of their shape."""
     is_damaged = kind == ROW and shape is not None and shape_from_text(shape).damaged
     return DAMAGED_ROW if is_damaged else kind
 
 
 @dataclass(slots=True)
 class Rows:
-    """Output rows while they are collected.
+    """Output rows as they are collected.
 
     Attributes:
         sources: for each row the number of its record in the batch.
@@ -164,7 +163,7 @@ class Rows:
     rare: dict[int, Rare] = field(default_factory=dict[int, Rare])
 
     def add(self, source: int, rows: Sequence[tuple[Common, Rare | None]]) -> None:
-        """Add the rows of record number `source`, one at least."""
+        """Add the rows of record number `source`, at least one."""
         for common, rare in rows:
             if rare is not None:
                 self.rare[len(self.common)] = rare
@@ -176,7 +175,8 @@ class Rows:
         length = len(self.common)
         whole = length == batch.num_rows
         columns: list[pa.Array[Any]] = [
-            # Each record has at least one row, so with as many rows each has exactly one.
+            # Each record has at least one row, so with as many rows as records each has exactly
+            # one.
             coordinate(batch.column(name), name, None if whole else self.sources)
             for name in COORDINATES
         ]
@@ -200,8 +200,8 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class RegularRows:
-    """Rows of the regular records of a batch, as columns.
+class ExactRows:
+    """Rows of the exact records of a batch, as columns.
 
     Attributes:
         sources: for each row the number of its record in the batch, in their order.
@@ -214,7 +214,7 @@ class RegularRows:
 
     @property
     def records(self) -> int:
-        """How many records they are of."""
+        """How many records the rows come from."""
         return int(np.count_nonzero(np.diff(self.sources, prepend=-1)))
 
     def to_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -242,12 +242,12 @@ _OF_ALL: Final[Mapping[str, Any]] = {
 }
 
 _SHORT_RUN: Final = 32
-"""Rows that it is worth to copy as one run; shorter runs are picked row by row."""
+"""Rows that are worth copying as one run; shorter runs are picked row by row."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SourcedRows:
-    """Finished rows, and where they are from.
+    """Finished rows, and the records they come from.
 
     Attributes:
         sources: for each row the number of its record in the batch.
@@ -262,7 +262,7 @@ class SourcedRows:
             raise ValueError(f"{len(self.sources)} sources for {self.rows.num_rows} rows")
 
     def joined(self, other: "SourcedRows") -> "SourcedRows":
-        """Return these rows and others in the order of their records, which are not the same."""
+        """Return these rows and others in the order of their records; no record is in both."""
         if not len(other.sources):
             return self
         if not len(self.sources):
@@ -270,7 +270,7 @@ class SourcedRows:
         sources = np.concatenate([self.sources, other.sources])
         order = np.argsort(sources, kind="stable")
         own = len(self.sources)
-        # A run is of rows of one of both: where the other's begin, there begins another.
+        # A new run starts where the source changes.
         first = np.concatenate(
             [[0], np.flatnonzero((np.diff(order) != 1) | (order[1:] == own)) + 1]
         )
@@ -291,21 +291,21 @@ class SourcedRows:
         return SourcedRows(sources=sources[order], rows=rows)
 
 
-def regular_and_others(
+def exact_and_others(
     batch: pa.RecordBatch,
-    regular: RegularRows | None,
+    exact: ExactRows | None,
     decode: Callable[[Record], list[Event]],
 ) -> SourcedRows:
-    """Return the rows of all records of `batch`: the regular ones, and what the others say.
+    """Return the rows of all records of `batch`: the exact ones, and those of the reference.
 
     Args:
         batch: the records.
-        regular: rows of those of them that are regular; None if none is.
+        exact: the rows of exact records; None if no record is exact.
         decode: the reference decoder.
     """
     rest = np.ones(batch.num_rows, np.bool_)
-    if regular is not None:
-        rest[regular.sources] = False
+    if exact is not None:
+        rest[exact.sources] = False
     numbers = np.flatnonzero(rest)
     records = batch
     if len(numbers) < batch.num_rows:
@@ -314,9 +314,9 @@ def regular_and_others(
     sourced = SourcedRows(
         sources=numbers[np.array(others.sources, np.int64)], rows=others.to_batch(records)
     )
-    if regular is None:
+    if exact is None:
         return sourced
-    return SourcedRows(sources=regular.sources, rows=regular.to_batch(batch)).joined(sourced)
+    return SourcedRows(sources=exact.sources, rows=exact.to_batch(batch)).joined(sourced)
 
 
 def picked(
@@ -351,7 +351,7 @@ def coordinate(
 def decoded_rows(
     decode: Callable[[Record], list[Event]], record: Record
 ) -> list[tuple[Common, Rare | None]]:
-    """Return the rows of what the reference decoder `decode` says about `record`."""
+    """Return the rows that the reference decoder `decode` gives for `record`."""
     try:
         events = decode(record)
     except WireError as error:
@@ -360,9 +360,9 @@ def decoded_rows(
 
 
 def reference_rows(decode: Callable[[Record], list[Event]], batch: pa.RecordBatch) -> Rows:
-    """Return the rows of what the reference decoder `decode` says about the records of `batch`."""
+    """Return the rows that the reference decoder `decode` gives for the records of `batch`."""
     rows = Rows()
-    # Schemas are sent to each partition, and again and again; what says the same is read once.
+    # Schemas are sent to each partition, again and again; equal bytes are read once.
     said: dict[Record, list[tuple[Common, Rare | None]]] = {}
     keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
     for number, (key, value) in enumerate(zip(keys, values, strict=True)):
@@ -390,7 +390,7 @@ def event_columns(event: Event) -> dict[str, Any]:
 
 
 def error_rows(error: InputError, *, index: int = 0) -> list[tuple[Common, Rare | None]]:
-    """Return the one row of a record (or of its event number `index`) that has no events."""
+    """Return the one row of a record (or of its event number `index`) without events."""
     return [((index, *_ERROR_ROW[1:]), _error_rare(error))]
 
 

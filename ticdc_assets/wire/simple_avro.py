@@ -1,10 +1,10 @@
-"""The Simple protocol in Avro: one record to one event, to the last reason and byte.
+"""The Simple protocol in Avro: one record to one event.
 
 In: a Kafka record whose value is one message in Avro's binary encoding (`avro`), without a schema
-and without a mark of one; both sides know the schema, and it stands below. The record's key is not
-looked at: TiCDC sends none. Out: a list of exactly one event, or a `WireError` whose position is a
-byte of the value, or a path such as `$.data.id` for what was read and does not fit. Decoding is a
-function of the value alone, so doing it again gives the same.
+and without a mark of one; both sides know the schema, which is below. The record's key is ignored:
+TiCDC sends none. Out: a list of exactly one event, or a `WireError` whose position is a byte of the
+value, or a path such as `$.data.id` for a value that does not fit. Decoding depends on the value
+alone.
 
 This is the readable reference; `simple_avro_batch` gives the same meaning faster. What the fields
 mean, and which a message type has, is a table in `simple_message`, shared with the JSON encoding.
@@ -40,13 +40,13 @@ A BIT(64) or SET of 64 labels with its top bit is a negative long, and stays neg
 does not say which type a column has (`values.canonical` reads it back).
 
 The `default` of a column is raw bytes, whatever the schema calls it: that of a BIT is its bits, and
-that of a binary column may be no UTF-8. The one becomes a number, as the JSON encoding has it; of
-the other these bytes are kept, which the JSON encoding loses.
+that of a binary column may not be UTF-8. The BIT's becomes a number, as in the JSON encoding; the
+bytes of the other are kept, which the JSON encoding loses.
 
 Source: message.json, avro.go and encodeValue4Avro of message.go in pingcap/tiflow
 pkg/sink/codec/simple at 017624f.
 
-Not handled: compressed values, which are refused as what they are here, bytes of another record.
+Not handled: compressed values, which are refused as bytes of another record.
 """
 
 import math
@@ -155,7 +155,7 @@ FORMS: Final = tuple(BRANCHES)
 VALUES: Final = avro.Union(dict(enumerate(BRANCHES.values())))
 """The values of an image."""
 
-# Each behind its version, which is looked at before anything else is believed.
+# Each after its version, which is checked before anything else.
 WATERMARK: Final = avro.record(commitTs=avro.LONG, buildTs=avro.LONG)
 BOOTSTRAP: Final = avro.record(buildTs=avro.LONG, tableSchema=TABLE_SCHEMA)
 DDL: Final = avro.record(
@@ -186,18 +186,18 @@ PAYLOADS: Final[Mapping[str, avro.RecordType]] = {
     "DDL": DDL,
     "DML": DML,
 }
-"""The payload of each type of message, behind its version."""
+"""The payload of each type of message, after its version."""
 
 HEADER_ENUM: Final = avro.Enum(MESSAGE_TYPES)
 """The type of `Message.type`."""
 
 
 def decode(record: Record) -> list[Event]:
-    """Return the one event that `record` holds.
+    """Return the one event of `record`.
 
     Raises:
-        WireError: the value is no message of the Simple protocol in Avro.
-        UnsupportedVersionError: it is one of another version.
+        WireError: the value is not a message of the Simple protocol in Avro.
+        UnsupportedVersionError: the message has another version.
     """
     value = record.value
     if value is None:
@@ -238,7 +238,7 @@ def _wrapper(reader: avro.Reader) -> str:
 
 
 def _field(value: Any, field: Field) -> Any:
-    """Return what a field says, None of one that is not there."""
+    """Return the value of a field, None for an absent one."""
     position = f"$.{field.name}"
     if value is None:
         if field.presence is Presence.REQUIRED:
@@ -284,7 +284,7 @@ def _physical(branch: int, item: Any, position: str, name: str) -> PhysicalValue
     if text is None:
         return item
     if type(item) is float and not math.isfinite(item):
-        # TiCDC writes 0 for them (golden/QUIRKS.md A13), and no MySQL type holds one.
+        # TiCDC writes 0 for them (golden/QUIRKS.md A13), and no MySQL type has such values.
         raise WireError("not_finite", member(position, name), "a finite number", str(item))
     return text(item)
 
@@ -297,7 +297,7 @@ _TEXTS: Final[Mapping[Form, Callable[[Any], PhysicalValue]]] = {
     Form.ZONED: lambda item: ZonedTimestamp(**item),
     Form.UNSIGNED: lambda item: str(item["value"] % 2**64),
 }
-"""What a value of each form is; any other is what was read."""
+"""The text of a value of each form; other values stay as they were read."""
 
 
 def _schema(value: Mapping[str, Any], position: str) -> TableSchema:
@@ -305,7 +305,7 @@ def _schema(value: Mapping[str, Any], position: str) -> TableSchema:
 
 
 def _schema_as_json(value: Mapping[str, Any], position: str) -> dict[str, Any]:
-    """Return what the JSON encoding would say of the same schema."""
+    """Return the JSON encoding of the same schema."""
     return {
         "schema": value["database"],
         "table": value["table"],

@@ -1,24 +1,23 @@
 """The hot path of the Simple protocol in Avro: all rows of a batch at once, straight to text.
 
-In: record batches with a column `value`. Out: rows, equal to what `simple_avro.decode` says, to the
-last reason and position; the result depends on the records alone.
+In: record batches with a column `value`. Out: rows, equal to those of `simple_avro.decode`, with
+the same reasons and positions of errors; the result depends on the records alone.
 
-Only rows are read here, and only as TiCDC writes them; the layout is the table in `simple_avro`.
-The fields before the images are read of all rows together, one field after the other. The columns
-of an image have no order, so images are walked entry by entry, again of all rows together: the
-first entry of every image, then the second, and so on. The walk only finds where each entry starts
-and where its value does; what the values are is looked up afterwards, of all values of one type
-together (`image_columns`).
+This module reads only rows, as TiCDC writes them; the layout is the table in `simple_avro`. It
+reads the fields before the images for all rows together, one field after the other. The columns of
+an image have no order, so it walks images entry by entry, again for all rows together: the first
+entry of every image, then the second, and so on. The walk only locates each entry and its value;
+the values are read afterwards, all values of one type together (`image_columns`).
 
-How it stays equal: a message with anything that TiCDC does not write is given to the reference,
-errors included. Not written by TiCDC, and so given away:
+How it stays equal: the reference reads each message with something that TiCDC does not write,
+errors included. That is:
 
 - messages of other kinds and versions (watermarks, DDL and bootstraps are few)
 - a number out of its range or not in its shortest form, a negative length or count, an unknown
-  branch or symbol, an empty name, text that is no UTF-8, a float that is not finite, a value of
+  branch or symbol, an empty name, text that is not UTF-8, a float that is not finite, a value of
   2 MiB or more
 - an image in more than one block, with a name twice, or that the op does not have
-- a message that ends too early or too late: no position goes behind the end of its message
+- a message that ends too early or too late: no position goes past the end of its message
 
 The position never moves back, and a walk that is left with few images after many steps gives these
 to the reference, so no count can make this long.
@@ -50,10 +49,10 @@ from ticdc_assets.wire.byte_columns import (
     uvarints,
     zigzag,
 )
-from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, without, words
+from ticdc_assets.wire.column_rows import Part, PartRows, exact_rows, without, words
 from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
 from ticdc_assets.wire.image_columns import Images, Values, finite, image_column, images_of
-from ticdc_assets.wire.rows import RegularRows
+from ticdc_assets.wire.rows import ExactRows
 from ticdc_assets.wire.simple_avro import (
     BRANCHES,
     DML,
@@ -71,7 +70,7 @@ _OPS: Final = tuple(OPS[kind].value for kind in _TYPES)
 _FIELDS: Final = {field.name: field for field in FIELDS[MessageType.UPDATE]}
 _MEMBERS: Final = {field.name: field for field in CHECKSUM}
 
-# The type and the branch of a message, its payload and the version, as they are written.
+# The bytes of the type and the branch of a message, of its payload and of the version.
 _DML: Final = MESSAGE_TYPES.index("DML")
 _START: Final = bytes(2 * number for number in (MESSAGE_BRANCH, _DML, _DML, VERSION))
 _START_WORD: Final = np.uint64(int.from_bytes(_START, "little"))
@@ -79,11 +78,11 @@ _START_MASK: Final = np.uint64((1 << 8 * len(_START)) - 1)
 
 _NULL: Final = 0
 _SOME: Final = 2
-"""The branches of an optional field, as they are written."""
+"""The branches of an optional field, as bytes."""
 
 
 def _by_presence(presence: Presence) -> Mapping[str, Flags]:
-    """Return for each field by the number of a message's type whether it has this presence."""
+    """Return for each field, by the number of a message's type, whether it has this presence."""
     tables = [{field.name: field.presence for field in FIELDS[kind]} for kind in _TYPES]
     return {name: np.array([table[name] is presence for table in tables]) for name in _FIELDS}
 
@@ -93,7 +92,7 @@ _ABSENT: Final = _by_presence(Presence.ABSENT)
 
 
 def _by_branch(says: Callable[[Form, avro.AvroType], int], other: int = 0) -> Ints:
-    """Return an array that says of each byte, as a branch is written, what `says` says of it."""
+    """Return an array with the result of `says` for each byte of a branch."""
     found = np.full(256, other, np.int64)
     for number, (form, kind) in enumerate(BRANCHES.items()):
         found[2 * number] = says(form, kind)
@@ -101,27 +100,27 @@ def _by_branch(says: Callable[[Form, avro.AvroType], int], other: int = 0) -> In
 
 
 def _first(kind: avro.AvroType) -> avro.AvroType:
-    """Return the type that a value starts with."""
+    """Return the first type of a value."""
     return _first(kind.fields[0][1]) if isinstance(kind, avro.RecordType) else kind
 
 
 _UNKNOWN: Final = -1
 _FORM: Final = _by_branch(lambda form, _: form, _UNKNOWN)
 _FIXED: Final = _by_branch(lambda _, kind: kind.least if isinstance(kind, avro.Floating) else 0)
-"""The bytes of a value that always takes the same."""
+"""The bytes of a value of fixed size."""
 _SIZED: Final = _by_branch(lambda _, kind: isinstance(_first(kind), avro.String | avro.Bytes))
 """Whether a value starts with its length."""
 _NUMBERED: Final = _SIZED | _by_branch(lambda _, kind: isinstance(_first(kind), avro.Integer))
-"""Whether it starts with a number, which that is too."""
+"""Whether a value starts with a number, which may be its length."""
 _ZONED: Final = 2 * FORMS.index(Form.ZONED)
 
 _LONGEST_LENGTH: Final = 3
-"""The bytes of the longest length that is believed."""
+"""The bytes of the longest length that is accepted."""
 
 
-def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
+def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
     """Return the rows of those records of `batch` that are row changes as TiCDC writes them."""
-    return regular_rows(batch, _rows)
+    return exact_rows(batch, _rows)
 
 
 class _Cursor:
@@ -134,7 +133,7 @@ class _Cursor:
         self.good: Flags = np.ones(len(at), np.bool_)
 
     def move(self, at: Ints) -> None:
-        """Go to `at`, where that is within the message."""
+        """Go to `at`, if that is within the message."""
         self.good &= at <= self.end
         self.at = np.minimum(at, self.end)
 
@@ -146,13 +145,13 @@ class _Cursor:
         return zigzag(bits)
 
     def naturals(self, most: int = 2**63 - 1) -> Ints:
-        """Read a number of each that is not negative."""
+        """Read a number of each message that is not negative."""
         numbers = self.numbers()
         self.good &= (numbers >= 0) & (numbers <= most)
         return numbers
 
     def texts(self) -> tuple[Ints, Ints]:
-        """Return where a text of each starts and ends."""
+        """Return where a text of each message starts and ends."""
         lengths = np.clip(self.numbers(), -1, self.buffer.size)
         starts = self.at
         self.good &= lengths >= 0
@@ -160,14 +159,14 @@ class _Cursor:
         return starts, self.at
 
     def present(self) -> Flags:
-        """Read the branch of an optional field, and say where it has a value."""
+        """Read the branch of an optional field, and return where it has a value."""
         branches = self.buffer.octets[self.at]
         self.good &= (branches == _NULL) | (branches == _SOME)
         self.move(self.at + 1)
         return branches == _SOME
 
     def flags(self) -> Flags:
-        """Read a boolean of each."""
+        """Read a boolean of each message."""
         octets = self.buffer.octets[self.at]
         self.good &= octets <= 1
         self.move(self.at + 1)
@@ -178,7 +177,7 @@ class _Cursor:
         return _Cursor(self.buffer, self.at[chosen], self.end[chosen])
 
     def join(self, cursor: "_Cursor", chosen: Ints) -> None:
-        """Go on where `cursor`, that of the messages `chosen`, is."""
+        """Continue where `cursor`, that of the messages `chosen`, is."""
         self.good[chosen] &= cursor.good
         self.at[chosen] = cursor.at
 
@@ -220,7 +219,7 @@ def _optional(cursor: _Cursor, field: Field, kind: avro.AvroType, symbols: Ints)
 
 
 def _among_nulls(column: "pa.Array[Any]", present: Flags) -> "pa.Array[Any]":
-    """Return a column with the values of `column` where `present` says so, and nulls elsewhere."""
+    """Return a column with the values of `column` where `present` is true, and nulls elsewhere."""
     if not len(column):
         return pa.nulls(len(present), column.type)
     places = np.cumsum(present)
@@ -249,7 +248,7 @@ def _text(cursor: _Cursor, _kind: avro.AvroType) -> "pa.Array[Any]":
     codes, raws = distinct(cursor.buffer, starts, ends)
     texts, wrong = _texts(raws)
     cursor.good &= ~np.isin(codes, wrong)
-    # Go writes an empty text as none at all.
+    # Go writes an empty text as a missing one.
     return words(np.where(starts < ends, codes, -1), texts)
 
 
@@ -260,7 +259,7 @@ def _name(cursor: _Cursor, kind: avro.AvroType) -> "pa.Array[Any]":
 
 
 def _texts(raws: list[bytes]) -> tuple[list[str], list[int]]:
-    """Return what `raws` are in UTF-8, and the numbers of those that are none, which are empty."""
+    """Return `raws` in UTF-8, and the numbers of those that are not UTF-8, which become empty."""
     texts: list[str] = []
     wrong: list[int] = []
     for raw in raws:
@@ -312,7 +311,7 @@ class _Entries:
         owners: the numbers of the images that were read to their end.
         counts: how many each of them has.
         starts: where each entry starts, with the length of its name.
-        branches: where the branch of its value is, behind its name.
+        branches: where the branch of its value is, after its name.
     """
 
     owners: Ints
@@ -322,10 +321,10 @@ class _Entries:
 
 
 def _walk(cursor: _Cursor) -> _Entries:
-    """Return the entries of the images at `cursor`, of those that are good."""
+    """Return the entries of the images at `cursor` that are good."""
     octets, words = cursor.buffer.octets, cursor.buffer.words
     counts = cursor.naturals(avro.MAX_ITEMS)
-    # An entry takes two bytes at least.
+    # An entry takes at least two bytes.
     cursor.good &= 2 * counts <= cursor.end - cursor.at
     counts = np.where(cursor.good, counts, 0)
     walk = Walk(counts)
@@ -398,10 +397,10 @@ _THREE_BYTES: Final = np.uint64(0x7F_7F7F)
 
 
 def _read(buffer: Buffer, entries: _Entries) -> Images:
-    """Return the images of `entries`; those with a value that is not as TiCDC writes it unsound."""
+    """Return the images of `entries`; one with a value that TiCDC does not write is unsound."""
     places = entries.branches + 1
     forms = _FORM[buffer.octets[entries.branches]]
-    # The length of a name is part of what tells it from others.
+    # The length is part of a name, so that no name is the beginning of another.
     names, raws = distinct(buffer, entries.starts, entries.branches)
     spelled, wrong_names = _texts([raw[1:] if raw[0] <= _ONE_BYTE else raw[2:] for raw in raws])
     wrong = np.isin(names, wrong_names)

@@ -1,12 +1,11 @@
 """The Simple protocol in JSON: one record in, one event out.
 
-In: a Kafka record whose value is one JSON object. Its key is not looked at: TiCDC sends none, and
-a record with one is as good. Out: a list of exactly one event, or a `WireError` whose position is
-a byte (the value is no strict JSON, see `go_json`) or a JSON path. Decoding is a function of the
-value alone, so doing it again gives the same.
+In: a Kafka record whose value is one JSON object. Its key is ignored: TiCDC sends none. Out: a list
+of exactly one event, or a `WireError` whose position is a byte (the value is not strict JSON, see
+`go_json`) or a JSON path. Decoding depends on the value alone.
 
 This is the readable reference; `batch` gives the same meaning faster. The fields of each message
-type are a table in `simple_message`. How the kinds of field are written here:
+type are a table in `simple_message`. The kinds of field are written so:
 
     integer   JSON integer, 0 to 2^63-1 (TiCDC's TSO and ids); never a string, a float, true
     text      JSON string
@@ -15,8 +14,8 @@ type are a table in `simple_message`. How the kinds of field are written here:
     checksum  object: version (integer), corrupted (boolean), current, previous (0 to 2^32-1)
     schema    object, see `schemas.sent_schema`
 
-Not handled: values of columns are left as text (base64 and enum indexes included), and
-compressed values are refused as what they are here, bytes that are no JSON.
+Not handled: values of columns are left as text (base64 and enum indexes included), and compressed
+values are refused as bytes that are not JSON.
 """
 
 from collections.abc import Mapping
@@ -50,11 +49,11 @@ _TIMESTAMP_MEMBERS: Final = frozenset({"location", "value"})
 
 
 def decode(record: Record) -> list[Event]:
-    """Return the one event that `record` holds.
+    """Return the one event of `record`.
 
     Raises:
-        WireError: the value is no message of the Simple protocol in JSON.
-        UnsupportedVersionError: it is one of another version.
+        WireError: the value is not a message of the Simple protocol in JSON.
+        UnsupportedVersionError: the message has another version.
     """
     message = read_object(go_json.parse(record.value), "$")
     check_version(required(message, "version", read_natural))
@@ -67,7 +66,7 @@ def image_from_value(value: Any, position: str) -> dict[str, PhysicalValue]:
     """Return the row image in the parsed JSON `value`.
 
     Raises:
-        WireError: it is no object, or a member is no text, null or zoned timestamp.
+        WireError: it is not an object, or a member is not text, null or a zoned timestamp.
     """
     return {
         name: _physical(item, go_json.member(position, name))

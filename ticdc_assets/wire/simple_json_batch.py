@@ -1,12 +1,11 @@
 """The hot path of the Simple protocol in JSON.
 
-In: record batches with a column `value`. Out: the rows of those that are row changes and
-watermarks, equal to what `simple_json.decode` says, to the last byte. All others are left to that:
-DDL and bootstraps, which are few, and everything that is refused. The result depends on the records
-alone.
+In: record batches with a column `value`. Out: the rows of row changes and watermarks, equal to
+those of `simple_json.decode`, to the last byte. The reference reads all others: DDL and bootstraps,
+which are few, and everything that is refused. The result depends on the records alone.
 
-How it stays equal: both readers are made from the same table of fields (`simple_message.FIELDS`),
-and texts are the strict JSON that `go_json` reads (`tape_loops`).
+How it stays equal: both readers use the same table of fields (`simple_message.FIELDS`), and texts
+are the strict JSON that `go_json` reads (`tape_loops`).
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -22,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_assets.wire.byte_columns import Ints
-from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, row_columns
+from ticdc_assets.wire.column_rows import Part, PartRows, exact_rows, row_columns
 from ticdc_assets.wire.json_tape import (
     Checked,
     ImageLists,
@@ -35,7 +34,7 @@ from ticdc_assets.wire.json_tape import (
     workspace,
 )
 from ticdc_assets.wire.json_value_loops import ZONED_WAY
-from ticdc_assets.wire.rows import RegularRows
+from ticdc_assets.wire.rows import ExactRows
 from ticdc_assets.wire.simple_message import CHECKSUM, FIELDS, OPS, VERSION, MessageType
 from ticdc_assets.wire.tape_loops import NONE
 
@@ -45,10 +44,10 @@ _RULES: Final = Rules.of(*(FIELDS[kind] for kind in _TYPES), besides=("version",
 _CHECKSUM: Final = Rules.of(CHECKSUM)
 
 
-def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
+def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
     """Return the rows of those records of `batch` that are row changes and watermarks."""
     place = workspace("value")
-    return regular_rows(batch, lambda _first, part: _rows(part, place), place.buffer_of)
+    return exact_rows(batch, lambda _first, part: _rows(part, place), place.buffer_of)
 
 
 def _rows(part: Part, place: Workspace) -> PartRows:

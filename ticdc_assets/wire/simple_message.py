@@ -1,8 +1,8 @@
-"""What a message of the Simple protocol means, whichever way its bytes are written.
+"""What a message of the Simple protocol means, in either encoding.
 
 In: the fields of one message, already converted (`Fields`): names as in the JSON encoding, values
-`int`, `str`, `bool`, an image, a `Checksum`, a `TableSchema`. Out: one event, or a `WireError`
-that names the field.
+`int`, `str`, `bool`, an image, a `Checksum`, a `TableSchema`. Out: one event, or a `WireError` that
+names the field.
 
     field               kind       INSERT UPDATE DELETE  DDL  BOOTSTRAP  WATERMARK
     version             integer      1      1      1      1       1          1
@@ -22,14 +22,13 @@ that names the field.
     tableSchema         schema                            o       x
     preTableSchema      schema                            o
 
-x required and not null, o may be missing or null, - must be missing or null, blank: not looked at
-(a newer TiCDC may add fields, and what a type does not use cannot hurt it). A `name` is a text
-that is not empty: TiCDC leaves out what is empty, so an empty one was never sent.
+x required and not null, o may be missing or null, - must be missing or null, blank: ignored (a
+newer TiCDC may add fields). A `name` is a text that is not empty: TiCDC leaves out empty fields.
 
 Source: `message` and `getDDLType` in pingcap/tiflow pkg/sink/codec/simple/message.go at 017624f.
 
 Not handled: anything that needs a schema (which columns an image must have, what a value is in
-MySQL), and the large messages behind `claimCheckLocation`; the location is passed on.
+MySQL), and the large messages at `claimCheckLocation`; the location is passed on.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,10 +49,10 @@ from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.wire.fields import Field, Kind, Presence
 
 VERSION: Final = 1
-"""The only version of the protocol there is."""
+"""The only version of the protocol."""
 
 Fields: TypeAlias = Mapping[str, Any]
-"""The converted fields of one message: optional ones that were not sent are absent."""
+"""The converted fields of one message; optional fields that were not sent are absent."""
 
 
 class MessageType(StrEnum):
@@ -81,7 +80,7 @@ OPS: Final[Mapping[MessageType, Op]] = MappingProxyType(
         MessageType.DELETE: Op.DELETE,
     }
 )
-"""What the row types did."""
+"""The operation of each row type."""
 
 DDL_TYPES: Final = frozenset(
     {
@@ -160,7 +159,7 @@ def check_version(version: int) -> None:
     """Refuse every version of the protocol but the one known.
 
     Raises:
-        UnsupportedVersionError: `version` is another one.
+        UnsupportedVersionError: `version` is another version.
     """
     if version != VERSION:
         raise UnsupportedVersionError(
@@ -172,7 +171,7 @@ def message_type(word: str) -> MessageType:
     """Return the type that `word` names, in exactly this spelling.
 
     Raises:
-        WireError: no message type is called so.
+        WireError: no message type has this name.
     """
     found = _TYPES.get(word)
     if found is None:
@@ -181,14 +180,14 @@ def message_type(word: str) -> MessageType:
 
 
 def event_from_fields(kind: MessageType, fields: Fields) -> Event:
-    """Return the event that a message of type `kind` with `fields` means."""
+    """Return the event of a message of type `kind` with `fields`."""
     meanings = _MEANINGS[kind]
     return _EVENTS[kind](kind, {meanings[name]: value for name, value in fields.items()})
 
 
 def _row(kind: MessageType, found: Fields) -> RowChange:
     attributes: dict[str, Any] = {"before": None, "after": None, **found}
-    # Go writes an empty location as none at all.
+    # Go writes an empty location as a missing one.
     attributes["claim_check_location"] = attributes.get("claim_check_location") or None
     return RowChange(op=OPS[kind], **attributes)
 

@@ -2,13 +2,13 @@
 
 In: texts, see `json_loops`. Out: a *tape*, which has a node for each value and each name of a
 member, in the order of the text (`NODE`); so the nodes of a member's value follow that of its name,
-and `next` leads over them. The members that somebody asks for are then found without reading the
-text again, in any order, whatever stands between them.
+and `next` skips them. Members are then looked up without reading the text again, in any order,
+whatever is between them.
 
 A text is taken if it is strict JSON in UTF-8, as `go_json` reads it, with at most `MAX_DEPTH`
-arrays and objects in each other. Any other has no root, and is left to the reference.
+nested arrays and objects. Any other text has no root, and is left to the reference.
 
-A text of so many bytes has no more nodes than bytes: each begins at another byte.
+A text has no more nodes than bytes: each begins at another byte.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
@@ -49,19 +49,21 @@ from ticdc_assets.wire.json_loops import (
 )
 
 NULL, FALSE, TRUE, INTEGER, NUMBER, TEXT, ESCAPED, OBJECT, ARRAY = range(1, 10)
-"""What a node is: a number with a fraction or an exponent is no integer, and a text may have
-escapes."""
+"""The kinds of node.
+
+A number with a fraction or an exponent is not an integer, and a text may have escapes.
+"""
 
 NODE: Final = np.dtype(
     [("start", np.int32), ("end", np.int32), ("next", np.int32), ("kind", np.int32)]
 )
-"""Where a value begins and ends, a text without its quotes; the node behind all of it; its kind."""
+"""Where a value begins and ends, a text without its quotes; the node after all of it; its kind."""
 
 Nodes: TypeAlias = Any
-"""An array of nodes, or one of them; so are arrays of other fields, which no checker knows."""
+"""An array of nodes, or one node; also arrays of other fields, whose types no checker knows."""
 
 NONE: Final = -1
-"""Instead of a node: there is none."""
+"""In place of a node: there is none."""
 
 MAX_DEPTH: Final = 100
 _NULL_WORD, _TRUE_WORD = (np.uint64(int.from_bytes(word, "little")) for word in (b"null", b"true"))
@@ -69,12 +71,12 @@ _FALSE_WORD: Final = np.uint64(int.from_bytes(b"false", "little"))
 _FOUR_BYTES, _FIVE_BYTES = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
 _SLOT_BITS: Final = np.uint64(57)
 SLOTS: Final = 128
-"""How many slots names are looked for in."""
+"""How many slots are searched for a name."""
 
 
 @inlined
 def _literal_end(octets: Octets, at: int) -> tuple[int, int]:
-    """Return the place behind true, false or null and its kind, -1 if none begins at a place."""
+    """Return the place after true, false or null and its kind, -1 if none begins at a place."""
     four = word_at(octets, at) & _FOUR_BYTES
     if four == _NULL_WORD:
         return at + 4, NULL
@@ -87,7 +89,7 @@ def _literal_end(octets: Octets, at: int) -> tuple[int, int]:
 
 @inlined
 def _string(octets: Octets, at: int, end: int, node: Nodes) -> int:
-    """Put the string whose quote stands at a place on the tape; return the place behind, or -1."""
+    """Put the string whose quote is at a place on the tape; return the place after it, or -1."""
     start = at + 1
     closing, kind = stop(octets, start, end), TEXT
     if closing >= end:
@@ -102,13 +104,13 @@ def _string(octets: Octets, at: int, end: int, node: Nodes) -> int:
 
 
 class Names(NamedTuple):
-    """Names to be found.
+    """Names to look up.
 
     Attributes:
         octets: their bytes, with padding.
         starts: where each begins.
         sizes: how many bytes it has.
-        slots: a table of their numbers and 1, by what `_slot` says of a name.
+        slots: a table of 1 plus their numbers, by the `_slot` of a name.
     """
 
     octets: Octets
@@ -127,7 +129,7 @@ def _slot(octets: Octets, at: int, size: int) -> int:
 
 @inlined
 def _number_of(octets: Octets, at: int, size: int, names: Names) -> int:
-    """Return the number of the name at a place, -1 if it is none of some."""
+    """Return the number of the name at a place, -1 if it is none of the names."""
     slot = _slot(octets, at, size)
     while names.slots[slot] != 0:
         number = np.int64(names.slots[slot]) - 1
@@ -143,7 +145,7 @@ def _number_of(octets: Octets, at: int, size: int, names: Names) -> int:
 def _members_of(
     octets: Octets, nodes: Nodes, top: int, names: Names, found: Places, number: int
 ) -> bool:
-    """Put the members of an object into a column of `found`; return whether they can be told."""
+    """Put the members of an object into a column of `found`; return whether they are clear."""
     for name in range(len(found)):
         found[name, number] = NONE
     if top < 0 or nodes[top].kind != OBJECT:
@@ -172,8 +174,8 @@ def members(octets: Octets, nodes: Nodes, objects: Places, names: Names, found: 
     Args:
         octets: the bytes.
         nodes: the tape.
-        objects: the objects' nodes, `NONE` for none; becomes `NONE` where members cannot be told,
-            as one has a name with an escape, which may be any.
+        objects: the objects' nodes, `NONE` for none; becomes `NONE` where members are unclear, as a
+            name has an escape and may be any name.
         names: the names.
         found: gets the node of each name's value in each object, `NONE` for none.
     """
@@ -191,8 +193,8 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
         texts: the texts.
         names: the names of members.
         nodes: gets the nodes, of which there is room for as many as bytes.
-        roots: gets the first node of each text, `NONE` if it is no object of JSON whose members can
-            be told.
+        roots: gets the first node of each text, `NONE` if it is not a JSON object with clear
+            members.
         found: gets these members, see `members`.
     """
     octets, starts, ends = texts
@@ -201,10 +203,10 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
         first, end = count, ends[number]
         roots[number] = NONE
         at = blanks_end(octets, starts[number], end)
-        # Until it ends, an array or object has the one around it as its next node.
+        # Until an array or object ends, its next node is the one around it.
         depth, in_object, inner, good = 0, False, np.int64(NONE), at < end
         while good:
-            # One value, behind its name if it is a member's.
+            # One value, after its name if it is a member's.
             good = False
             if in_object:
                 if at >= end or octets[at] != QUOTE:
@@ -257,7 +259,7 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
                 count += 1
             if at < 0:
                 break
-            # What ends behind it, up to the next value.
+            # The arrays and objects that end after it, up to the next value.
             good = True
             while depth > 0:
                 at = blanks_end(octets, at, end)
@@ -289,7 +291,7 @@ def tokenized(texts: Texts, names: Names, nodes: Nodes, roots: Places, found: Pl
 
 @compiled
 def names_put(octets: Octets, starts: Ints, sizes: Ints, slots: Octets) -> None:
-    """Put names that stand at places into slots."""
+    """Put names that are at places into slots."""
     for number in range(len(starts)):
         slot = _slot(octets, starts[number], sizes[number])
         while slots[slot] != 0:
@@ -299,7 +301,7 @@ def names_put(octets: Octets, starts: Ints, sizes: Ints, slots: Octets) -> None:
 
 @compiled
 def words_of(octets: Octets, nodes: Nodes, at: Places, names: Names, found: Ints) -> None:
-    """Say which of some words a text is: its number, `NONE` for all others."""
+    """Return which of some words a text is: its number, `NONE` for all others."""
     for number in range(len(at)):
         found[number] = NONE
         if at[number] >= 0:
@@ -311,7 +313,7 @@ def words_of(octets: Octets, nodes: Nodes, at: Places, names: Names, found: Ints
 
 @compiled
 def naturals(octets: Octets, nodes: Nodes, at: Places, found: Ints) -> None:
-    """Read integers from 0 on, of `LONGEST_NUMBER` digits at most; `NONE` for all others."""
+    """Read integers from 0 on, of at most `LONGEST_NUMBER` digits; `NONE` for all others."""
     for number in range(len(at)):
         found[number] = NONE
         if at[number] >= 0:
@@ -326,8 +328,11 @@ NOT_LOOKED_AT, FORBIDDEN, OPTIONAL, REQUIRED = range(4)
 RULE: Final = np.dtype(
     [("presence", np.int8), ("filled", np.bool_), ("kinds", np.int32), ("most", np.int64)]
 )
-"""How a field must be: its presence, whether it is not empty, a bit for each kind that it may have,
-and the greatest number, -1 if it is none."""
+"""The rule of a field.
+
+Its presence, whether it is not empty, a bit for each kind that it may have, and the greatest
+number, -1 if it is not a number.
+"""
 
 
 @compiled
@@ -340,7 +345,7 @@ def fields_checked(
     values: Ints,
     good: Octets,
 ) -> None:
-    """Look whether objects are as the rules of their types say.
+    """Check objects against the rules of their types.
 
     Args:
         octets: the bytes.
@@ -348,8 +353,9 @@ def fields_checked(
         found: the node of each field in each object, see `members`.
         types: the type of each object, negative for none.
         rules: `RULE` of each type and field.
-        values: gets the number of each field, or its node; -1 if it is not there, or nobody looks.
-        good: gets which objects are so.
+        values: gets the number of each field, or its node; -1 if it is not there, or nobody reads
+            it.
+        good: gets which objects follow the rules.
     """
     for number in range(len(types)):
         kind = types[number]
@@ -378,7 +384,7 @@ def fields_checked(
 
 @compiled
 def strings_written(texts: Texts, nodes: Nodes, at: Places, written: Octets, ends: Ints) -> None:
-    """Write what texts say one behind the other; `ends` gets where each ends."""
+    """Write the content of texts one after the other; `ends` gets where each ends."""
     octets, _, _ = texts
     place = np.int64(0)
     for number in range(len(at)):

@@ -1,15 +1,15 @@
 """The forms in which the binary formats, Avro and Craft, send values.
 
-A form says what the text of a value is made of (`events.PhysicalValue`). The tables of the formats
+A form says how the text of a value is built (`events.PhysicalValue`). The tables of the formats
 (`simple_avro.BRANCHES`, `craft_values`) name the form of each type; the reference decoders read one
-value by it, and the batch decoders all values of one form together (`image_columns`).
+value by its form, and the batch decoders all values of one form together (`image_columns`).
 """
 
 from enum import IntEnum
 
 
 class Form(IntEnum):
-    """What the text of a value is made of."""
+    """How the text of a value is built."""
 
     NULL = 0
     TEXT = 1

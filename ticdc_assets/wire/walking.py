@@ -1,11 +1,11 @@
 """Ranges of elements walked in step: the first element of each, then the second, and so on.
 
-In: how many elements each range has. Out: steps; in each of them those ranges that have one more
-element, the longest first, so that these are always the first ones. What is found of an element is
-kept where all elements of all ranges are, one range after the other.
+In: how many elements each range has. Out: steps; each has the ranges with one more element, the
+longest first, so that they are always the first ranges. The result for an element goes to its place
+among all elements of all ranges, one range after the other.
 
-A walk that is left with few ranges after many steps ends: no count of elements makes it long. What
-is not walked to its end is not good, and left to the reference decoder.
+A walk that is left with few ranges after many steps ends: no count of elements makes it long. A
+range that is not walked to its end is not good, and left to the reference decoder.
 """
 
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ class Walk:
 
     Attributes:
         order: the ranges, the longest first.
-        good: which of them, in this order, are walked to their end; a caller says of others that
-            they are not.
+        good: which of them, in this order, are walked to their end; a caller may clear it for
+            others.
     """
 
     def __init__(self, counts: Ints) -> None:
@@ -40,7 +40,7 @@ class Walk:
         self._lengths = np.searchsorted(-descending, -np.arange(steps), side="left").tolist()
 
     def steps(self) -> Iterator[tuple[int, Ints]]:
-        """Yield how many ranges have one more element, and where each of these elements is kept."""
+        """Yield how many ranges have one more element, and where the result for each goes."""
         for step, length in enumerate(self._lengths):
             if step >= _MANY_STEPS and length < _FEW:
                 self.good[:length] = False
@@ -48,7 +48,7 @@ class Walk:
             yield length, self._firsts[:length] + step
 
     def restored(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return what is said of the ranges in `order` in the order of the ranges."""
+        """Return results for the ranges in `order` in the order of the ranges."""
         found = np.empty_like(values)
         found[self.order] = values
         return found

@@ -156,7 +156,7 @@ def test_a_properties_file_is_read_as_spark_reads_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("spark.a 1\nspark.a 2", "the property spark.a stands twice"),
+        ("spark.a 1\nspark.a 2", "the property spark.a is there twice"),
         ("spark.sql.session.timeZone CET", "spark.sql.session.timeZone: expected nothing or 'UTC'"),
         ("spark.a", "spark.a: expected a value or {env: NAME}, got empty text"),
         ("a 1", "a: expected the whole name of a Spark property"),

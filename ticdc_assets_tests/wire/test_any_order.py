@@ -51,8 +51,8 @@ IN_ONE_TEXT = [
 
 def read_at_once(wire_format: WireFormat, values: Sequence[Input]) -> list[int]:
     """Return the numbers of the records that need no reference."""
-    regular = DECODERS[wire_format](batch_of(values))
-    return [] if regular is None else np.unique(regular.sources).tolist()
+    exact = DECODERS[wire_format](batch_of(values))
+    return [] if exact is None else np.unique(exact.sources).tolist()
 
 
 def other_of(wire_format: WireFormat, value: Input, *differences: Difference) -> Record:
@@ -91,9 +91,9 @@ def test_golden_messages_mean_the_same_in_other_bytes(
         Record(key=message.key if is_open else None, value=message.value)
         for message in golden.messages(folder)
     ]
-    regular = DECODERS[wire_format](batch_of(records))
-    assert regular is not None
-    same = [records[number] for number in np.unique(regular.sources).tolist()]
+    exact = DECODERS[wire_format](batch_of(records))
+    assert exact is not None
+    same = [records[number] for number in np.unique(exact.sources).tolist()]
     others = [other_of(wire_format, record, difference) for record in same]
     assert read_at_once(wire_format, others) == list(range(len(same)))
     assert batch_decoded(others, wire_format) == batch_decoded(same, wire_format)
@@ -246,9 +246,9 @@ def members_of(value: bytes) -> list[tuple[bytes, bytes]]:
 @settings(deadline=None)
 @given(st.data(), st.sampled_from(IN_ONE_TEXT))
 def test_members_in_any_order_among_any_others(
-    data: st.DataObject, regular: tuple[WireFormat, bytes]
+    data: st.DataObject, exact: tuple[WireFormat, bytes]
 ) -> None:
-    wire_format, value = regular
+    wire_format, value = exact
     members = data.draw(st.permutations(members_of(value)))
     names = st.sampled_from([name for name, _ in members]) | TEXTS
     new = data.draw(st.lists(st.tuples(names, ANY_JSON), max_size=3))

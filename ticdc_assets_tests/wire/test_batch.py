@@ -207,13 +207,13 @@ def test_a_slice_of_a_batch_is_decoded_as_it_stands() -> None:
     assert decoded.column("kind").to_pylist() == ["row", "error", "watermark"]
 
 
-@pytest.mark.parametrize("regular", [1, 2, 40, 100])
+@pytest.mark.parametrize("usual_count", [1, 2, 40, 100])
 @pytest.mark.parametrize("other", [DDL, WATERMARK, b"{}", None])
 @pytest.mark.thorough
 def test_long_runs_of_usual_messages_and_others_are_all_there(
-    regular: int, other: bytes | None
+    usual_count: int, other: bytes | None
 ) -> None:
-    usual, others = [INSERT] * regular, [other] * 100
+    usual, others = [INSERT] * usual_count, [other] * 100
     for values in (usual + others, others + usual, usual + others + usual, others + usual + others):
         assert [row["offset"] for row in rows(values)] == [1000 + n for n in range(len(values))]
         assert_equal(values)

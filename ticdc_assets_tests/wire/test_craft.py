@@ -896,6 +896,6 @@ def test_the_parts_of_a_batch_do_not_show(size: int, monkeypatch: pytest.MonkeyP
 def test_rows_are_read_at_once() -> None:
     """The reference says the same, so only this sees rows that it reads alone."""
     assert_equal([INSERT, UPDATE, DELETE, THREE, WATERMARK], CRAFT)
-    regular = craft_batch.decode_regular(batch_of([INSERT, UPDATE, DELETE, THREE, WATERMARK]))
-    assert regular is not None
-    assert set(regular.sources.tolist()) == {0, 1, 2, 3}
+    exact = craft_batch.decode_exact(batch_of([INSERT, UPDATE, DELETE, THREE, WATERMARK]))
+    assert exact is not None
+    assert set(exact.sources.tolist()) == {0, 1, 2, 3}

@@ -122,8 +122,8 @@ def test_no_harmless_difference_takes_the_long_way(
 ) -> None:
     """The long way means the same, so only this sees a short way that is never taken."""
     record = differing(record_of(wire_format, document), wire_format, difference)
-    regular = DECODERS[wire_format](batch_of([record]))
-    assert regular is not None
+    exact = DECODERS[wire_format](batch_of([record]))
+    assert exact is not None
     assert isinstance(batch_decoded([record], wire_format)[0], list)
 
 

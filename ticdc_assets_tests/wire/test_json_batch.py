@@ -20,7 +20,7 @@ from ticdc_assets.wire import (
     simple_json_batch,
 )
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import ROW, RegularRows, reference_rows
+from ticdc_assets.wire.rows import ROW, ExactRows, reference_rows
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import Input, assert_equal, batch_of
 from ticdc_assets_tests.wire.simple_messages import DELETE, EVENTS, INSERT, UPDATE, WATERMARK
@@ -95,10 +95,10 @@ PLAIN: list[tuple[WireFormat, Record]] = [
 ]
 PLAIN_HERE = [*PLAIN, (WireFormat.CANAL_JSON, Record(key=None, value=CANAL_ROW_KEY))]
 """Also what is plain as it is, and is written again without a member that nothing looks at."""
-DECODERS: Mapping[WireFormat, Callable[[pa.RecordBatch], RegularRows | None]] = {
-    WireFormat.SIMPLE_JSON: simple_json_batch.decode_regular,
-    WireFormat.CANAL_JSON: canal_json_batch.decode_regular,
-    WireFormat.OPEN_PROTOCOL: open_protocol_batch.decode_regular,
+DECODERS: Mapping[WireFormat, Callable[[pa.RecordBatch], ExactRows | None]] = {
+    WireFormat.SIMPLE_JSON: simple_json_batch.decode_exact,
+    WireFormat.CANAL_JSON: canal_json_batch.decode_exact,
+    WireFormat.OPEN_PROTOCOL: open_protocol_batch.decode_exact,
 }
 FOLDERS = [
     (WireFormat.SIMPLE_JSON, "simple-json/shop"),
@@ -231,9 +231,9 @@ def test_the_image_before_an_update_of_canal_json_may_have_any_columns_in_any_or
         for key in (b"", b'"', b'","commitTs":1,"a":"', b"\\", b"\\u0041", b"\x1f")
     ]
     assert_equal(values, WireFormat.CANAL_JSON)
-    regular = canal_json_batch.decode_regular(batch_of(values))
-    assert regular is not None
-    assert regular.sources.tolist()[:16] == list(range(16))
+    exact = canal_json_batch.decode_exact(batch_of(values))
+    assert exact is not None
+    assert exact.sources.tolist()[:16] == list(range(16))
 
 
 def test_bytes_of_canal_json_become_base64_whatever_stands_around_them() -> None:
@@ -281,17 +281,17 @@ def test_many_columns_with_long_names_and_numbers_of_other_widths() -> None:
             f'"data":[{{{row}}}]}}'.encode()
         )
     assert_equal(values, WireFormat.CANAL_JSON)
-    regular = canal_json_batch.decode_regular(batch_of(values))
-    assert regular is not None
-    assert len(regular.sources) == len(values)
+    exact = canal_json_batch.decode_exact(batch_of(values))
+    assert exact is not None
+    assert len(exact.sources) == len(values)
 
 
 def test_the_message_of_a_format_is_plain() -> None:
     """Else none of the tests here would try what they are meant to."""
     for wire_format, record in PLAIN_HERE:
-        regular = DECODERS[wire_format](batch_of([record]))
-        assert regular is not None
-        assert regular.sources[0] == 0
+        exact = DECODERS[wire_format](batch_of([record]))
+        assert exact is not None
+        assert exact.sources[0] == 0
 
 
 def test_an_update_is_divided_where_its_old_image_begins() -> None:
@@ -321,18 +321,18 @@ def test_an_update_is_divided_where_its_old_image_begins() -> None:
             )
             values.append(encode(WireFormat.SIMPLE_JSON, [changed])[0].value)
     assert_equal(values)
-    regular = simple_json_batch.decode_regular(batch_of(values))
-    assert regular is not None
-    assert len(regular.sources) == len(values)
+    exact = simple_json_batch.decode_exact(batch_of(values))
+    assert exact is not None
+    assert len(exact.sources) == len(values)
 
 
 def test_plain_messages_keep_their_places_among_others() -> None:
     spaced = INSERT.replace(b":", b": ", 1)
     values = [INSERT, spaced, b"", WATERMARK, None, INSERT, b"\xff", INSERT]
     assert_equal(values)
-    regular = simple_json_batch.decode_regular(batch_of(values))
-    assert regular is not None
-    assert regular.sources.tolist() == [0, 1, 3, 5, 7]
+    exact = simple_json_batch.decode_exact(batch_of(values))
+    assert exact is not None
+    assert exact.sources.tolist() == [0, 1, 3, 5, 7]
 
 
 @golden.needs_golden
@@ -342,11 +342,11 @@ def test_nearly_all_rows_of_the_encoders_are_plain(wire_format: WireFormat, fold
     """The long way means the same, so only this sees a short way that is never taken."""
     records = [Record(key=item.key, value=item.value) for item in golden.messages(folder)]
     batch = batch_of(records)
-    regular = DECODERS[wire_format](batch)
-    assert regular is not None
+    exact = DECODERS[wire_format](batch)
+    assert exact is not None
     events = [event for record in records for event in decode(wire_format, record)]
     rows = sum(isinstance(event, RowChange) for event in events)
-    taken = regular.to_batch(batch).column("kind").to_pylist().count(ROW)
+    taken = exact.to_batch(batch).column("kind").to_pylist().count(ROW)
     # Open Protocol's numbers with an exponent, of which there are many in this scenario, are not.
     least = 0.8 if wire_format is WireFormat.OPEN_PROTOCOL else 0.95
     assert least * rows <= taken <= rows
@@ -356,12 +356,12 @@ def assert_written_alike(records: list[Input]) -> None:
     """Assert that rows are equal to the last byte of their texts, whichever way they take."""
     assert_equal(records, WireFormat.OPEN_PROTOCOL)
     batch = batch_of(records)
-    regular = open_protocol_batch.decode_regular(batch)
-    assert regular is not None
+    exact = open_protocol_batch.decode_exact(batch)
+    assert exact is not None
     rows = reference_rows(open_protocol.decode, batch).to_batch(batch)
-    taken = set(batch.column("offset").take(pa.array(regular.sources)).to_pylist())
+    taken = set(batch.column("offset").take(pa.array(exact.sources)).to_pylist())
     among = [offset in taken for offset in rows.column("offset").to_pylist()]
-    assert regular.to_batch(batch).equals(rows.filter(pa.array(among)))
+    assert exact.to_batch(batch).equals(rows.filter(pa.array(among)))
 
 
 def open_values(code: int, flags: int, *values: bytes) -> list[Input]:
@@ -410,8 +410,8 @@ def test_values_of_open_protocol(code: int) -> None:
     others = [b"null", b"nul", b"true", b"{}", b"[]", b"NaN", b" 1", b"1 ", b'"a']
     for flags in (0, 1, 128, 129):
         values = [*integers, *fractions, *texts, *others]
-        regular = open_record((OPEN_KEY, OPEN_DELETE))
-        assert_written_alike([*open_values(code, flags, *values), regular])
+        exact = open_record((OPEN_KEY, OPEN_DELETE))
+        assert_written_alike([*open_values(code, flags, *values), exact])
 
 
 @pytest.mark.parametrize("code", [4, 5])

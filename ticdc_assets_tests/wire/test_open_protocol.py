@@ -922,9 +922,9 @@ def test_as_many_columns_as_there_are_are_read_at_once() -> None:
         for table in range(60)
     ]
     assert_equal([*records, MIXED], OPEN)
-    regular = open_protocol_batch.decode_regular(batch_of(records))
-    assert regular is not None
-    assert regular.sources.tolist() == list(range(60))
+    exact = open_protocol_batch.decode_exact(batch_of(records))
+    assert exact is not None
+    assert exact.sources.tolist() == list(range(60))
 
 
 def test_texts_of_each_length_end_where_they_end() -> None:

@@ -601,9 +601,9 @@ def test_wider_types_of_values_are_taken(value_type: pa.DataType) -> None:
 def test_rows_are_read_at_once() -> None:
     """The reference says the same, so only this sees rows that it reads alone."""
     rows = [message for message, event in MESSAGES.items() if isinstance(event, RowChange)]
-    regular = simple_avro_batch.decode_regular(batch_of(rows))
-    assert regular is not None
-    assert regular.sources.tolist() == list(range(len(rows)))
+    exact = simple_avro_batch.decode_exact(batch_of(rows))
+    assert exact is not None
+    assert exact.sources.tolist() == list(range(len(rows)))
 
 
 # ---------------------------------------------------------------- the way back

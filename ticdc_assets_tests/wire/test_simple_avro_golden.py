@@ -210,9 +210,9 @@ def test_every_message_is_written_again_byte_for_byte(folder: str) -> None:
 def test_every_row_is_read_at_once(folder: str) -> None:
     """The reference says the same, so only this sees rows that it reads alone."""
     values = [record.value for record, _, _ in decoded(folder)]
-    regular = simple_avro_batch.decode_regular(batch_of(values))
-    assert regular is not None
-    taken = {values[number] for number in regular.sources.tolist()}
+    exact = simple_avro_batch.decode_exact(batch_of(values))
+    assert exact is not None
+    taken = {values[number] for number in exact.sources.tolist()}
     rows = {record.value for record, event in events_of(folder) if isinstance(event, RowChange)}
     assert rows
     assert rows <= taken

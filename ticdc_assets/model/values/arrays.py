@@ -41,8 +41,8 @@ def typed_array(
     """Build the typed Arrow array of `texts`.
 
     Returns:
-        The array, with nulls for NULL and for what is `UNFIT`, and one flag for each text that
-        is True where it was `UNFIT`; None instead of the flags if none was.
+        The array, with nulls for NULL and for `UNFIT` values, and one flag for each text, True
+        where it was `UNFIT`; None instead of the flags if no text was.
 
     Raises:
         ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
@@ -126,7 +126,7 @@ def _datetimes(whole: _Whole) -> Any:
 
 def _timestamps(whole: _Whole) -> Any:
     hours = pc.utf8_slice_codeunits(whole.strings, start=0, stop=13).dictionary_encode()
-    # Where nearly each value has an hour of its own, the way value by value is as short.
+    # Where nearly each value has an hour of its own, converting value by value is as fast.
     if len(hours.dictionary) * 2 > len(hours):
         return None
     local = _datetimes(whole)

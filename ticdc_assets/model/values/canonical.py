@@ -55,7 +55,7 @@ def canonical_of(column: ColumnSchema, timezone: str) -> Callable[[PhysicalValue
         timezone: the changefeed's time zone; TIMESTAMP values are converted to it.
 
     Returns:
-        A function that raises `ImageError` for what is no value of the column's type.
+        A function that raises `ImageError` for anything but a value of the column's type.
 
     Raises:
         ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
@@ -85,7 +85,7 @@ def _integer(column: ColumnSchema) -> TextConverter:
             number = None
         if number is not None and low <= number <= high:
             plain = str(number)
-            # int() is lax; only text that equals its own number is taken without a second look.
+            # int() is lax; only a text that equals its own number skips the full check.
             if plain == text or shapes.INTEGER.fullmatch(text):
                 return plain
         if number is None or shapes.INTEGER.fullmatch(text) is None:
@@ -105,7 +105,7 @@ def _bit(column: ColumnSchema) -> TextConverter:
 
 
 def _unsigned(text: str) -> str:
-    """Return what a negative 64-bit integer is without its sign; any other text as it is.
+    """Return a negative 64-bit integer without its sign; any other text as it is.
 
     Simple Avro sends BIT and SET as signed 64-bit integers, so their top bit makes them negative
     (golden/QUIRKS.md B7).
@@ -254,7 +254,7 @@ def _timestamp(column: ColumnSchema, timezone: str) -> Callable[[PhysicalValue],
         if value is None:
             return None
         if isinstance(value, str):
-            # Only the Simple protocol says the zone: it is the changefeed's.
+            # Only the Simple protocol sends the zone: it is the changefeed's.
             return convert(value)
         text = convert(value.value)
         return text if value.location in here else from_elsewhere(value, text)
@@ -297,7 +297,7 @@ def _binary(column: ColumnSchema) -> TextConverter:
 
 
 def _numbered(column: ColumnSchema, highest: int) -> TextConverter:
-    """Return the converter of an ENUM or SET whose labels no message told: its number is kept."""
+    """Return the converter of an ENUM or SET whose labels no message has: its number is kept."""
 
     def convert(text: str) -> str:
         if shapes.INTEGER.fullmatch(text) is None:

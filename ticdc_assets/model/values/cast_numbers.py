@@ -26,7 +26,7 @@ from ticdc_assets.model.values.widening import float_scale
 _WIDE = Context(prec=400, rounding=ROUND_HALF_UP)
 
 MAX_DECIMAL_DIGITS: Final = 80
-"""Digits before the point up to which a DECIMAL is calculated with; TiDB's own has fewer."""
+"""Digits before the point up to which a DECIMAL is computed; TiDB's own has fewer."""
 
 
 def to_integer(old: ColumnSchema, new: ColumnSchema) -> TextCast:
@@ -73,7 +73,7 @@ def _whole_moment(moment: Moment, *, signed: bool) -> int | None:
 
 
 def rounded_decimal(number: Decimal, places: int = 0) -> Decimal | None:
-    """Return `number` with `places` digits behind the point, halves away from zero."""
+    """Return `number` with `places` digits after the point, halves away from zero."""
     if number.adjusted() > MAX_DECIMAL_DIGITS:
         return None
     return number.quantize(Decimal(1).scaleb(-places), context=_WIDE)
@@ -96,7 +96,7 @@ def _round_decimal(number: Decimal) -> int | None:
 
 def _parse_number(text: str) -> Decimal | None:
     text = text.strip()
-    # TiDB, like MySQL, takes an "e" at the very end for nothing.
+    # TiDB, like MySQL, ignores an "e" at the very end.
     number = text[:-1] if text[-1:] in ("e", "E") else text
     if shapes.NUMBER.fullmatch(number) is None or (number != text and "e" in number.lower()):
         return None
@@ -104,7 +104,7 @@ def _parse_number(text: str) -> Decimal | None:
 
 
 def _before_nul(text: str) -> str:
-    """Return what TiDB reads as a number of text such as a BINARY column pads with NULs."""
+    """Return the number that TiDB reads from text padded with NULs, as a BINARY column pads it."""
     return text.partition("\0")[0]
 
 

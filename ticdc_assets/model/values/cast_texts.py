@@ -25,7 +25,7 @@ class TextRules:
 
     Attributes:
         codec: Python's name of the encoding whose characters they are.
-        highest: the last character, beside that.
+        highest: the last character that the charset has.
     """
 
     codec: str
@@ -43,7 +43,7 @@ class TextRules:
 
 
 def text_rules(column: ColumnSchema) -> TextRules:
-    """Return which texts a text column can hold, whatever their length."""
+    """Return which texts a text column can hold, of any length."""
     charset = column.charset.lower()
     highest = "\uffff" if charset in _THREE_BYTE_CHARSETS else "\U0010ffff"
     return TextRules(_CODECS.get(charset, "utf-8"), highest)
@@ -76,7 +76,7 @@ def to_text(old: ColumnSchema, new: ColumnSchema) -> TextCast:
 
 
 def printed(old: ColumnSchema) -> TextCast:
-    """Return how TiDB prints a value of `old` as text; ValueError for bytes that are none."""
+    """Return how TiDB prints a value of `old` as text; ValueError for bytes that are not text."""
     match kind_of(old):
         case Kind.BINARY:
             return lambda text: binary_bytes(text, old).decode()

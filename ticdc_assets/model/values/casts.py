@@ -1,21 +1,21 @@
 """What MODIFY or CHANGE COLUMN makes of the values that are already there.
 
 In: canonical text under the old column. Out: canonical text under the new column, or `CastError`.
-The rules are TiDB's own (pingcap/tidb: `Datum.ConvertTo` in pkg/types/datum.go, called for each
-row by pkg/ddl/column.go), since the rewritten rows are never sent (golden/QUIRKS.md A7).
+The rules are TiDB's own (pingcap/tidb: `Datum.ConvertTo` in pkg/types/datum.go, called for each row
+by pkg/ddl/column.go), since the rewritten rows are never sent (golden/QUIRKS.md A7).
 
 An event of the DDL proves that it succeeded upstream: in strict SQL mode, TiDB's default, every
 value fitted (`cast_of`). So a value that does not fit proves another mode, in which TiDB stores
-what it can make of the value, with a warning (`lenient_cast_of`). A `CastError` are changes that
+what it can make of the value, with a warning (`lenient_cast_of`). `CastError` is for changes that
 TiDB does not support, values for which the DDL fails in every mode, and results that depend on what
-no message tells:
+no message says:
 
 * TIME to a date type (the day of the change), and dates with a zero month or day (SQL mode);
 * FLOAT(M,D) and DOUBLE(M,D), whose D is not sent (a caller who knows D puts it in `decimal`):
   whole numbers pass, others are refused;
 * labels that are equal under a collation by more than case and trailing spaces;
-* whatever hangs on a size or on labels that no message told (`lacks_size`): the index of an ENUM
-  whose labels are not known is a number, and becomes another type's number but no text.
+* anything that depends on a size or on labels that no message has (`lacks_size`): the index of an
+  ENUM whose labels are not known is a number, and becomes another type's number but no text.
 
 Between TIMESTAMP and other types TiDB uses the time zone of the session that ran the DDL; it is
 taken to be the changefeed's. NULL stays NULL, also where the new column is NOT NULL: upstream had
@@ -91,7 +91,7 @@ def lenient_cast_of(old: ColumnSchema, new: ColumnSchema) -> TextCast:
 
     Returns:
         A function for such values alone, which raises `CastError` for one that the DDL would have
-        failed for in every SQL mode, or whose outcome cannot be told.
+        failed for in every SQL mode, or whose outcome is not known.
     """
     source, target = kind_of(old), kind_of(new)
     if (source, target) in _UNSUPPORTED or lacks_size(new):
@@ -132,8 +132,10 @@ _UNSUPPORTED: Final[frozenset[tuple[Kind, Kind]]] = frozenset(
     | {(Kind.UNKNOWN, target) for target in Kind}
     | {(source, Kind.UNKNOWN) for source in Kind}
 )
-"""Changes that TiDB refuses (pkg/types/etc.go `checkTypeChangeSupported`), or that this package
-cannot know."""
+"""Changes that TiDB refuses, or whose result this package cannot know.
+
+They are in `checkTypeChangeSupported` (pkg/types/etc.go).
+"""
 
 
 _Compile: TypeAlias = Callable[[ColumnSchema, ColumnSchema], TextCast]

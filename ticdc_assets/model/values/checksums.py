@@ -16,8 +16,8 @@ NULL adds nothing. Of all else these bytes are added, numbers little-endian:
     TIMESTAMP           4 bytes of length, then TiDB's text in UTC
     VECTOR              4 bytes: the number of elements, then each as an IEEE float
 
-A local time that a clock change repeats is ambiguous; Go's choice between the two is taken, as
-sender and reader must agree on it. A time that a clock change skips has no checksum.
+A local time that a clock change repeats is ambiguous; this module chooses as Go does, as sender and
+reader must agree. A time that a clock change skips has no checksum.
 
 Source: `appendDatumForChecksum` in pingcap/tidb pkg/util/rowcodec/common.go; `VerifyChecksum` and
 `buildChecksumBytes` in pingcap/tiflow pkg/sink/codec/common/verify_checksum.go; `verifyChecksum` in
@@ -53,7 +53,7 @@ VERSIONS: Final = frozenset({0, 1, 2})
 """Versions of TiDB's checksums for which the one sent is known to be that of the columns."""
 
 _Encoder: TypeAlias = Callable[[PhysicalValue], bytes | None]
-"""The bytes of a value that is not NULL, None for what is no value of the column's type."""
+"""The bytes of a value that is not NULL, None for anything but a value of the column's type."""
 
 _UINT64: Final = 2**64
 _LENGTH: Final = struct.Struct("<I")
@@ -71,10 +71,10 @@ def row_checksum(schema: TableSchema, image: Image, timezone: str) -> int | None
 
     Returns:
         The CRC32; None if a column of `schema` is absent from `image` or of a type whose bytes are
-        not known, or if a value is none of its column's type.
+        not known, or if a value is not of its column's type.
 
     Raises:
-        ConfigError: `timezone` is no zone.
+        ConfigError: `timezone` is not a zone.
     """
     columns = _encoders(schema, timezone)
     if any(name not in image for name, _ in columns):
@@ -83,13 +83,13 @@ def row_checksum(schema: TableSchema, image: Image, timezone: str) -> int | None
 
 
 def checksum_agrees(event: RowChange, schema: TableSchema, timezone: str) -> bool | None:
-    """Return whether `event` is what its checksums say; None if there is nothing to go by.
+    """Return whether `event` matches its checksums; None if they say nothing.
 
     The rules are those of TiCDC's own consumer:
 
-    - `current` is of the image after the change, `previous` of that before it. One that is 0 is
-      not there: the row was stored without one, or its UPDATE was split, which zeroes both.
-    - A row that TiCDC found `corrupted` disagrees whatever is sent.
+    - `current` is of the image after the change, `previous` of that before it. A checksum of 0
+      counts as none: the row was stored without one, or its UPDATE was split, which zeroes both.
+    - A row that TiCDC marks `corrupted` does not match, whatever is sent.
     - A column without a value is a virtual generated one, which is in no checksum.
     - Nothing can be said of rows cut to their handle key, as the checksum is that of the whole
       row, and of checksums of a version that is not known.
@@ -156,14 +156,14 @@ def _integer(text: str) -> bytes | None:
     if shapes.INTEGER.fullmatch(text) is None:
         return None
     number = int(text)
-    # Simple Avro sends what has the top bit as a negative number.
+    # Simple Avro sends values with the top bit as negative numbers.
     return (number % _UINT64).to_bytes(8, "little") if -(2**63) <= number < _UINT64 else None
 
 
 def _float(text: str) -> bytes | None:
     if shapes.NUMBER.fullmatch(text) is None:
         return None
-    # Infinite where a FLOAT's text is none; TiDB has such values count as 0.
+    # Infinite where a FLOAT's text is not a number; TiDB counts such values as 0.
     return _DOUBLE.pack(_finite(to_float32(float(text))))
 
 
@@ -237,22 +237,22 @@ def _timestamp(value: PhysicalValue, changefeed: tzinfo) -> bytes | None:
     instant = _go_instant(shown, zone)
     if instant is None:
         return None
-    # No zone has been off by a part of a second, so the digits stay as they are.
+    # No zone was ever off by a part of a second, so the digits stay as they are.
     return _text(f"{instant:%Y-%m-%d %H:%M:%S}{fraction}")
 
 
 def _go_instant(local: datetime, zone: tzinfo) -> datetime | None:
-    """Return the UTC time that Go's `time.Date` takes `local` in `zone` for, naive.
+    """Return the naive UTC time that Go's `time.Date` gives for `local` in `zone`.
 
-    Go takes the offset at the instant that `local` would be in UTC, and then that at the instant
-    so found.
+    Go takes the offset at the instant that `local` would be in UTC, and then the offset at the
+    resulting instant.
     """
     try:
         near = local - _offset(local, zone)
         instant = local - _offset(near, zone)
     except OverflowError:
         return None
-    # None in a gap, which has no instant at all.
+    # None in a gap, which has no instant.
     return instant if to_utc(local, zone) is not None else None
 
 
@@ -269,4 +269,4 @@ _ENCODERS: Final[Mapping[Kind, Callable[[str], bytes | None]]] = {
     Kind.BINARY: _binary,
     Kind.VECTOR: _vector,
 }
-"""All kinds but TIMESTAMP, which needs a zone, and those that are not known."""
+"""The encoders of all known kinds but TIMESTAMP, which needs a zone."""

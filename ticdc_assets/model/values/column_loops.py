@@ -1,16 +1,15 @@
 """What compiled loops over one column share: forms of texts, and digits.
 
-In: bytes, and for each row where its text stands in them and of what form it is (`values.columns`).
-Out: numbers, or only whether the text is regular, that is, canonical text already and held exactly
-by the typed column. Of any other text a loop says no more than that it is not regular: what it
-means, `values.canonical` and `values.typed` know. The loops are in `number_loops`, `moment_loops`
-and `text_loops`.
+In: bytes, and for each row where its text begins and ends and its form (`values.columns`). Out:
+numbers, or only whether the text is exact: canonical already, and held exactly by the typed column.
+Of any other text a loop only says that it is not exact; `values.canonical` and `values.typed` know
+what it means. The loops are in `number_loops`, `moment_loops` and `text_loops`.
 
-They take a `Column`, and set `out`, and `regular`: whether a row is absent, NULL, or regular.
+They take a `Column`, and set `out`, and `exact`: whether a row is absent, NULL, or exact.
 
-Only the bytes from `begins[row]` to `ends[row]` tell anything; the caller keeps these inside the
-bytes, with `vector_loops.PADDING` more behind them. All arrays are contiguous; places are
-int32, forms uint8, flags bool.
+Only the bytes from `begins[row]` to `ends[row]` count; the caller keeps these inside the bytes,
+with `vector_loops.PADDING` more after them. All arrays are contiguous; places are int32, forms
+uint8, flags bool.
 """
 
 # numba hides the types of what it compiles.
@@ -30,13 +29,13 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Column(NamedTuple):
-    """Where the texts of one column stand.
+    """Where the texts of one column are.
 
     Attributes:
         data: the bytes.
         begins: for each row where its text begins.
         ends: where it ends.
-        forms: of what form it is: `ABSENT`, `NULL`, `TEXT`, `ESCAPED` (text with escapes as in
+        forms: the form of its text: `ABSENT`, `NULL`, `TEXT`, `ESCAPED` (text with escapes as in
             JSON) or `ZONED` (the text of a timestamp in a zone that counts as the changefeed's).
     """
 
@@ -57,7 +56,7 @@ MINUS, POINT, ZERO, NINE = 45, 46, 48, 57
 
 @compiled
 def digits_at(data: Bytes, place: int, count: int) -> int:
-    """Return the number that `count` digits make, -1 if they are none."""
+    """Return the number that `count` digits make, -1 if they are not digits."""
     number = 0
     for at in range(place, place + count):
         if data[at] < ZERO or data[at] > NINE:

@@ -1,13 +1,13 @@
 """Columns of values as images hold them, to the typed columns of mirrors.
 
-In: for each row where a column's text stands in an array of bytes, and of what form it is
-(`Places`). Out: `TypedColumn`: the Arrow array of `arrow_type(column)`, and which rows are regular.
-For a regular row the array has what `canonical_of` and `typed_of` give one by one, and neither
-refused the value nor called it `UNFIT`. Of any other row it has nothing, and says nothing: the
-caller converts it by these.
+In: for each row where a column's text is in an array of bytes, and its form (`Places`). Out:
+`TypedColumn`: the Arrow array of `arrow_type(column)`, and which rows are exact. For an exact row
+the array has what `canonical_of` and `typed_of` return one by one, and neither refused the value
+nor returned `UNFIT`. For any other row it has nothing: the caller converts the row by these
+functions.
 
-Nearly all kinds are read by compiled loops. Vectors and the widest decimals go through the
-converters here, value by value.
+Compiled loops read nearly all kinds. Vectors and the widest decimals go through the converters
+here, value by value.
 """
 
 # pyarrow ships no types, and numba hides those of what it compiles.
@@ -59,28 +59,28 @@ _MOST_LABELS: Final = 65535
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Places:
-    """Where the values of one column stand.
+    """Where the values of one column are.
 
     Attributes:
         column: the places, with seven bytes more than they need at least.
         texts: copies texts without escapes: offsets, bytes, and which rows are absent, NULL or such
-            a text; a ZONED one is none.
+            a text (a ZONED text is not).
     """
 
     column: Column
     texts: Callable[[], tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], Flags]]
 
     def strings(self) -> "tuple[pa.Array[Any], Flags]":
-        """Return the texts as strings, null where there is none, and which rows are regular."""
-        offsets, content, regular = self.texts()
-        present = (self.column.forms > NULL) & regular
+        """Return the texts as strings, null where there is no text, and which rows are exact."""
+        offsets, content, exact = self.texts()
+        present = (self.column.forms > NULL) & exact
         strings = pa.StringArray.from_buffers(
             len(offsets) - 1,
             pa.py_buffer(offsets),
             pa.py_buffer(content),
             _validity(present),
         )
-        return strings, regular
+        return strings, exact
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -88,13 +88,13 @@ class TypedColumn:
     """A typed column.
 
     Attributes:
-        array: the values, null for NULL, what is absent, and what is not regular.
-        regular: which rows the array speaks for.
-        is_verbatim: whether the canonical text of regular rows is the text as sent.
+        array: the values, null for NULL, for absent values, and for rows that are not exact.
+        exact: which rows the array holds.
+        is_verbatim: whether the canonical text of exact rows is the text as sent.
     """
 
     array: "pa.Array[Any]"
-    regular: Flags
+    exact: Flags
     is_verbatim: bool
 
 
@@ -116,7 +116,7 @@ def typed_column(column: ColumnSchema, timezone: str) -> Callable[[Places], Type
 
 
 def _validity(present: Flags) -> pa.Buffer | None:
-    """Return which rows of an array are no null, as Arrow has it: None if all are."""
+    """Return which rows of an array are not null, as Arrow stores it: None if none is null."""
     return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
 
 
@@ -126,27 +126,27 @@ def _empty(places: Places, kind: type[Any]) -> tuple[Any, Flags]:
 
 
 def _of_numbers(
-    numbers: npt.NDArray[Any], wanted: pa.DataType, places: Places, regular: Flags
+    numbers: npt.NDArray[Any], wanted: pa.DataType, places: Places, exact: Flags
 ) -> "pa.Array[Any]":
-    """Return numbers as an Arrow array of a type that has them as they are."""
-    present = (places.column.forms > NULL) & regular
+    """Return numbers as an Arrow array of a type that holds them as they are."""
+    present = (places.column.forms > NULL) & exact
     return pa.Array.from_buffers(
         wanted,
-        len(regular),
+        len(exact),
         [_validity(present), pa.py_buffer(numbers)],
     )
 
 
 def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.uint64], Flags]:
-    numbers, regular = _empty(places, np.uint64)
+    numbers, exact = _empty(places, np.uint64)
     number_loops.integers(
         places.column,
         np.uint64(-low),
         np.uint64(high),
         numbers,
-        regular,
+        exact,
     )
-    return numbers, regular
+    return numbers, exact
 
 
 def _integers(column: ColumnSchema, timezone: str) -> _Typed | None:
@@ -158,17 +158,17 @@ def _integers(column: ColumnSchema, timezone: str) -> _Typed | None:
     is_wide, is_year = exceeds_int64(column), kind_of(column) is Kind.YEAR
 
     def typed(places: Places) -> TypedColumn:
-        numbers, regular = _read_integers(places, low, high)
+        numbers, exact = _read_integers(places, low, high)
         if is_year:
-            regular &= (numbers == 0) | (numbers >= 1901)
+            exact &= (numbers == 0) | (numbers >= 1901)
         if is_wide:
             both = np.zeros(2 * len(numbers), np.uint64)
             both[0::2] = numbers
-            array = _of_numbers(both, wanted, places, regular)
+            array = _of_numbers(both, wanted, places, exact)
         else:
             narrow = numbers.view(np.int64).astype(wanted.to_pandas_dtype())
-            array = _of_numbers(narrow, wanted, places, regular)
-        return TypedColumn(array=array, regular=regular, is_verbatim=True)
+            array = _of_numbers(narrow, wanted, places, exact)
+        return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
     return typed
 
@@ -183,16 +183,16 @@ def _decimals(column: ColumnSchema, timezone: str) -> _Typed | None:
 
     def typed(places: Places) -> TypedColumn:
         count = len(places.column.forms)
-        numbers, regular = np.empty(2 * count, np.uint64), np.empty(count, np.bool_)
+        numbers, exact = np.empty(2 * count, np.uint64), np.empty(count, np.bool_)
         number_loops.decimals(
             places.column,
             precision - scale,
             scale,
             numbers,
-            regular,
+            exact,
         )
-        array = _of_numbers(numbers, wanted, places, regular)
-        return TypedColumn(array=array, regular=regular, is_verbatim=True)
+        array = _of_numbers(numbers, wanted, places, exact)
+        return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
     return typed
 
@@ -203,32 +203,32 @@ def _floats(column: ColumnSchema, timezone: str) -> _Typed:
     highest = MAX_FLOAT32 if kind_of(column) is Kind.FLOAT else np.finfo(np.float64).max
 
     def typed(places: Places) -> TypedColumn:
-        numbers, regular = _empty(places, np.float64)
-        longer = np.empty(len(regular), np.bool_)
-        number_loops.floats(places.column, numbers, regular, longer)
+        numbers, exact = _empty(places, np.float64)
+        longer = np.empty(len(exact), np.bool_)
+        number_loops.floats(places.column, numbers, exact, longer)
         if longer.any():
             strings, _ = places.strings()
             numbers[longer] = strings.filter(pa.array(longer)).cast(pa.float64()).to_numpy()
-            regular |= longer
+            exact |= longer
         with np.errstate(over="ignore"):
             narrow = numbers.astype(wanted.to_pandas_dtype())
-        regular &= np.abs(narrow) <= highest
-        array = _of_numbers(narrow, wanted, places, regular)
-        return TypedColumn(array=array, regular=regular, is_verbatim=False)
+        exact &= np.abs(narrow) <= highest
+        array = _of_numbers(narrow, wanted, places, exact)
+        return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
     return typed
 
 
 def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any, Flags]:
-    numbers, regular = _empty(places, np.int64)
+    numbers, exact = _empty(places, np.int64)
     moment_loops.moments(
         places.column,
         has_clock,
         digits,
         numbers,
-        regular,
+        exact,
     )
-    return numbers, regular
+    return numbers, exact
 
 
 def _dates(column: ColumnSchema, timezone: str) -> _Typed:
@@ -236,10 +236,10 @@ def _dates(column: ColumnSchema, timezone: str) -> _Typed:
     wanted = arrow_type(column)
 
     def typed(places: Places) -> TypedColumn:
-        numbers, regular = _read_moments(places, has_clock=False, digits=0)
-        regular &= places.column.forms != ZONED
-        array = _of_numbers(numbers.astype(np.int32), wanted, places, regular)
-        return TypedColumn(array=array, regular=regular, is_verbatim=True)
+        numbers, exact = _read_moments(places, has_clock=False, digits=0)
+        exact &= places.column.forms != ZONED
+        array = _of_numbers(numbers.astype(np.int32), wanted, places, exact)
+        return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
     return typed
 
@@ -249,10 +249,10 @@ def _datetimes(column: ColumnSchema, timezone: str) -> _Typed:
     wanted, digits = arrow_type(column), fractional_digits(column)
 
     def typed(places: Places) -> TypedColumn:
-        numbers, regular = _read_moments(places, has_clock=True, digits=digits)
-        regular &= places.column.forms != ZONED
-        array = _of_numbers(numbers, wanted, places, regular)
-        return TypedColumn(array=array, regular=regular, is_verbatim=True)
+        numbers, exact = _read_moments(places, has_clock=True, digits=digits)
+        exact &= places.column.forms != ZONED
+        array = _of_numbers(numbers, wanted, places, exact)
+        return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
     return typed
 
@@ -263,13 +263,13 @@ def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
     fixed = changefeed_zone(timezone).utcoffset(None)
 
     def typed(places: Places) -> TypedColumn:
-        local, regular = _read_moments(places, has_clock=True, digits=digits)
+        local, exact = _read_moments(places, has_clock=True, digits=digits)
         if fixed is not None:
             local -= fixed // _MICROSECOND
-            regular &= (local >= _FIRST) & (local <= _LAST)
-            array = _of_numbers(local, wanted, places, regular)
-            return TypedColumn(array=array, regular=regular, is_verbatim=True)
-        present = np.flatnonzero(regular & (places.column.forms > NULL))
+            exact &= (local >= _FIRST) & (local <= _LAST)
+            array = _of_numbers(local, wanted, places, exact)
+            return TypedColumn(array=array, exact=exact, is_verbatim=True)
+        present = np.flatnonzero(exact & (places.column.forms > NULL))
         hours, numbers = np.unique(local[present] // _HOUR, return_inverse=True)
         offsets = np.zeros(len(hours), np.int64)
         known = np.zeros(len(hours), np.bool_)
@@ -279,9 +279,9 @@ def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
             if offset is not None:
                 offsets[number], known[number] = offset // _MICROSECOND, True
         local[present] -= offsets[numbers]
-        regular[present] = known[numbers]
-        array = _of_numbers(local, wanted, places, regular)
-        return TypedColumn(array=array, regular=regular, is_verbatim=True)
+        exact[present] = known[numbers]
+        array = _of_numbers(local, wanted, places, exact)
+        return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
     return typed
 
@@ -290,8 +290,8 @@ def _texts(column: ColumnSchema, timezone: str) -> _Typed:
     del column, timezone
 
     def typed(places: Places) -> TypedColumn:
-        array, regular = places.strings()
-        return TypedColumn(array=array, regular=regular, is_verbatim=True)
+        array, exact = places.strings()
+        return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
     return typed
 
@@ -302,21 +302,21 @@ def _times(column: ColumnSchema, timezone: str) -> _Typed:
 
 
 def _checked_times(digits: int) -> _Typed:
-    def check(places: Places, regular: Flags) -> None:
-        moment_loops.times(places.column, digits, regular)
+    def check(places: Places, exact: Flags) -> None:
+        moment_loops.times(places.column, digits, exact)
 
     return _checked(check)
 
 
 def _checked(check: Callable[[Places, Flags], None]) -> _Typed:
-    """Return the converter of texts that are kept as they are if a loop finds them regular."""
+    """Return the converter of texts that are kept as they are if a loop accepts them."""
 
     def typed(places: Places) -> TypedColumn:
-        array, regular = places.strings()
-        is_canonical = np.empty(len(regular), np.bool_)
+        array, exact = places.strings()
+        is_canonical = np.empty(len(exact), np.bool_)
         check(places, is_canonical)
-        # What is not regular need not be null: nobody looks at it.
-        return TypedColumn(array=array, regular=regular & is_canonical, is_verbatim=True)
+        # A row that is not exact need not be null: nothing reads it.
+        return TypedColumn(array=array, exact=exact & is_canonical, is_verbatim=True)
 
     return typed
 
@@ -327,30 +327,30 @@ def _binaries(column: ColumnSchema, timezone: str) -> _Typed:
     def typed(places: Places) -> TypedColumn:
         count = len(places.column.forms)
         sizes = np.where(places.column.forms > NULL, places.column.ends - places.column.begins, 0)
-        offsets, regular = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
+        offsets, exact = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
         content = np.empty(int(sizes.sum()) // 4 * 3 + 3, np.uint8)
         text_loops.base64(
             places.column,
             offsets,
             content,
-            regular,
+            exact,
         )
-        present = (places.column.forms > NULL) & regular
+        present = (places.column.forms > NULL) & exact
         array = pa.Array.from_buffers(
             pa.binary(), count, [_validity(present), pa.py_buffer(offsets), pa.py_buffer(content)]
         )
-        return TypedColumn(array=array, regular=regular, is_verbatim=False)
+        return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
     return typed
 
 
 def _labelled(places: Places, highest: int, label: Callable[[int], str]) -> TypedColumn:
-    numbers, regular = _read_integers(places, 0, highest)
-    present = (places.column.forms > NULL) & regular
+    numbers, exact = _read_integers(places, 0, highest)
+    present = (places.column.forms > NULL) & exact
     found, indices = np.unique(numbers, return_inverse=True)
     labels = pa.array([label(int(number)) for number in found.tolist()], pa.string())
     array = labels.take(pa.array(indices, mask=~present))
-    return TypedColumn(array=array, regular=regular, is_verbatim=False)
+    return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
 
 def _enums(column: ColumnSchema, timezone: str) -> _Typed:
@@ -373,16 +373,16 @@ def _documents(column: ColumnSchema, timezone: str) -> _Typed:
     del column, timezone
 
     def typed(places: Places) -> TypedColumn:
-        offsets, content, regular = places.texts()
-        is_json = np.empty(len(regular), np.bool_)
+        offsets, content, exact = places.texts()
+        is_json = np.empty(len(exact), np.bool_)
         out_offsets, out = np.empty_like(offsets), np.empty_like(content)
         text_loops.json_texts(content, offsets, places.column.forms, out_offsets, out, is_json)
-        regular &= is_json
-        present = (places.column.forms > NULL) & regular
+        exact &= is_json
+        present = (places.column.forms > NULL) & exact
         array = pa.StringArray.from_buffers(
-            len(regular), pa.py_buffer(out_offsets), pa.py_buffer(out), _validity(present)
+            len(exact), pa.py_buffer(out_offsets), pa.py_buffer(out), _validity(present)
         )
-        return TypedColumn(array=array, regular=regular, is_verbatim=False)
+        return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
     return typed
 
@@ -390,20 +390,20 @@ def _documents(column: ColumnSchema, timezone: str) -> _Typed:
 def _one_by_one(column: ColumnSchema, timezone: str) -> _Typed:
     convert = canonical_of(column, timezone)
 
-    def canonical(text: str | None, regular: bool) -> tuple[str | None, bool]:
+    def canonical(text: str | None, exact: bool) -> tuple[str | None, bool]:
         try:
-            return (convert(text), True) if regular else (None, False)
+            return (convert(text), True) if exact else (None, False)
         except ImageError:
             return None, False
 
     def typed(places: Places) -> TypedColumn:
-        strings, regular = places.strings()
-        converted = list(map(canonical, strings.to_pylist(), regular.tolist()))
+        strings, exact = places.strings()
+        converted = list(map(canonical, strings.to_pylist(), exact.tolist()))
         array, unfit = typed_array(column, timezone, [text for text, _ in converted])
-        regular = np.array([good for _, good in converted], np.bool_)
+        exact = np.array([good for _, good in converted], np.bool_)
         if unfit is not None:
-            regular &= ~np.array(unfit, np.bool_)
-        return TypedColumn(array=array, regular=regular, is_verbatim=False)
+            exact &= ~np.array(unfit, np.bool_)
+        return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
     return typed
 
@@ -411,8 +411,8 @@ def _one_by_one(column: ColumnSchema, timezone: str) -> _Typed:
 def _unsized_decimals(column: ColumnSchema) -> _Typed:
     del column
 
-    def check(places: Places, regular: Flags) -> None:
-        number_loops.decimal_texts(places.column, regular)
+    def check(places: Places, exact: Flags) -> None:
+        number_loops.decimal_texts(places.column, exact)
 
     return _checked(check)
 
@@ -420,8 +420,8 @@ def _unsized_decimals(column: ColumnSchema) -> _Typed:
 def _unsized_datetimes(column: ColumnSchema) -> _Typed:
     del column
 
-    def check(places: Places, regular: Flags) -> None:
-        moment_loops.datetime_texts(places.column, regular)
+    def check(places: Places, exact: Flags) -> None:
+        moment_loops.datetime_texts(places.column, exact)
 
     return _checked(check)
 
@@ -429,9 +429,9 @@ def _unsized_datetimes(column: ColumnSchema) -> _Typed:
 def _unsized_labels(column: ColumnSchema) -> _Typed:
     highest = _MOST_LABELS if kind_of(column) is Kind.ENUM else 2**64 - 1
 
-    def check(places: Places, regular: Flags) -> None:
+    def check(places: Places, exact: Flags) -> None:
         _, found = _read_integers(places, 0, highest)
-        regular[:] = found
+        exact[:] = found
 
     return _checked(check)
 

@@ -1,8 +1,8 @@
 """Values between two types: what TiDB's `Datum` is to a cast.
 
-In: canonical text under the old column. Out: a `Datum`, from which the modules `cast_numbers`,
-`cast_moments` and `cast_texts` make canonical text under the new one. Whatever they cannot make
-leaves as a `CastError` with the new column's name and the old text.
+In: canonical text under the old column. Out: a `Datum`, from which `cast_numbers`, `cast_moments`
+and `cast_texts` make canonical text under the new column. What they cannot make is a `CastError`
+with the new column's name and the old text.
 """
 
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def refusal(old: ColumnSchema, new: ColumnSchema) -> TextCast:
 
 
 def refuse(column: ColumnSchema, expected: str, text: str) -> NoReturn:
-    """Raise the `CastError` of `text`, which is no value of the new `column`."""
+    """Raise the `CastError` of `text`, which is not a value of the new `column`."""
     raise CastError("invalid_cast", column.name, expected, shorten(text))
 
 
@@ -96,7 +96,7 @@ def datum_of(old: ColumnSchema) -> Callable[[str], Datum]:
 
 
 def loose_datum_of(old: ColumnSchema) -> Callable[[str], Datum]:
-    """Compile what `datum_of` does, but bytes that are no text become characters that are none."""
+    """Compile what `datum_of` does, but bytes that are not text become invalid characters."""
     if kind_of(old) is Kind.BINARY:
         return lambda text: binary_bytes(text, old).decode(errors="replace")
     return datum_of(old)
@@ -125,12 +125,12 @@ def through_datum(
     make: Callable[[Datum], str | None],
     read: Callable[[str], Datum] | None = None,
 ) -> TextCast:
-    """Return the conversion by way of a datum; whatever `make` cannot do is a `CastError`.
+    """Return the conversion by way of a datum; what `make` cannot do is a `CastError`.
 
     Args:
         old: the column that values come from.
         new: the column that they go to.
-        expected: what would have been taken, for the error.
+        expected: what would have been accepted, for the error.
         make: the text under the new column, None if there is none.
         read: how the datum is read; as `datum_of` says if None.
     """

@@ -1,14 +1,14 @@
 """What ADD COLUMN gives to the rows that are already there.
 
-In: the added column. Out: canonical text, or None for NULL. TiDB keeps a default as text and
-casts it to the column (pkg/table/column.go), so this module is the cast from text, with three
-exceptions: a BIT default is an integer, a TIMESTAMP default is in UTC (golden/QUIRKS.md B7), and
-CURRENT_TIMESTAMP is the time of the statement. That time is not sent; the time of the DDL's
-commit stands for it, so such values are right to about the duration of the DDL only. The first
-change of a row brings the exact value.
+In: the added column. Out: canonical text, or None for NULL. TiDB keeps a default as text and casts
+it to the column (pkg/table/column.go), so this module is the cast from text, with three exceptions:
+a BIT default is an integer, a TIMESTAMP default is in UTC (golden/QUIRKS.md B7), and
+CURRENT_TIMESTAMP is the time of the statement. That time is not sent; the DDL's commit time takes
+its place, so such values are right only to about the duration of the DDL. The first change of a row
+brings the exact value.
 
-Not known from a schema: defaults that are expressions other than CURRENT_TIMESTAMP (they look
-like text), and bytes in a binary default that are no UTF-8, where JSON replaced them (`CastError`).
+Not known from a schema: defaults that are expressions other than CURRENT_TIMESTAMP (they look like
+text), and bytes of a binary default that are not UTF-8, which JSON replaced (`CastError`).
 """
 
 import re
@@ -48,8 +48,8 @@ def default_text(column: ColumnSchema, timezone: str, *, at: datetime | None) ->
         The default; without one NULL, or for NOT NULL the implicit default of the type.
 
     Raises:
-        CastError: the default is no value of the column, or cannot be known.
-        ConfigError: `timezone` is no zone.
+        CastError: the default is not a value of the column, or cannot be known.
+        ConfigError: `timezone` is not a zone.
     """
     default = column.default
     kind = kind_of(column)
@@ -76,7 +76,7 @@ def default_text(column: ColumnSchema, timezone: str, *, at: datetime | None) ->
 
 
 def is_lossy(column: ColumnSchema) -> bool:
-    """Return whether the message that a column's default is from could not hold its bytes."""
+    """Return whether the message of a column's default could not hold its bytes."""
     default = column.default
     return isinstance(default, str) and _REPLACEMENT in default and kind_of(column) is Kind.BINARY
 
@@ -91,7 +91,7 @@ def _binary(content: bytes, column: ColumnSchema) -> str:
 
 def _cast(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str:
     made = cast_of(source, column, timezone)(text)
-    # A cast gives None for None only.
+    # A cast returns None only for None.
     return "" if made is None else made
 
 

@@ -1,11 +1,10 @@
 """FLOAT and DOUBLE as text, digit for digit as Go's strconv prints them.
 
-TiCDC prints both with `FormatFloat(v, 'f', -1, bits)`: the fewest digits that read back as the
-same value, and never an exponent. `repr` gives those digits for 64 bits. For 32 bits they are
-searched: the first count of digits whose correctly rounded text reads back. Compared with Go over
-all powers of two, the smallest subnormals, short binary fractions and 250,000 random values, all
-are equal, but for one that stands here: 2^-12 lies exactly between two texts and Go takes the
-upper.
+TiCDC prints both with `FormatFloat(v, 'f', -1, bits)`: the fewest digits that read back as the same
+value, and never an exponent. `repr` gives those digits for 64 bits. For 32 bits they are searched:
+the first count of digits whose correctly rounded text reads back. Compared with Go over all powers
+of two, the smallest subnormals, short binary fractions and 250,000 random values, all are equal but
+one, which this module lists: 2^-12 lies exactly between two texts and Go takes the upper.
 """
 
 import math

@@ -1,8 +1,8 @@
 """JSON values as TiDB stores and prints them (pingcap/tidb pkg/types/json_binary.go).
 
-TiDB keeps JSON in a binary form: object keys sorted by their bytes, the last of equal keys,
-numbers as int64, uint64 or double. So text that a DDL makes JSON of comes back changed in these
-ways, and `stored_json` gives what comes back.
+TiDB keeps JSON in a binary form: object keys sorted by their bytes, the last of equal keys, numbers
+as int64, uint64 or double. So text that a DDL turns into JSON comes back changed in these ways, and
+`stored_json` returns the changed text.
 """
 
 import json
@@ -32,10 +32,10 @@ _ESCAPE_TABLE = {
 
 
 def read_json(text: str) -> Any:
-    """Return the parsed JSON text with TiDB's number types; ValueError if it is no JSON.
+    """Return the parsed JSON text with TiDB's number types.
 
     Raises:
-        ValueError: the text is no JSON, or one of its numbers is too large for TiDB.
+        ValueError: the text is not JSON, or one of its numbers is too large for TiDB.
     """
     if not shapes.is_json(text):
         raise ValueError("JSON too deep" if shapes.is_too_deep(text) else "no JSON")
@@ -66,7 +66,7 @@ _decode: Callable[[str], Any] = json.JSONDecoder(
 
 
 def stored_json(text: str) -> str:
-    """Return canonical JSON text of what TiDB stores for `text`; ValueError if it is no JSON."""
+    """Return canonical JSON text of what TiDB stores for `text`; ValueError if it is not JSON."""
     try:
         return write_json(read_json(text))
     except RecursionError:

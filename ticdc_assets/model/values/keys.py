@@ -1,4 +1,4 @@
-"""One text for the key of a row: unambiguous, readable, and the same wherever it is made."""
+"""One text for the key of a row: unambiguous, readable, and the same everywhere."""
 
 from collections.abc import Sequence
 

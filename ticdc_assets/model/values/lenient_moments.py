@@ -1,8 +1,8 @@
 """What a lenient SQL mode stores of a value that does not fit DATE, DATETIME, TIMESTAMP or TIME.
 
-A text, number or moment that is no date becomes the zero date; a TIME is clipped to its range, or
-read as far as it is one (pingcap/tidb `handleZeroDatetime` in pkg/table/column.go, `parseDatetime`
-and `matchDuration` in pkg/types). None stands for what cannot be told:
+A text, number or moment that is not a date becomes the zero date; a TIME is clipped to its range,
+or read as far as it is valid (pingcap/tidb `handleZeroDatetime` in pkg/table/column.go,
+`parseDatetime` and `matchDuration` in pkg/types). None means that the outcome is not known:
 
 * dates with a zero month or day but for TIMESTAMP: NO_ZERO_IN_DATE decides;
 * spellings of dates that `moments` does not read, and that may be dates for TiDB all the same;
@@ -78,7 +78,7 @@ _LETTER = re.compile(r"[0-9]+(?:[-/.^@:][0-9]+){0,2}[ \t]*[A-SU-Ya-su-y].")
 
 
 def _is_no_date(text: str, kind: Kind) -> bool:
-    """Return whether TiDB surely reads no moment in `text`, in which `moments` reads none."""
+    """Return whether TiDB surely reads no moment in `text` either, where `moments` reads none."""
     text = text.strip()
     if not text.isascii() or not text[:1].isdigit():
         return not text[:1].isdigit()
@@ -96,7 +96,7 @@ def _is_no_date(text: str, kind: Kind) -> bool:
         date(moments.full_year(year) if len(found[1]) <= 2 else year, month, day)
     except ValueError:
         return True
-    # It is the clock then that is none, which a DATE does not look at.
+    # Only the clock is invalid then, which a DATE does not read.
     return kind is not Kind.DATE and _CLOCK.fullmatch(found[4] or "") is not None
 
 
@@ -122,7 +122,7 @@ def to_time(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     return _through_text(old, new, make)
 
 
-# A colon behind which no number comes makes that nothing of these is read; the digits remain.
+# After a colon without a number none of these is read; the digits remain.
 _DAYS = re.compile(r"([0-9]++) ++([0-9]++)(?: *: *([0-9]++)(?: *: *([0-9]++)|(?! *:))|(?! *:))")
 _COLONS = re.compile(r"([0-9]++) *: *([0-9]++)(?: *: *([0-9]++)|(?! *:))")
 _DIGITS = re.compile(r"([0-9]++)")

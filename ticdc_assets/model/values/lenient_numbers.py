@@ -1,8 +1,8 @@
 """What a lenient SQL mode stores of a value that does not fit INTEGER, YEAR, BIT, DECIMAL or FLOAT.
 
 Numbers are clipped to the nearest value of the column, texts are read as far as they are numbers,
-and what is no number at all is 0 (pingcap/tidb pkg/types/convert.go and pkg/types/mydecimal.go).
-None stands for what the DDL would have failed for in every SQL mode, or what cannot be told.
+and anything else is 0 (pingcap/tidb pkg/types/convert.go and pkg/types/mydecimal.go). None means
+that the DDL would have failed in every SQL mode, or that the outcome is not known.
 """
 
 import re
@@ -101,7 +101,7 @@ def to_bit(old: ColumnSchema, new: ColumnSchema) -> TextCast:
 
 
 def _whole(datum: Datum, *, signed: bool, high: int) -> int | None:
-    """Return the integer that is clipped."""
+    """Return the integer, which the caller clips."""
     match datum:
         case str():
             return whole_prefix(datum)
@@ -126,7 +126,7 @@ def whole_prefix(text: str) -> int:
     mantissa = found[0].lower().partition("e")[0]
     digits = len(mantissa.partition(".")[0])
     beyond = -_BEYOND if mantissa.startswith("-") else _BEYOND
-    # TiDB counts digits here and does not look whether they are zeros.
+    # TiDB counts digits here, zeros too.
     if found[1] is not None and exponent >= 0 and digits + exponent > 21:
         return beyond
     if digits + exponent < -1:
@@ -178,7 +178,7 @@ def _decimal_prefix(text: str) -> Decimal:
     number = Decimal(found[1])
     if not number or exponent in ("", "-"):
         return number
-    # Beyond these all is 0, or more than any column holds.
+    # Beyond these every number is 0, or more than any column holds.
     places = int(exponent) if len(exponent) < 20 else 0
     if len(exponent) >= 20 or number.adjusted() + places < -MAX_DECIMAL_DIGITS:
         return Decimal(0)
@@ -221,7 +221,7 @@ def _float_prefix(text: str) -> float:
 def _through_number(
     old: ColumnSchema, new: ColumnSchema, make: Callable[[Datum], str | None]
 ) -> TextCast:
-    """Return the lenient cast by way of a datum; whatever `make` cannot do is a `CastError`."""
+    """Return the lenient cast by way of a datum; what `make` cannot do is a `CastError`."""
     read = _json_scalar if kind_of(old) is Kind.JSON else loose_datum_of(old)
     expected = f"what TiDB makes a {new.mysql_type} in every SQL mode"
     return through_datum(old, new, expected=expected, make=make, read=read)

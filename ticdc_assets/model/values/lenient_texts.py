@@ -3,8 +3,8 @@
 Texts are shortened to the length of the column, characters that its charset lacks become question
 marks (and then TiDB cuts no more), an ENUM without the label is index 0 and a SET without one of
 the labels is empty (pingcap/tidb `convertToString`, `ProduceStrWithSpecifiedTp`,
-`convertToMysqlEnum` and `convertToMysqlSet` in pkg/types/datum.go). Into JSON and VECTOR nothing is
-forced: there the DDL fails in every SQL mode.
+`convertToMysqlEnum` and `convertToMysqlSet` in pkg/types/datum.go). Nothing is forced into JSON and
+VECTOR: the DDL fails in every SQL mode.
 """
 
 import re
@@ -54,11 +54,11 @@ def to_text(old: ColumnSchema, new: ColumnSchema) -> TextCast:
 
 
 _CONVERTED_ONLY_WHOLE: Final = frozenset({"gbk", "gb18030"})
-"""Charsets into which TiDB changes no column of another one."""
+"""Charsets into which TiDB converts no column of another charset."""
 
 
 def _decoded(raw: bytes, rules: TextRules) -> tuple[str, bool]:
-    """Return the text before the first byte that is none, and whether there is such a byte."""
+    """Return the text before the first invalid byte, and whether there is such a byte."""
     try:
         made = raw.decode(rules.codec)
         is_damaged = False
@@ -81,7 +81,7 @@ def to_binary(old: ColumnSchema, new: ColumnSchema) -> TextCast:
             raw = binary_bytes(text, old) if from_binary else show(text).encode()
         except (ValueError, ImageError):
             refuse(new, _EXPECTED, text)
-        # What does not fit is longer than the column, so that nothing is padded.
+        # A value that does not fit is longer than the column, so nothing is padded.
         return "0x" + raw[:length].hex()
 
     return convert
@@ -114,7 +114,7 @@ def to_labels(old: ColumnSchema, new: ColumnSchema) -> TextCast:
         try:
             name = binary_bytes(text, old).decode() if kind is Kind.BINARY else text
         except (ValueError, ImageError):
-            return ""  # bytes that are no text are no label
+            return ""  # bytes that are not text are no label
         if may_be_label(name):
             refuse(new, _EXPECTED, text)
         return ""

@@ -1,6 +1,6 @@
 """Compiled loops over columns of days and times.
 
-In, out and what the arrays are: see `column_loops`.
+In, out, and the arrays: see `column_loops`.
 """
 
 # numba hides the types of what it compiles.
@@ -37,7 +37,7 @@ _CLOCK, _CLOCK_MASK = _word(b" \0\0:\0\0:\0"), _word(b"\xff\0\0\xff\0\0\xff\0")
 
 @compiled
 def moments(
-    column: Column, has_clock: bool, digits: int, out: npt.NDArray[np.int64], regular: Flags
+    column: Column, has_clock: bool, digits: int, out: npt.NDArray[np.int64], exact: Flags
 ) -> None:
     """Read days, or days and times, that exist in the years 1 to 9999.
 
@@ -50,9 +50,9 @@ def moments(
     for row in range(len(begins)):
         out[row] = 0
         if forms[row] <= NULL:
-            regular[row] = True
+            exact[row] = True
             continue
-        regular[row] = False
+        exact[row] = False
         place = begins[row]
         if forms[row] == ESCAPED or ends[row] - place != wanted:
             continue
@@ -71,13 +71,13 @@ def moments(
             leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
             if day > (29 if leap else 28):
                 continue
-        # Years that begin in March, so that the day that comes and goes is the last.
+        # Years begin in March, so that the leap day is the last.
         shifted = year - 1 if month <= 2 else year
         of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
         days = 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + of_year - 719468
         if not has_clock:
             out[row] = days
-            regular[row] = True
+            exact[row] = True
             continue
         # ` hh:mm:s`, again with zeros.
         word = word_at(data, place + 10)
@@ -96,15 +96,15 @@ def moments(
             for _ in range(6 - digits):
                 fraction *= 10
         out[row] = (((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000 + fraction
-        regular[row] = True
+        exact[row] = True
 
 
 @compiled
-def times(column: Column, digits: int, regular: Flags) -> None:
-    """Tell which texts are canonical TIME with `digits` of a fraction, -1 for any number."""
+def times(column: Column, digits: int, exact: Flags) -> None:
+    """Set which texts are canonical TIME with `digits` of a fraction, -1 for any number."""
     data, begins, ends, forms = column
     for row in range(len(begins)):
-        regular[row] = forms[row] <= NULL
+        exact[row] = forms[row] <= NULL
         if forms[row] != TEXT:
             continue
         place, end = begins[row], ends[row]
@@ -127,15 +127,15 @@ def times(column: Column, digits: int, regular: Flags) -> None:
                 continue
             if digits_at(data, point + 1, behind - 1) < 0:
                 continue
-        regular[row] = digits < 0 or behind == (digits + 1 if digits else 0)
+        exact[row] = digits < 0 or behind == (digits + 1 if digits else 0)
 
 
 @compiled
-def datetime_texts(column: Column, regular: Flags) -> None:
-    """Tell which texts are DATETIME with any fraction, zero dates among them."""
+def datetime_texts(column: Column, exact: Flags) -> None:
+    """Set which texts are DATETIME with any fraction, zero dates among them."""
     data, begins, ends, forms = column
     for row in range(len(begins)):
-        regular[row] = forms[row] <= NULL
+        exact[row] = forms[row] <= NULL
         place, size = begins[row], ends[row] - begins[row]
         if forms[row] <= NULL or forms[row] == ESCAPED or size < 19:
             continue
@@ -153,4 +153,4 @@ def datetime_texts(column: Column, regular: Flags) -> None:
             continue
         if size > 19 and (size < 21 or size > 26 or data[place + 19] != POINT):
             continue
-        regular[row] = size == 19 or digits_at(data, place + 20, size - 20) >= 0
+        exact[row] = size == 19 or digits_at(data, place + 20, size - 20) >= 0

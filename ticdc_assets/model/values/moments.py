@@ -1,8 +1,8 @@
 """Dates and times as MySQL computes with them: parsing other spellings, rounding, numbers.
 
 Used where a DDL makes values of one type from another (`casts`, `defaults`), with TiDB's rules
-(pingcap/tidb pkg/types/time.go). None stands for "TiDB would refuse this, or its result depends
-on what the messages do not tell (SQL mode, session)"; the callers turn it into a `CastError`.
+(pingcap/tidb pkg/types/time.go). None means that TiDB would refuse the value, or that its result
+depends on what no message says (SQL mode, session); the callers turn it into a `CastError`.
 """
 
 import re
@@ -50,7 +50,7 @@ def full_year(year: int) -> int:
 def round_fraction(digits: str, places: int) -> int:
     """Return the microseconds of fraction `digits` rounded half up to `places` digits.
 
-    TiDB looks at one digit beyond `places` only. 1,000,000 means that a second is carried.
+    TiDB reads one digit beyond `places` only. 1,000,000 means that a second is carried.
     """
     kept = digits[: places + 1].ljust(places + 1, "0")
     return (int(kept) + 5) // 10 * 10 ** (6 - places)
@@ -106,7 +106,7 @@ def datetime_of_number(number: int) -> datetime | str | None:
 
 
 def parts_of_number(number: int) -> tuple[int, int, int, int, int, int] | None:
-    """Return year to second that an integer stands for, None if it stands for none."""
+    """Return year to second of the integer, None if it is no date."""
     if number < 101:
         return None
     if number < 10_000_101_000_000:

@@ -1,6 +1,6 @@
 """Compiled loops over columns of numbers: texts to integers, decimals and doubles.
 
-In, out and what the arrays are: see `column_loops`.
+In, out, and the arrays: see `column_loops`.
 """
 
 # numba hides the types of what it compiles.
@@ -37,7 +37,7 @@ def integers(
     lowest: np.uint64,
     highest: np.uint64,
     out: npt.NDArray[np.uint64],
-    regular: Flags,
+    exact: Flags,
 ) -> None:
     """Read integers in canonical text, from the magnitude `lowest` below zero to `highest`.
 
@@ -47,9 +47,9 @@ def integers(
     for row in range(len(begins)):
         out[row] = np.uint64(0)
         if forms[row] <= NULL:
-            regular[row] = True
+            exact[row] = True
             continue
-        regular[row] = False
+        exact[row] = False
         place, end = begins[row], ends[row]
         if forms[row] != TEXT or place >= end:
             continue
@@ -59,7 +59,7 @@ def integers(
         size = end - place
         if size < 1 or size > 20 or (data[place] == ZERO and (size > 1 or negative)):
             continue
-        # What is left of eights comes first, then eight digits at a time.
+        # The digits left over from eights come first, then eight at a time.
         head = (size - 1) % 8 + 1
         found = number_at(data, place, head)
         number = np.uint64(found)
@@ -79,17 +79,17 @@ def integers(
         if not good or number > (lowest if negative else highest):
             continue
         out[row] = ~number + np.uint64(1) if negative else number
-        regular[row] = True
+        exact[row] = True
 
 
 @compiled
 def decimals(
-    column: Column, whole: int, scale: int, out: npt.NDArray[np.uint64], regular: Flags
+    column: Column, whole: int, scale: int, out: npt.NDArray[np.uint64], exact: Flags
 ) -> None:
-    """Read decimals in canonical text of at most 36 digits; a negative zero is not regular.
+    """Read decimals in canonical text of at most 36 digits; a negative zero is not exact.
 
-    `whole` is the most digits before the point, `scale` those behind it. `out` has two numbers a
-    row: the unscaled value in 128 bits, the lower ones first.
+    `whole` is the most digits before the point, `scale` the digits after it. `out` has two numbers
+    a row: the unscaled value in 128 bits, the lower ones first.
     """
     data, begins, ends, forms = column
     half = np.uint64(32)
@@ -99,9 +99,9 @@ def decimals(
         out[2 * row] = np.uint64(0)
         out[2 * row + 1] = np.uint64(0)
         if forms[row] <= NULL:
-            regular[row] = True
+            exact[row] = True
             continue
-        regular[row] = False
+        exact[row] = False
         place, end = begins[row], ends[row]
         if forms[row] != TEXT or place >= end:
             continue
@@ -148,23 +148,23 @@ def decimals(
             high = ~high + (np.uint64(1) if low == 0 else np.uint64(0))
         out[2 * row] = low
         out[2 * row + 1] = high
-        regular[row] = True
+        exact[row] = True
 
 
 @compiled
-def floats(column: Column, out: npt.NDArray[np.float64], regular: Flags, longer: Flags) -> None:
-    """Read numbers whose nearest double one division gives: up to 2^53, up to 22 digits behind.
+def floats(column: Column, out: npt.NDArray[np.float64], exact: Flags, longer: Flags) -> None:
+    """Read numbers whose nearest double one division gives: up to 2^53, up to 22 decimals.
 
-    `longer` tells which others are digits with or without a point among them, but too many.
+    `longer` flags the other texts that are digits with or without a point, but too many.
     """
     data, begins, ends, forms = column
     for row in range(len(begins)):
         out[row] = 0.0
         longer[row] = False
         if forms[row] <= NULL:
-            regular[row] = True
+            exact[row] = True
             continue
-        regular[row] = False
+        exact[row] = False
         place, end = begins[row], ends[row]
         if forms[row] != TEXT or place >= end:
             continue
@@ -195,15 +195,15 @@ def floats(column: Column, out: npt.NDArray[np.float64], regular: Flags, longer:
             continue
         value = np.float64(number) / 10.0**behind
         out[row] = -value if negative else value
-        regular[row] = True
+        exact[row] = True
 
 
 @compiled
-def decimal_texts(column: Column, regular: Flags) -> None:
-    """Tell which texts are decimals without a `+`, an exponent, or zeros before them."""
+def decimal_texts(column: Column, exact: Flags) -> None:
+    """Set which texts are decimals without a `+`, an exponent, or zeros before them."""
     data, begins, ends, forms = column
     for row in range(len(begins)):
-        regular[row] = forms[row] <= NULL
+        exact[row] = forms[row] <= NULL
         if forms[row] != TEXT:
             continue
         place, end = begins[row], ends[row]
@@ -219,4 +219,4 @@ def decimal_texts(column: Column, regular: Flags) -> None:
                 continue
             place += 1
             place = digits_end(data, place, end)
-        regular[row] = place == end
+        exact[row] = place == end

@@ -1,7 +1,7 @@
 """Canonical text to physical values, as the Simple protocol in JSON would send them.
 
-The way back of `canonical_of`: `canonical_of(physical_of(text)) == text` for every canonical
-text. The empty label of an ENUM is index 0 unless '' is one of its labels.
+The inverse of `canonical_of`: `canonical_of(physical_of(text)) == text` for every canonical text.
+The empty label of an ENUM is index 0 unless '' is one of its labels.
 """
 
 from base64 import b64encode
@@ -112,7 +112,7 @@ def set_mask(text: str, column: ColumnSchema) -> int:
 
 
 def _number(text: str, column: ColumnSchema) -> int:
-    """Return the number that an ENUM or SET has for text as long as its labels are not known."""
+    """Return the number that an ENUM or SET has for a text while its labels are not known."""
     if shapes.INTEGER.fullmatch(text) is None:
         raise ImageError("unknown_label", column.name, "a number", shorten(text))
     return int(text)

@@ -1,8 +1,8 @@
 """Canonical text as TiDB prints it.
 
-In: canonical text of a column. Out: the text of SELECT, and so of messages. They differ for JSON
-alone: TiDB puts a blank after each comma and colon. VECTOR is printed with the fewest digits and
-without exponent (`VectorFloat32.String` in pingcap/tidb pkg/types), as canonical text has it.
+In: canonical text of a column. Out: the text of SELECT, and so of messages. Only JSON differs: TiDB
+puts a blank after each comma and colon. VECTOR is printed with the fewest digits and without
+exponent (`VectorFloat32.String` in pingcap/tidb pkg/types), as canonical text has it.
 """
 
 from collections.abc import Callable, Iterable

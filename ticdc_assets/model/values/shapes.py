@@ -91,14 +91,14 @@ def is_json(text: str) -> bool:
 
 
 MAX_JSON_DEPTH = 1024
-"""Arrays and objects in each other that are read; TiDB stores 100 at most."""
+"""Most nested arrays and objects that are read; TiDB stores 100 at most."""
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def is_too_deep(text: str) -> bool:
-    """Return whether `text` nests deeper than is read, whatever else may be wrong with it."""
+    """Return whether `text` nests deeper than is read, even if it is otherwise invalid."""
     outside = _STRING.sub("", text)
     depths = accumulate(_BRACKETS[mark] for mark in outside if mark in _BRACKETS)
     return any(depth > MAX_JSON_DEPTH for depth in depths)
@@ -110,7 +110,7 @@ def compact_json(text: str) -> str:
         return text
     if "\\" in text:
         return _STRING_OR_SPACE.sub(r"\1", text)
-    # Without escapes, quotes alone divide the text into what is outside and inside of strings.
+    # Without escapes, quotes alone divide the text into outside and inside of strings.
     parts = text.split('"')
     parts[::2] = ["".join(outside.split()) for outside in parts[::2]]
     return '"'.join(parts)

@@ -1,7 +1,7 @@
 """Compiled loops over columns of bytes and of JSON.
 
-In: base64, or documents one behind the other, see `column_loops`. Out: copies of what they say, and
-which of them are regular.
+In: base64, or documents one after the other, see `column_loops`. Out: copies of what they say, and
+which of them are exact.
 """
 
 # numba hides the types of what it compiles.
@@ -35,18 +35,18 @@ _SIX_BITS: Final = np.full(256, 64, np.uint8)
 _SIX_BITS[BASE64] = np.arange(64)
 _PAD: Final = 61
 JSON_DEPTH: Final = 60
-"""Arrays and objects within each other that `json_texts` reads: one bit of a number each."""
+"""Nested arrays and objects that `json_texts` reads: one bit of a number each."""
 
 
 @compiled
 def from_base64(data: Bytes, at: int, end: int, out: Bytes, place: int) -> int:
-    """Write the bytes whose one standard base64 stands between two places.
+    """Write the bytes of the standard base64 between two places.
 
-    It has all its padding, and no bit set that says nothing. Three bytes for each four of text must
+    The base64 has all its padding, and no unused bit set. Three bytes for each four of text must
     fit.
 
     Returns:
-        The place behind what is written, or -1.
+        The place after the written bytes, or -1.
     """
     if (end - at) & 3:
         return -1
@@ -71,28 +71,28 @@ def from_base64(data: Bytes, at: int, end: int, out: Bytes, place: int) -> int:
 
 
 @compiled
-def base64(column: Column, offsets: Places, out: Bytes, regular: Flags) -> None:
+def base64(column: Column, offsets: Places, out: Bytes, exact: Flags) -> None:
     """Decode base64 as `from_base64` does.
 
-    `offsets` has where in `out` each value begins, and the end of the last; three bytes for each
+    `offsets` are where in `out` each value begins, and the end of the last; three bytes for each
     four of text must fit.
     """
     data, begins, ends, forms = column
     filled = np.int64(0)
     for row in range(len(begins)):
         offsets[row] = filled
-        regular[row] = forms[row] <= NULL
+        exact[row] = forms[row] <= NULL
         if forms[row] == TEXT:
             behind = from_base64(data, begins[row], ends[row], out, filled)
             if behind >= 0:
-                regular[row] = True
+                exact[row] = True
                 filled = behind
     offsets[len(begins)] = filled
 
 
 @compiled
 def _string_end(data: Bytes, place: int, end: int) -> int:
-    """Return the place behind the JSON string that begins here, -1 if it is none."""
+    """Return the place after the JSON string that begins here, -1 if there is none."""
     place += 1
     while place < end:
         byte = data[place]
@@ -132,7 +132,7 @@ def _string_end(data: Bytes, place: int, end: int) -> int:
 
 @compiled
 def stands(data: Bytes, place: int, end: int, text: Bytes) -> bool:
-    """Return whether `text` stands at a place, and ends before or at `end`."""
+    """Return whether `text` is at a place, and ends before or at `end`."""
     if end - place < len(text):
         return False
     same = True
@@ -143,7 +143,7 @@ def stands(data: Bytes, place: int, end: int, text: Bytes) -> bool:
 
 @compiled
 def word_end(data: Bytes, place: int, end: int) -> int:
-    """Return the place behind `true`, `false` or `null`, -1 if none begins here."""
+    """Return the place after `true`, `false` or `null`, -1 if none begins here."""
     if stands(data, place, end, _TRUE) or stands(data, place, end, NULL_WORD):
         return place + 4
     return place + 5 if stands(data, place, end, _FALSE) else -1
@@ -156,25 +156,25 @@ def json_texts(
     forms: Bytes,
     out_offsets: Places,
     out: Bytes,
-    regular: Flags,
+    exact: Flags,
 ) -> None:
     """Copy JSON documents no deeper than `JSON_DEPTH`, without blanks between their tokens.
 
-    `offsets` and `out_offsets` have where in `data` and `out` each begins, and the end of the last.
-    What is absent or NULL is not read. The copies are no longer than the documents.
+    `offsets` and `out_offsets` are where in `data` and `out` each begins, and the end of the last.
+    Absent and NULL values are not read. The copies are no longer than the documents.
     """
     filled = 0
     for row in range(len(offsets) - 1):
         out_offsets[row] = filled
-        regular[row] = forms[row] <= NULL
+        exact[row] = forms[row] <= NULL
         if forms[row] <= NULL:
             continue
         place, end = offsets[row], offsets[row + 1]
         start = filled
         # Bit by bit, the innermost lowest, whether it is an object (1) or an array (0).
         depth, stack = 0, 0
-        # What may come: 0 a value, 1 what follows one, 2 a value or `]`, 3 a name or `}`, 4 a name,
-        # 5 a colon.
+        # What may come next: 0 a value, 1 what follows a value, 2 a value or `]`, 3 a name or `}`,
+        # 4 a name, 5 a colon.
         state = 0
         good = True
         while place < end:
@@ -227,7 +227,7 @@ def json_texts(
                 out[filled] = data[at]
                 filled += 1
         if good and state == 1 and depth == 0:
-            regular[row] = True
+            exact[row] = True
         else:
             filled = start
     out_offsets[len(offsets) - 1] = filled

@@ -1,11 +1,11 @@
 """Canonical text to the Python values of the mirror's typed columns, and back.
 
 The law of this module: if `typed_of(text)` is not `UNFIT`, then `text_of` of it is `text` again
-(for FLOAT and DOUBLE zero the sign may be lost on the way through storage). So a mirror stores
-NULL where a value is `UNFIT`, keeps its text beside it, and never shows another value.
+(for FLOAT and DOUBLE zero the sign may be lost on the way through storage). So a mirror stores NULL
+where a value is `UNFIT`, keeps its text next to it, and never shows another value.
 
-`UNFIT` are: days that do not exist (zero dates, 2024-02-30), the year 0, local times that a clock
-change skipped, decimals or fractions with more digits than declared, a negative zero DECIMAL.
+`UNFIT` values are: days that do not exist (zero dates, 2024-02-30), the year 0, local times that a
+clock change skipped, decimals or fractions with more digits than declared, a negative zero DECIMAL.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class Unfit(Enum):
 
 
 UNFIT: Final = Unfit.UNFIT
-"""Stands for a value that the typed column cannot hold exactly."""
+"""The value that the typed column cannot hold exactly."""
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # DATETIME has no zone
 _EPOCH_UTC = _EPOCH.replace(tzinfo=UTC)
@@ -53,12 +53,12 @@ def typed_of(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
     """Compile the converter from canonical text of `column` to typed values or `UNFIT`.
 
     Typed values are int, float, str, bytes, `Decimal` (DECIMAL up to 38 digits, BIGINT UNSIGNED,
-    BIT(64)), `date`, naive `datetime` (DATETIME), aware `datetime` in UTC (TIMESTAMP) and a list
-    of floats (VECTOR): what Arrow takes for `arrow_type(column)`. Of a column that `lacks_size`
-    they are the canonical text itself.
+    BIT(64)), `date`, naive `datetime` (DATETIME), aware `datetime` in UTC (TIMESTAMP) and a list of
+    floats (VECTOR): what Arrow takes for `arrow_type(column)`. For a column that `lacks_size` they
+    are the canonical text itself.
 
     Raises:
-        ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
+        ConfigError: `timezone` is needed (a TIMESTAMP column) and is not a zone.
     """
     if lacks_size(column):
         return str
@@ -69,12 +69,12 @@ def typed_of(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
 def text_of(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
     """Compile the converter from typed values of `column` to canonical text.
 
-    It takes what Arrow's `as_py()` and `to_pylist()` give for `arrow_type(column)`. A DATETIME
-    or TIMESTAMP may also be an int of microseconds since 1970 (a TIMESTAMP's in UTC), a DATE an
-    int of days; a naive `datetime` of a TIMESTAMP is taken as UTC. NULL is not a typed value.
+    It takes what Arrow's `as_py()` and `to_pylist()` give for `arrow_type(column)`. A DATETIME or
+    TIMESTAMP may also be an int of microseconds since 1970 (a TIMESTAMP's in UTC), a DATE an int of
+    days; a naive `datetime` of a TIMESTAMP is taken as UTC. NULL is not a typed value.
 
     Raises:
-        ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
+        ConfigError: `timezone` is needed (a TIMESTAMP column) and is not a zone.
     """
     if lacks_size(column):
         return str

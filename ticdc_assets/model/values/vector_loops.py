@@ -1,11 +1,11 @@
 """What compiled loops do with eight bytes at once, as a word, and with 32, as a vector.
 
 In: arrays of bytes, and places in them. Out: words, the first byte lowest; or 32 bits, one for each
-byte of a vector, that of the first byte lowest. Nobody looks whether a place is in its array: after
-the bytes that count there are `PADDING` more that can be read, or written.
+byte of a vector, the first byte's lowest. Nothing checks that a place is in its array: after the
+bytes that count come `PADDING` more, which may be read and written.
 
-numba has no such functions, so they say which instructions of LLVM they are. LLVM makes of a vector
-what the machine has for it.
+numba has no such functions, so they name the instructions of LLVM, which compiles a vector to what
+the machine has.
 """
 
 # numba and llvmlite have no types for what they generate.
@@ -30,7 +30,7 @@ _generated: Final[Any] = intrinsic
 
 
 class _Code:
-    """What the arguments of a function are, and the code that it becomes."""
+    """The types of a function's arguments, and its code."""
 
     def __init__(self, context: Any, builder: Any, signature: Any, values: Any) -> None:
         self.builder = builder
@@ -61,7 +61,7 @@ class _Code:
         return self.builder.shuffle_vector(vector, _NO_VECTOR, _FIRSTS)
 
     def bits(self, how: str, vector: Any, other: Any) -> Any:
-        """Return which bytes of two vectors compare so."""
+        """Return the bits of the bytes for which the comparison of two vectors holds."""
         return self.builder.bitcast(self.builder.icmp_unsigned(how, vector, other), _BITS)
 
 
@@ -89,7 +89,7 @@ def put_word(_typing: Any, written: Any, _place: Any, _word: Any) -> Any:
 
 @_generated
 def copy(_typing: Any, octets: Any, _at: Any, written: Any, _place: Any) -> Any:
-    """Write the 32 bytes at a place to another one."""
+    """Copy the 32 bytes at a place to another place."""
 
     def generate(context: Any, *given: Any) -> Any:
         code = _Code(context, *given)
@@ -101,7 +101,7 @@ def copy(_typing: Any, octets: Any, _at: Any, written: Any, _place: Any) -> Any:
 
 @_generated
 def among(_typing: Any, octets: Any, _at: Any, _first: Any, _count: Any) -> Any:
-    """Say which of the 32 bytes at a place are one of so many, from a first one on."""
+    """Return which of the 32 bytes at a place are in a range of so many from a first byte."""
 
     def generate(*given: Any) -> Any:
         code = _Code(*given)
@@ -114,7 +114,7 @@ def among(_typing: Any, octets: Any, _at: Any, _first: Any, _count: Any) -> Any:
 
 @_generated
 def differing(_typing: Any, octets: Any, _at: Any, others: Any, _other: Any) -> Any:
-    """Say which of the 32 bytes at a place are others than those at another one."""
+    """Return which of the 32 bytes at a place differ from those at another place."""
 
     def generate(*given: Any) -> Any:
         code = _Code(*given)
@@ -125,7 +125,7 @@ def differing(_typing: Any, octets: Any, _at: Any, others: Any, _other: Any) -> 
 
 @_generated
 def first_bit(_typing: Any, _bits: Any) -> Any:
-    """Return which is the lowest bit of some that are not all 0."""
+    """Return the lowest bit that is set, of bits that are not all 0."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         return builder.zext(builder.cttz(values[0], ir.Constant(_FLAG, 1)), _WORD)

@@ -1,7 +1,7 @@
 """Which column changes leave every value as it is.
 
-A change that is listed here needs no work on a mirror; any other goes through `cast_of`, which
-also checks. So an omission here costs time and nothing else.
+A change that is listed here needs no work on a mirror; any other goes through `cast_of`, which also
+checks. A change missing here costs time only.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ _UNIVERSAL_CHARSETS: Final = frozenset({"", "utf8mb4", "latin1"})
 
 
 def float_scale(column: ColumnSchema) -> int | None:
-    """Return the D of FLOAT(M,D): None without one, -1 if there is one that was not sent."""
+    """Return the D of FLOAT(M,D): None without a D, -1 if it was not sent."""
     if column.decimal > 0:
         return column.decimal
     length = declared_length(column)
@@ -84,7 +84,7 @@ def _widens_text(old: ColumnSchema, new: ColumnSchema) -> bool:
         is_char(new) and not is_char(old)
     ):
         return False
-    # TiDB compares the numbers alone, characters with bytes, and then leaves the values alone.
+    # TiDB compares only the lengths, characters with bytes, and then leaves the values alone.
     length = text_length(new)
     return not length or 0 < text_length(old) <= length
 

@@ -3,8 +3,8 @@
 In: arrays of bytes, and places in them, see `vector_loops`. Out: where something ends, whether two
 texts are the same, what digits mean; and copies.
 
-More is read than the bytes that count, and more is written than is copied: up to
-`vector_loops.PADDING` bytes behind them.
+They read more than the bytes that count, and write more than they copy: up to
+`vector_loops.PADDING` bytes after them.
 """
 
 # numba hides the types of what it compiles.
@@ -42,14 +42,14 @@ _TEN_THOUSANDS: Final = np.uint64(10_000 * 2**32 + 1)
 _SIXTEEN, _THIRTY_TWO = np.uint64(16), np.uint64(32)
 
 NO_DIGITS: Final = -1
-"""What `number_of` says of a word that is not eight digits."""
+"""The result of `number_of` for a word that is not eight digits."""
 
 
 @inlined
 def stop(octets: Bytes, at: int, end: int) -> int:
     """Return the place of the first quote, backslash or control character.
 
-    If there is none before the end, it is the end, or some place behind it.
+    If there is none before the end, the result is the end, or a place after it.
     """
     while at < end:
         stops = among(octets, at, _QUOTE, 1) | among(octets, at, _BACKSLASH, 1)
@@ -62,9 +62,9 @@ def stop(octets: Bytes, at: int, end: int) -> int:
 
 @inlined
 def digits_end(octets: Bytes, at: int, end: int) -> int:
-    """Return the place of the first byte that is no digit; if none, the end."""
+    """Return the place of the first byte that is not a digit; if there is none, the end."""
     while at < end:
-        # From behind 9 on, around to before 0.
+        # The bytes after 9, around to those before 0.
         others = among(octets, at, _ZERO + 10, 256 - 10)
         if others != 0:
             return min(at + first_bit(others), end)
@@ -74,7 +74,7 @@ def digits_end(octets: Bytes, at: int, end: int) -> int:
 
 @inlined
 def number_end(octets: Bytes, at: int, end: int) -> tuple[int, bool]:
-    """Return the place behind a number of JSON, -1 for none, and whether it is an integer."""
+    """Return the place after a number of JSON, -1 for none, and whether it is an integer."""
     at += octets[at] == _MINUS
     start, at = at, digits_end(octets, at, end)
     good, is_integer = start < at and (octets[start] != _ZERO or at - start == 1), True
@@ -91,8 +91,8 @@ def number_end(octets: Bytes, at: int, end: int) -> tuple[int, bool]:
 
 @inlined
 def copied(octets: Bytes, start: int, end: int, written: Bytes, place: int) -> int:
-    """Copy what stands between two places to another, and return the place behind it."""
-    # What is written too much is written over by the next. Most is short.
+    """Copy the bytes between two places to another place, and return the place after them."""
+    # The next copy overwrites what this one writes too much. Most copies are short.
     copy(octets, start, written, place)
     for step in range(32, end - start, 32):
         copy(octets, start + step, written, place + step)
@@ -101,7 +101,7 @@ def copied(octets: Bytes, start: int, end: int, written: Bytes, place: int) -> i
 
 @inlined
 def same(octets: Bytes, at: int, others: Bytes, other: int, size: int) -> bool:
-    """Return whether as many bytes are the same at a place and at another of `others`."""
+    """Return whether as many bytes at a place equal those at a place of `others`."""
     while size > 32:
         if differing(octets, at, others, other) != 0:
             return False
@@ -115,7 +115,7 @@ def number_of(word: np.uint64) -> int:
     """Return the number that eight digits make, the first of them lowest, or `NO_DIGITS`."""
     if ((word & _UPPER_HALVES) ^ ZEROS) | (((word + _SIXES) & _UPPER_HALVES) ^ ZEROS) != 0:
         return NO_DIGITS
-    # Pairs of digits, then of these, then of those.
+    # Pairs of digits, then pairs of pairs, then pairs of those.
     word = ((word & _LOWER_HALVES) * _TENS) >> _BYTE
     word = ((word & _EVEN_BYTES) * _HUNDREDS) >> _SIXTEEN
     return np.int64(((word & _EVEN_PAIRS) * _TEN_THOUSANDS) >> _THIRTY_TWO)
@@ -135,7 +135,7 @@ def number_at(octets: Bytes, at: int, size: int) -> int:
 def gathered(
     octets: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], written: Bytes
 ) -> None:
-    """Write what stands between places one behind the other.
+    """Write the pieces between places one after the other.
 
     Args:
         octets: the bytes.

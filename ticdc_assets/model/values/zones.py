@@ -1,11 +1,11 @@
 """Time zones by name, looked up once.
 
 In: a zone name as TiCDC or a configuration spells it. Out: a `tzinfo`, or None for a name that is
-no zone. Names come from messages, so they are only ever looked up in the zone database, which
-refuses paths; both hits and misses are remembered, a bounded number of them.
+not a zone. Names come from messages, so they are only looked up in the zone database, which refuses
+paths; a bounded number of hits and misses is cached.
 
-A local time that a clock change repeats is taken as the earlier of the two; the text does not
-tell which it was.
+A local time that a clock change repeats is taken as the earlier of the two; the text does not say
+which it was.
 """
 
 import re
@@ -58,7 +58,8 @@ def changefeed_zone(name: str) -> tzinfo:
 def to_utc(local: datetime, zone: tzinfo) -> datetime | None:
     """Return the instant of the naive `local` in `zone`, aware in UTC.
 
-    None if no clock in `zone` ever showed it (a gap), or if it leaves the years 1 to 9999.
+    None if no clock in `zone` ever showed `local` (a gap), or if the instant leaves the years 1 to
+    9999.
     """
     try:
         instant = local.replace(tzinfo=zone).astimezone(UTC)
@@ -69,10 +70,10 @@ def to_utc(local: datetime, zone: tzinfo) -> datetime | None:
 
 
 class LocalHours:
-    """The offset from UTC of each hour of local time in one zone, remembered.
+    """The offset from UTC of each hour of local time in one zone, cached.
 
-    Times of one batch lie close together, and a look at a dictionary is much cheaper than a
-    conversion. An hour in which the offset changes has none.
+    Times of one batch lie close together, and a dictionary is much cheaper than a conversion. An
+    hour in which the offset changes has no entry.
     """
 
     __slots__ = ("_known", "_zone")
@@ -109,7 +110,7 @@ _MOST_HOURS = 100_000
 
 @lru_cache(maxsize=64)
 def local_hours(name: str) -> LocalHours:
-    """Return the remembered hours of the changefeed's zone called `name`.
+    """Return the cached hours of the changefeed's zone called `name`.
 
     Raises:
         ConfigError: no zone has this name.

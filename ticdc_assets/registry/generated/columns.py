@@ -2,12 +2,11 @@
 
 In: a CREATE TABLE, the table's schema, and a row in canonical text without some of its generated
 columns. Out: the canonical text of each of these, or nothing where it is not certain. Dumpling
-leaves generated columns out of its files, and TiCDC sends the stored ones: a stored column of an
-exported row is worked out here, or it is unknown. A value is exact, or it is refused; none is
-guessed.
+leaves generated columns out of its files, and TiCDC sends the stored ones: this module computes a
+stored column of an exported row, or it is unknown. A value is exact or refused, never guessed.
 
-Reading decides what is refused by its type (`generated.reader`), evaluating what depends on a row.
-It is a pure function: the same row gives the same values.
+Reading refuses expressions by their types (`generated.reader`), evaluating refuses single rows. It
+is a pure function.
 """
 
 from collections.abc import Callable, Collection
@@ -30,9 +29,9 @@ class GeneratedColumn:
 
     Attributes:
         column: the column.
-        expression: its expression, for people.
-        evaluate: its canonical text, from the columns before it; None if it is not read.
-        problem: why it is not read, None if it is.
+        expression: the text of its expression.
+        evaluate: its canonical text, from the columns before it; None if it was not understood.
+        problem: why it was not understood, None if it was.
     """
 
     column: ColumnSchema
@@ -65,11 +64,11 @@ class GeneratedColumns:
         """Names of the stored ones, in lower case."""
 
     def named(self, name: str) -> GeneratedColumn | None:
-        """Return the generated column called `name`, None if it is none."""
+        """Return the generated column called `name`, None if there is none."""
         return next((item for item in self.columns if item.column.name == name), None)
 
     def complete(self, row: CanonicalRow, lacking: Collection[str]) -> dict[str, str | None]:
-        """Return the values of those of the columns `lacking` that are certain.
+        """Return the certain values of the columns `lacking`.
 
         Args:
             row: the other columns.

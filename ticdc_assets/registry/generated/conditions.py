@@ -1,8 +1,8 @@
 """Conditions of generated columns: comparing values, and choosing among them.
 
 In: terms. Out: terms of 1, 0 and NULL, and terms of the values that conditions choose. How texts
-compare depends on their collation, and in some versions of TiDB on how the cluster was made; where
-that decides, a row is refused.
+compare depends on their collation, and in some versions of TiDB on how the cluster was created;
+where that decides, a row is refused.
 """
 
 from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ def _text_order(left: str, right: str, collation: str) -> int:
 
 
 _UNEQUAL: Final = 2
-"""They are not equal; which is greater is not certain."""
+"""They differ; which is greater is uncertain."""
 
 
 def compared(left: Term, right: Term, what: str) -> Callable[[CanonicalRow], int | None]:
@@ -99,7 +99,7 @@ def compared(left: Term, right: Term, what: str) -> Callable[[CanonicalRow], int
 
 
 def comparison(left: Term, right: Term, test: Callable[[int], bool], what: str) -> NumberTerm:
-    """Return the term of a comparison; `test` takes what `compared` gives."""
+    """Return the term of a comparison; `test` takes the result of `compared`."""
 
     def decided(order: int) -> int:
         if order == _UNEQUAL and what not in ("=", "<>", "!=", "<=>", "IN", "CASE", "NULLIF"):
@@ -139,12 +139,12 @@ def truth_of(term: Term, what: str) -> Callable[[CanonicalRow], bool | None]:
 
 
 def unified(terms: Sequence[Term], what: str) -> tuple[list[Evaluate], Callable[[Evaluate], Term]]:
-    """Return the values of terms of which one is chosen, and what makes a term of the choice."""
+    """Return the values of terms of which one is chosen, and the builder of the choice's term."""
     known = [term for term in terms if not isinstance(term, NullLiteral)]
     if all(isinstance(term, NumberTerm | IntegerLiteral) for term in known):
         numbers = [number_term(term, what) for term in terms]
         scales = {number_term(term, what).scale for term in known}
-        # How many digits are printed of one among others is not certain.
+        # How many digits of a number are printed in a choice is uncertain.
         scale = scales.pop() if len(scales) == 1 else None
         return [number.evaluate for number in numbers], lambda chosen: exact(chosen, scale)
     if all(isinstance(term, NumberTerm | IntegerLiteral | DoubleTerm) for term in known):
@@ -173,7 +173,7 @@ def chosen(
     terms: Sequence[Term],
     what: str,
 ) -> Term:
-    """Return the first term whose condition holds, else the last, which has none."""
+    """Return the first term whose condition is true, else the last, which has no condition."""
     values, make = unified(terms, what)
 
     def evaluate(row: CanonicalRow) -> Any:

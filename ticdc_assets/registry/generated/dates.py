@@ -1,7 +1,7 @@
 """Dates of generated columns: formats, intervals, and days of the calendar.
 
-In: terms of dates. Out: terms of what is made of them. A date that is no day of the calendar is
-refused. Functions of the parts of a date are those of partitions.
+In: terms of dates. Out: terms of the results. A date that is not a day of the calendar is refused.
+The functions of the parts of a date are those of partitions.
 """
 
 from calendar import monthrange
@@ -113,7 +113,7 @@ _DAYS: Final = {"DAY": 1, "WEEK": 7}
 
 
 def shifted(term: Term, count: Term, unit: str, *, back: bool) -> Term:
-    """Return the term of a date and an interval after it, or before it."""
+    """Return the term of a date plus or minus an interval."""
     what = "INTERVAL"
     moment, number = _moment_term(term, what), number_term(count, what)
     if number.fractional or unit not in _MONTHS | _SECONDS | _DAYS:

@@ -1,6 +1,6 @@
 """JSON of generated columns.
 
-In: terms of JSON documents, and paths without wildcards. Out: terms of what is at the paths.
+In: terms of JSON documents, and paths without wildcards. Out: terms of the values at the paths.
 """
 
 import re
@@ -59,7 +59,7 @@ def _step(value: Any, step: str | int) -> Any:
     if isinstance(value, list):
         items = cast("list[Any]", value)
         return items[step] if step < len(items) else _NOTHING
-    # What is no array is one of itself.
+    # A value that is not an array counts as an array of itself.
     return value if step == 0 else _NOTHING
 
 
@@ -74,7 +74,7 @@ def _json_term(term: Term, what: str) -> JsonTerm:
     if isinstance(term, JsonTerm):
         return term
     if isinstance(term, TextTerm):
-        # What is no JSON is an error in TiDB, and no such row was stored.
+        # Text that is not JSON is an error in TiDB, and no such row was stored.
         return JsonTerm(mapped(term.evaluate, lambda text: write_json(_read(text))))
     raise refused(f"{what} of what is no JSON")
 

@@ -33,7 +33,7 @@ _MAX_DIGITS: Final = 65
 
 
 def number_term(term: Term, what: str) -> NumberTerm:
-    """Return an exact number; PartitionError if the term is none."""
+    """Return an exact number; PartitionError for another term."""
     match term:
         case NumberTerm(repeats=False):
             return term
@@ -70,10 +70,10 @@ def half_up(value: Number, digits: int) -> Number:
 def rounded_quotient(
     number: NumberTerm, digits: int
 ) -> Callable[[CanonicalRow], Number | None] | None:
-    """Return the rounded value of a quotient, None if the number is none, or has fewer digits.
+    """Return the rounded value of a quotient, None for a number without more digits.
 
     TiDB keeps more digits of a quotient than it prints, up to a multiple of nine. Where rounding
-    the printed ones gives another number than rounding all of them, the value is not certain.
+    the printed digits gives another number than rounding all digits, the value is uncertain.
     """
     unrounded, scale = number.unrounded, number.scale
     if unrounded is None or scale is None or digits > scale - (scale % 9 == 0):
@@ -92,7 +92,7 @@ def rounded_quotient(
 
 
 def double_of(term: Term, what: str) -> Callable[[CanonicalRow], float | None]:
-    """Return the function of a number in floating point."""
+    """Return the function of a number as floating point."""
     if isinstance(term, DoubleTerm):
         return term.evaluate
     value_of = number_term(term, what).evaluate
@@ -200,7 +200,7 @@ def _rounding(name: str, arguments: Sequence[Term]) -> Term:
 
     scale = number.scale
     if scale is not None:
-        # Digits that the number does not have are not certain to be printed.
+        # It is uncertain whether digits that the number does not have are printed.
         scale = max(digits, 0) if digits <= scale else None
     of_quotient = None if cuts else rounded_quotient(number, digits)
     if of_quotient is not None:

@@ -1,12 +1,12 @@
 """Expressions of generated columns: text to terms.
 
 In: the text between the parentheses of AS, the table's schema, and the time zone of the session.
-Out: a term, or `PartitionError` where the text has anything that is not known. The grammar is that
-of partition expressions (`registry.partition_expressions`) with conditions, CASE, CAST, intervals
-of dates and the arrows of JSON. Depth and size are bounded, whatever the text.
+Out: a term, or `PartitionError` where the text has anything unknown. The grammar is that of
+partition expressions (`registry.partition_expressions`) with conditions, CASE, CAST, intervals of
+dates and the arrows of JSON. Depth and size are bounded, whatever the text.
 
 Not read: LIKE and REGEXP, bits, COLLATE, functions of a TIMESTAMP (their value depends on the time
-zone of a session), functions that are in no table.
+zone of a session), functions that no table lists.
 """
 
 import operator
@@ -63,7 +63,7 @@ FUNCTIONS: Final[Functions] = {
     **CONDITION_FUNCTIONS,
     **DATE_FUNCTIONS,
 }
-"""The functions of generated columns; others are looked for among those of partitions."""
+"""The functions of generated columns; others are looked up among those of partitions."""
 
 
 class GeneratedReader(ExpressionReader):
@@ -82,7 +82,7 @@ class GeneratedReader(ExpressionReader):
     }
 
     def expression(self, cursor: Cursor) -> Term:
-        """Take what OR combines."""
+        """Take operands joined by OR."""
         left = self._exclusive(cursor)
         # `||` joins texts in one SQL mode; TiDB writes OR or CONCAT in its place.
         while cursor.take("OR"):
@@ -167,7 +167,7 @@ class GeneratedReader(ExpressionReader):
         return shifted(moment, count, unit, back=back)
 
     def primary(self, cursor: Cursor) -> Term:
-        """Take one operand and what leads into its JSON."""
+        """Take one operand and its JSON paths."""
         if cursor.take_char("!"):
             return _not(self.primary(cursor))
         if cursor.take("CASE"):
@@ -218,7 +218,7 @@ class GeneratedReader(ExpressionReader):
         return super().call(name, cursor)
 
     def function(self, name: str, arguments: Sequence[Term]) -> Term:
-        """Return the term of a function: of generated columns, else of partitions."""
+        """Return the term of a function of generated columns, else of partitions."""
         found = FUNCTIONS.get(name)
         if found is None:
             if name == "UNIX_TIMESTAMP":

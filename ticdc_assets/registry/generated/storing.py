@@ -1,8 +1,8 @@
-"""What columns store of values, and the values of columns.
+"""How columns store values, and the values of columns.
 
 In: a term, and the column that stores it. Out: the function from a row to the canonical text of the
 column, by the same conversions as those of columns (`values.cast_of`): TiDB converts both alike. A
-conversion that is not certain for the type of the term is refused.
+conversion that is uncertain for the type of the term is refused.
 """
 
 import re
@@ -40,10 +40,10 @@ from ticdc_assets.registry.partition_terms import (
 
 
 def stored(term: Term, column: ColumnSchema, timezone: str) -> Callable[[CanonicalRow], str | None]:
-    """Return the function that gives the canonical text that `column` stores of a term.
+    """Return the function that gives the canonical text of a term stored in `column`.
 
     Raises:
-        PartitionError: it is not certain for terms of this type.
+        PartitionError: it is uncertain for terms of this type.
     """
     kind = kind_of(column)
     if isinstance(term, NullLiteral):
@@ -95,11 +95,11 @@ _STORED: Final[Sequence[tuple[Any, frozenset[Kind]]]] = (
     (JsonTerm, frozenset({Kind.JSON, Kind.TEXT, Kind.INTEGER, Kind.DOUBLE, Kind.DECIMAL})),
     ((TextTerm, TextLiteral), _TEXTS | _NUMBERS - {Kind.BIT, Kind.YEAR} | _MOMENTS),
 )
-"""By the type of a term the kinds of columns that store it as a conversion of columns does."""
+"""By the type of a term the kinds of columns that store it like a conversion of columns."""
 
 
 def converted(term: Term, column: ColumnSchema, timezone: str) -> Term:
-    """Return the term of a CAST to the type of `column`, which is none of text.
+    """Return the term of a CAST to the type of `column`, which is not a text type.
 
     A CAST and a column differ for texts that are not written as values of the type; these are
     refused.
@@ -137,7 +137,7 @@ _WRITTEN: Final = {
     Kind.DATE: re.compile(_DAY),
     Kind.DATETIME: re.compile(_DAY + r"(?: [0-9]{2}:[0-9]{2}:[0-9]{2})?"),
 }
-"""Texts that a CAST and a column of a kind read alike."""
+"""Texts that a CAST and a column of a kind read in the same way."""
 
 
 def _stored_number(
@@ -199,7 +199,7 @@ def term_of_column(column: ColumnSchema, timezone: str) -> Term:
         case Kind.JSON:
             return JsonTerm(read_by(column, str))
         case Kind.FLOAT:
-            # An expression has the 32 bits of the column, not the digits that are printed of them.
+            # An expression has the 32 bits of the column, not its printed digits.
             return DoubleTerm(read_by(column, lambda text: to_float32(float(text))))
         case Kind.DOUBLE:
             return DoubleTerm(read_by(column, float))

@@ -1,6 +1,6 @@
-"""What the functions of generated columns share: values of rows, and how they are refused.
+"""What the functions of generated columns share: values of rows, and their refusal.
 
-In: functions from rows to values. Out: others made of them, where NULL gives NULL. Pure.
+In: functions from rows to values. Out: functions built from them, where NULL gives NULL. Pure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,22 +14,22 @@ Evaluate: TypeAlias = Callable[[CanonicalRow], Any]
 """A value of a row."""
 
 Build: TypeAlias = Callable[[str, Sequence[Term]], Term]
-"""What makes the term of a function, by its name and arguments."""
+"""The builder of a function's term, by its name and arguments."""
 
 Functions: TypeAlias = Mapping[str, tuple[int, int, Build]]
-"""By name the fewest and most arguments of functions, and what makes their terms."""
+"""By name the fewest and most arguments of functions, and the builders of their terms."""
 
 MANY: Final = 1 << 10
 """Arguments of a function that takes any number."""
 
 
 def refused(what: str) -> PartitionError:
-    """Return the error of something that is not certain."""
+    """Return the error of something uncertain."""
     return PartitionError(f"{what} in an expression is not certain")
 
 
 def mapped(value_of: Evaluate, change: Callable[[Any], Any]) -> Evaluate:
-    """Return the function of one value: NULL if it is."""
+    """Return the function of one value: NULL for NULL."""
 
     def evaluate(row: CanonicalRow) -> Any:
         value = value_of(row)
@@ -56,7 +56,7 @@ def is_constant(term: Term) -> bool:
 
 
 def literal_integer(term: Term, what: str) -> int:
-    """Return the value of a literal; PartitionError if the term is none."""
+    """Return the value of a literal; PartitionError for another term."""
     if not isinstance(term, IntegerLiteral):
         raise refused(f"{what} with what is no literal")
     return term.value

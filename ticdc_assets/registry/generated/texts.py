@@ -1,7 +1,7 @@
 """Texts of generated columns.
 
-In: terms. Out: terms of texts made of them, each with the collation by which it compares, where
-that is certain. Letters that change their number with their case are refused.
+In: terms. Out: terms of texts, each with the collation by which it compares, where that is certain.
+Letters that change their number with their case are refused.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ def moment_text(value: Moment, digits: int | None) -> str:
 
 
 def text_term(term: Term, what: str) -> TextTerm:
-    """Return what TiDB makes of a term where a text is needed."""
+    """Return TiDB's text of a term where a text is needed."""
     match term:
         case TextTerm():
             return term
@@ -79,7 +79,7 @@ def text_term(term: Term, what: str) -> TextTerm:
 
 
 def collation_of(terms: Sequence[Term]) -> str:
-    """Return the collation of what several texts make, "" if that is not certain."""
+    """Return the collation of several texts together, "" if it is uncertain."""
     found = {term.collation for term in terms if isinstance(term, TextTerm)}
     if not found:
         return DEFAULT_COLLATION if all(map(is_constant, terms)) else ""
@@ -114,7 +114,7 @@ def _concat_ws(name: str, arguments: Sequence[Term]) -> Term:
 
 
 def _cased(change: Callable[[str], str]) -> Callable[[str], str]:
-    """Return a text with other case: of letters whose other case is one letter."""
+    """Return a text in another case, for letters whose other case is one letter."""
 
     def cased(text: str) -> str:
         if text.isascii():

@@ -16,7 +16,7 @@ from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import UNFIT, canonical_of, typed_array, typed_of
 from ticdc_assets.model.values.columns import TypedColumn, typed_column
 from ticdc_assets.model.values.zones import CHANGEFEED_ZONE_NAMES
-from ticdc_assets.wire.image_loops import IRREGULAR
+from ticdc_assets.wire.image_loops import INEXACT
 from ticdc_assets.wire.image_reading import ImageReader
 from ticdc_assets.wire.rows import image_to_json
 from ticdc_assets_tests.model.values.columns import column
@@ -38,13 +38,13 @@ UNSIZED = ["decimal", "datetime", "timestamp", "time", "enum", "set"]
 def read(
     schema: ColumnSchema, values: Sequence[PhysicalValue], timezone: str
 ) -> tuple[TypedColumn, list[bool]]:
-    """Read values as images have them; returns the column, and which rows are regular."""
+    """Read values as images have them; returns the column, and which rows are exact."""
     reader = ImageReader([schema.name], CHANGEFEED_ZONE_NAMES | {timezone})
     texts = pa.array([image_to_json({schema.name: value}) for value in values], pa.string())
     images = reader.read([texts])
     assert images is not None
     found = typed_column(schema, timezone)(images.column(0))
-    return found, (found.regular & (images.counts != IRREGULAR)).tolist()
+    return found, (found.exact & (images.counts != INEXACT)).tolist()
 
 
 def reference(
@@ -63,9 +63,9 @@ def reference(
 
 
 def check(schema: ColumnSchema, values: Sequence[PhysicalValue], timezone: str) -> list[bool]:
-    found, regular = read(schema, values, timezone)
-    for number, (value, is_regular) in enumerate(zip(values, regular, strict=True)):
-        if not is_regular:
+    found, exact = read(schema, values, timezone)
+    for number, (value, is_exact) in enumerate(zip(values, exact, strict=True)):
+        if not is_exact:
             continue
         wanted = reference(schema, value, timezone)
         assert wanted is not None, (schema, value)
@@ -73,7 +73,7 @@ def check(schema: ColumnSchema, values: Sequence[PhysicalValue], timezone: str) 
         if found.is_verbatim:
             sent = value.value if isinstance(value, ZonedTimestamp) else value
             assert wanted[0] == sent
-    return regular
+    return exact
 
 
 columns_and_values = column_schemas().flatmap(
@@ -163,9 +163,9 @@ def test_golden_values_are_plain(folder: str) -> None:
         by_column.setdefault(schema, []).append(value)
     assert by_column
     for schema, values in by_column.items():
-        regular = check(schema, values, timezone)
+        exact = check(schema, values, timezone)
         if kind_of(schema) not in (Kind.FLOAT, Kind.DOUBLE, Kind.VECTOR):
-            assert all(regular), (
+            assert all(exact), (
                 schema,
-                [v for v, good in zip(values, regular, strict=True) if not good],
+                [v for v, good in zip(values, exact, strict=True) if not good],
             )
