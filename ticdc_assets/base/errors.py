@@ -90,11 +90,11 @@ class SourceRefusedError(SourceUnavailableError):
 
 
 class StoreUnavailableError(TicdcError):
-    """The store that a lake is in does not answer, or refuses what is asked of it.
+    """The store that a lake is in does not answer, or refuses a request.
 
     Args:
-        lake: what was asked for, a URI.
-        reason: what was seen.
+        lake: the URI of the request.
+        reason: the finding.
     """
 
     retriable = True
@@ -113,9 +113,22 @@ class StoreUnavailableError(TicdcError):
 
 
 class BusyError(TicdcError):
-    """Another writer holds the changefeed."""
+    """Another writer holds the changefeed.
+
+    Args:
+        text: the sentence.
+        holder: who holds it, for a sentence: `"process 123 (ticdc-assets sync)"`; "" if unknown.
+    """
 
     retriable = True
+
+    def __init__(self, text: str, holder: str = "") -> None:
+        super().__init__(text, holder)
+        self.text = text
+        self.holder = holder
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class LeaseLostError(BusyError):

@@ -29,7 +29,7 @@ def refusal(error: BaseException, folders: Iterable[Path]) -> str | None:
 
     Args:
         error: what was raised; what it came from is looked at too.
-        folders: where this program writes: they are looked at to tell which device is full.
+        folders: where this program writes: they are checked for the device that is full.
     """
     for item in _chain(error):
         number = item.errno if isinstance(item, OSError) else None

@@ -18,7 +18,7 @@ _listeners: list[Listener] = []
 
 @contextmanager
 def listened(listener: Listener) -> Generator[None]:
-    """Let `listener` hear what is told within, beside those who listen already."""
+    """Let `listener` hear the reports within, besides those who listen already."""
     _listeners.append(listener)
     try:
         yield
@@ -27,13 +27,13 @@ def listened(listener: Listener) -> Generator[None]:
 
 
 def tell(text: str) -> None:
-    """Tell what is being done now, from any thread; names in it are as the messages gave them."""
+    """Report what is being done now, from any thread; names in it are as the messages gave them."""
     for listener in _listeners:
         listener(text)
 
 
 class Counted:
-    """Tells which of some things is being worked on, and how many there are; for any threads.
+    """Reports which of several things is being worked on, and how many there are; for any threads.
 
     Args:
         doing: the verb, as in `applying`.
@@ -49,7 +49,7 @@ class Counted:
         self._lock = threading.Lock()
 
     def begin(self, name: str) -> None:
-        """Tell that the work on one of them begins."""
+        """Report that the work on one of them begins."""
         with self._lock:
             self._begun += 1
             begun = self._begun

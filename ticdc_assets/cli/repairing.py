@@ -10,6 +10,7 @@ from datetime import datetime
 import click
 
 from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.base.names import counted
 from ticdc_assets.cli.base import checked_moment, lake_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import shown_text
@@ -123,7 +124,7 @@ def backfill(
         for item in report.mirrors:
             click.echo(
                 f"{changefeed}: {shown_text(item.database)}.{shown_text(item.table)}: folded "
-                f"again, {item.rows} rows at {report.cut.moment}"
+                f"again, {counted(item.rows, 'row')} at {report.cut.moment}"
             )
         return
     wanted = {day.date() for day in days}
@@ -195,8 +196,9 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
             done = maintained(lake, dry_run=True)
         retaining = done.retaining
         click.echo(
-            f"{changefeed}: would remove {retaining.changes} rows of change_log, "
-            f"{retaining.records} records of raw_messages and {retaining.cuts} cuts"
+            f"{changefeed}: would remove {counted(retaining.changes, 'row')} of change_log, "
+            f"{counted(retaining.records, 'record')} of raw_messages and "
+            f"{counted(retaining.cuts, 'cut')}"
         )
     else:
         from ticdc_assets.orchestration.run import run_maintenance

@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 import dagster as dg
 
 from ticdc_assets.base.errors import LakeDamagedError, TicdcError
+from ticdc_assets.base.names import counted
 from ticdc_assets.log.cuts import Cut, newest_cut
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.overview import (
@@ -114,9 +115,10 @@ def tick(
     lags, late_tables = _lag_events(context.instance, shown, now)
     drifts = [item for item in told if not item[1].is_first]
     said = (
-        f"{len(cut.mirrors) if cut else 0} tables in the newest cut, {len(gone)} assets of dropped "
-        f"tables wiped; {news.total} schema versions, {len(told)} new, {len(drifts)} of them of "
-        f"known tables, {late} late; {late_tables} of {len(shown.mirrors)} mirrors late{reload}"
+        f"{counted(len(cut.mirrors) if cut else 0, 'table')} in the newest cut, {len(gone)} assets "
+        f"of dropped tables wiped; {counted(news.total, 'schema version')}, {len(told)} new, "
+        f"{len(drifts)} of them of known tables, {late} late; {late_tables} of "
+        f"{counted(len(shown.mirrors), 'mirror')} late{reload}"
     )
     if told or gone:
         context.log.info("%s", said)
@@ -190,7 +192,7 @@ def _reload(
     differing = tables ^ shown.tables
     if cut is None or not differing:
         return "", ""
-    said = f"; {len(differing)} tables were created or dropped: reload the code location"
+    said = f"; created or dropped: {counted(len(differing), 'table')}: reload the code location"
     server, origin = os.environ.get(WEBSERVER), context.code_location_origin
     digest = hashlib.sha256(json.dumps(sorted(tables)).encode()).hexdigest()[:16]
     if not server or origin is None or digest == asked:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import LakeDamagedError
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.files import open_parquet
 from ticdc_assets.delta.queries import asked
@@ -65,8 +65,9 @@ class RefusedRecords:
     def clause(self) -> str:
         """What people are told."""
         of = "" if self.table is None else f" of {joined_name(self.database or '', self.table)}"
+        verb = "is" if self.records == 1 else "are"
         return (
-            f"{self.records} records{of} are refused now ({self.reason}), such as "
+            f"{counted(self.records, 'record')}{of} {verb} refused now ({self.reason}), such as "
             f"{', '.join(self.examples)}"
         )
 

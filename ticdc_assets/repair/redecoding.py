@@ -41,6 +41,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import LossError, NotFoundError
+from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import latest_version, read_table
@@ -128,15 +129,16 @@ class RedecodedDay:
     def sentence(self) -> str:
         """Return what was done, for people."""
         if self.equal:
-            said = f"{self.day}: {self.records} records decoded again, nothing differs"
+            said = f"{self.day}: {counted(self.records, 'record')} decoded again, nothing differs"
         else:
             said = (
-                f"{self.day}: {self.records} records decoded again: {self.rows} rows in place of "
+                f"{self.day}: {counted(self.records, 'record')} decoded again: "
+                f"{counted(self.rows, 'row')} in place of "
                 f"{self.before}; {self.quarantined} faults came into quarantine, "
                 f"{self.released} left it"
             )
         if self.tables:
-            said += f"; {len(self.tables)} tables are folded again by the next sync"
+            said += f"; the next sync folds again {counted(len(self.tables), 'table')}"
         if self.schemas:
             said += "; it makes the schema registry again"
         return "; ".join([said, *(f"lost: {item}" for item in self.losses)])
