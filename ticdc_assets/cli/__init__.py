@@ -26,6 +26,7 @@ try:
     # Importing a module adds its commands to `main`.
     from ticdc_assets.cli import (
         captures,
+        local,
         looking,
         machine,
         repairing,
@@ -49,6 +50,7 @@ def run() -> None:
 
 __all__ = [
     "captures",
+    "local",
     "looking",
     "machine",
     "main",

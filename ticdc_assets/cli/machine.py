@@ -134,8 +134,9 @@ def demo(
 def upstream(statement: str, directory: Path) -> None:
     """Run one SQL STATEMENT on the upstream of the live demo, and commit it.
 
-    STATEMENT is INSERT, UPDATE or DELETE, or ALTER TABLE on columns; name tables `database.table`.
-    The demo's changefeed sends the commit to its broker, and the mirrors follow.
+    STATEMENT is INSERT, UPDATE or DELETE, CREATE, DROP, TRUNCATE or RENAME TABLE, or ALTER TABLE
+    on columns, as for MySQL; name tables `database.table`. The demo's changefeed
+    sends the commit to its broker, and the mirrors follow.
     """
     from ticdc_assets.demo.place import run_upstream
 

@@ -64,7 +64,7 @@ def go_on_live(
         simulator: the shop, which is closed; its changefeed goes on.
         port: where the Dagster UI listens; 3000 if None, or a free port where that is in use.
         program: what a person types for `ticdc-assets`.
-        note: told what happens.
+        note: called with each line of progress.
 
     Raises:
         PrerequisiteError: something listens on `port`.
@@ -188,11 +188,11 @@ def _follow(settings: Settings, watch: "CutWatch", say: Say) -> None:
 
 
 class CutWatch:
-    """Tells each new cut, and the rows that it changed.
+    """Prints each new cut, and the rows that it changed.
 
     Args:
         settings: the demo's.
-        say: told a line each.
+        say: called with each line.
     """
 
     def __init__(self, settings: Settings, say: Say) -> None:
@@ -201,7 +201,7 @@ class CutWatch:
         self._cut = newest_cut(self._lake.paths)
 
     def look(self) -> None:
-        """Tell the newest cut, if it is another one than at the last look."""
+        """Print the newest cut, if it is another one than at the last check."""
         before, cut = self._cut, newest_cut(self._lake.paths)
         if cut is None or (before is not None and before.number == cut.number):
             return
@@ -228,12 +228,12 @@ class CutWatch:
         columns = [
             {column.name for column in item.table_schema.columns} for item in (before, after)
         ]
-        for word, names in (
-            ("without", columns[0] - columns[1]),
-            ("with", columns[1] - columns[0]),
+        for words, names in (
+            ("no longer has", columns[0] - columns[1]),
+            ("now has", columns[1] - columns[0]),
         ):
             for column in sorted(names):
-                yield f"{name} is {word} the column {visible(column)}"
+                yield f"{name} {words} the column {visible(column)}"
         old, new = self._rows(before), self._rows(after)
         lines = [
             line
@@ -277,14 +277,14 @@ def _row_line(
     """Return how a row differs in the columns that it had and has; None if it does not."""
     if old is None or new is None:
         row = old or new or {}
-        told = ", ".join(f"{name}={_shown(value)}" for name, value in row.items())
-        return f"{'+' if old is None else '-'} {told}"
-    told = ", ".join(
+        values = ", ".join(f"{name}={_shown(value)}" for name, value in row.items())
+        return f"{'+' if old is None else '-'} {values}"
+    changes = ", ".join(
         f"{name}: {_shown(old[name])} -> {_shown(value)}"
         for name, value in new.items()
         if name in old and old[name] != value
     )
-    return f"~ {visible(', '.join(key))}: {told}" if told else None
+    return f"~ {visible(', '.join(key))}: {changes}" if changes else None
 
 
 def _shown(value: str | None) -> str:

@@ -9,6 +9,7 @@ Nothing is written, and versions do not change: reading again gives the same.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -76,6 +77,27 @@ def mirror_stamps(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
 def mirror_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
     """Return the rows of a mirror for a step with all columns that the table has; else as above."""
     return _as_stored(mirror.path(paths), mirror.version)
+
+
+def first_rows(paths: LakePaths, mirror: MirrorCut, limit: int) -> pa.Table | None:
+    """Return up to `limit` rows of a mirror as a cut names it, or None if only Spark reads them.
+
+    They have the columns of `MirrorLayout`. No more files are opened than have to be.
+    """
+    layout = MirrorLayout(schema=mirror.table_schema)
+    path = mirror.path(paths)
+    found = _files(path, mirror.version)
+    if found is None or not set(layout.names) <= set(found.schema.names):
+        return None
+    rows = layout.arrow.empty_table()
+    with reading(path, mirror.version):
+        for file in found.files:
+            if rows.num_rows >= limit:
+                break
+            batches = replace(found, files=[file]).rows(layout.arrow).read(most=limit)
+            wanted = islice((item for item in batches if item.num_rows), limit - rows.num_rows)
+            rows = pa.concat_tables([rows, pa.Table.from_batches(list(wanted), layout.arrow)])
+    return rows.slice(0, limit)
 
 
 def mirror_rescued(paths: LakePaths, mirror: MirrorCut, names: Collection[str]) -> bool:

@@ -22,7 +22,12 @@ from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut, tso_as_of
-from ticdc_assets.mirrors.versions import is_portable_mirror, mirror_as_stored, mirror_in_spark
+from ticdc_assets.mirrors.versions import (
+    first_rows,
+    is_portable_mirror,
+    mirror_as_stored,
+    mirror_in_spark,
+)
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text
 from ticdc_assets.observe.status import Status
@@ -317,6 +322,28 @@ def iterate_rows(
             texts = _rendered_by_workers(rows, table, timezone)
         for text in texts:
             yield table.database, table.table, text
+
+
+def sample_rows(
+    paths: LakePaths, mirror: MirrorCut, timezone: str, *, limit: int
+) -> list[dict[str, str | None]]:
+    """Return up to `limit` rows of a mirror as canonical text; [] if only Spark reads them.
+
+    Args:
+        paths: the changefeed's tables.
+        mirror: the mirror, as a cut names it.
+        timezone: the changefeed's.
+        limit: how many rows at most.
+    """
+    rows = first_rows(paths, mirror, limit) if limit else None
+    if rows is None:
+        return []
+    layout = MirrorLayout(schema=mirror.table_schema)
+    return [
+        {name: text for name, text in row.items() if name not in mirror.hidden}
+        for batch in rows.to_batches()
+        for row in canonical_rows(batch, layout, timezone)
+    ]
 
 
 _ROWS_AT_ONCE = 100_000
