@@ -109,7 +109,7 @@ def test_no_cut_warns_and_says_which_partition_is_missing() -> None:
 def test_the_lag_says_where_most_of_it_is_and_what_to_do() -> None:
     ours = judge_lag(FEED, status(700, 10)).description
     assert "11.7 min behind now (limit 10.0 min): source to Kafka 10.0 s, Kafka" in ours
-    assert "Most of it has landed and is not applied yet. Check the runs of shop_sync" in ours
+    assert "Most of it has landed and is not applied yet. Check the syncs of shop" in ours
     undecoded = judge_lag(FEED, status(700, 10, landed_batch=5)).description
     assert "not applied yet, 2 landed batches are not decoded" in undecoded
     kafka = judge_lag(FEED, status(700, 690, waiting_since=650)).description
