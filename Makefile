@@ -32,11 +32,16 @@ help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(VENV)/.made ## Install everything into .venv (instant when nothing changed)
+setup: $(VENV)/.made ## Install what runs into .venv, 1.4 GB (instant when nothing changed)
+	@:
+
+.PHONY: develop
+develop: $(VENV)/.developed ## Install the tools of developers too, 0.6 GB more
 	@:
 
 # The stamp is newer than what it was made from: a changed lock installs again, nothing else does.
-# An environment that works is brought up to date in place, never made anew: something may run in it.
+# An environment that works is brought up to date in place, never made again: something may run in it.
+# Tools that are in it stay (--inexact), because `make setup` does not say that nobody needs them.
 $(VENV)/.made: pyproject.toml uv.lock .python-version
 	@python="$(PYTHON)"; \
 	if [ -z "$$python" ]; then \
@@ -58,7 +63,11 @@ $(VENV)/.made: pyproject.toml uv.lock .python-version
 	fi; \
 	in_venv=$(BIN)/python; \
 	$$in_venv -c '$(SUPPORTED)' 2>/dev/null || "$$uv" venv --quiet --clear --python "$$python" $(VENV); \
-	"$$uv" sync --frozen --python $$in_venv
+	"$$uv" sync --frozen --no-default-groups --inexact --python $$in_venv
+	@touch $@
+
+$(VENV)/.developed: $(VENV)/.made
+	@$(UV) sync --frozen --python $(BIN)/python
 	@touch $@
 
 # Everything is of the lock, so workers run the versions that the driver runs. It is no copy of the
@@ -96,13 +105,13 @@ PURE = not spark and not kafka and not dagster and not ui and not s3 and not hdf
 FAST = $(PURE) and not thorough
 
 .PHONY: test
-test: setup chromium postgresql versitygw ## Run all tests but those marked slow, hdfs or cluster
+test: develop chromium postgresql versitygw ## Run all tests but those marked slow, hdfs or cluster
 	@$(PYTEST) -m "not slow and not hdfs and not cluster"
 
 # A lake in a store and Spark on a cluster: what needs a real S3 or HDFS, or workers of their own.
 .PHONY: test-cluster
 test-cluster: WORKERS =
-test-cluster: setup versitygw ## Run the tests of lakes on S3 and HDFS and of Spark clusters
+test-cluster: develop versitygw ## Run the tests of lakes on S3 and HDFS and of Spark clusters
 	@$(PYTEST) -m "s3 or hdfs or cluster" --ignore ticdc_assets_tests/storage/test_s3_golden.py
 
 # A real S3 over a folder, built once (one or two minutes) into the user's cache. Without Go the tests that need
@@ -127,7 +136,7 @@ versitygw: ## Build the S3 gateway that tests use, once (Go)
 # their own and by Spark, storms, long histories, each part of the bench on very little; the property
 # tests with many examples; a minute of damage for each format.
 .PHONY: test-nightly
-test-nightly: setup chromium postgresql versitygw ## Run what `make test` leaves out: slow and deep tests, fuzzing
+test-nightly: develop chromium postgresql versitygw ## Run what `make test` leaves out: slow and deep tests, fuzzing
 	@failed=0; \
 	$(PYTEST) -m slow || failed=1; \
 	$(PYTEST) -m "$(PURE)" --hypothesis-profile=deep || failed=1; \
@@ -135,7 +144,7 @@ test-nightly: setup chromium postgresql versitygw ## Run what `make test` leaves
 	exit $$failed
 
 .PHONY: test-fast
-test-fast: setup ## Run the quick pure Python tests only, with few examples of each property
+test-fast: develop ## Run the quick pure Python tests only, with few examples of each property
 	@$(PYTEST) -m "$(FAST)" --hypothesis-profile=quick
 
 # The ui tests need a browser. Where it can be had without asking anybody it is installed; where it
@@ -166,7 +175,7 @@ postgresql:
 		fi; }
 
 .PHONY: lint
-lint: setup ## Check format, lint rules, layers and documents
+lint: develop ## Check format, lint rules, layers and documents
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-logo
@@ -176,31 +185,31 @@ lint: setup ## Check format, lint rules, layers and documents
 MKDOCS = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .PHONY: docs
-docs: setup ## Serve the documentation on 127.0.0.1:8000, and build it again as pages change
+docs: develop ## Serve the documentation on 127.0.0.1:8000, and build it again as pages change
 	@$(MKDOCS) serve
 
 .PHONY: format
-format: setup ## Rewrite the files in the project's format
+format: develop ## Rewrite the files in the project's format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
 .PHONY: type
-type: setup ## Check types
+type: develop ## Check types
 	@$(BIN)/basedpyright
 
 # ONLY= the names of some parts (python -m bench --help), to measure these again.
 .PHONY: pictures
-pictures: setup ## Make the pictures of the documents again: the UI and the report (chromium)
+pictures: develop ## Make the pictures of the documents again: the UI and the report (chromium)
 	TICDC_SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/pytest -q ticdc_assets_tests/orchestration/test_ui.py
 
 .PHONY: bench
-bench: setup versitygw ## Run the benchmarks and print their tables (65 to 85 minutes)
+bench: develop versitygw ## Run the benchmarks and print their tables (65 to 85 minutes)
 	@$(BIN)/python -m bench $(foreach name,$(ONLY),--only $(name))
 
 # FORMAT= one format or ddl, SECONDS= or COUNT= of each format, SEED= of an earlier run. A FORMAT that
 # is only a default of this file is none that somebody chose.
 .PHONY: fuzz
-fuzz: setup ## Damage messages at random and see that the decoders stand it (a minute a format)
+fuzz: develop ## Damage messages at random and see that the decoders stand it (a minute a format)
 	@$(BIN)/python -m fuzz $(if $(filter file undefined,$(origin FORMAT)),,--format "$(FORMAT)") \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 

@@ -234,7 +234,7 @@ def test_frames() -> None:
 # --- it can fail ---
 
 
-def good(count: int = 20) -> Batch:
+def good(count: int = 40) -> Batch:
     """Messages that nobody has damaged."""
     return Batch(records=seeds_of(CRAFT).records[:count])
 

@@ -13,8 +13,10 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,13 +28,13 @@ from deltalake import DeltaTable
 
 from ticdc_assets.cli import main
 from ticdc_assets.config import CaptureSource, KafkaSource, parse_changefeeds
-from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.export import export_upstream
+from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
+from ticdc_assets.demo.simulator.sample import change_orders, open_orders
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.orchestration.component import read_attributes
 from ticdc_assets.source.capture import CaptureRecord, read_capture
 from ticdc_assets_tests.brokers import OwnBroker
+from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.demo.simulator.builders import write_capture
 
 if TYPE_CHECKING:
@@ -52,16 +54,20 @@ COMMANDS = {
     "make type": "make",
     "make docs": "make",
     "make bench": "make",
-    "ticdc-assets doctor": "lake",
-    "ticdc-assets seed mine export --timezone UTC": "lake",
-    "ticdc-assets diff mine export --timezone UTC": "lake",
-    "ticdc-assets sync mine": "lake",
-    "ticdc-assets status mine": "lake",
+    "ticdc-assets broker": "nothing",
+    "ticdc-assets sample": "nothing",
+    "ticdc-assets doctor": "nothing",
+    "ticdc-assets seed mine export --timezone UTC": "nothing",
+    "ticdc-assets sync mine": "nothing",
+    "ticdc-assets status mine": "nothing",
+    "ticdc-assets show mine shop orders": "nothing",
+    "ticdc-assets diff mine later --timezone UTC": "nothing",
+    'ticdc-assets sql mine "SELECT count(*) FROM shop.orders" --format csv': "nothing",
+    "ticdc-assets show mine shop orders --history 1": "nothing",
     "ticdc-assets status mine --json": "lake",
     "ticdc-assets metrics mine": "lake",
     "ticdc-assets tables mine": "lake",
     "ticdc-assets tables mine --json": "lake",
-    "ticdc-assets show mine shop orders": "lake",
     "ticdc-assets show mine shop orders --format jsonl --limit 5": "lake",
     "ticdc-assets dump mine": "lake",
     "ticdc-assets path mine shop orders": "lake",
@@ -69,8 +75,6 @@ COMMANDS = {
     "ticdc-assets redrive mine": "lake",
     "ticdc-assets backfill mine --table shop.orders": "lake",
     "ticdc-assets rewind mine --cut 1": "lake",
-    'ticdc-assets sql mine "SELECT count(*) FROM shop.orders" --format csv': "lake",
-    "ticdc-assets show mine shop orders --history 1": "lake",
     "ticdc-assets verify mine": "lake",
     "ticdc-assets verify mine shop orders --json": "lake",
     "ticdc-assets report": "lake",
@@ -79,8 +83,8 @@ COMMANDS = {
     "ticdc-assets record mine topic.jsonl.gz": "kafka",
     "ticdc-assets play topic.jsonl.gz mine": "kafka",
 }
-"""Every command of the README: by make's own dry run, on a capture, on a lake, on a broker, or on
-the live demo (`e2e/test_demo.py` does that)."""
+"""Every command and the way it is tested: by make's dry run, from nothing (the README's own
+tables), on a capture, on a lake, on a broker, or on the live demo (`e2e/test_demo.py`)."""
 
 ORDERS = [
     {"id": "1", "state": "paid", "total": "12.50"},
@@ -142,31 +146,18 @@ def python_blocks(blocks: list[Block]) -> list[tuple[Block, Block]]:
     ]
 
 
-def orders(export: Path | None = None, *, begin_at_export: bool = False) -> list[CaptureRecord]:
-    """What TiCDC would send of a table of orders that ends as `ORDERS`; exported on the way."""
-    options = FeedOptions()
+def orders() -> list[CaptureRecord]:
+    """The messages of the sample's table from its beginning; its rows end as `ORDERS`."""
     upstream = Upstream()
-    name = ("shop", "orders")
-    upstream.create_database("shop")
-    upstream.create_table(
-        name,
-        (
-            column("id", "int", nullable=False),
-            column("state", "enum('new','paid')"),
-            column("total", "decimal(10,2)"),
-        ),
-        primary_key=("id",),
-    )
-    with upstream.transaction() as transaction:
-        for number, total in (("1", "12.50"), ("2", "0.99"), ("3", "7.00"), ("4", None)):
-            transaction.insert(name, {"id": number, "state": "new", "total": total})
-    if export is not None:
-        at = export_upstream(upstream, export)
-        options = FeedOptions(first_ts=at if begin_at_export else 0)
-    with upstream.transaction() as transaction:
-        transaction.update(name, ("1",), changes={"state": "paid"})
-        transaction.delete(name, ("3",))
-    return list(StandInChangefeed(upstream, "mine", partitions=2, options=options).tick())
+    open_orders(upstream)
+    change_orders(upstream)
+    return list(StandInChangefeed(upstream, "mine", partitions=2).tick())
+
+
+def in_short(rows: Iterable[Mapping[str, str | None]]) -> list[dict[str, str | None]]:
+    """The columns of rows of orders that `ORDERS` has, by key."""
+    known = [{name: row[name] for name in ORDERS[0]} for row in rows]
+    return sorted(known, key=lambda row: str(row["id"]))
 
 
 # Without Spark ----------------------------------------------------------------------------------
@@ -178,15 +169,13 @@ def test_every_block_is_of_a_kind_that_is_tried(blocks: list[Block]) -> None:
     for _, after in python_blocks(blocks):
         assert after.language == "text", f"line {after.line}: a Python block shows what it prints"
     loose = [block for block in blocks if block.language == "text" and id(block) not in outputs]
-    assert [block.text.split()[0] for block in loose] == ["Kafka", "mirror"], (
+    assert [block.text.split()[0] for block in loose] == ["Kafka", "mirror", "id", "id"], (
         "text that nobody compares"
     )
 
 
 def test_every_command_is_tried_and_no_other(blocks: list[Block]) -> None:
-    listed = commands(blocks)
-    assert sorted(listed) == sorted(set(listed)), "a command stands twice"
-    assert sorted(listed) == sorted(COMMANDS)
+    assert set(commands(blocks)) == set(COMMANDS)
 
 
 def test_the_configurations_are_valid(blocks: list[Block], tmp_path: Path) -> None:
@@ -269,7 +258,7 @@ def test_the_commands_on_a_capture(
                 mirror[image["id"]] = image
                 if line["op"] == "delete":
                     del mirror[image["id"]]
-        assert sorted(mirror.values(), key=lambda row: str(row["id"])) == ORDERS
+        assert in_short(mirror.values()) == ORDERS
 
 
 # On a lake --------------------------------------------------------------------------------------
@@ -278,12 +267,17 @@ def test_the_commands_on_a_capture(
 @pytest.fixture
 def feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the README's changefeed over a capture, as the environment names it."""
-    write_capture(tmp_path / "messages.jsonl.gz", orders(tmp_path / "export"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TICDC_CHANGEFEEDS", str(tmp_path / "changefeeds.yaml"))
-    monkeypatch.setenv("TICDC_LAKE", str(tmp_path / "lake"))
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster_home"))
+    write_capture(tmp_path / "messages.jsonl.gz", orders())
+    live_in(tmp_path, monkeypatch)
     return tmp_path
+
+
+def live_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run what follows in a folder, with the settings and tables there."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TICDC_CHANGEFEEDS", str(folder / "changefeeds.yaml"))
+    monkeypatch.setenv("TICDC_LAKE", str(folder / "lake"))
+    monkeypatch.setenv("DAGSTER_HOME", str(folder / "dagster_home"))
 
 
 def run(command: str) -> str:
@@ -299,32 +293,30 @@ def run(command: str) -> str:
 def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSession") -> None:
     configuration = next(block for block in blocks if "capture:" in block.text)
     (feed / "changefeeds.yaml").write_text(configuration.text, encoding="utf-8")
+    told = run("ticdc-assets sync mine")
     outputs = {command: run(command) for command in commands(blocks) if COMMANDS[command] == "lake"}
-    told = outputs["ticdc-assets sync mine"]
-    assert "1 of 1 mirrors changed" in told
+    assert "1 of 1 mirror changed" in told
     assert "quarantined 0 records" in told
     (listed,) = json.loads(outputs["ticdc-assets tables mine --json"])
     assert (listed["database"], listed["table"], listed["rows"]) == ("shop", "orders", len(ORDERS))
     assert listed["key"] == ["id"]
     assert "orders" in outputs["ticdc-assets tables mine"]
-    assert "12.50" in outputs["ticdc-assets show mine shop orders"]
     shown = outputs["ticdc-assets show mine shop orders --format jsonl --limit 5"].splitlines()
-    assert sorted(map(json.loads, shown), key=lambda row: row["id"]) == ORDERS
+    assert in_short(map(json.loads, shown)) == ORDERS
     dumped = [json.loads(line) for line in outputs["ticdc-assets dump mine"].splitlines()]
-    assert sorted((line["row"] for line in dumped), key=lambda row: row["id"]) == ORDERS
+    assert in_short(line["row"] for line in dumped) == ORDERS
     assert {(line["database"], line["table"]) for line in dumped} == {("shop", "orders")}
     assert "nothing is quarantined" in outputs["ticdc-assets quarantine mine"]
     assert "nothing is quarantined" in outputs["ticdc-assets redrive mine"]
     counted = outputs['ticdc-assets sql mine "SELECT count(*) FROM shop.orders" --format csv']
     assert counted == f"count_star()\n{len(ORDERS)}\n"
-    assert "4 rows of 1 tables are at" in outputs["ticdc-assets seed mine export --timezone UTC"]
-    assert "1 mirrors equal" in outputs["ticdc-assets diff mine export --timezone UTC"]
+    assert "4 rows of 1 table seeded at" in outputs["ticdc-assets seed mine export --timezone UTC"]
+    assert "1 mirror equals" in outputs["ticdc-assets diff mine export --timezone UTC"]
     assert "snapshot" in outputs["ticdc-assets show mine shop orders --history 1"]
     again = outputs["ticdc-assets backfill mine --table shop.orders"]
     assert "mine: shop.orders: folded again, 3 rows at " in again
-    assert "1 of 1 mirrors of cut 3" in outputs["ticdc-assets verify mine"]
+    assert "1 of 1 mirror of cut 3" in outputs["ticdc-assets verify mine"]
     assert json.loads(outputs["ticdc-assets verify mine shop orders --json"])["equal"]
-    assert "checks passed" in outputs["ticdc-assets doctor"]
     assert "written to" in outputs["ticdc-assets report"]
     for name in ("report.html", "mine.html"):
         assert "<bdi>shop</bdi>.<bdi>orders</bdi>" in (feed / name).read_text(encoding="utf-8")
@@ -335,32 +327,73 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
         assert printed(example, names) == output.text
 
 
+# From nothing -----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def own_broker(folder: Path) -> Iterator[str]:
+    """Run the README's broker in a folder; return its address, and end it by Ctrl-C."""
+    address, said = folder / "address", folder / "said"
+    with address.open("wb") as stdout, said.open("wb") as stderr:
+        process = Commands(folder).start("broker", stdout=stdout, stderr=stderr)
+    try:
+        deadline = time.monotonic() + 120
+        while not address.read_text().endswith("\n"):
+            assert process.poll() is None, said.read_text()
+            assert time.monotonic() < deadline, said.read_text()
+            time.sleep(0.1)
+        yield address.read_text().strip()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert said.read_text().splitlines()[-1].startswith("the broker is stopped; its topics ")
+    finally:
+        process.kill()
+
+
+def shown_rows(output: str) -> list[list[str]]:
+    """The cells of what `show` prints, with times as T."""
+    lines = [line for line in output.splitlines() if line[:1] in "┃│"]
+    cells = ([cell.strip() for cell in re.split("[┃│]", line)[1:-1]] for line in lines)
+    return [[_TIME.sub("T", cell) for cell in row] for row in cells]
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+
+
+@pytest.mark.kafka
 @pytest.mark.spark
-def test_an_existing_table_as_the_readme_begins_it(
+def test_own_tables_from_nothing(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: "SparkSession"
 ) -> None:
     readme = blocks_of((root / "README.md").read_text(encoding="utf-8"))
-    (configuration,) = (block for block in readme if block.language == "yaml")
-    (steps,) = (block for block in readme if block.language == "sh" and " seed " in block.text)
-    records = orders(tmp_path / "export", begin_at_export=True)
-    write_capture(tmp_path / "messages.jsonl.gz", records)
-    found = re.search(r"Pos: ([0-9]+)", (tmp_path / "export" / "metadata").read_text())
-    assert found is not None
-    (entry,) = yaml.safe_load(configuration.text)["changefeeds"]
-    # What a reader fills in, and a capture in the place of the topic.
-    entry |= {"start_ts": int(found[1]), "source": {"capture": "messages.jsonl.gz"}}
-    (tmp_path / "changefeeds.yaml").write_text(yaml.safe_dump({"changefeeds": [entry]}))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TICDC_CHANGEFEEDS", str(tmp_path / "changefeeds.yaml"))
-    monkeypatch.setenv("TICDC_LAKE", str(tmp_path / "lake"))
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster_home"))
-    told = {command: run(command) for command in steps.text.splitlines()}
-    assert told.keys() >= {"ticdc-assets sync mine", "ticdc-assets status mine"}
+    steps = [command for command in commands(readme) if COMMANDS[command] in ("nothing", "kafka")]
+    assert steps[:2] == ["ticdc-assets broker", "ticdc-assets sample"]
+    live_in(tmp_path, monkeypatch)
+    with own_broker(tmp_path) as address:
+        run(steps[1])
+        written = (tmp_path / "changefeeds.yaml").read_text()
+        (configuration,) = (block for block in readme if block.language == "yaml")
+        any_ts = re.compile(r"(?<=start_ts: )\d+")
+        assert any_ts.sub("", written) == any_ts.sub("", configuration.text)
+        (tmp_path / "changefeeds.yaml").write_text(written.replace("127.0.0.1:9092", address))
+        told = {command: run(command) for command in steps[2:]}
     assert "WARN" not in "".join(told.values())
+    assert "checks passed" in told["ticdc-assets doctor"]
+    assert "4 rows of 1 tables are at" in told["ticdc-assets seed mine export --timezone UTC"]
+    assert "1 of 1 mirrors changed" in told["ticdc-assets sync mine"]
+    assert "complete" in told["ticdc-assets status mine"]
+    assert "1 mirrors equal" in told["ticdc-assets diff mine later --timezone UTC"]
+    counted = told['ticdc-assets sql mine "SELECT count(*) FROM shop.orders" --format csv']
+    assert counted == f"count_star()\n{len(ORDERS)}\n"
+    assert "snapshot" in told["ticdc-assets show mine shop orders --history 1"]
+    (sample,) = (block for block in readme if block.text.startswith("id  customer "))
+    assert shown_rows(told["ticdc-assets show mine shop orders"]) == [
+        re.split(" {2,}", _TIME.sub("T", line)) for line in sample.text.splitlines()
+    ]
+    refused = CliRunner().invoke(main, ["sample"])
+    assert (refused.exit_code, "changefeeds.yaml exists" in refused.output) == (1, True)
     (listed,) = json.loads(run("ticdc-assets tables mine --json"))
     assert (listed["incomplete"], listed["caveats"]) == (False, [])
-    dumped = [json.loads(line)["row"] for line in run("ticdc-assets dump mine").splitlines()]
-    assert sorted(dumped, key=lambda row: row["id"]) == ORDERS
 
 
 # On a broker ------------------------------------------------------------------------------------

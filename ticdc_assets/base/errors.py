@@ -113,9 +113,22 @@ class StoreUnavailableError(TicdcError):
 
 
 class BusyError(TicdcError):
-    """Another writer holds the changefeed."""
+    """Another writer holds the changefeed.
+
+    Args:
+        text: the sentence.
+        holder: who holds it, for a sentence: `"process 123 (ticdc-assets sync)"`; "" if unknown.
+    """
 
     retriable = True
+
+    def __init__(self, text: str, holder: str = "") -> None:
+        super().__init__(text, holder)
+        self.text = text
+        self.holder = holder
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class LeaseLostError(BusyError):

@@ -1,8 +1,10 @@
-"""The name of a table as people read and write it: database and table, joined by a dot.
+"""The name of a table as people read and write it, and a count with its noun.
 
 In: a database and a table. Out: one text, `database.table`. A part that has a dot in it, or begins
 with a backquote, is in backquotes, as in SQL, so that the text means one table: `` `a.b`.c ``.
 Pure, and `split_name` is the inverse of `joined_name`.
+
+`counted` is for every sentence with a number in it: `1 table`, `2 tables`.
 """
 
 import re
@@ -12,6 +14,17 @@ _QUOTED: Final = "`(?:[^`]|``)+`"
 _NAME: Final = re.compile(
     f"(?P<database>{_QUOTED}|(?!`)[^.]+)[.](?P<table>{_QUOTED}|(?!`).+)", re.DOTALL
 )
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun: `1 topic`, `1,200 topics`.
+
+    Args:
+        count: how many.
+        noun: what is counted, in the singular.
+        plural: its plural; the noun with an s if empty.
+    """
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def joined_name(database: str, table: str) -> str:

@@ -2,16 +2,18 @@
 
 In: nothing, or the name of another package. Out: the files with their names, and a digest that is
 the same for the same texts, whether they lie in a folder of this machine or in a zip on a worker.
-Files that Python generates (`__pycache__`, `*.pyc`) do not count.
+Files that Python generates (`__pycache__`, `*.pyc`) do not count. The documentation is not in
+the package, so messages name a page of it by its URL (`documented`).
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib.metadata import PackageNotFoundError, metadata
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-PACKAGE = __package__ or "ticdc_assets"
+PACKAGE = __name__.partition(".")[0]
 
 
 def own_files(
@@ -25,6 +27,32 @@ def own_files(
 def own_digest(suffix: str | tuple[str, ...] = "") -> str:
     """Return 16 hexadecimal digits of a digest of the texts and names of these files."""
     return digest_of((name, file.read_bytes()) for name, file in own_files(suffix))
+
+
+@cache
+def _documentation() -> str:
+    """Return the URL of the documentation in the package's metadata, "" if it has none."""
+    try:
+        urls = metadata(PACKAGE.replace("_", "-")).get_all("Project-URL") or []
+    except PackageNotFoundError:  # in a zip that Spark ships
+        return ""
+    parts = (str(item).partition(", ") for item in urls)
+    return next((url for label, _, url in parts if label.lower() == "documentation"), "")
+
+
+def documented(page: str, section: str = "", *, site: str | None = None) -> str:
+    """Return where the documentation says more: a URL, or the page's name if it has no address.
+
+    Args:
+        page: the page, as in its address.
+        section: the section, as in its address; the whole page if empty.
+        site: the address of the documentation; that in the package's metadata if None.
+    """
+    site = _documentation() if site is None else site
+    if site:
+        return f"{site.rstrip('/')}/{page}/{f'#{section}' if section else ''}"
+    within = f", section {section}," if section else ""
+    return f"the page `{page}`{within} of the documentation"
 
 
 def digest_of(contents: Iterable[tuple[str, bytes]]) -> str:

@@ -1,5 +1,5 @@
 """Run the command line as `python -m ticdc_assets.cli`."""
 
-from ticdc_assets.cli import main
+from ticdc_assets.cli import run
 
-main()
+run()

@@ -10,13 +10,14 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ticdc_assets.base.errors import ConfigError, StoreUnavailableError, TicdcError
 from ticdc_assets.base.isolation import RUST_PANIC, Failure, attempted, first_sentence
 from ticdc_assets.base.machine import refusal
+from ticdc_assets.cli.interrupted import EXIT_CODE, ignore_the_next, sentence
 from ticdc_assets.cli.waiting import progress_lines
 from ticdc_assets.config import Settings, lake_path, load_settings
 from ticdc_assets.demo.place import CHANGEFEED, use_demo
@@ -88,7 +89,7 @@ def _refusal(error: BaseException) -> str | None:
 
 
 def _refusal_of_files(error: OSError) -> str | None:
-    """Return what a file or a store refused, in one sentence, or None if that cannot be told."""
+    """Return what a file or a store refused, in one sentence, or None if it is not known."""
     if error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     try:
@@ -129,10 +130,26 @@ class _ChangefeedCommand(click.Command):
             return super().invoke(ctx)
 
 
+class _Stopped(click.ClickException):
+    """Ctrl-C, with the sentence about what stays."""
+
+    exit_code = EXIT_CODE
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"\n{self.message}", file=file, err=file is None)
+
+
 class _Commands(click.Group):
     """The commands."""
 
     command_class = _ChangefeedCommand
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ignore_the_next()
+            raise _Stopped(sentence(ctx.invoked_subcommand)) from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

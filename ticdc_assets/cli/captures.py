@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from ticdc_assets.base.errors import ConfigError
+from ticdc_assets.base.names import counted
 from ticdc_assets.cli.base import lake_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json
@@ -41,7 +42,7 @@ def record(changefeed: str, capture: Path, limit: int | None) -> None:
     lake = lake_of(load_settings(), changefeed)
     done = record_topic(_kafka_source(lake.changefeed), capture, limit=limit)
     more = "" if done.complete else "; there are more"
-    click.echo(f"recorded {done.records} records of {changefeed} into {capture}{more}")
+    click.echo(f"recorded {counted(done.records, 'record')} of {changefeed} into {capture}{more}")
 
 
 @main.command()
@@ -62,9 +63,13 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
         _kafka_source(lake.changefeed),
         limit=limit,
     )
-    topics = ", ".join(f"{topic} ({count} partitions)" for topic, count in done.partitions.items())
+    topics = ", ".join(
+        f"{topic} ({counted(count, 'partition')})" for topic, count in done.partitions.items()
+    )
     more = "" if done.complete else "; there are more"
-    click.echo(f"played {done.records} records of {capture} into {topics or 'nothing'}{more}")
+    click.echo(
+        f"played {counted(done.records, 'record')} of {capture} into {topics or 'nothing'}{more}"
+    )
 
 
 @main.command()
@@ -81,7 +86,7 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
     type=click.Choice(["none", "lz4", "snappy"]),
     default="none",
     show_default=True,
-    help="The compression of the values; messages do not tell it.",
+    help="The compression of the values; messages do not say it.",
 )
 @click.option("--claim-check", metavar="URI", help="Where rows too large for a message are stored.")
 @click.option("--raw-value", is_flag=True, help="Claim-check files hold the bare value.")

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 import click
 
 from ticdc_assets.base.errors import ConfigError, LakeDamagedError, PrerequisiteError, TicdcError
+from ticdc_assets.base.names import counted
 from ticdc_assets.cli.base import end_with, lake_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument, changefeeds_argument, table_arguments
 from ticdc_assets.cli.printing import in_total, print_json, print_table, shown_text
 from ticdc_assets.config import load_settings
-from ticdc_assets.model.tso import to_datetime
+from ticdc_assets.model.tso import time_with_tso, to_datetime
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
@@ -216,7 +217,7 @@ def _statuses(
 
 
 def _lease(lake: AnyPath, changefeed: str, damages: list[LakeDamagedError]) -> "LeaseState | None":
-    """Return who writes to a changefeed, as far as a lease tells; None where there is none."""
+    """Return who writes to a changefeed, if a lease says so; None without a lease."""
     from ticdc_assets.delta.lease_log import read_lease
 
     try:
@@ -259,22 +260,20 @@ def _print_status(item: "Status", source_error: str | None) -> None:
             behind = f"ahead of this machine's clock by {duration(lag.ahead_seconds)}"
         if item.ending is not None:
             behind = item.ending.text
-        click.echo(
-            f"{name}: {behind}; cut {item.cut.number} at "
-            f"{item.cut.moment} ({to_datetime(item.cut.tso):%Y-%m-%d %H:%M:%S} UTC)"
-        )
+        click.echo(f"{name}: {behind}; cut {item.cut.number} at {item.cut.moment}")
     if item.cut is not None and item.cut.rewind is not None:
         rewound = item.cut.rewind
         click.echo(
             f"{name}: cut {item.cut.number} is cut {rewound.number} again: rewound at "
             f"{item.cut.published_at:%Y-%m-%d %H:%M:%S} UTC from cut {rewound.from_number} at "
-            f"{rewound.from_tso} by {shown_text(rewound.by)}"
+            f"{time_with_tso(rewound.from_tso)} by {shown_text(rewound.by)}"
         )
     watermark = item.watermark.watermark_ts
     at = "none yet"
     if watermark is not None:
-        at = f"{watermark} ({to_datetime(watermark):%Y-%m-%d %H:%M:%S} UTC)"
-    click.echo(f"{name}: watermark {at}; {item.backlog} records wait in the source")
+        at = time_with_tso(watermark)
+    waiting = counted(item.backlog, "record waits", "records wait")
+    click.echo(f"{name}: watermark {at}; {waiting} in the source")
     if source_error is not None:
         click.echo(f"{name}: the source could not be read: {shown_text(source_error)}")
     for gap in item.gaps:
@@ -285,8 +284,8 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         click.echo(f"{name}: accepted gap: {shown_text(accepted.sentence)}")
     quarantined = ", ".join(f"{count} at {stage}" for stage, count in item.quarantined.items())
     click.echo(
-        f"{name}: {item.held_rows} rows held, quarantined {quarantined}, {len(item.conflicts)} "
-        "schema conflicts"
+        f"{name}: {counted(item.held_rows, 'row')} held, quarantined {quarantined}, "
+        f"{counted(len(item.conflicts), 'schema conflict')}"
     )
     for check, verdict in item.verdicts.items():
         if verdict.level:
@@ -373,8 +372,7 @@ def tables(changefeed: str, as_json: bool) -> None:
 
     # A failed mirror is at an older cut.
     cut = max(mirrors, key=lambda item: item.applied_ts)
-    at = f"{to_datetime(cut.applied_ts):%Y-%m-%d %H:%M:%S.%f} UTC"
-    listing = Table(title=f"{changefeed} at {cut.moment} ({at})")
+    listing = Table(title=f"{changefeed} at {cut.moment}")
     for title in ("database", "table", "key", "rows", "lag", "state"):
         listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
     for item in mirrors:
@@ -462,6 +460,10 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     cuts. The page is self-contained and loads nothing from a network. Writing it needs neither
     Spark nor Kafka.
     """
+    if not output.absolute().parent.is_dir():
+        raise ConfigError(
+            f"{output.absolute().parent} is not a folder; make it, or change --output"
+        )
     settings = load_settings()
     names = list(dict.fromkeys(changefeeds)) or [feed.name for feed in settings.changefeeds]
     lakes = [lake_of(settings, name) for name in names]

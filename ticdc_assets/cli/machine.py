@@ -1,12 +1,19 @@
 """Commands about this machine: `doctor`, `demo`, `upstream` and `ui`."""
 
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ticdc_assets.base.errors import PrerequisiteError
+from ticdc_assets.base.names import counted
 from ticdc_assets.cli.base import main, note, reported_errors
 from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import WIRE_FORMATS, load_settings
+
+if TYPE_CHECKING:
+    from ticdc_assets.spark.preflight import Check
 
 DIALECTS = ("ticdc", "tiflow")
 """The names of the dialects (`simulator.dialects`), which a command line need not import."""
@@ -16,26 +23,33 @@ DIALECTS = ("ticdc", "tiflow")
 @click.option(
     "--machine",
     is_flag=True,
-    help="Check only Java, Python and jars, which need no configuration (for image builds).",
+    help="Check only Java, Python and jars, which need no configuration, and make Spark's class "
+    "archive, which takes a minute (for image builds).",
 )
 @reported_errors
 def doctor(*, machine: bool) -> None:
     """Check Java, Python, jars, configuration, lake, brokers and topics, and say what to type.
 
+    Cheap checks come first, and each is printed as soon as it is known. Jars that Spark needs are
+    downloaded if they are missing.
+
     A line that begins with `warn` is advice: syncs still run. With a `FAIL`, the exit code is 1.
     """
     from ticdc_assets.doctor.checks import check_machine, run_checks
 
-    checks = check_machine(progress=note) if machine else run_checks(progress=note)
-    for check in checks:
+    end_progress_lines()
+    checks: list[Check] = []
+    for check in (check_machine if machine else run_checks)(progress=note):
         level = "ok  " if check.ok else "FAIL" if check.vital else "warn"
         click.echo(f"{level}  {check.sentence()}")
+        checks.append(check)
+    total = counted(len(checks), "check")
     failed = sum(not check.ok and check.vital for check in checks)
     if failed:
-        raise click.ClickException(f"{failed} of {len(checks)} checks failed")
+        raise click.ClickException(f"{failed} of {total} failed")
     warned = sum(not check.ok for check in checks)
-    passed = f"{len(checks) - warned} of {len(checks)} checks passed, {warned} warned"
-    click.echo(passed if warned else f"all {len(checks)} checks passed")
+    passed = f"{len(checks) - warned} of {total} passed, {warned} warned"
+    click.echo(passed if warned else f"all {total} passed")
 
 
 @main.command()
@@ -79,12 +93,22 @@ def demo(
 ) -> None:
     """Run a broker, a shop's changefeed and the assets once, and compare the mirrors with the shop.
 
-    All files are in one folder, which is emptied first. With --live the demo then keeps running:
-    change rows with `upstream`, and see the changes in the mirrors.
+    All files are in one folder, which is emptied first: an earlier demo is replaced. With --live
+    the demo then keeps running: change rows with `upstream`, and see the changes in the mirrors.
     """
     end_progress_lines()
     if port is not None and not live:
         raise click.UsageError("--port is the port of the Dagster UI of --live; give both")
+    from ticdc_assets.spark.preflight import check_java
+
+    # Before anything of an earlier demo is removed.
+    java = check_java()
+    if not java.ok:
+        raise PrerequisiteError(java.sentence())
+    made = directory / "lake"
+    if made.is_dir():
+        at = datetime.fromtimestamp(made.stat().st_mtime, UTC)
+        note(f"replacing the demo of {at:%Y-%m-%d %H:%M} UTC in {directory}: its tables and runs")
     from ticdc_assets.demo.run import run_demo
     from ticdc_assets.demo.simulator.dialects import Dialect
     from ticdc_assets.wire import WireFormat
@@ -110,12 +134,19 @@ def demo(
 def upstream(statement: str, directory: Path) -> None:
     """Run one SQL STATEMENT on the upstream of the live demo, and commit it.
 
-    STATEMENT is INSERT, UPDATE or DELETE, or ALTER TABLE on columns; name tables `database.table`.
-    The demo's changefeed sends the commit to its broker, and the mirrors follow.
+    STATEMENT is INSERT, UPDATE or DELETE, CREATE, DROP, TRUNCATE or RENAME TABLE, or ALTER TABLE
+    on columns, as for MySQL; name tables `database.table`. The demo's changefeed
+    sends the commit to its broker, and the mirrors follow.
     """
     from ticdc_assets.demo.place import run_upstream
 
     click.echo(run_upstream(directory, statement))
+
+
+def end_with_status(status: int) -> None:
+    """End the command with the exit code of the UI's server, if that is not 0."""
+    if status:
+        raise click.ClickException(f"the Dagster UI ended with exit code {status}")
 
 
 @main.command()
@@ -128,15 +159,16 @@ def upstream(statement: str, directory: Path) -> None:
 )
 @reported_errors
 def ui(port: int, demo_directory: Path | None) -> None:
-    """Run the Dagster UI on 127.0.0.1, with its daemon, until Ctrl-C."""
+    """Run the Dagster UI on 127.0.0.1, with its daemon, until Ctrl-C, and print its URL."""
+    end_progress_lines()
     from ticdc_assets.orchestration.run import serve_ui
 
     if demo_directory is None:
-        serve_ui(load_settings(), port)
+        end_with_status(serve_ui(load_settings(), port, note))
         return
     from ticdc_assets.demo.place import use_demo
     from ticdc_assets.demo.run import demo_broker, demo_lock
 
     settings, folder = use_demo(demo_directory.resolve()), demo_directory.resolve()
     with demo_lock(folder), demo_broker(folder, note=note):
-        serve_ui(settings, port)
+        end_with_status(serve_ui(settings, port, note))

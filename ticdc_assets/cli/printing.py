@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ticdc_assets.base.names import counted
 from ticdc_assets.observe.report.texts import visible
 
 if TYPE_CHECKING:
@@ -68,7 +69,12 @@ _LEAST_WIDTH = 12
 
 def in_total(count: int, noun: str) -> str:
     """Return the caption of a list that shows some of so many rows, or tables."""
-    return f"{count} {noun}{'' if count == 1 else 's'} in total"
+    return f"{counted(count, noun)} in total"
+
+
+def backlog_text(records: int) -> str:
+    """Return how many records have not landed yet, after a clause that names records."""
+    return f"{counted(records, 'waits', 'wait')} in the source"
 
 
 def shown_value(value: str | None) -> "Text":

@@ -1,17 +1,15 @@
 """A sync that finds nothing to do, known for one without Dagster.
 
-In: a changefeed, and what the command kept of its last sync. Out: the lines of a sync that changes
-nothing, or None where there is, or may be, something to do: then the job is run as ever. A run of
-the job costs seconds of CPU whatever it finds; the sensor asks for none either while no record
-waits.
+In: a changefeed, and the file that the command wrote after its last sync. Out: the lines of a sync
+that changes nothing, or None if there is, or may be, something to do: then the job runs. A run of
+the job costs seconds of CPU even if it finds nothing.
 
-What is kept is a small file in the folder of the Dagster instance: how far the source was before
-the sync, and the number of the cut after it, which that instance has been told of. It is written
-after a run that ended well, so a run that was killed anywhere is followed by another one. Where the
-source, the cut, the batch of the change log, the changefeed's settings or the package are others,
-the file says nothing. Whether the mirrors would stay as they are is asked of `apply_changes`'s own
-first step, under the writer's lock, and the figures are judged as the checks do. Losing the file
-costs one run.
+The file is small and in the folder of the Dagster instance. It has the position of the source
+before the sync, and the number of the cut after it, which that instance has recorded. It is written
+after a run that ended well, so a killed run is followed by another run. The file does not count if
+the source, the cut, the batch of the change log, the changefeed's settings or the package differ.
+The first step of `apply_changes` says whether the mirrors would stay as they are, under the
+writer's lock, and the figures are judged as the checks do. Losing the file costs one run.
 """
 
 import hashlib
@@ -64,7 +62,7 @@ class LastSync:
             self._source = SourceWatcher(self._lake).look()
 
     def keep(self, cut: int | None) -> None:
-        """Keep that a sync brought the mirrors to a cut, and that Dagster was told of it."""
+        """Keep that a sync brought the mirrors to a cut, and that Dagster has recorded it."""
         if self._source is None:
             return
         with suppress(OSError):  # the sync is done, and the next one makes a run

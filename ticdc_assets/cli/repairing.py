@@ -10,6 +10,7 @@ from datetime import datetime
 import click
 
 from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.base.names import counted
 from ticdc_assets.cli.base import checked_moment, lake_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import shown_text
@@ -123,7 +124,7 @@ def backfill(
         for item in report.mirrors:
             click.echo(
                 f"{changefeed}: {shown_text(item.database)}.{shown_text(item.table)}: folded "
-                f"again, {item.rows} rows at {report.cut.moment}"
+                f"again, {counted(item.rows, 'row')} at {report.cut.moment}"
             )
         return
     wanted = {day.date() for day in days}
@@ -195,8 +196,9 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
             done = maintained(lake, dry_run=True)
         retaining = done.retaining
         click.echo(
-            f"{changefeed}: would remove {retaining.changes} rows of change_log, "
-            f"{retaining.records} records of raw_messages and {retaining.cuts} cuts"
+            f"{changefeed}: would remove {counted(retaining.changes, 'row')} of change_log, "
+            f"{counted(retaining.records, 'record')} of raw_messages and "
+            f"{counted(retaining.cuts, 'cut')}"
         )
     else:
         from ticdc_assets.orchestration.run import run_maintenance
@@ -231,3 +233,29 @@ def accept_gap(changefeed: str, topic: str, partition: int) -> None:
     )
     for other in left:
         click.echo(f"{changefeed}: another {shown_text(str(other.error))}")
+
+
+@main.command("accept-loss")
+@changefeed_argument()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("offset", type=click.IntRange(min=0))
+@reported_errors
+def accept_loss(changefeed: str, topic: str, partition: int, offset: int) -> None:
+    """Give up one record of CHANGEFEED that is in quarantine and cannot be decoded.
+
+    Such a record may have changes of any table, so retention removes nothing that landed after it.
+    Use this if no decoder will ever read the record; `quarantine` lists its place. The lake records
+    who gave it up, when, and why. Mirrors that may lack changes are marked until their table is
+    created or truncated again.
+    """
+    from ticdc_assets.repair.giving_up import give_up
+
+    lake = lake_of(load_settings(), changefeed)
+    with lake.writing():
+        gap = give_up(lake, topic, partition, offset, by=_caller())
+    click.echo(f"{changefeed}: accepted the loss of {shown_text(gap.sentence)}")
+    click.echo(
+        f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does: it marks mirrors "
+        "that may lack changes"
+    )

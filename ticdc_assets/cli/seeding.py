@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ticdc_assets.base.names import counted
 from ticdc_assets.cli.base import lake_of, main, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
+from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.observe.report.texts import visible
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.source.exports.dialect import DUMPLING_OPTION, OUTPUT_DIALECTS, dialect_of
@@ -124,7 +126,7 @@ def seed(
     seeding = report.seeding
     for item in seeding.tables:
         name = f"{item.database}.{item.table}"
-        state = f"{item.rows} rows" if item.is_new else "already seeded, nothing changed"
+        state = counted(item.rows, "row") if item.is_new else "already seeded, nothing changed"
         refused = f", {item.quarantined} in quarantine" if item.quarantined else ""
         click.echo(f"{changefeed}: {name}: {state}{refused}")
         if item.unknown:
@@ -136,7 +138,7 @@ def seed(
     for (database, table), reason in sorted(seeding.refused.items()):
         click.echo(f"{changefeed}: {database}.{table}: not seeded: {reason}")
     for kind, count in sorted(seeding.skipped.items()):
-        click.echo(f"{changefeed}: skipped {count} files: {kind}")
+        click.echo(f"{changefeed}: skipped {counted(count, 'file')}: {kind}")
     if seeding.unterminated:
         findings = [
             f"{visible(path)} does not end with a line terminator" for path in seeding.unterminated
@@ -147,11 +149,11 @@ def seed(
         )
     if seeding.excluded:
         click.echo(
-            f"{changefeed}: {seeding.excluded} tables of the export are left out by `tables`"
+            f"{changefeed}: `tables` leaves out {counted(seeding.excluded, 'table')} of the export"
         )
     click.echo(
-        f"{changefeed}: {seeding.rows} rows of {len(seeding.tables)} tables are at TSO "
-        f"{seeding.tso}"
+        f"{changefeed}: {counted(seeding.rows, 'row')} of {counted(len(seeding.tables), 'table')} "
+        f"seeded at {time_with_tso(seeding.tso)}"
     )
     click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")
     unread = [item for item in seeding.tables if item.has_none]
@@ -216,7 +218,8 @@ def diff(
 def _print_difference(found: "SourceDifference") -> None:
     from rich.table import Table
 
-    listing = Table(title=f"{found.changefeed}: mirrors and the export at TSO {found.tso}")
+    at = time_with_tso(found.tso)
+    listing = Table(title=f"{found.changefeed}: mirrors and the export at {at}")
     for title in ("database", "table", "rows", "exported", "result"):
         listing.add_column(title, justify="right" if title in {"rows", "exported"} else "left")
     for item in found.tables:
@@ -232,6 +235,7 @@ def _print_difference(found: "SourceDifference") -> None:
             title = f"{item.database}.{item.table}: {shown}"
             print_row_differences(title, item.examples, other="exported")
     if found.excluded:
-        click.echo(f"{found.changefeed}: {found.excluded} tables of the export are left out")
+        left_out = counted(found.excluded, "table")
+        click.echo(f"{found.changefeed}: `tables` leaves out {left_out} of the export")
     if found.equal:
         click.echo(f"{found.changefeed}: {found.summary}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ticdc_assets.base.garbage import pass_over_all
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.cli.base import (
     checked_moment,
     end_with,
@@ -19,10 +19,15 @@ from ticdc_assets.cli.base import (
     reported_errors,
 )
 from ticdc_assets.cli.completing import changefeed_argument
+from ticdc_assets.cli.interrupted import ignore_the_next, sentence
+from ticdc_assets.cli.printing import backlog_text
 from ticdc_assets.cli.waiting import end_progress_lines
-from ticdc_assets.config import KafkaSource, Settings, load_settings
+from ticdc_assets.config import Changefeed, KafkaSource, Settings, load_settings
 from ticdc_assets.model.tso import cut_of
 from ticdc_assets.observe.wording import listed
+
+PATIENCE_SECONDS = 600.0
+"""How long a sync waits for another process that writes to the changefeed's tables."""
 
 if TYPE_CHECKING:
     from ticdc_assets.cli.quiet_sync import QuietSync
@@ -52,8 +57,11 @@ def sync(
 ) -> None:
     """Land, decode, register and apply the records of the source, as one run of the Dagster job.
 
-    With --follow it syncs again whenever the source has more records. It finishes the current sync
-    before it ends. It also ends when another run of the changefeed wants to write.
+    With --follow it syncs again whenever the source has more records, and prints a line for each
+    cut. Ctrl-C ends it after the sync under way, and a second Ctrl-C at once. It also ends when
+    another run of the changefeed wants to write.
+
+    If another process writes to the changefeed's tables, it waits for up to 10 minutes.
 
     Without CHANGEFEED it syncs all of them, one after the other. The mirrors are cut at exactly
     min(TSO, global watermark). If they are already beyond TSO, nothing is changed. A changefeed
@@ -87,18 +95,37 @@ def sync(
 
 
 def _follow(settings: Settings, name: str, seconds: float | None) -> None:
-    lake = lake_of(settings, name)
-    end_progress_lines()
-    from ticdc_assets.log.cuts import newest_cut
-    from ticdc_assets.orchestration.run import run_follow
+    """Follow until Ctrl-C, whenever that comes, or until the time is over."""
+    click.echo(f"{name}: following {_source_text(settings.changefeed(name))} until Ctrl-C")
 
-    run_follow(
-        settings,
-        name,
-        seconds=math.inf if seconds is None else seconds,
-        say=lambda text: click.echo(f"{name}: {text}"),
-    )
-    end_with(account_failures(name, newest_cut(lake.paths)))
+    def say(text: str) -> None:
+        # From here on the run itself says what it does.
+        end_progress_lines()
+        click.echo(f"{name}: {text}")
+
+    try:
+        lake = lake_of(settings, name)
+        from ticdc_assets.log.cuts import newest_cut
+        from ticdc_assets.orchestration.run import run_follow
+
+        report = run_follow(
+            settings, name, seconds=math.inf if seconds is None else seconds, say=say
+        )
+        if report.followed.is_stopped:
+            raise KeyboardInterrupt  # noqa: TRY301  # it ends as if it had come at any other moment
+        failures = list(account_failures(name, newest_cut(lake.paths)))
+    except KeyboardInterrupt:
+        ignore_the_next()
+        click.echo(f"{name}: {sentence('sync')}")
+        return
+    end_with(failures)
+
+
+def _source_text(changefeed: Changefeed) -> str:
+    source = changefeed.source
+    if isinstance(source, KafkaSource):
+        return f"{source.topics_shown} at {source.bootstrap_servers}"
+    return str(source.path)
 
 
 def _sync_one(settings: Settings, name: str, until: str | None, max_records: int | None) -> None:
@@ -112,7 +139,7 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
         wanted = cut_of(until, es_only=cut is not None and cut.es_only)
         if cut is not None and cut.tso > wanted:
             click.echo(
-                f"{name}: the mirrors are at {cut.moment}, beyond {until}; nothing was changed"
+                f"{name}: the mirrors are at {cut.moment}, after {until}; nothing was changed"
             )
             return
     if isinstance(lake.changefeed.source, KafkaSource):
@@ -133,7 +160,14 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
     from ticdc_assets.orchestration.run import run_sync
 
     pass_over_all()  # what imports made
-    report = run_sync(settings, name, until=until, max_records=max_records)
+    report = run_sync(
+        settings,
+        name,
+        until=until,
+        max_records=max_records,
+        patience=PATIENCE_SECONDS,
+        say=lambda text: note(f"{name}: {text}"),
+    )
     for line in sync_lines(name, report):
         click.echo(line)
     if last is not None:
@@ -146,7 +180,8 @@ def sync_failures(name: str, report: Any) -> Iterable[str]:
     landing, decoding = report.landing, report.decoding
     if landing.records and decoding.quarantined and not sum(decoding.changes.values()):
         yield (
-            f"{name}: all {landing.records:,} records that landed went to quarantine: `format`, "
+            f"{name}: everything that landed, {counted(landing.records, 'record')}, went to "
+            "quarantine: `format`, "
             "`compression` or `claim_check` of the changefeed may be wrong. Run `ticdc-assets "
             f"doctor`, correct the changefeeds file, and run: ticdc-assets redrive {name}"
         )
@@ -160,17 +195,17 @@ def account_failures(name: str, cut: "Cut | None") -> Iterable[str]:
         count = sum(item.unaccounted for item in tables)
         names = listed(joined_name(item.database, item.table) for item in tables)
         yield (
-            f"{name}: {count:,} row changes of {names} are in no mirror, neither held nor in "
+            f"{name}: {counted(count, 'row change')} of {names} in no mirror, neither held nor in "
             f"quarantine: see check changes_accounted in `ticdc-assets status {name}`"
         )
 
 
 def quiet_lines(name: str, quiet: "QuietSync") -> Iterable[str]:
-    """Yield the lines that tell of a sync with nothing to do."""
+    """Yield the lines of a sync with nothing to do."""
     from ticdc_assets.observe.verdicts import Check, Level
 
     status = quiet.status
-    yield f"{name}: landed 0 records, {status.backlog} wait in the source"
+    yield f"{name}: landed 0 records, {backlog_text(status.backlog)}"
     yield f"{name}: decoded nothing; quarantined 0 records"
     yield f"{name}: unchanged: {quiet.reason}"
     for check, verdict in status.verdicts.items():
@@ -185,19 +220,24 @@ def quiet_lines(name: str, quiet: "QuietSync") -> Iterable[str]:
 def sync_lines(name: str, report: Any) -> Iterable[str]:
     """Yield the lines that report a sync."""
     landing = report.landing
-    yield f"{name}: landed {landing.records} records, {landing.backlog} wait in the source"
+    landed = counted(landing.records, "record")
+    yield f"{name}: landed {landed}, {backlog_text(landing.backlog)}"
     yield from applied_lines(name, report)
 
 
 def applied_lines(name: str, report: Any) -> Iterable[str]:
     """Yield the lines that report what a run did with landed records."""
+    from ticdc_assets.orchestration.verdicts import commands_named
+
     decoding, applying = report.decoding, report.applying
-    changes = ", ".join(f"{count} {kind}" for kind, count in sorted(decoding.changes.items()))
-    yield f"{name}: decoded {changes or 'nothing'}; quarantined {decoding.quarantined} records"
+    changes = ", ".join(f"{count:,} {kind}" for kind, count in sorted(decoding.changes.items()))
+    quarantined = counted(decoding.quarantined, "record")
+    yield f"{name}: decoded {changes or 'nothing'}; quarantined {quarantined}"
     yield f"{name}: {applying.outcome}: {applying.reason}"
     for check in report.checks:
         if not check.passed:
-            yield f"{name}: check {check.check_name}: {check.severity.value}: {check.description}"
+            sentence = commands_named(check.description or "")
+            yield f"{name}: check {check.check_name}: {check.severity.value}: {sentence}"
     for text in applying.repaired:
         yield f"{name}: made again: {text}"
     if applying.cut is not None:
@@ -210,19 +250,19 @@ def _cut_lines(name: str, cut: Any) -> Iterable[str]:
         if held:
             since = min(item.since for item in held)
             names = listed(dict.fromkeys(joined_name(it.database, it.table) for it in held))
-            yield (
-                f"{name}: {sum(item.rows for item in held)} rows wait for {what}, since "
-                f"{since:%Y-%m-%d %H:%M:%S} UTC: {names}"
-            )
+            rows = counted(sum(item.rows for item in held), "row waits", "rows wait")
+            yield f"{name}: {rows} for {what}, since {since:%Y-%m-%d %H:%M:%S} UTC: {names}"
     if cut.replays or cut.late:
-        yield f"{name}: {cut.replays} replayed rows ignored, {cut.late} late rows folded in"
+        replays, late = counted(cut.replays, "replayed row"), counted(cut.late, "late row")
+        yield f"{name}: ignored {replays}, folded in {late}"
     if cut.unplaced:
-        yield f"{name}: {cut.unplaced} rows landed below the truncation and were not applied"
+        unplaced = counted(cut.unplaced, "row")
+        yield f"{name}: not applied: {unplaced} that landed below the truncation"
     unknown = sum(item.unknown_deletes for item in cut.mirrors)
     if unknown:
-        yield f"{name}: {unknown} deletes of missing rows, so far"
+        yield f"{name}: {counted(unknown, 'delete')} of missing rows, so far"
     if cut.steps_back:
-        yield f"{name}: {cut.steps_back} watermarks went back and were ignored, so far"
+        yield f"{name}: ignored {counted(cut.steps_back, 'watermark')} that went back, so far"
     for failure in cut.failed:
         yield f"{name}: failed: {failure.sentence}"
     for account in cut.unaccounted:
@@ -254,7 +294,7 @@ def redrive(changefeed: str) -> None:
     report = run_redrive(settings, changefeed)
     redriving = report.redriving
     click.echo(
-        f"{changefeed}: tried {redriving.records} quarantined records again: "
+        f"{changefeed}: tried {counted(redriving.records, 'quarantined record')} again: "
         f"{redriving.decoded} decoded, {redriving.still_quarantined} still refused"
     )
     click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")

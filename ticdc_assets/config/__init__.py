@@ -26,6 +26,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from ticdc_assets.base.errors import ConfigError, NotFoundError, shorten
+from ticdc_assets.base.machine import nearest_existing
 from ticdc_assets.config.changefeed import (
     ALL_TABLES,
     NAME,
@@ -225,7 +226,13 @@ def _lake(env: Mapping[str, str], storage: Storage) -> AnyPath:
             return remote_path(value, storage, env)
         except ConfigError as error:
             raise ConfigError(f"{LAKE_VARIABLE}: {error}") from None
-    return _path_of(env, LAKE_VARIABLE, DEFAULT_LAKE)
+    lake = _path_of(env, LAKE_VARIABLE, DEFAULT_LAKE)
+    place = nearest_existing(lake)
+    if not place.is_dir():
+        raise ConfigError(
+            f"{LAKE_VARIABLE}: the lake is {lake}, and {place} is not a folder; choose another one"
+        )
+    return lake
 
 
 def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False) -> Settings:

@@ -348,7 +348,10 @@ def take(
         if not is_open and not _ran_out(log, entry, surroundings):
             newest = log.newest().state
             if newest is not None and newest.is_held:
-                raise BusyError(f"{other} is running: {newest}; try again when it has ended")
+                raise BusyError(
+                    f"{other} is running: {newest}; try again when it has ended",
+                    holder=str(newest.holder),
+                )
             continue
         began, now = surroundings.now(), surroundings.at()
         state = LeaseState(
@@ -411,6 +414,12 @@ def this_process(run: str = "") -> Holder:
         started=_started(process) or "",
         command=f"run {run}" if run else _command(),
     )
+
+
+def named_process(run: str = "") -> str:
+    """Return this process for people on the same machine: its number, its command, its run."""
+    does = [_command(), f"run {run[:8]}" if run else ""]
+    return f"process {os.getpid()} ({', '.join(word for word in does if word)})"
 
 
 def _command() -> str:

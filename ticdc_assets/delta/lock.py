@@ -36,7 +36,7 @@ from ticdc_assets.delta.committing import commit_written
 from ticdc_assets.delta.control import commit_metadata, open_table
 from ticdc_assets.delta.delta_files import has_commits
 from ticdc_assets.delta.fencing import guarded
-from ticdc_assets.delta.lease import Renewing, take, this_process
+from ticdc_assets.delta.lease import Renewing, named_process, take, this_process
 from ticdc_assets.delta.lease_log import DeltaLog
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
@@ -61,7 +61,7 @@ def writer_lock(paths: LakePaths, writer: Writer, *, run: str = "") -> Iterator[
         require_space(paths.root)
     other = f"another sync of changefeed {paths.changefeed!r}"
     if not _uses_lease(paths.lease, writer):
-        with held_lock(paths.lock, other):
+        with held_lock(paths.lock, other, run):
             yield
         return
     with _shared_lock(paths.lock, other), ExitStack() as stack:
@@ -107,16 +107,43 @@ def _uses_lease(lease: AnyPath, writer: Writer) -> bool:
 
 
 @contextmanager
-def held_lock(path: AnyPath, holder: str) -> Iterator[None]:
-    """Hold the lock on a file, which is made if missing; `holder` is who else may hold it.
+def held_lock(path: AnyPath, other: str, run: str = "") -> Iterator[None]:
+    """Hold the lock on a file, which is made if missing, and write into it who holds it.
+
+    The lock counts, not the text: a killed holder leaves its text and no lock.
+
+    Args:
+        path: the file.
+        other: what else may hold it, for people.
+        run: id of the Dagster run that it is held for, for people.
 
     Raises:
         BusyError: another process holds it.
         PrerequisiteError: the file system has no locks.
     """
     # A lake in a store has the lease, whatever the settings say.
-    with _locked(cast("Path", path), holder, fcntl.LOCK_EX):
-        yield
+    with _locked(cast("Path", path), other, fcntl.LOCK_EX) as descriptor:
+        with suppress(OSError):  # the name is for people; the lock is held without it
+            _name_holder(descriptor, named_process(run))
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                os.ftruncate(descriptor, 0)
+
+
+def _name_holder(descriptor: int, holder: str) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, holder.encode(), 0)
+
+
+def _named_holder(descriptor: int) -> str:
+    with suppress(OSError):
+        return os.pread(descriptor, _LONGEST_HOLDER, 0).decode(errors="replace").strip()
+    return ""
+
+
+_LONGEST_HOLDER = 400
 
 
 @contextmanager
@@ -130,22 +157,25 @@ def _shared_lock(path: AnyPath, holder: str) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(path: Path, holder: str, kind: int) -> Iterator[None]:
+def _locked(path: Path, other: str, kind: int) -> Iterator[int]:
+    """Hold a lock of a kind on a file; yield its descriptor."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            holder = _named_holder(descriptor)
+            who = f"{holder}, which holds {path}" if holder else f"it holds {path}"
             raise BusyError(
-                f"{holder} is running (it holds {path}); try again when it has ended"
+                f"{other} is running ({who}); try again when it has ended", holder=holder
             ) from error
         except OSError as error:
             raise PrerequisiteError(
                 f"{path} cannot be locked ({error.strerror}): the file system has no locks; let "
                 "writers keep apart by a lease in the lake (`writer: {lease: 60 seconds}`)"
             ) from error
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -45,7 +45,7 @@ _LOG = "broker.log"
 _TOPICS = "topics"
 
 # Runs the JVM as a child. Standard input is a pipe from the owner: it closes when the owner ends,
-# in whatever way, and then the JVM is told to end too. A signal to the group reaches both; the
+# in whatever way, and then the JVM ends too. A signal to the group reaches both; the
 # shell waits for the JVM so that its own end means that the JVM is gone.
 _SUPERVISOR = """
 exec 3<&0
@@ -70,16 +70,20 @@ class LocalBroker:
 
     Args:
         directory: where its settings, log and topics are kept; made if missing.
-        progress: told what is happening, a line each.
+        port: where it listens if that port is free; None for the port of the last start in this
+            folder.
+        progress: called with a line of text for each step of the start.
 
     Attributes:
-        port: where it listens once it was started: at the port of the last start in this folder if
-            that is free, else at any free one.
+        port: where it listens after the start: the wanted port if that is free, else another one.
     """
 
-    def __init__(self, directory: Path, *, progress: Progress | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, port: int | None = None, progress: Progress | None = None
+    ) -> None:
         self.directory = directory.absolute()
         self.port = 0
+        self._wanted_port = port
         self._progress = progress
         self._controller_port = 0
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -117,7 +121,7 @@ class LocalBroker:
         """
         if self.running:
             return self
-        tell = self._progress or _ignore
+        say = self._progress or _ignore
         java = java_path()
         jars = resolve(BROKER_JARS, progress=self._progress)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -136,16 +140,16 @@ class LocalBroker:
             *("-cp", class_path),
         ]
         if not (self.directory / _TOPICS / "meta.properties").exists():
-            tell("formatting the broker's folder")
+            say("formatting the broker's folder")
             self._format(command)
-        tell(f"starting Kafka {BROKER_JARS.coordinates[0].rpartition(':')[2]} on port {self.port}")
+        say(f"starting Kafka {BROKER_JARS.coordinates[0].rpartition(':')[2]} on port {self.port}")
         self._launch([*command, "kafka.Kafka", _SETTINGS])
         try:
             self._wait_until_it_answers()
         except BaseException:
             self.stop()
             raise
-        tell(f"Kafka answers on {self.bootstrap_servers}")
+        say(f"Kafka answers on {self.bootstrap_servers}")
         return self
 
     def stop(self) -> None:
@@ -183,8 +187,8 @@ class LocalBroker:
     # --- starting ---
 
     def _choose_ports(self) -> None:
-        last = self._last_port()
-        self.port = last if last and port_is_free(last) else free_port()
+        wanted = self._wanted_port or self._last_port()
+        self.port = wanted if wanted and port_is_free(wanted) else free_port()
         self._controller_port = free_port(other_than=self.port)
 
     def _last_port(self) -> int:
@@ -304,4 +308,4 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _ignore(_: str) -> None:
-    """Tell nobody."""
+    """Say nothing."""

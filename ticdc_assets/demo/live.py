@@ -19,7 +19,6 @@ import socketserver
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,7 +35,7 @@ from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.report.texts import visible
 from ticdc_assets.orchestration.following import Ending
-from ticdc_assets.orchestration.run import run_follow, signals_interrupt, ui_server
+from ticdc_assets.orchestration.run import announce_ui, run_follow, signals_interrupt, ui_server
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 
 Say: TypeAlias = Callable[[str], None]
@@ -65,7 +64,7 @@ def go_on_live(
         simulator: the shop, which is closed; its changefeed goes on.
         port: where the Dagster UI listens; 3000 if None, or a free port where that is in use.
         program: what a person types for `ticdc-assets`.
-        note: told what happens.
+        note: called with each line of progress.
 
     Raises:
         PrerequisiteError: something listens on `port`.
@@ -90,9 +89,7 @@ def go_on_live(
         _open_door(directory, changefeed, url),
         ui_server(settings, port) as server,
     ):
-        threading.Thread(
-            target=_tell_ui, args=(url, server.poll, say), name="ui", daemon=True
-        ).start()
+        announce_ui(server, port, lambda url: say(f"the Dagster UI is at {url}"))
         say(
             "live: the broker and the changefeed keep running, and the mirrors follow; stop with "
             "Ctrl-C"
@@ -167,17 +164,6 @@ def _answer(line: bytes, token: str, changefeed: LiveChangefeed) -> Mapping[str,
         return {"error": f"a statement was expected: {error}"}
 
 
-def _tell_ui(url: str, ended: Callable[[], int | None], say: Say) -> None:
-    """Tell when the Dagster UI answers; it takes a while to start."""
-    while ended() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/server_info", timeout=5):
-                say(f"the Dagster UI is at {url}")
-                return
-        except OSError:
-            time.sleep(0.5)
-
-
 # The mirrors --------------------------------------------------------------------------------------
 
 
@@ -202,11 +188,11 @@ def _follow(settings: Settings, watch: "CutWatch", say: Say) -> None:
 
 
 class CutWatch:
-    """Tells each new cut, and the rows that it changed.
+    """Prints each new cut, and the rows that it changed.
 
     Args:
         settings: the demo's.
-        say: told a line each.
+        say: called with each line.
     """
 
     def __init__(self, settings: Settings, say: Say) -> None:
@@ -215,7 +201,7 @@ class CutWatch:
         self._cut = newest_cut(self._lake.paths)
 
     def look(self) -> None:
-        """Tell the newest cut, if it is another one than at the last look."""
+        """Print the newest cut, if it is another one than at the last check."""
         before, cut = self._cut, newest_cut(self._lake.paths)
         if cut is None or (before is not None and before.number == cut.number):
             return
@@ -242,12 +228,12 @@ class CutWatch:
         columns = [
             {column.name for column in item.table_schema.columns} for item in (before, after)
         ]
-        for word, names in (
-            ("without", columns[0] - columns[1]),
-            ("with", columns[1] - columns[0]),
+        for words, names in (
+            ("no longer has", columns[0] - columns[1]),
+            ("now has", columns[1] - columns[0]),
         ):
             for column in sorted(names):
-                yield f"{name} is {word} the column {visible(column)}"
+                yield f"{name} {words} the column {visible(column)}"
         old, new = self._rows(before), self._rows(after)
         lines = [
             line
@@ -291,14 +277,14 @@ def _row_line(
     """Return how a row differs in the columns that it had and has; None if it does not."""
     if old is None or new is None:
         row = old or new or {}
-        told = ", ".join(f"{name}={_shown(value)}" for name, value in row.items())
-        return f"{'+' if old is None else '-'} {told}"
-    told = ", ".join(
+        values = ", ".join(f"{name}={_shown(value)}" for name, value in row.items())
+        return f"{'+' if old is None else '-'} {values}"
+    changes = ", ".join(
         f"{name}: {_shown(old[name])} -> {_shown(value)}"
         for name, value in new.items()
         if name in old and old[name] != value
     )
-    return f"~ {visible(', '.join(key))}: {told}" if told else None
+    return f"~ {visible(', '.join(key))}: {changes}" if changes else None
 
 
 def _shown(value: str | None) -> str:

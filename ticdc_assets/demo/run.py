@@ -6,7 +6,7 @@ job lands, decodes, registers and applies them, and a table that says for every 
 equals the simulator's rows. The Dagster instance stays in the folder, so that the UI can be opened
 on it.
 
-A live demo continues from there: see `demo_live`.
+A live demo continues from there: see `demo.live`.
 
 The demo owns the folder: it empties the folder at the start, but only if a demo made it. So running
 it again starts over.
@@ -55,6 +55,7 @@ from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.run import run_seed, run_sync
 from ticdc_assets.reading.mirrors import (
+    TableRows,
     iterate_rows,
     list_mirrors,
     published_table,
@@ -72,6 +73,10 @@ _PARTITIONS = 3
 _EXPORT = "export"
 _TICK_SECONDS = 5.0
 _CLOSING_SECONDS = 60.0
+_WIDTH = 110
+_SAMPLED = ("shop", "customers")
+_SAMPLED_COLUMNS = ("id", "name", "city", "level", "balance", "created")
+_SAMPLED_ROWS = 3
 
 
 def run_demo(
@@ -95,7 +100,7 @@ def run_demo(
         seconds: how long the shop is open at most.
         live: go on with it until it is interrupted.
         port: where the Dagster UI of a live demo listens; None for one that is free.
-        note: told what happens.
+        note: called with each line of progress.
 
     Raises:
         BusyError: a demo is running in the folder.
@@ -108,16 +113,16 @@ def run_demo(
         _empty(directory)
         began = time.monotonic()
 
-        def tell(text: str) -> None:
+        def say(text: str) -> None:
             note(f"{time.monotonic() - began:4.0f} s  {text}")
 
         with ThreadPoolExecutor(1) as pool:
             # Two JVMs take their time: side by side it is less.
-            spark_start: Future[object] = pool.submit(_start_spark, tell)
-            with demo_broker(directory, note=tell) as broker:
+            spark_start: Future[object] = pool.submit(_start_spark, say)
+            with demo_broker(directory, note=say) as broker:
                 settings = _configure(directory, broker, wire_format)
                 spark_start.result()
-                tell("Spark is up")
+                say("Spark is up")
                 feed = settings.changefeed(CHANGEFEED)
                 assert isinstance(feed.source, KafkaSource)
                 simulator = run_simulator(
@@ -131,17 +136,17 @@ def run_demo(
                     max_transactions=transactions,
                     max_seconds=seconds,
                     transactions_per_second=transactions / seconds,
-                    on_progress=_Ticker(tell).tick,
+                    on_progress=_Ticker(say).tick,
                 )
                 settings = _configure(directory, broker, wire_format, simulator.exported_ts)
                 with computing(Compute.SPARK):
-                    _seed(settings, directory, tell)
-                tell(
+                    _seed(settings, directory, say)
+                say(
                     f"the shop opens: up to {transactions} transactions within {seconds} s, "
                     f"in {wire_format} (dialect {dialect})"
                 )
                 simulator.start()
-                same = _follow(settings, feed, simulator, tell)
+                same = _follow(settings, feed, simulator, say)
                 if live:
                     go_on_live(
                         settings,
@@ -151,7 +156,7 @@ def run_demo(
                         program=_program("ticdc-assets"),
                         note=note,
                     )
-        tell(f"done; the broker is stopped, the tables stay in {directory}")
+        say(f"done; the broker is stopped, the tables stay in {directory}")
         for line in _go_on(settings, directory):
             note(line)
         return same
@@ -169,8 +174,8 @@ def _go_on(settings: Settings, directory: Path) -> Iterator[str]:
     (first,) = iterate_rows([orders], "UTC", limit=1, by_key=True)
     key = ",".join(json.loads(first[2])[name] for name in orders.schema.handle_key)
     python = (
-        "from ticdc_assets.demo.place import use_demo; "
-        "from ticdc_assets.reading.mirrors import read_mirror; use_demo(); "
+        "from ticdc_assets import read_mirror; "
+        "from ticdc_assets.demo.place import use_demo; use_demo(); "
         "print(read_mirror(None, 'shop', 'shop', 'orders', engine='arrow').num_rows, 'orders')"
     )
     yield "look at the mirrors:"
@@ -193,43 +198,43 @@ def _shown(path: Path) -> str:
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
-def _seed(settings: Settings, directory: Path, tell: Note) -> None:
+def _seed(settings: Settings, directory: Path, say: Note) -> None:
     """Let the mirrors begin with what the shop had before its changefeed."""
-    tell("the shop was exported, and its changefeed starts there; the mirrors start with its rows")
+    say("the shop was exported, and its changefeed starts there; the mirrors start with its rows")
     folder = directory / _EXPORT
     timezone = settings.changefeed(CHANGEFEED).timezone
     options = {"folder": str(folder), "timezone": timezone}
     with watched() as ran:
         seeding = run_seed(settings, CHANGEFEED, options).seeding
-    tell(f"{seeding.rows} rows of {len(seeding.tables)} tables are at TSO {seeding.tso}")
-    tell(f"ran: {ran.sentence}")
+    say(f"{seeding.rows} rows of {len(seeding.tables)} tables are at TSO {seeding.tso}")
+    say(f"ran: {ran.sentence}")
 
 
-def _start_spark(tell: Note) -> None:
-    resolve(SPARK_JARS, progress=tell)
-    tell("starting Spark")
+def _start_spark(say: Note) -> None:
+    resolve(SPARK_JARS, progress=say)
+    say("starting Spark")
     get_spark()
 
 
 class _Ticker:
-    """Tells how far the shop is, every few seconds: a sync may take longer than patience."""
+    """Says how far the shop is, every few seconds: a sync may take longer than patience."""
 
-    def __init__(self, tell: Note) -> None:
-        self._tell = tell
+    def __init__(self, say: Note) -> None:
+        self._say = say
         self._next = _TICK_SECONDS
 
     def tick(self, progress: SimulatorProgress) -> None:
-        """Tell, if it is time."""
+        """Say so, if it is time."""
         if progress.finished or progress.seconds >= self._next:
             self._next = progress.seconds + _TICK_SECONDS
             closed = "; the shop is closed" if progress.finished else ""
-            self._tell(
+            self._say(
                 f"upstream: {progress.transactions} transactions, {progress.statements} DDL, "
                 f"{progress.records} records in Kafka{closed}"
             )
 
 
-def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, tell: Note) -> bool:
+def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, say: Note) -> bool:
     """Sync while the shop is open, once more when it is closed, and compare."""
     # The first sync shows all of it on Spark; those that follow take what costs least.
     compute = Compute.SPARK
@@ -238,25 +243,23 @@ def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, tell:
         with suppress(TimeoutError):
             simulator.join(0.0)
         with computing(compute):
-            _sync(settings, tell)
+            _sync(settings, say)
         compute = Compute.AUTO
     result = simulator.join(_CLOSING_SECONDS)
-    cut = _sync(settings, tell)
+    cut = _sync(settings, say)
     if cut is None:
         raise SourceUnavailableError("no cut was published although the shop is closed")
     return _compare(settings, feed, cut, result)
 
 
-def _sync(settings: Settings, tell: Note) -> Cut | None:
-    tell("a run of the Dagster job begins: land, decode, register, apply")
+def _sync(settings: Settings, say: Note) -> Cut | None:
+    say("a run of the Dagster job begins: land, decode, register, apply")
     with watched() as ran:
         report = run_sync(settings, CHANGEFEED)
     applying = report.applying
-    tell(
-        f"it ended: {report.landing.records} records landed; {applying.outcome}: {applying.reason}"
-    )
+    say(f"it ended: {report.landing.records} records landed; {applying.outcome}: {applying.reason}")
     if ran.sentence:
-        tell(f"ran: {ran.sentence}")
+        say(f"ran: {ran.sentence}")
     return applying.cut
 
 
@@ -294,8 +297,26 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorRe
         same = False
         name_shown = Text(f"{database}.{table}")
         listing.add_row(name_shown, "-", "-", "-", "[red]NO: there is no mirror[/red]")
-    Console(width=110, highlight=False).print(listing)
+    console = Console(width=_WIDTH, highlight=False)
+    console.print(listing)
+    customers = cut.mirror(*_SAMPLED)
+    if customers is not None:
+        console.print(_sample(published_table(lake, customers), feed))
     return same
+
+
+def _sample(customers: TableRows, feed: Changefeed) -> Table:
+    """Return the first rows of a mirror, so that a person sees what is in the shop."""
+    listing = Table(
+        title=".".join(_SAMPLED),
+        caption=f"times are of today in the shop's zone, {feed.timezone}",
+    )
+    for name in _SAMPLED_COLUMNS:
+        listing.add_column(name, justify="right" if name == "balance" else "left")
+    for _, _, text in iterate_rows([customers], feed.timezone, limit=_SAMPLED_ROWS, by_key=True):
+        row = json.loads(text)
+        listing.add_row(*(Text(row[name] or "NULL") for name in _SAMPLED_COLUMNS))
+    return listing
 
 
 def _truth_rows(truth: Truth) -> dict[tuple[str, str], Counter[str]]:

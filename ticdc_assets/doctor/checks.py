@@ -1,24 +1,29 @@
 """Every check of `ticdc-assets doctor`: the machine, the settings, the lake and each source.
 
-In: the environment, and the settings it names. Out: `Check` values, ordered by dependency. Brokers
-are asked and some records are read; nothing is committed or changed, so running the checks again is
-always safe. No check shows the content of a record.
+In: the environment, and the settings it names. Out: `Check` values, each as soon as it is known:
+cheap checks first, then those that wait for brokers, last the jars, which may be downloaded.
+Brokers answer and some records are read; nothing is committed or changed, so running the checks
+again is always safe. No check shows the content of a record.
 
 A check that fails says what to type. A check that is not `vital` does not prevent a sync; it warns
 about later problems: little disk space, short retention of a topic, partitions without a watermark.
+
+Modules of Arrow, Delta and Kafka take seconds to import, so each check imports what it needs.
 
 Not handled: whether the content of the lake is correct; the asset checks and `ticdc-assets verify`
 check that.
 """
 
+import importlib
 import importlib.util
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import yaml
 
@@ -30,13 +35,8 @@ from ticdc_assets.base.errors import (
 )
 from ticdc_assets.base.isolation import first_sentence
 from ticdc_assets.base.machine import nearest_existing
-from ticdc_assets.base.names import joined_name
-from ticdc_assets.changelog.plan import LACKS_EARLIER
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.config import Changefeed, Settings, Writer, lake_path
-from ticdc_assets.delta.generations import paths_of
-from ticdc_assets.doctor.sources import check_source
-from ticdc_assets.observe.alerting import understands
-from ticdc_assets.spark.class_archive import find_archive, make_archive
 from ticdc_assets.spark.jars import Progress, lake_jars, spark_jars
 from ticdc_assets.spark.preflight import (
     Check,
@@ -48,79 +48,132 @@ from ticdc_assets.spark.preflight import (
     check_pyspark,
     check_python,
 )
-from ticdc_assets.storage.lake_paths import LakePaths, changefeeds_in
 from ticdc_assets.storage.paths import AnyPath, RemotePath
+
+if TYPE_CHECKING:
+    from ticdc_assets.storage.lake_paths import LakePaths
 
 HOME_VARIABLE: Final = "DAGSTER_HOME"
 LEAST_FREE_BYTES: Final = 5_000_000_000
-"""Free disk below which it is told; a rebuild needs the change log and the mirrors once more."""
+"""Free disk below which the check warns: a rebuild writes the change log and the mirrors again."""
 _FOLDER: Final = re.compile("[a-z0-9_]+")
+_SOURCES_AT_ONCE: Final = 8
+"""Sources that are checked at the same time: a broker that is down costs some seconds."""
 
 
 def run_checks(
     *, env: Mapping[str, str] | None = None, progress: Progress | None = None
-) -> list[Check]:
-    """Run every check and return all results, in the order in which they build on each other.
+) -> Iterator[Check]:
+    """Run every check and yield each result at once, cheap checks first.
 
     Args:
         env: environment variables; the environment of this program if None.
-        progress: told what is being downloaded or waited for.
+        progress: called with a line when something is downloaded or waited for.
     """
     env = os.environ if env is None else env
-    checks = check_machine(env=env, progress=progress)
-    # Records are read by libraries that come with Spark's.
-    can_read = check_pyspark().ok
+    progress = progress or _ignore
+    yield check_python()
     configuration, settings = check_configuration(env)
-    checks.append(configuration)
+    yield configuration
+    store_ok = True
+    if settings is not None:
+        if not isinstance(settings.lake, RemotePath):
+            lake = check_lake(settings.lake)
+            yield lake
+            store_ok = lake.ok
+            if lake.ok:
+                yield check_disk(settings.lake)
+        yield check_home(settings.instance_folder, env)
+    java = check_java(env)
+    yield java
+    pyspark = check_pyspark()
+    yield pyspark
     if settings is not None:
         if isinstance(settings.lake, RemotePath):
             store = check_store(settings.lake)
-            checks.append(store)
-            if not store.ok:
-                return checks
-        else:
-            checks += [check_lake(settings.lake), check_disk(settings.lake)]
-        checks += [check_home(settings.instance_folder, env), check_unnamed(settings)]
-        if not settings.spark.is_local:
-            checks.append(check_cluster(settings, progress=progress))
-        for changefeed in settings.changefeeds:
-            if progress is not None:
-                progress(f"checking the tables of {changefeed.name}")
-            paths = paths_of(settings.lake, changefeed.name)
-            checks += [*check_tables(paths), *check_lease(paths, changefeed.writer)]
-            checks += check_rows(paths)
-            if progress is not None:
-                progress(f"checking the source of {changefeed.name}")
-            checks += check_source(changefeed, lake=settings.lake if can_read else None)
-            checks += check_alerts(changefeed)
-    return checks
+            yield store
+            store_ok = store.ok
+        if store_ok:
+            # Records are read by libraries that come with Spark's.
+            yield from _check_changefeeds(settings, can_read=pyspark.ok, progress=progress)
+    yield from _check_spark(env, java, pyspark, progress=progress)
+    if settings is not None and store_ok and not settings.spark.is_local:
+        yield check_cluster(settings, progress=progress)
 
 
 def check_machine(
     *, env: Mapping[str, str] | None = None, progress: Progress | None = None
-) -> list[Check]:
-    """Check what needs no settings: Python, Java, pyspark and the jars, which it downloads.
+) -> Iterator[Check]:
+    """Check what needs no settings, and make it ready: Python, Java, pyspark, jars, class archive.
+
+    Jars are downloaded and the class archive is made if they are missing, which takes a minute.
 
     Args:
         env: environment variables; the environment of this program if None.
-        progress: told what is being downloaded or waited for.
+        progress: called with a line when something is downloaded or waited for.
     """
     env = os.environ if env is None else env
+    progress = progress or _ignore
+    yield check_python()
     java, pyspark = check_java(env), check_pyspark()
-    checks = [check_python(), java, pyspark]
+    yield from (java, pyspark)
+    yield from _check_spark(env, java, pyspark, progress=progress, make=True)
+
+
+def _check_changefeeds(
+    settings: Settings, *, can_read: bool, progress: Progress
+) -> Iterator[Check]:
+    """Check the tables, the sources and the alerts of all changefeeds."""
+    from ticdc_assets.delta.generations import paths_of
+    from ticdc_assets.doctor.sources import check_source
+
+    yield check_unnamed(settings)
+    lake = settings.lake if can_read else None
+    if can_read:
+        # They import pyspark, which two threads must not do at once.
+        for name in ("accepted_gaps", "damage", "positions", "sources"):
+            importlib.import_module(f"ticdc_assets.log.{name}")
+    with ThreadPoolExecutor(_SOURCES_AT_ONCE) as pool:
+        sources = {
+            changefeed.name: pool.submit(check_source, changefeed, lake=lake)
+            for changefeed in settings.changefeeds
+        }
+        for changefeed in settings.changefeeds:
+            progress(f"checking the tables and the source of {changefeed.name}")
+            paths = paths_of(settings.lake, changefeed.name)
+            yield from check_tables(paths)
+            yield from check_lease(paths, changefeed.writer)
+            yield from check_rows(paths)
+            yield from sources[changefeed.name].result()
+            yield from check_alerts(changefeed)
+
+
+def _check_spark(
+    env: Mapping[str, str],
+    java: Check,
+    pyspark: Check,
+    *,
+    progress: Progress,
+    make: bool = False,
+) -> Iterator[Check]:
+    """Check the jars, and the class archive; `make` says whether to make the archive."""
     if java.ok:
         jars = check_lake_jars(env, progress=progress)
-        checks.append(jars)
+        yield jars
         if jars.ok and pyspark.ok:
-            checks.append(check_class_archive(env, progress=progress))
-    return [*checks, check_broker_jars()]
+            yield check_class_archive(env, progress=progress, make=make)
+    yield check_broker_jars()
+
+
+def _ignore(_: str) -> None:
+    """Report to nobody."""
 
 
 # Spark's start ----------------------------------------------------------------------------------
 
 
 def _lake(env: Mapping[str, str]) -> AnyPath:
-    """Return the lake, or a folder in place of one that cannot be told."""
+    """Return the lake, or the current folder if its setting is wrong."""
     try:
         return lake_path(env)
     except ConfigError:
@@ -143,13 +196,23 @@ def check_lake_jars(env: Mapping[str, str], *, progress: Progress | None = None)
     return checked
 
 
-def check_class_archive(env: Mapping[str, str], *, progress: Progress | None = None) -> Check:
-    """Check that there is a class archive for Spark's JVM, made if there is none."""
+def check_class_archive(
+    env: Mapping[str, str], *, progress: Progress | None = None, make: bool = True
+) -> Check:
+    """Check whether there is a class archive for Spark's JVM; `make` says whether to make one."""
+    from ticdc_assets.spark.class_archive import find_archive, make_archive
+
     needed = "a folder in the user's cache that no other user can write"
     jars = lake_jars(_lake(env))
     archive = find_archive(jars, env)
+    if archive is None and not make:
+        found = (
+            "none; `ticdc-assets doctor --machine` makes one in about a minute, and Spark then "
+            "starts some seconds sooner"
+        )
+        return Check(name="class archive", ok=True, found=found, needed=needed)
     if archive is None and progress is not None:
-        progress("writing Spark's classes to an archive, for quick starts: half a minute, once")
+        progress("writing Spark's classes to an archive, for quick starts: about a minute, once")
     archive = archive or make_archive(jars, env)
     if archive is None:
         fix = "Spark starts without it, some seconds later; make the cache folder writable"
@@ -167,7 +230,7 @@ def check_cluster(settings: Settings, *, progress: Progress | None = None) -> Ch
 
     Args:
         settings: what is configured.
-        progress: told what is being waited for.
+        progress: called with a line about what it waits for.
     """
     from ticdc_assets.spark.cluster import ClusterError, require_cluster
     from ticdc_assets.spark.session import get_spark
@@ -191,9 +254,9 @@ def check_cluster(settings: Settings, *, progress: Progress | None = None) -> Ch
     return Check(
         name="spark cluster",
         ok=True,
-        found=f"{len(answers)} executors at {spark.master} ({spark.place}) with Python {pythons} "
-        f"and ticdc_assets {packages}; what they write into the lake is seen here, and the other "
-        "way round",
+        found=f"{counted(len(answers), 'executor')} at {spark.master} ({spark.place}) with Python "
+        f"{pythons} and ticdc_assets {packages}; they and this machine see each other's files in "
+        "the lake",
         needed=needed,
     )
 
@@ -297,7 +360,7 @@ def check_home(default: Path, env: Mapping[str, str]) -> Check:
 
 
 def _env_names(settings: Any) -> Iterator[str]:
-    """Yield the variables that a Dagster configuration asks for."""
+    """Yield the variables that a Dagster configuration needs."""
     if isinstance(settings, dict):
         mapping = cast(dict[Any, Any], settings)
         if set(mapping) == {"env"} and isinstance(mapping["env"], str):
@@ -318,9 +381,11 @@ def _uses_postgres(settings: Any) -> bool:
 
 
 def check_unnamed(settings: Settings) -> Check:
-    """Tell of changefeeds whose tables are in the lake and whose names are not in the file."""
+    """Warn about changefeeds in the lake that the file does not name."""
+    from ticdc_assets.storage.lake_paths import changefeeds_in
+
     named = {changefeed.name for changefeed in settings.changefeeds}
-    # A name that could not stand in the file is no changefeed's.
+    # A name that the file could not have is no changefeed's.
     unnamed = [
         name
         for name in changefeeds_in(settings.lake)
@@ -342,9 +407,11 @@ def check_unnamed(settings: Settings) -> Check:
 
 def check_alerts(changefeed: Changefeed) -> list[Check]:
     """Check that the URL of each target of alerts can be understood; nothing is sent."""
-    wrong = [str(target) for target in changefeed.alerts.to if not understands(target)]
     if not changefeed.alerts.to:
         return []
+    from ticdc_assets.observe.alerting import understands
+
+    wrong = [str(target) for target in changefeed.alerts.to if not understands(target)]
     return [
         Check(
             name=f"alerts {changefeed.name}",
@@ -352,15 +419,15 @@ def check_alerts(changefeed: Changefeed) -> list[Check]:
             vital=False,
             found=f"{', '.join(wrong)} is no URL of Apprise"
             if wrong
-            else f"{len(changefeed.alerts.to)} targets",
+            else counted(len(changefeed.alerts.to), "target"),
             needed="a URL such as slack://... or mailto://...: https://appriseit.com",
             fix="set the environment variable to such a URL" if wrong else "",
         )
     ]
 
 
-def check_lease(paths: LakePaths, writer: Writer) -> list[Check]:
-    """Say who writes to a changefeed, where a lease tells; an empty list where there is none.
+def check_lease(paths: "LakePaths", writer: Writer) -> list[Check]:
+    """Report who writes to a changefeed, if a lease says so; an empty list without a lease.
 
     A lease whose holder is no more does no harm: the next run takes it over.
     """
@@ -377,7 +444,7 @@ def check_lease(paths: LakePaths, writer: Writer) -> list[Check]:
     return [Check(name=name, ok=True, found=found, needed=needed)]
 
 
-def check_tables(paths: LakePaths) -> list[Check]:
+def check_tables(paths: "LakePaths") -> list[Check]:
     """Check that every table of a changefeed is whole: its log, its files and their footers.
 
     Rows are not read; that a sound file holds the right ones is for `verify` to say. Each table
@@ -405,13 +472,13 @@ def check_tables(paths: LakePaths) -> list[Check]:
     ]
 
 
-def check_rows(paths: LakePaths) -> list[Check]:
+def check_rows(paths: "LakePaths") -> list[Check]:
     """Say which mirrors may lack rows of before the changefeed, and which rows are in none.
 
     An empty list where no cut was published yet, or where it cannot be read: `check_tables` says
     so.
     """
-    # Arrow is imported with it, which takes a while.
+    from ticdc_assets.changelog.plan import LACKS_EARLIER
     from ticdc_assets.log.cuts import newest_cut
 
     try:
@@ -447,7 +514,8 @@ def check_rows(paths: LakePaths) -> list[Check]:
                 name=f"rows {feed}",
                 ok=False,
                 vital=False,
-                found=f"{count} held rows of tables that no message created: {', '.join(names)}",
+                found=f"{counted(count, 'held row')} of tables that no message created: "
+                f"{', '.join(names)}",
                 needed=needed,
                 fix=f"export these tables with Dumpling and run: ticdc-assets seed {feed} EXPORT",
             )

@@ -15,23 +15,21 @@ from itertools import islice
 from typing import Final
 
 from ticdc_assets.base.errors import SourceRefusedError, SourceUnavailableError, TicdcError
+from ticdc_assets.base.names import counted
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
-from ticdc_assets.delta.generations import paths_of
-from ticdc_assets.delta.lake import Lake
+from ticdc_assets.observe.wording import duration
 from ticdc_assets.source.capture import CaptureRecord, read_capture
 from ticdc_assets.source.kafka.administration import Administration, OffsetRange, topic_ids
 from ticdc_assets.source.kafka.connection import TIMEOUT_SECONDS
 from ticdc_assets.source.kafka.records import consume
 from ticdc_assets.source.recognising import Look, foreign_look, looks_of
-from ticdc_assets.spark.preflight import (
-    Check,
-)
+from ticdc_assets.spark.preflight import Check
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.formats import WireFormat
 from ticdc_assets.wire.record import Record
 
 LEAST_RETENTION_MS: Final = 7 * 86_400_000
-"""Retention of a topic below which it is told: an outage of syncs that is longer loses changes."""
+"""Retention of a topic below which the check warns: a longer outage of syncs loses changes."""
 _TOPICS_LOOKED_AT: Final = 20
 _PARTITIONS_LOOKED_AT: Final = 3
 _CAPTURE_RECORDS: Final = 20
@@ -94,7 +92,7 @@ def _check_kafka(
     except TicdcError as error:
         found, fix = str(error), "correct source.kafka.options in the configuration"
         if isinstance(error, SourceUnavailableError):
-            found, fix = error.reason, error.fix or "look at the broker"
+            found, fix = error.reason, error.fix or "check the broker"
         return [Check(name=name, ok=False, found=found, needed=needed, fix=fix)]
     if not topics.there:
         return [
@@ -108,7 +106,8 @@ def _check_kafka(
             )
         ]
     spans = [
-        f"{topic} with {len(numbers)} partitions and {topics.records(topic)} records"
+        f"{topic} with {counted(len(numbers), 'partition')} and "
+        f"{counted(topics.records(topic), 'record')}"
         for topic, numbers in _numbers(topics.offsets).items()
     ]
     more = f" and {len(spans) - _LISTED} more" if len(spans) > _LISTED else ""
@@ -143,7 +142,9 @@ def _check_landed(
     """Check that the next record to land is there in each partition."""
     if lake is None:
         return []
-    # Here, so that the doctor can tell that pyspark is missing, which these need.
+    # Here, so that the doctor can report that pyspark is missing, which these need.
+    from ticdc_assets.delta.generations import paths_of
+    from ticdc_assets.delta.lake import Lake
     from ticdc_assets.log.accepted_gaps import read_accepted
     from ticdc_assets.log.positions import read_position
     from ticdc_assets.log.sources import beside
@@ -155,10 +156,11 @@ def _check_landed(
     gaps = beside(Lake(changefeed=changefeed, paths=paths), position, offsets, ids).gaps
     gap = next(iter(gaps), None)
     accepted = len(read_accepted(paths))
-    found = f"the next record to land is there in {len(position.next_offsets)} partitions"
-    more = f"; {accepted} gaps were accepted before" if accepted else ""
+    partitions = counted(len(position.next_offsets), "partition")
+    found = f"the next record to land is there in {partitions}"
+    more = f"; accepted before: {counted(accepted, 'gap')}" if accepted else ""
     if gap is not None:
-        also = f" and in {len(gaps) - 1} more partitions" if len(gaps) > 1 else ""
+        also = f" and in {counted(len(gaps) - 1, 'more partition')}" if len(gaps) > 1 else ""
         found = f"landing is stopped by a {gap.error.found}{also}"
     return [
         Check(
@@ -172,13 +174,15 @@ def _check_landed(
 
 
 def _check_missing(changefeed: Changefeed, topics: _Topics) -> Check:
-    """Tell of names and patterns that no topic has, where others are there."""
+    """Warn about names and patterns that match no topic, if others match one."""
     count = len(topics.there)
     return Check(
         name=f"topics {changefeed.name}",
         ok=not topics.missing,
         vital=False,
-        found=f"no topic for {_listed(topics.missing)}" if topics.missing else f"{count} topics",
+        found=f"no topic for {_listed(topics.missing)}"
+        if topics.missing
+        else counted(count, "topic"),
         needed="a topic for every name and pattern",
         fix=f"nothing waits for it: it joins when it appears. Otherwise {_missing_fix(topics)}"
         if topics.missing
@@ -200,9 +204,9 @@ def _missing_fix(topics: _Topics) -> str:
 
 
 def _check_partitions(changefeed: Changefeed, topics: _Topics) -> Check:
-    """Tell of partitions that nothing ever came to while their topic has records.
+    """Warn about partitions that never had a record while their topic has some.
 
-    A topic without any record holds nothing up: it joins at its first one.
+    A topic without any record delays nothing: it joins at its first one.
     """
     numbers = _numbers(topics.offsets)
     begun = {topic for (topic, _), span in topics.offsets.items() if span.end}
@@ -217,7 +221,7 @@ def _check_partitions(changefeed: Changefeed, topics: _Topics) -> Check:
         found = "no record in any partition"
         fix = (
             "start the changefeed in TiCDC, or wait for its first message (a watermark, within "
-            "seconds); look with `cdc cli changefeed list`"
+            "seconds); check with `cdc cli changefeed list`"
         )
     elif empty:
         found = f"no record ever in {_listed(empty)}"
@@ -226,8 +230,8 @@ def _check_partitions(changefeed: Changefeed, topics: _Topics) -> Check:
             "is smaller than the number of partitions"
         )
     else:
-        joining = f"; {waiting} topics without a record join at their first" if waiting else ""
-        found, fix = f"records in all partitions of {len(begun)} topics{joining}", ""
+        joining = f"; {waiting} without a record, until its first" if waiting else ""
+        found, fix = f"records in all partitions of {counted(len(begun), 'topic')}{joining}", ""
     return Check(
         name=f"partitions {changefeed.name}",
         ok=not fix,
@@ -241,7 +245,7 @@ def _check_partitions(changefeed: Changefeed, topics: _Topics) -> Check:
 def _check_retention(
     changefeed: Changefeed, administration: Administration, topics: _Topics
 ) -> Check:
-    """Tell of topics that lose records before they may have been landed."""
+    """Warn about topics that may lose records before they are landed."""
     name = f"retention {changefeed.name}"
     needed = "cleanup.policy=delete and a retention of a week or more"
     try:
@@ -250,7 +254,7 @@ def _check_retention(
         )
     except TicdcError as error:
         # Reading settings needs another right than reading records.
-        return Check(name=name, ok=True, found=f"the broker did not tell: {error}", needed=needed)
+        return Check(name=name, ok=True, found=f"the broker did not say: {error}", needed=needed)
     compacted = [
         topic for topic, values in settings.items() if "compact" in values["cleanup.policy"]
     ]
@@ -270,7 +274,7 @@ def _check_retention(
             name=name,
             ok=False,
             vital=False,
-            found=f"{least / 3_600_000:g} hours in {_listed(short)}",
+            found=f"a retention of {duration(least / 1000)} in {_listed(short)}",
             needed=needed,
             fix="an outage of syncs that is longer loses changes for good; "
             + _alter(short, f"retention.ms={LEAST_RETENTION_MS}"),
@@ -319,7 +323,7 @@ def _check_topic_records(
             fix=error.fix,
         )
     except SourceUnavailableError:
-        # Expired in between: landing will say so with its coordinates.
+        # Expired in between: landing will report it with its coordinates.
         records = []
     return _check_records(changefeed, records)
 
@@ -337,7 +341,7 @@ def _check_capture(
         fix = "put the file there, or correct source.capture in the configuration"
         return [Check(name=name, ok=False, found=str(error), needed=needed, fix=fix)]
     what = f"first record of topic {records[0].topic}" if records else "no record yet"
-    found = f"{source.path}, {size} bytes, {what}"
+    found = f"{source.path}, {counted(size, 'byte')}, {what}"
     return [
         Check(name=name, ok=True, found=found, needed=needed),
         *landed,
@@ -357,7 +361,7 @@ def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> 
     stated = Look(WireFormat(changefeed.wire_format), changefeed.compression)
     needed = f"records in {stated}"
     if not records:
-        return Check(name=name, ok=True, found="no record to look at yet", needed=needed)
+        return Check(name=name, ok=True, found="no record to check yet", needed=needed)
     by_topic: dict[str, list[Record]] = {}
     for item in records:
         by_topic.setdefault(item.topic, []).append(Record(key=item.key, value=item.value))
@@ -383,7 +387,8 @@ def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> 
             "open-protocol, canal-json or craft), into a new topic",
         )
     count = sum(map(len, by_topic.values()))
-    return Check(name=name, ok=True, found=f"{count} records looked at, {stated}", needed=needed)
+    found = f"{counted(count, 'record')} checked, {stated}"
+    return Check(name=name, ok=True, found=found, needed=needed)
 
 
 def _format_fix(stated: Look, looks: Look) -> str:

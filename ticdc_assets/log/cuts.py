@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import BusyError, LakeLayoutError, NotFoundError
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.plan import lacks_rows
 from ticdc_assets.config import TableChoice, TableFilter
 from ticdc_assets.delta.control import (
@@ -34,7 +34,7 @@ from ticdc_assets.delta.damage import damaged
 from ticdc_assets.delta.generations import GENERATION
 from ticdc_assets.delta.row_schema import fields_of
 from ticdc_assets.model.schemas import TableSchema, schema_from_text
-from ticdc_assets.model.tso import cut_of, moment_text
+from ticdc_assets.model.tso import cut_of, moment_text, time_with_tso
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
@@ -174,11 +174,13 @@ class FailedMirror:
     @property
     def sentence(self) -> str:
         """What people are told."""
-        keeps = "it has no rows yet" if self.tso is None else f"its rows are those at {self.tso}"
+        keeps = "it has no rows yet"
+        if self.tso is not None:
+            keeps = f"its rows are those at {time_with_tso(self.tso)}"
         return (
             f"{joined_name(self.database, self.table)} could not be made since "
-            f"{self.since:%Y-%m-%d %H:%M:%S} UTC ({self.reason}); {keeps}, {self.waiting} row "
-            "changes wait, and each sync tries again"
+            f"{self.since:%Y-%m-%d %H:%M:%S} UTC ({self.reason}); {keeps}; waiting: "
+            f"{counted(self.waiting, 'row change')}; each sync tries again"
         )
 
 

@@ -32,6 +32,7 @@ from datetime import UTC, date, datetime
 
 import pyarrow as pa
 
+from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import CaptureSource, KafkaSource, StartKind
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
@@ -224,7 +225,7 @@ def _land_topic(
     known = {**position.topic_ids, **ids}
     batch = _next_batch(lake.paths, position.batch)
     offsets = sum(end - start for start, end in ranges.values())
-    tell(f"landing {offsets:,} records of {len(ranges)} partitions")
+    tell(f"landing {counted(offsets, 'record')} of {counted(len(ranges), 'partition')}")
     found = fetch_into_files(
         executor(lake.spark, lake.paths.raw_messages, "landing", rows=offsets, size=0),
         source,
@@ -281,7 +282,7 @@ def _land_capture(
         batch = _next_batch(lake.paths, number)
         number = batch.number
         landed += len(chunk)
-        tell(f"landing {lake.paths.changefeed}, {landed:,} records so far")
+        tell(f"landing {lake.paths.changefeed}, {counted(landed, 'record')} so far")
         _append(batch, write_records(chunk, batch), next_offsets, {})
         newest.update(((record.topic, record.partition), record.timestamp_ms) for record in chunk)
     return landed, {place: time for place, time in newest.items() if time > 0}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.appending import DISTINCT, TableLayout, append_files
 from ticdc_assets.delta.control import LOG_RETENTION
@@ -110,7 +111,10 @@ def land_seed(
             found.rows += landed.rows
             found.unterminated += landed.unterminated
         done += len(some)
-        tell(f"landed {found.rows:,} rows from {done} of {len(parts)} parts of files")
+        tell(
+            f"landed {counted(found.rows, 'row')} from {done} of {counted(len(parts), 'part')} "
+            "of files"
+        )
     append_files(
         lake.paths.snapshot_rows,
         found.files,

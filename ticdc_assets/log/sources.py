@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ticdc_assets.base.errors import LandingGapError, NotFoundError
+from ticdc_assets.base.names import counted
 from ticdc_assets.changelog.progress import PartitionProgress, TopicState
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
 from ticdc_assets.config.topics import is_named
@@ -81,7 +82,8 @@ class Gap:
         """How to continue."""
         if self.to_offset is None:
             return (
-                f"create topic {self.topic!r} with at least {self.partition + 1} partitions "
+                f"create topic {self.topic!r} with at least "
+                f"{counted(self.partition + 1, 'partition')} "
                 "(TiCDC does when the changefeed starts, with auto-create-topic), then accept "
                 "the loss"
             )

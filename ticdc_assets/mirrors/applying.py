@@ -47,7 +47,7 @@ from typing import Any
 
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.base.isolation import Failure, attempted
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
 from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import (
@@ -165,7 +165,8 @@ def apply_changes(
     return Applying(
         outcome=Outcome.PUBLISHED,
         reason=(
-            f"cut {cut.number} at {cut.moment}: {changed} of {len(cut.mirrors)} mirrors changed"
+            f"cut {cut.number} at {cut.moment}: {changed} of "
+            f"{counted(len(cut.mirrors), 'mirror')} changed"
             f"{again}{failed}"
         ),
         cut=cut,

@@ -21,7 +21,7 @@ from operator import or_
 
 import pyarrow as pa
 
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.carrying import handover_steps
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.changelog.resolve import casts_after
@@ -308,7 +308,7 @@ class ChangeFolding(ChangeReader):
         runs_on = on_spark(
             self._lake.spark,
             self._lake.paths.base,
-            f"folding {len(mirrors)} tables",
+            f"folding {counted(len(mirrors), 'table')}",
             rows=changes.count,
         )
         return run_folds(runs_on, changes, folds)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_assets.base.isolation import Failure, attempted
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
 from ticdc_assets.changelog.plan import (
     MirrorPlan,
@@ -278,7 +278,10 @@ class MirrorMaker:
                 wanted.append((mirror, rows, self._writer(mirror, None)))
         if not wanted:
             return {}
-        tell(f"folding {sum(rows for _, rows, _ in wanted):,} changes of {len(wanted)} new tables")
+        tell(
+            f"folding {counted(sum(rows for _, rows, _ in wanted), 'change')} of "
+            f"{counted(len(wanted), 'new table')}"
+        )
         found = attempted(
             lambda: self._changes.folded_into_files(
                 [(mirror, rows, writer.begin_anew()) for mirror, rows, writer in wanted],

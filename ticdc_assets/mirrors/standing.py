@@ -127,8 +127,8 @@ def standing(
     if last is not None and tso < last.tso:
         return stands(
             Outcome.WAITING,
-            f"the global watermark {tso} (from {_place(watermark)}) "
-            f"is behind the newest cut {last.tso}",
+            f"the global watermark {moment_text(tso, es_only=last.es_only)}, from "
+            f"{_place(watermark)}, is before the newest cut at {last.moment}",
         )
     if (
         last is not None

@@ -95,10 +95,10 @@ def cut_of(text: str, *, es_only: bool) -> int:
 
 
 def moment_text(cut: int, *, es_only: bool) -> str:
-    """Return a cut as people read it: its TSO, or its time where changes have no TSO."""
+    """Return a cut for people: its time with the TSO after it, or the time of its `es`."""
     if es_only:
         return f"es {to_datetime(cut):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
-    return str(cut)
+    return time_with_tso(cut)
 
 
 def time_with_tso(tso: int, *, es_only: bool = False) -> str:

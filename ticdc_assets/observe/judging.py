@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
+from ticdc_assets.base.own_files import documented
 from ticdc_assets.changelog.plan import LACKS_EARLIER
 from ticdc_assets.config import Changefeed
 from ticdc_assets.log.agreement import Agreement
@@ -51,8 +52,8 @@ def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
             level=Level.WARN,
             sentence=(
                 "No cut was published yet, so there is no mirror and no lag to measure: "
-                f"{_why_no_cut(status)}. Run the job {changefeed.name}_sync, and check the "
-                "outcome of apply_changes."
+                f"{_why_no_cut(status)}. Run `ticdc-assets sync {changefeed.name}`, and see what "
+                "it says."
             ),
         )
     if lag.ahead_seconds > CLOCK_TOLERANCE_SECONDS:
@@ -129,16 +130,18 @@ def _what_to_do(changefeed: Changefeed, status: Status, lag: Lag) -> str:
             )
         case LagPart.KAFKA_TO_RAW:
             return (
-                f"Most of it is in Kafka: {status.backlog} records wait to be landed. Check "
-                f"whether the sensor {name}_sync_sensor runs and what its ticks say, and whether "
-                f"runs of {name}_sync fail, are queued, or take long."
+                "Most of it is in Kafka: "
+                f"{counted(status.backlog, 'record waits', 'records wait')} to be landed. Check "
+                "whether anything syncs, the changefeed's sensor in Dagster or `ticdc-assets sync "
+                f"{name}`, and whether syncs fail, are queued, or take long."
             )
         case LagPart.RAW_TO_MIRROR:
             batches = status.landed_batch - status.decoded_batch
-            undecoded = f", {batches} landed batches are not decoded" if batches > 0 else ""
+            undecoded = counted(batches, "landed batch is", "landed batches are")
+            undecoded = f", {undecoded} not decoded" if batches > 0 else ""
             return (
-                f"Most of it has landed and is not applied yet{undecoded}. Check the runs of "
-                f"{name}_sync: a slow one may need more memory or cores, a failed one says why."
+                f"Most of it has landed and is not applied yet{undecoded}. Check the syncs of "
+                f"{name}: a slow one may need more memory or cores, a failed one says why."
             )
 
 
@@ -254,7 +257,8 @@ def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
         return Verdict(sentence="No row waits for its schema or for its table.")
     advice = " ".join(_held_advice(changefeed, status))
     told = listed(
-        f"{joined_name(item.database, item.table)} ({item.rows} rows wait for {item.awaited}, "
+        f"{joined_name(item.database, item.table)} "
+        f"({counted(item.rows, 'row waits', 'rows wait')} for {item.awaited}, "
         f"for {duration(status.age_seconds(item.since))})"
         for item in status.held
     )
@@ -314,18 +318,20 @@ def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
         f"{caveat} ({listed(map(_name, tables))})" for caveat, tables in by_caveat(unwell).items()
     ]
     if cut.quarantined:
-        findings.append(f"{cut.quarantined} records that could not be decoded")
+        records = counted(cut.quarantined, "record")
+        findings.append(f"{records} that could not be decoded")
     if not findings:
         return Verdict(
-            sentence=f"All {len(cut.mirrors)} mirrors have every change up to {cut.moment}."
+            sentence=f"{counted(len(cut.mirrors), 'mirror has', 'mirrors have')} every change up "
+            f"to {cut.moment}."
         )
     return Verdict(
         level=max((item.verdict.level for item in unwell), default=Level.WARN),
         sentence=(
             f"Not complete at {cut.moment}: {listed(findings)}. Held changes wait for their schema "
             "(TiCDC repeats it in bootstraps: see send-bootstrap-interval-in-sec). "
-            f"Quarantined changes need a fix and {changefeed.name}_redrive."
-            f"{_earlier_advice(changefeed, status)} docs/limitations.md explains caveats."
+            f"Quarantined changes need a fix and `ticdc-assets redrive {changefeed.name}`."
+            f"{_earlier_advice(changefeed, status)} {documented('limitations')} explains caveats."
         ),
     )
 
@@ -361,12 +367,13 @@ def judge_quarantine(
         return Verdict(
             level=Level.WARN,
             sentence=(
-                f"{counts.total()} new in quarantine ({told}); {total} are open in total. List "
+                f"{counts.total()} new in quarantine ({told}); open in total: {total}. List "
                 f"them with `ticdc-assets quarantine {changefeed}`; after a fix, run "
-                f"{changefeed}_redrive."
+                f"`ticdc-assets redrive {changefeed}`."
             ),
         )
-    remaining = f"; {total} older ones are still open" if found else ", and nothing is open"
+    older = counted(total, "older one is", "older ones are")
+    remaining = f"; {older} still open" if found else ", and nothing is open"
     return Verdict(sentence=f"Nothing new in quarantine{remaining}.")
 
 
@@ -380,7 +387,8 @@ def _judge_accounts(changefeed: Changefeed, status: Status) -> Verdict:
         parts = ", ".join(f"{n} {name}" for name, n in counts.items() if n and name != "read")
         return Verdict(
             sentence=(
-                f"{counts['read']} row changes were read for {cut.moment}: {parts or 'none'}."
+                f"{counted(counts['read'], 'row change was', 'row changes were')} read for "
+                f"{cut.moment}: {parts or 'none'}."
             )
         )
     return Verdict(
@@ -407,9 +415,9 @@ def _judge_checksums(_: Changefeed, status: Status) -> Verdict:
     if not sum(counts.values()):
         return Verdict(sentence="The messages carry no row checksums.")
     said = (
-        f"{counts[Agreement.AGREES]} row changes match their checksum, {wrong} do not; "
-        f"{counts[Agreement.UNKNOWN]} cannot be checked, {counts[Agreement.WAITING]} wait for "
-        "their schema."
+        f"Row changes by their checksums: {counts[Agreement.AGREES]} match, {wrong} do not, "
+        f"{counts[Agreement.UNKNOWN]} cannot be checked, {counts[Agreement.WAITING]} wait for a "
+        "schema."
     )
     if not wrong:
         return Verdict(sentence=said)
@@ -442,11 +450,12 @@ def _judge_conflicts(changefeed: Changefeed, status: Status) -> Verdict:
     return Verdict(
         level=Level.WARN,
         sentence=(
-            f"{len(rows)} messages describe a schema version differently from the registered "
-            f"schema: {told}. The registered schema is used, so rows written with the other one "
-            "may be in quarantine, or silently wrong. Compare with SHOW CREATE TABLE upstream. If "
-            "the registered schema is wrong, start the changefeed before the CREATE of the table, "
-            f"and verify the mirrors with {changefeed.name}_verify."
+            f"{counted(len(rows), 'message describes', 'messages describe')} a schema version "
+            f"differently from the registered schema: {told}. The registered schema is used, so "
+            "rows written with the other one may be in quarantine, or silently wrong. Compare with "
+            "SHOW CREATE TABLE upstream. If the registered schema is wrong, start the changefeed "
+            "before the CREATE of the table, and verify the mirrors with `ticdc-assets verify "
+            f"{changefeed.name}`."
         ),
     )
 

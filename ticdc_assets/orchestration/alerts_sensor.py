@@ -23,6 +23,7 @@ from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NA
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.base.names import counted
 from ticdc_assets.observe.alerting import Problem, deliver, news
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
@@ -62,7 +63,7 @@ def alerts_sensors(
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         found = list(problems(context.instance, names, keys))
         told = read_cursor(context.cursor, dict[str, dict[str, str]])
-        counts = f"{len(found)} problems"
+        counts = counted(len(found), "problem")
         for target in alerts.to:
             least = Level[alerts.level.upper()]
             before = told.get(target.shown, {})
@@ -75,7 +76,9 @@ def alerts_sensors(
                 counts += f"; {error}; it is tried again"
                 continue
             told[target.shown] = after
-            counts += f"; {target}: {0 if message is None else message.changes} changes told"
+            counts += (
+                f"; {target}: {counted(0 if message is None else message.changes, 'change')} told"
+            )
         return dg.SensorResult(skip_reason=counts, cursor=cursor_text(told))
 
     return [sensor]

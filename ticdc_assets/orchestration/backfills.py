@@ -10,13 +10,14 @@ state. A run waits some time for the writer's lock, so a backfill fits between s
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
 from dagster import DagsterInstance
 
 from ticdc_assets.base.errors import ConfigError, NotFoundError
 from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.progress import tell
 from ticdc_assets.config import Settings
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.log.landing import landed_days
@@ -79,7 +80,7 @@ def backfill_days(
         BusyError: another process wrote to the changefeed's tables for too long.
         TicdcError: a step failed; it is the error of that step.
     """
-    steps = steps_of(settings, settings.changefeed(changefeed))
+    steps = replace(steps_of(settings, settings.changefeed(changefeed)), say=tell)
     landed = landed_days(steps.paths)
     if not landed or not set(landed) & set(days):
         known = f"records landed from {landed[0]} to {landed[-1]}" if landed else "nothing landed"
@@ -124,7 +125,7 @@ def backfill_tables(
         BusyError: another process wrote to the changefeed's tables for too long.
         TicdcError: a step failed; it is the error of that step.
     """
-    steps = steps_of(settings, settings.changefeed(changefeed))
+    steps = replace(steps_of(settings, settings.changefeed(changefeed)), say=tell)
     cut = require_cut(steps.paths)
     names = {(item.database, item.table) for item in (named_mirror(cut, text) for text in tables)}
     wanted = [partition_of(*name) for name in names]

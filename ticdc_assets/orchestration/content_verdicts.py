@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 
 from ticdc_assets.base.errors import LakeDamagedError
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.observe.wording import LISTED, listed
 from ticdc_assets.orchestration.metadata import Metadata, tso_metadata
 from ticdc_assets.orchestration.table_schemas import table_of
@@ -50,7 +50,7 @@ def judge_keys(found: KeyCounts | None) -> CheckVerdict:
         return CheckVerdict(
             passed=True,
             description=(
-                f"Every mirror has each key once: {found.rows} rows of {found.mirrors} "
+                f"Every mirror has each key once: {counted(found.rows, 'row')} of {found.mirrors} "
                 f"mirrors{without}."
             ),
             metadata=metadata,
@@ -189,7 +189,8 @@ def judge_seeds(found: Sequence[SeedBalance]) -> CheckVerdict:
         rows = sum(item.rows for item in found)
         return CheckVerdict(
             passed=True,
-            description=f"All {rows} rows that were landed of {len(found)} tables are seeded.",
+            description=f"All that landed is seeded: {counted(rows, 'row')} of "
+            f"{counted(len(found), 'table')}.",
             metadata=metadata,
         )
     texts = [

@@ -19,6 +19,7 @@ for a sync: the next sync finishes its work.
 import threading
 import time
 from collections.abc import Hashable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import TypeAlias
 
@@ -179,10 +180,12 @@ class Surroundings:
         return told
 
     def _stop_on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        """Take a signal as the wish to stop; a second one is not waited with."""
+        """Take a signal as the wish to stop after the sync under way; a second one stops it."""
         if self._stop.is_set():
             raise KeyboardInterrupt
         self._stop.set()
+        with suppress(RuntimeError):  # the line that a signal interrupts is being written
+            self._steps.say("stopping after the sync under way; Ctrl-C again stops at once")
 
     # For the loop ---------------------------------------------------------------------------------
 
@@ -230,8 +233,8 @@ class Surroundings:
         del self._steps.results[1:]
         new_data = _together(done)
         if new_data is not NewData.NOTHING:
-            said = "; ".join(step.said for step in (*done[:2], done[-1]))
-            self.say(f"sync {self._number}, {self.now() - began:.1f} s: {said}")
+            landed, decoded, _, applied = (step.said for step in done)
+            self.say(f"{applied} ({landed}, {decoded}, {self.now() - began:.1f} s)")
         self._keep(done, new_data)
         return new_data
 

@@ -21,6 +21,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from ticdc_assets.base.errors import BusyError, SourceRefusedError, SourceUnavailableError
+from ticdc_assets.base.names import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +88,20 @@ class Followed:
         return self.changed + self.quiet + self.empty
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether somebody asked it to stop."""
+        return self.ending is Ending.STOPPED
+
+    @property
     def summary(self) -> str:
         """One sentence with the numbers."""
-        away = f", waited {self.failures} times for the source or the lock" if self.failures else ""
+        away = f", {counted(self.failures, 'wait')} for the source or the lock"
+        away = away if self.failures else ""
         why = f"; ended because {self.ending}" if self.ending else ""
         other = f" ({self.other})" if self.other else ""
         return (
-            f"{self.syncs} syncs: {self.changed} brought changes, {self.quiet} watermarks only, "
-            f"{self.empty} nothing{away}{why}{other}"
+            f"{counted(self.syncs, 'sync')}: {self.changed} brought changes, {self.quiet} "
+            f"watermarks only, {self.empty} nothing{away}{why}{other}"
         )
 
 
@@ -200,7 +207,7 @@ class Following:
             return
         if self._pause:
             self._pause = 0.0
-            self._context.say("goes on")
+            self._context.say("the source and the lock are back; syncing goes on")
         self._has_synced, self._seen = True, seen
         self._asked = float("-inf")
         self._count(new_data)
@@ -221,4 +228,4 @@ class Following:
         self.followed.failures += 1
         self._pause = min(max(self._pace.first_pause, self._pause * 2), self._pace.longest_pause)
         self._due = self._context.now() + self._pause
-        self._context.say(f"waits {self._pause:g} s: {error}")
+        self._context.say(f"waiting {self._pause:g} s: {error}")

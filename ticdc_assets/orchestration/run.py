@@ -10,23 +10,24 @@ and is raised unchanged.
 """
 
 import ctypes
-import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 from uuid import uuid4
 
 import dagster as dg
 import yaml
-from dagster import DagsterInstance
+from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 import ticdc_assets
 from ticdc_assets.base.errors import PrerequisiteError, TicdcError
@@ -46,7 +47,7 @@ from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import JobKind
 from ticdc_assets.orchestration.signals import signals_handled
 from ticdc_assets.orchestration.steps import ChangefeedSteps, patient_lock, steps_of
-from ticdc_assets.orchestration.workers import WORKER_TAG, worker_tag
+from ticdc_assets.orchestration.workers import WORKER_TAG, worker_of, worker_tag
 from ticdc_assets.repair.maintenance import Maintaining
 from ticdc_assets.repair.rebuilding import Rebuild
 from ticdc_assets.repair.redriving import Redriving
@@ -57,8 +58,6 @@ FOLLOW_RUN_SECONDS = 3600.0
 
 INSTANCE_FILE = "dagster.yaml"
 LOCATION_NAME = "ticdc_assets"
-
-_LOG = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -132,6 +131,8 @@ def run_sync(
     *,
     until: int | str | None = None,
     max_records: int | None = None,
+    patience: float = 0.0,
+    say: Callable[[str], None] | None = None,
     instance: DagsterInstance | None = None,
 ) -> RunReport:
     """Run the sync job of a changefeed once.
@@ -141,13 +142,15 @@ def run_sync(
         changefeed: name of the changefeed.
         until: TSO, or time in ISO 8601, not to apply beyond.
         max_records: land at most this many records.
+        patience: for how many seconds to wait for another writer before there is a run.
+        say: called with a line that says whom it waits for.
         instance: where the run is recorded; that of `dagster_home(settings)` if None.
     """
     config = {
         "raw_messages": {"max_records": max_records},
         "apply_changes": {"until": None if until is None else str(until)},
     }
-    return _run("sync", settings, changefeed, config, instance)
+    return _run("sync", settings, changefeed, config, instance, say=say, patience=patience)
 
 
 def run_follow(
@@ -182,11 +185,7 @@ def run_follow(
     while True:
         left = min(max(0.0, ends - time.monotonic()), FOLLOW_RUN_SECONDS)
         config = {"follow": {"seconds": left, "rest_seconds": rest_seconds}}
-        try:
-            report = _run("follow", settings, changefeed, config, instance, say=say)
-        except dg.DagsterExecutionInterruptedError:
-            # A second signal, or one before Spark was there: it is recorded as cancelled.
-            raise KeyboardInterrupt from None
+        report = _run("follow", settings, changefeed, config, instance, say=say)
         if report.followed.ending is not Ending.TIME or time.monotonic() >= ends:
             return report
 
@@ -252,6 +251,7 @@ def _run(
     instance: DagsterInstance | None,
     *,
     say: Callable[[str], None] | None = None,
+    patience: float = 0.0,
 ) -> RunReport:
     """Run a job of a changefeed once; `config` is by the names of assets."""
     steps = steps_of(settings, settings.changefeed(changefeed))
@@ -261,7 +261,7 @@ def _run(
     job = definitions_of([steps], has_mirrors=False).resolve_job_def(names.job(kind))
     with nullcontext(instance) if instance else open_instance(settings) as where:
         ops = {names.op(name): values for name, values in config.items()}
-        result = execute(steps, job, where, config=ops)
+        result = execute(steps, job, where, config=ops, patience=patience)
     return RunReport(
         run_id=result.run_id,
         checks=tuple(result.get_asset_check_evaluations()),
@@ -292,11 +292,12 @@ def execute(
 
     Raises:
         BusyError: another process writes to the changefeed's tables.
+        KeyboardInterrupt: a signal ended it; the run is recorded as cancelled or failed.
         TicdcError: a step failed; it is the error of that step.
     """
     end_orphans(instance, steps.names, utc_now())
     # A run that cannot get the lock would be recorded as failed; say so before there is one.
-    with patient_lock(steps, instance, seconds=patience, waiting=_LOG.warning):
+    with patient_lock(steps, instance, seconds=patience, waiting=steps.say):
         pass
     run_id = str(uuid4())
     try:
@@ -316,6 +317,8 @@ def execute(
                 tags=steps.names.tags | dict(tags or {}) | {WORKER_TAG: worker_tag(run_id, lock)},
                 asset_selection=selection,
             )
+    except dg.DagsterExecutionInterruptedError:
+        raise KeyboardInterrupt from None
     except dg.Failure as failure:
         if isinstance(failure.__cause__, TicdcError):
             raise failure.__cause__ from None
@@ -367,17 +370,48 @@ def open_instance(settings: Settings) -> Iterator[DagsterInstance]:
 # The UI -----------------------------------------------------------------------------------------
 
 
-def serve_ui(settings: Settings, port: int) -> int:
+def serve_ui(settings: Settings, port: int, say: Callable[[str], None]) -> int:
     """Serve the Dagster UI, with its daemon, on 127.0.0.1 until it is stopped; return its status.
+
+    Args:
+        settings: the settings.
+        port: where it listens.
+        say: called with a line when it starts, when it answers, and when it stops.
 
     Raises:
         PrerequisiteError: something listens on `port` already.
     """
-    with signals_interrupt(), ui_server(settings, port) as server:
+    with signals_interrupt():
         try:
-            return server.wait()
+            with ui_server(settings, port) as server:
+                say("starting the Dagster UI and its daemon, which takes some seconds")
+                announce_ui(server, port, lambda url: say(f"the Dagster UI is at {url}"))
+                try:
+                    return server.wait()
+                except KeyboardInterrupt:
+                    say("stopping the Dagster UI, its daemon and the runs that they started")
         except KeyboardInterrupt:
-            return 0
+            pass  # a second one, while it was being stopped
+        say("stopped; the tables and the recorded runs stay")
+        return 0
+
+
+def announce_ui(
+    server: "subprocess.Popen[bytes]", port: int, answers: Callable[[str], None]
+) -> None:
+    """Call `answers` with the URL of the UI, from another thread, once it answers."""
+    url = f"http://{HOST}:{port}"
+
+    def look() -> None:
+        while server.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{url}/server_info", timeout=5):
+                    answers(url)
+                    return
+            except OSError:
+                time.sleep(0.5)
+
+    threading.Thread(target=look, name="ui", daemon=True).start()
 
 
 @contextmanager
@@ -394,15 +428,83 @@ def ui_server(settings: Settings, port: int) -> Iterator[subprocess.Popen[bytes]
             f"port {port} of {HOST} is in use, maybe by another UI; choose another port with --port"
         )
     command, env = ui_command(settings, port)
+    ending = threading.Event()
     with subprocess.Popen(
-        command, env=env, start_new_session=True, preexec_fn=_end_with_parent
+        command,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=_end_with_parent,
     ) as server:
+        assert server.stdout is not None
+        lines = threading.Thread(target=_pass_on, args=(server.stdout, ending), daemon=True)
+        lines.start()
         try:
             yield server
         finally:
+            ending.set()
             # The server is in a session of its own and hears of the end from here only.
-            server.terminate()
-            _end_group(server)
+            runs: list[str] = []
+            try:
+                runs = _begin_to_stop_runs(settings, server.pid)
+            finally:
+                server.terminate()
+                _end_group(server)
+            lines.join()
+            _record_stopped(settings, runs)
+
+
+STOPPED_WITH_UI = "stopped with the UI"
+
+_ENDED_WELL = (DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED)
+
+
+_LAUNCHED = ".dagster/grpc_info"
+"""Tag of the runs that a code server launched; a command's run has none."""
+
+
+def _pass_on(lines: IO[bytes], ending: threading.Event) -> None:
+    """Write the server's lines to standard error, but for those of its end: tracebacks of runs."""
+    for line in lines:
+        if not ending.is_set():
+            sys.stderr.buffer.write(line)
+            sys.stderr.flush()
+
+
+def _begin_to_stop_runs(settings: Settings, session: int) -> list[str]:
+    """Record that the runs of a UI are being cancelled, and return their ids.
+
+    Args:
+        settings: the settings.
+        session: the session of the UI's processes. Another UI, or a command, may work on runs of
+            the same instance.
+    """
+    found: list[str] = []
+    with open_instance(settings) as instance:
+        at_work = RunsFilter(statuses=[DagsterRunStatus.STARTING, DagsterRunStatus.STARTED])
+        for run in instance.get_runs(filters=at_work):
+            worker = worker_of(run)
+            try:
+                # Runs that only read name no worker.
+                is_ours = worker is None or os.getsid(worker.process) == session
+            except OSError:
+                continue  # it has just ended
+            if is_ours and _LAUNCHED in run.tags:
+                instance.report_run_canceling(run, STOPPED_WITH_UI)
+                found.append(run.run_id)
+    return found
+
+
+def _record_stopped(settings: Settings, runs: Sequence[str]) -> None:
+    """Record runs as cancelled that ended with the UI: nothing failed, so nothing is alerted."""
+    if not runs:
+        return
+    with open_instance(settings) as instance:
+        for run_id in runs:
+            run = instance.get_run_by_id(run_id)
+            if run is not None and run.status not in _ENDED_WELL:
+                instance.report_run_canceled(run, STOPPED_WITH_UI)
 
 
 _GRACE_SECONDS = 15

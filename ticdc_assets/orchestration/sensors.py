@@ -27,11 +27,12 @@ import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from ticdc_assets.base.errors import LakeDamagedError, TicdcError
+from ticdc_assets.base.names import counted
 from ticdc_assets.config import CaptureSource
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.log.positions import PartitionOffsets, known_partitions
 from ticdc_assets.log.sources import SourceState, capture_ranges, see_source
-from ticdc_assets.model.tso import lag_seconds, to_datetime
+from ticdc_assets.model.tso import lag_seconds, time_with_tso
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check
@@ -93,10 +94,10 @@ class SensorState:
         status = self.status
         reasons: list[str] = []
         if status.backlog:
-            reasons.append(f"{status.backlog} records wait")
+            reasons.append(counted(status.backlog, "record waits", "records wait"))
         new = [item for item in status.partitions if (item.topic, item.partition) not in self.known]
         if new:
-            reasons.append(f"{len(new)} partitions are new ({', '.join(map(_place, new))})")
+            reasons.append(f"{counted(len(new), 'new partition')} ({', '.join(map(_place, new))})")
         if status.landed_batch > status.decoded_batch:
             reasons.append(f"{status.landed_batch - status.decoded_batch} landed batches wait")
         if status.log_batch > self.applied_batch:
@@ -114,9 +115,10 @@ class SensorState:
         applied = "nothing is applied yet"
         if status.cut is not None:
             ago = lag_seconds(status.cut.tso, now)
-            applied = f"applied {_moment(status.cut.tso)}, {ago:.0f} s ago"
+            applied = f"applied {time_with_tso(status.cut.tso)}, {ago:.0f} s ago"
         return (
-            f"landed {landed} of {there} records in {len(status.partitions)} partitions, "
+            f"landed {landed} of {counted(there, 'record')} in "
+            f"{counted(len(status.partitions), 'partition')}, "
             f"{status.backlog} wait; {self._watermark_text()}; {applied}"
         )
 
@@ -138,7 +140,7 @@ class SensorState:
     def _watermark_text(self) -> str:
         watermark = self.status.watermark
         if watermark.watermark_ts is not None:
-            return f"watermark {_moment(watermark.watermark_ts)}"
+            return f"watermark {time_with_tso(watermark.watermark_ts)}"
         if not watermark.waiting:
             return "no watermark yet"
         return "no watermark yet from " + ", ".join(
@@ -379,7 +381,7 @@ def _see(steps: ChangefeedSteps) -> SourceState:
 def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:
     return dg.AssetObservation(
         asset_key=names.asset("kafka_topic"),
-        description=f"{status.backlog} records wait to be landed",
+        description=f"{counted(status.backlog, 'record waits', 'records wait')} to be landed",
         metadata={
             "backlog": dg.MetadataValue.int(status.backlog),
             "records": dg.MetadataValue.int(
@@ -393,10 +395,6 @@ def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:
 
 def _place(item: PartitionOffsets) -> str:
     return f"{item.topic}/{item.partition}"
-
-
-def _moment(tso: int) -> str:
-    return f"{tso} ({to_datetime(tso):%Y-%m-%d %H:%M:%S} UTC)"
 
 
 def _digest(value: Sequence[Any]) -> str:

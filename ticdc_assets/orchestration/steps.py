@@ -22,6 +22,7 @@ from ticdc_assets.config import Changefeed, Settings
 from ticdc_assets.delta.control import keeping
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.damage import damage_told
+from ticdc_assets.observe.wording import duration
 from ticdc_assets.orchestration.active_runs import follows_beside
 from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG, FeedNames
 from ticdc_assets.orchestration.workers import name_worker
@@ -51,7 +52,8 @@ class ChangefeedSteps:
         changefeed: its configuration.
         root: the folder or URI of all changefeeds' tables.
         results: what the lake's functions returned, in the order of the steps run.
-        say: told what a run that follows does, while it does it.
+        say: called with lines for the person who started the run: whom it waits for, and what a run
+            that follows did.
     """
 
     changefeed: Changefeed
@@ -86,8 +88,9 @@ class ChangefeedSteps:
             # The UI and its backfills start runs by an implicit job, which has no tags of ours.
             context.instance.add_run_tags(context.run.run_id, self.names.tags)
 
-        def waiting(reason: str) -> None:
-            context.log.info("waiting up to %d s: %s", LOCK_PATIENCE_SECONDS, reason)
+        def waiting(text: str) -> None:
+            context.log.info("%s", text)
+            self.say(text)
 
         with (
             keeping(context.run.run_id),
@@ -144,12 +147,12 @@ def patient_lock(
         own_id: id of the run that waits.
         seconds: how long to wait for any program; a run that follows is waited for in any case,
             till the end of its sync.
-        waiting: called once with who holds the lock, if there is a wait.
+        waiting: called with who holds the lock if there is a wait, and when the wait is over.
 
     Raises:
         BusyError: another program held it for `seconds`, or a sync for `PATIENCE_SECONDS`.
     """
-    began, said = time.monotonic(), False
+    began, holder = time.monotonic(), ""
     with ExitStack() as stack:
         while True:
             try:
@@ -161,8 +164,10 @@ def patient_lock(
                     waited > PATIENCE_SECONDS or not follows_beside(instance, steps.names, own_id)
                 ):
                     raise
-                if not said:
-                    waiting(str(error))
-                    said = True
+                if not holder:
+                    holder = error.holder or "another program"
+                    waiting(f"waiting for {holder}, which writes to this changefeed's tables")
                 time.sleep(_LOOK_SECONDS)
+        if holder:
+            waiting(f"waited {duration(time.monotonic() - began)} for {holder}")
         yield

@@ -22,6 +22,7 @@ import dagster as dg
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
+from ticdc_assets.base.names import counted
 from ticdc_assets.delta.control import partition_days
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.checksums import compare_new
@@ -32,6 +33,7 @@ from ticdc_assets.log.quarantine import QuarantineCounts, count_open
 from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.standing import Applying, Outcome
+from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.orchestration.following import NewData
 from ticdc_assets.orchestration.metadata import (
     DAY_SAID,
@@ -184,7 +186,7 @@ class Syncing:
             )
         )
         return Step(
-            said=f"{landing.records} records landed",
+            said=f"{counted(landing.records, 'record')} landed",
             new_data=NewData.WATERMARKS if landing.records else NewData.NOTHING,
             reports=(
                 Report(
@@ -218,7 +220,8 @@ class Syncing:
             )
         )
         return Step(
-            said=f"{found.rows} rows of {len(found.tables)} tables seeded at TSO {found.tso}",
+            said=f"{counted(found.rows, 'row')} of {counted(len(found.tables), 'table')} seeded at "
+            f"{time_with_tso(found.tso)}",
             new_data=NewData.CHANGES if found.rows else NewData.NOTHING,
             reports=(
                 Report(
@@ -247,7 +250,7 @@ class Syncing:
         changes = sum(decoding.changes.get(kind, 0) for kind in ("row", "ddl", "snapshot"))
         new_data = NewData.WATERMARKS if decoding.batches else NewData.NOTHING
         return Step(
-            said=f"{changes} changes decoded",
+            said=f"{counted(changes, 'change')} decoded",
             new_data=NewData.CHANGES if changes or decoding.quarantined else new_data,
             reports=(
                 Report(
@@ -271,7 +274,7 @@ class Syncing:
         steps = self._steps
         registering = steps.note(register_new(steps.lake))
         return Step(
-            said=f"{registering.schema_versions} schema versions",
+            said=counted(registering.schema_versions, "schema version"),
             new_data=NewData.CHANGES if registering.changed else NewData.NOTHING,
             reports=(
                 Report(
@@ -460,7 +463,7 @@ class PartitionReporter:
                 yield dg.AssetMaterialization(
                     asset_key=self._steps.names.asset("snapshot"),
                     partition=partition,
-                    description=f"{item.rows} rows at TSO {seeding.tso}",
+                    description=f"{counted(item.rows, 'row')} at {time_with_tso(seeding.tso)}",
                     metadata=seeded_rows_metadata(item, seeding),
                 )
 
@@ -531,7 +534,8 @@ class PartitionReporter:
                 yield dg.AssetMaterialization(
                     asset_key=key,
                     partition=partition,
-                    description=f"{mirror.history_rows} versions, {mirror.rows} current",
+                    description=f"{counted(mirror.history_rows or 0, 'version')}, {mirror.rows} "
+                    "current",
                     metadata=history_metadata(mirror, cut, paths),
                 )
 

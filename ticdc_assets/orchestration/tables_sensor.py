@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 import dagster as dg
 
 from ticdc_assets.base.errors import LakeDamagedError, TicdcError
+from ticdc_assets.base.names import counted
 from ticdc_assets.log.cuts import Cut, newest_cut
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.overview import (
@@ -126,9 +127,10 @@ def tick(
     lags, late_tables = _lag_events(context.instance, shown, now)
     drifts = [item for item in told if not item[1].is_first]
     said = (
-        f"{len(wanted)} tables in the newest cut, {len(new)} new, {len(gone)} gone; {news.total} "
+        f"{counted(len(wanted), 'table')} in the newest cut, {len(new)} new, {len(gone)} gone; "
+        f"{news.total} "
         f"schema versions, {len(told)} new, {len(drifts)} of them of known tables, "
-        f"{late} late; {late_tables} of {len(shown.mirrors)} mirrors late{reload}"
+        f"{late} late; {late_tables} of {counted(len(shown.mirrors), 'mirror')} late{reload}"
     )
     if told or new or gone:
         context.log.info("%s", said)
@@ -180,7 +182,7 @@ def _reload(
     differing = tables ^ shown.tables
     if cut is None or not differing:
         return "", ""
-    said = f"; {len(differing)} tables were created or dropped: reload the code location"
+    said = f"; created or dropped: {counted(len(differing), 'table')}: reload the code location"
     server, origin = os.environ.get(WEBSERVER), context.code_location_origin
     digest = hashlib.sha256(json.dumps(sorted(tables)).encode()).hexdigest()[:16]
     if not server or origin is None or digest == asked:

@@ -1,10 +1,12 @@
 """The result of a check, as Dagster takes it; nothing is read here."""
 
+import re
 from dataclasses import dataclass, field
 
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
+from ticdc_assets.base.own_files import documented
 from ticdc_assets.observe.verdicts import Level, Verdict
 from ticdc_assets.orchestration.metadata import Metadata
 
@@ -33,7 +35,7 @@ class CheckVerdict:
         return cls(
             passed=said.level is Level.OK,
             severity=_SEVERITIES.get(said.level, dg.AssetCheckSeverity.WARN),
-            description=said.sentence,
+            description=jobs_named(said.sentence),
             metadata=metadata,
         )
 
@@ -76,5 +78,29 @@ def _level(result: CheckVerdict | dg.AssetCheckEvaluation) -> str:
 
 
 def runbook(check: str) -> str:
-    """Return where the documents say more about a check."""
-    return f"See docs/troubleshooting.md#{check}."
+    """Return where the documentation says more about a check."""
+    return f"See {documented('troubleshooting', check)}."
+
+
+_JOBS = {
+    "sync": "sync",
+    "redrive": "redrive",
+    "rebuild": "rebuild",
+    "verify": "verify",
+    "maintain": "maintenance",
+}
+"""The job of a changefeed that does what a command does, by the name of the command."""
+
+_COMMAND = re.compile(rf"`ticdc-assets ({'|'.join(_JOBS)}) ([a-z0-9_]+)`")
+_JOB = re.compile(rf"the job `([a-z0-9_]+?)_({'|'.join(_JOBS.values())})`")
+
+
+def jobs_named(text: str) -> str:
+    """Return a sentence with the commands that a job can do as jobs, for a person in Dagster."""
+    return _COMMAND.sub(lambda found: f"the job `{found[2]}_{_JOBS[found[1]]}`", text)
+
+
+def commands_named(text: str) -> str:
+    """Return the same for a person at a command line; it is the inverse of `jobs_named`."""
+    commands = {job: command for command, job in _JOBS.items()}
+    return _JOB.sub(lambda found: f"`ticdc-assets {commands[found[2]]} {found[1]}`", text)

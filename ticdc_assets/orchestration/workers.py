@@ -41,6 +41,12 @@ class Worker:
     machine: str = ""
     lock: str = ""
 
+    @property
+    def process(self) -> int:
+        """Its process id, -1 if its name has none."""
+        number = self.name.rpartition(":")[0].rpartition(":")[2]
+        return int(number) if number.isdigit() else -1
+
 
 def worker_name() -> str:
     """Return what tells this process from all others: host, process id, start time."""

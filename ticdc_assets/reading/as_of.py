@@ -44,7 +44,7 @@ from ticdc_assets.mirrors.lenient_casts import cast_caveats
 from ticdc_assets.mirrors.validity import Knowledge, LateRows
 from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_in_spark
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.model.tso import moment_text
+from ticdc_assets.model.tso import moment_text, time_with_tso
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import INLINE_ROWS
@@ -106,8 +106,8 @@ def require_changes(paths: LakePaths, cut: Cut, statistics: ChangeStatistics, ts
 def incomplete(database: str, table: str, tso: int, exported: int) -> NotFoundError:
     """Return the error of a read as of a TSO below the export that brought a table's rows."""
     return NotFoundError(
-        f"{joined_name(database, table)} is not known as of {tso}: it was seeded from an "
-        f"export, so its rows are only known from TSO {exported} on"
+        f"{joined_name(database, table)} is not known as of {time_with_tso(tso)}: it was seeded "
+        f"from an export, so its rows are only known from {time_with_tso(exported)} on"
     )
 
 
@@ -130,6 +130,7 @@ class AsOf:
         self._wire_format = lake.changefeed.wire_format
         # First: what is counted later may be more than the cut has, but is never less.
         newest = require_cut(lake.paths)
+        self._moment = moment_text(tso, es_only=newest.es_only)
         self._statistics = read_statistics(lake.paths)
         require_changes(lake.paths, newest, self._statistics, tso)
         self._folding = ChangeFolding(
@@ -141,10 +142,9 @@ class AsOf:
         )
         truncation_point = self._folding.truncation_point
         if truncation_point.cut is not None and tso < truncation_point.tso:
-            wanted = moment_text(tso, es_only=newest.es_only)
             raise NotFoundError(
-                f"nothing is kept as of {wanted}: the change log was truncated; the oldest that "
-                f"can be read is {truncation_point.cut.moment}"
+                f"nothing is kept as of {self._moment}: the change log was truncated; the "
+                f"oldest that can be read is {truncation_point.cut.moment}"
             )
         self._batch = newest.batch
         self._tables = newest.table_filter
@@ -198,15 +198,15 @@ class AsOf:
         for failure in self.plan.failed:
             if (failure.database, failure.table) == (database, table):
                 raise NotFoundError(
-                    f"{joined_name(database, table)} cannot be read as of {self._tso}: "
-                    f"{failure.reason}"
+                    f"{joined_name(database, table)} cannot be read as of "
+                    f"{self._moment}: {failure.reason}"
                 )
         exported = dict(self.plan.exported_above).get((database, table))
         if exported is not None:
             raise incomplete(database, table, self._tso, exported)
         known = ", ".join(joined_name(*mirror.name) for mirror in self.plan.mirrors) or "none"
         raise NotFoundError(
-            f"no database {database!r}, table {table!r} as of {self._tso}; there were: {known}"
+            f"no database {database!r}, table {table!r} as of {self._moment}; there were: {known}"
         )
 
     def rows(self, mirror: MirrorPlan) -> TableRows:

@@ -42,7 +42,7 @@ from ticdc_assets.mirrors.versions import (
 )
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.histories import DUCKDB, with_deleted_sql
-from ticdc_assets.reading.views import HISTORY, WITH_DELETED, QueryError
+from ticdc_assets.reading.views import HISTORY, WITH_DELETED, QueryError, no_such_table
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows, numbered_names
@@ -128,7 +128,7 @@ def query(
                 if isinstance(error, _OF_FILES):
                     for damage in find_damage(lake.paths):
                         raise damage from error
-                raise QueryError(_sentence(error)) from None
+                raise QueryError(_sentence(error, wanted, known)) from None
 
 
 _OF_FILES = (duckdb.InvalidInputException, duckdb.IOException)
@@ -159,7 +159,7 @@ def _tables_of(engine: duckdb.DuckDBPyConnection, text: str) -> list[_Name]:
             raise QueryError("not a query: expected one SELECT")
         names = engine.get_table_names(text, qualified=True)
     except duckdb.Error as error:
-        raise QueryError(f"not a query: {_sentence(error)}") from None
+        raise QueryError(f"not a query: {_said(error)}") from None
     found: set[_Name] = set()
     for name in names:
         parts = _NAMED.fullmatch(name)
@@ -365,7 +365,7 @@ def _create(
         engine.execute(f"CREATE SCHEMA IF NOT EXISTS {database}")
         engine.execute(f"CREATE VIEW {database}.{table} AS {relation.select(source)}")
     except duckdb.Error as error:
-        raise QueryError(f"{joined_name(*name)}: {_sentence(error)}") from None
+        raise QueryError(f"{joined_name(*name)}: {_said(error)}") from None
 
 
 # Results ----------------------------------------------------------------------------------------
@@ -384,10 +384,26 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[str | None]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _sentence(error: duckdb.Error) -> str:
+def _sentence(error: duckdb.Error, wanted: Sequence[_Name], known: Mapping[_Name, object]) -> str:
+    """Return what is wrong with a query; of a table that is not there, the tables that are."""
+    said = _said(error)
+    if not isinstance(error, duckdb.CatalogException | duckdb.BinderException):
+        return said
+    there = {(database.lower(), table.lower()) for database, table in known}
+    missing = [name for name in wanted if (name[0].lower(), name[1].lower()) not in there]
+    unknown = _UNKNOWN.search(said)
+    if unknown is None:
+        return said
+    names = [joined_name(*name) for name in missing if unknown[1].lower() in map(str.lower, name)]
+    return no_such_table(names[0] if names else unknown[1], known)
+
+
+_UNKNOWN = re.compile(
+    r"""(?:Table with name|[Ss]chema(?: with name)?) "?([^"\s]+)"? does not exist"""
+)
+
+
+def _said(error: duckdb.Error) -> str:
     """Return what the engine says, without its guesses and the drawing of where in the text."""
     text = str(error).split("\n\nLINE ")[0].split("\nDid you mean")[0]
-    said = " ".join(text.split())
-    if isinstance(error, duckdb.CatalogException) and "Table with name" in said:
-        return f"{said} Tables are named database.table, as `ticdc-assets tables` lists them."
-    return said
+    return " ".join(text.split())

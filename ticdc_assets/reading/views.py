@@ -18,7 +18,7 @@ views are created.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,11 +29,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.mirrors.versions import history_in_sql, mirror_in_sql
+from ticdc_assets.observe.wording import listed
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.histories import with_deleted_sql
 from ticdc_assets.rows.history_layout import HistoryLayout
@@ -269,6 +271,21 @@ def _sentence(error: PySparkException) -> str:
     return str(error).strip().splitlines()[0].partition(" SQLSTATE")[0]
 
 
+def no_such_table(name: str, known: Iterable[tuple[str, str]]) -> str:
+    """Return that a query names a table that is not there, and the tables that are.
+
+    Args:
+        name: the table, as the query spells it.
+        known: (database, table) of each table of the query's moment; histories are not listed.
+    """
+    tables = [
+        joined_name(database, table)
+        for database, table in known
+        if not table.endswith((HISTORY, WITH_DELETED))
+    ]
+    return f"no table {name}; the tables are: {listed(tables) or 'none'}"
+
+
 # Single queries ---------------------------------------------------------------------------------
 
 
@@ -310,9 +327,10 @@ def query(
         else:
             selects = _views_as_of(AsOf(lake, as_of), folder)
         try:
-            for key in [key for key in selects if _is_named(key, names)]:
+            made = [key for key in selects if _is_named(key, names)]
+            for key in made:
                 _make(place, selects.pop(key)())
-            yield _analysed(session, place, text, selects)
+            yield _analysed(session, place, text, selects, [*selects, *made])
         finally:
             place.remove()
 
@@ -347,15 +365,18 @@ def _analysed(
     place: _Place,
     text: str,
     selects: dict[tuple[str, str], Callable[[], _View]],
+    known: list[tuple[str, str]],
 ) -> DataFrame:
-    """Return the query's result, once every table it asks for has its view."""
+    """Return the query's result, once every table it names has its view."""
     while True:
         try:
             return session.sql(text)
         except AnalysisException as error:
             view = _missing(error, selects)
             if view is None:
-                raise QueryError(_sentence(error)) from None
+                name = _unknown_name(error)
+                reason = _sentence(error) if name is None else no_such_table(name, sorted(known))
+                raise QueryError(reason) from None
             _make(place, view())
 
 
@@ -374,13 +395,24 @@ def _missing(
     error: AnalysisException, selects: dict[tuple[str, str], Callable[[], _View]]
 ) -> Callable[[], _View] | None:
     """Return how to make the view that a query lacks; each is made once."""
-    if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}:
-        return None
-    asked = (error.getMessageParameters() or {}).get("relationName", "").lower()
+    asked = (_relation(error) or "").lower()
     for database, name in selects:
         if asked.endswith(f"{quoted(database)}.{quoted(name)}"):
             return selects.pop((database, name))
     return None
+
+
+def _relation(error: AnalysisException) -> str | None:
+    """Return the quoted name of the table that Spark does not find, None of another error."""
+    if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}:
+        return None
+    return (error.getMessageParameters() or {}).get("relationName")
+
+
+def _unknown_name(error: AnalysisException) -> str | None:
+    """Return the same name for people."""
+    relation = _relation(error)
+    return None if relation is None else relation.replace("`", "")
 
 
 def text_rows(frame: DataFrame) -> Iterator[list[str | None]]:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ticdc_assets.base.isolation import Failure, attempted_alone
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import TableChoice
@@ -25,6 +25,7 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors.applying import apply_changes
+from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.reading.mirrors import published_table
@@ -89,7 +90,7 @@ class DiffedTable:
             return f"equal{self._but}"
         counts = self.counts
         found = [
-            f"{count} rows {what}"
+            f"{counted(count, 'row')} {what}"
             for count, what in (
                 (counts.changed, "differ"),
                 (counts.missing, "are missing in the mirror"),
@@ -139,10 +140,11 @@ class SourceDifference:
         ]
         but = f"; not compared: {listed(uncompared)}" if uncompared else ""
         if not differing:
-            return f"{len(self.tables)} mirrors equal the export at TSO {self.tso}{but}"
+            equal = counted(len(self.tables), "mirror equals", "mirrors equal")
+            return f"{equal} the export at {time_with_tso(self.tso)}{but}"
         return (
-            f"{differing} of {len(self.tables)} mirrors differ from the export at TSO "
-            f"{self.tso}{but}"
+            f"{differing} of {counted(len(self.tables), 'mirror')} differ from the export at "
+            f"{time_with_tso(self.tso)}{but}"
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import BusyError, LakeDamagedError
 from ticdc_assets.base.isolation import Failure, Failures
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted, tell
 from ticdc_assets.delta.commits import (
     NamedCommit,
@@ -137,13 +137,13 @@ class Maintaining:
     def lines(self) -> Iterator[str]:
         """Yield what people are told: a line for each table, then where tables were truncated."""
         for item in self.tables:
-            removed = f", {item.rows_removed} rows removed" if item.rows_removed else ""
+            removed = f", {counted(item.rows_removed, 'row')} removed" if item.rows_removed else ""
             if item.unnamed_removed:
-                removed += f", {item.unnamed_removed} files removed that no commit names"
+                removed += f", {counted(item.unnamed_removed, 'file')} removed that no commit names"
             name = item.name if item.of is None else f"{item.name} ({item.of})"
             yield (
                 f"{name}: files {item.before.files} -> {item.after.files}, on disk "
-                f"{item.before.disk_files} files of {item.before.disk_bytes} bytes -> "
+                f"{counted(item.before.disk_files, 'file')} of {item.before.disk_bytes:,} bytes -> "
                 f"{item.after.disk_files} of {item.after.disk_bytes}{removed}"
             )
         yield from self.retaining.lines()

@@ -41,6 +41,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import LossError, NotFoundError
+from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import latest_version, read_table
@@ -71,6 +72,7 @@ from ticdc_assets.log.decoding import (
 )
 from ticdc_assets.log.positions import decoded_position
 from ticdc_assets.log.quarantine import (
+    CLOSED_BY,
     Closing,
     Place,
     append_fault_files,
@@ -127,15 +129,16 @@ class RedecodedDay:
     def sentence(self) -> str:
         """Return what was done, for people."""
         if self.equal:
-            said = f"{self.day}: {self.records} records decoded again, nothing differs"
+            said = f"{self.day}: {counted(self.records, 'record')} decoded again, nothing differs"
         else:
             said = (
-                f"{self.day}: {self.records} records decoded again: {self.rows} rows in place of "
+                f"{self.day}: {counted(self.records, 'record')} decoded again: "
+                f"{counted(self.rows, 'row')} in place of "
                 f"{self.before}; {self.quarantined} faults came into quarantine, "
                 f"{self.released} left it"
             )
         if self.tables:
-            said += f"; {len(self.tables)} tables are folded again by the next sync"
+            said += f"; the next sync folds again {counted(len(self.tables), 'table')}"
         if self.schemas:
             said += "; it makes the schema registry again"
         return "; ".join([said, *(f"lost: {item}" for item in self.losses)])
@@ -276,8 +279,12 @@ class _Day:
     def __init__(self, lake: Lake, day: date) -> None:
         self._lake = lake
         self._day = day
+        # One that was given up is in quarantine too: if it is refused again, that is nothing new.
         self._faults = {
-            place_of(row) for row in read_quarantine(lake.paths) if row["stage"] == "decode"
+            place_of(row)
+            for row in read_quarantine(lake.paths, open_only=False)
+            if row["stage"] == "decode"
+            and (row["redriven_at"] is None or row[CLOSED_BY] == Closing.GIVEN_UP)
         }
 
     def redecode(self, *, accept_losses: bool = False) -> RedecodedDay:

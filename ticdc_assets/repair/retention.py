@@ -42,7 +42,7 @@ from operator import or_
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.control import (
     commit_metadata,
@@ -98,7 +98,7 @@ class LandingDay:
     def clause(self) -> str:
         """What people are told."""
         what = "goes" if self.stays is None else f"stays: {self.stays}"
-        return f"{self.day} ({self.records} records) {what}"
+        return f"{self.day} ({counted(self.records, 'record')}) {what}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class Retaining:
             else:
                 yield f"{name}: nothing was ever truncated"
         for table, rows in sorted((self.tables or {}).items()):
-            yield f"change_log: {table}: {rows} rows go"
+            yield f"change_log: {table}: {counted(rows, 'row')} to remove"
         yield from (f"raw_messages: {item.clause}" for item in self.days)
         yield from self.reasons
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import ConfigError, InputError, NotFoundError
+from ticdc_assets.base.names import counted
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
@@ -37,7 +38,7 @@ from ticdc_assets.log.seeds import Seed, landed_seed, read_seeds, write_seeds
 from ticdc_assets.mirrors.export_caveats import lacking_columns
 from ticdc_assets.mirrors.truncation_points import read_truncation_point
 from ticdc_assets.mirrors.validity import Knowledge
-from ticdc_assets.model.tso import to_datetime
+from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.model.values.zones import changefeed_zone
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.source.exports.dialect import CsvDialect
@@ -196,8 +197,8 @@ def _require_above(paths: LakePaths, export: Export) -> None:
     truncation_point = read_truncation_point(paths)
     if truncation_point.cut is not None and export.tso < truncation_point.tso:
         raise ConfigError(
-            f"the export is at TSO {export.tso}, and changes up to {truncation_point.tso} were "
-            "removed by retention: export again"
+            f"the export is at {time_with_tso(export.tso)}, and changes up to "
+            f"{time_with_tso(truncation_point.tso)} were removed by retention: export again"
         )
 
 
@@ -206,8 +207,8 @@ def require_past(export: Export, changefeed: Changefeed) -> None:
     now = datetime.now(UTC)
     if is_ahead(export.tso, now, changefeed.max_ahead_seconds):
         raise ConfigError(
-            f"the export is at TSO {export.tso}, which is {to_datetime(export.tso):%Y-%m-%d %H:%M} "
-            f"UTC, and it is {now:%Y-%m-%d %H:%M} UTC on this machine: give its TSO with --tso"
+            f"the export is at {time_with_tso(export.tso)}, and it is {now:%Y-%m-%d %H:%M} UTC on "
+            "this machine: give its TSO with --tso"
         )
 
 
@@ -321,9 +322,8 @@ class SeedBalance:
     def sentence(self) -> str:
         """What is to be said of it, in one clause."""
         lost = f", {self.lost} are lost" if self.lost else ""
-        return (
-            f"{self.landed} rows landed, {self.rows} seeded, {self.quarantined} in quarantine{lost}"
-        )
+        landed = counted(self.landed, "row")
+        return f"{landed} landed, {self.rows} seeded, {self.quarantined} in quarantine{lost}"
 
 
 def seed_balance(paths: LakePaths) -> list[SeedBalance]:

@@ -27,7 +27,7 @@ from enum import StrEnum
 from typing import Any
 
 from ticdc_assets.base.isolation import Failure, attempted_alone
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
 from ticdc_assets.delta.commits import commits_after, foreign_changes
 from ticdc_assets.delta.damage import require_answer
@@ -172,7 +172,8 @@ class Verification:
         if self.equal:
             proven = sum(item.finding is Finding.EQUAL for item in self.mirrors)
             return (
-                f"{proven} of {total} mirrors of {at} equal their rebuild from {self.records} "
+                f"{proven} of {counted(total, 'mirror')} of {at} equal their rebuild from "
+                f"{self.records} "
                 f"landed records ({self.seconds:.1f} s)"
             )
         if self.lost:
@@ -182,7 +183,7 @@ class Verification:
             )
         unsound = sum(not item.is_sound for item in self.mirrors)
         beside = f", and {len(self.differences)} other findings" if self.differences else ""
-        return f"{unsound} of {total} mirrors of {at} differ from their rebuild{beside}"
+        return f"{unsound} of {counted(total, 'mirror')} of {at} differ from their rebuild{beside}"
 
     def notes(self) -> list[str]:
         """Return notes about the comparison, a sentence each."""
@@ -307,7 +308,7 @@ def _cut_differences(cut: Cut, made: Made, table: tuple[str, str] | None) -> Ite
         held = (ours.get(place, 0), theirs.get(place, 0))
         if held[0] != held[1]:
             yield (
-                f"{joined_name(*name)}: {held[0]} rows wait for "
+                f"{joined_name(*name)}: {counted(held[0], 'row waits', 'rows wait')} for "
                 f"{'a table' if schema_version is None else f'schema version {schema_version}'}, "
                 f"rebuilt {held[1]}"
             )

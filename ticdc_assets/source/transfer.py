@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 from ticdc_assets.base.errors import ConfigError, LandingGapError
+from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.source.capture import CaptureRecord, CaptureWriter, read_capture
@@ -107,7 +108,8 @@ def play_capture(
             administration.create_topic(topic, needed, config=_TOPIC_CONFIG)
         elif there < needed:
             raise ConfigError(
-                f"topic {topic!r} at {target.bootstrap_servers} has {there} partitions, the "
+                f"topic {topic!r} at {target.bootstrap_servers} has "
+                f"{counted(there, 'partition')}, the "
                 f"capture {capture.path} has {needed}; give it more"
             )
     wanted = total if limit is None else min(limit, total)
@@ -155,5 +157,5 @@ def _partitions_of(capture: CaptureSource) -> tuple[dict[str, int], int]:
 def _counted(records: Iterable[CaptureRecord], doing: str) -> Iterator[CaptureRecord]:
     for number, record in enumerate(records):
         if number % _PROGRESS_RECORDS == 0:
-            tell(f"{doing}, {number:,} records so far")
+            tell(f"{doing}, {counted(number, 'record')} so far")
         yield record

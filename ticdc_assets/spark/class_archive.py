@@ -6,7 +6,8 @@ takes much of the time of a short sync; from an archive it maps them. A first sy
 22,000 rows takes 14.7 CPU seconds with an archive and 18.9 without.
 
 `make_archive` runs a small Spark job in its own process and makes the JVM write the classes that it
-loaded. `doctor` and the tests call it. Without an archive everything works the same, only slower.
+loaded. `doctor --machine` and the tests call it. Without an archive everything works the same, only
+slower.
 
 An archive fits only the Java and the jars that it was made with: its name identifies them, and the
 JVM checks both and ignores an archive that does not fit. The code in it is executed, so it is in a
@@ -88,6 +89,7 @@ def make_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> 
                 ],
                 # Whatever lake there is, its own is in a folder.
                 env={name: value for name, value in env.items() if name != LAKE_VARIABLE},
+                cwd=scratch,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 timeout=_TIMEOUT_SECONDS,

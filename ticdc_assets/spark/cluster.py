@@ -39,7 +39,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.isolation import first_sentence
-from ticdc_assets.base.own_files import PACKAGE, own_digest
+from ticdc_assets.base.own_files import PACKAGE, documented, own_digest
 from ticdc_assets.base.progress import tell
 from ticdc_assets.base.user_cache import UnsafeFolderError, user_folder
 from ticdc_assets.config import load_spark_settings
@@ -263,8 +263,8 @@ def _collected(spark: SparkSession, step: Any, tasks: int) -> list[tuple[str, An
             # One that Spark itself imports before a step.
             raise ClusterError(
                 f"the executors of Spark at {master_of(spark)} cannot import a library ({reason}); "
-                "give workers a Python that has it (spark.archives and spark.pyspark.python: "
-                "docs/cluster.md)"
+                "give workers a Python that has it (spark.archives and spark.pyspark.python: see "
+                f"{documented('cluster')})"
             ) from None
         raise ClusterError(
             f"the executors of Spark at {master_of(spark)} run no Python step: {reason}; "
@@ -297,7 +297,8 @@ def _check(answers: Iterable[Answer], place: AnyPath, *, master: str) -> None:
         if answer.lacks:
             raise ClusterError(
                 f"{who} cannot import {', '.join(answer.lacks)}; give workers a Python that has "
-                "it (spark.archives and spark.pyspark.python: docs/cluster.md)"
+                "it (spark.archives and spark.pyspark.python: see "
+                f"{documented('cluster')})"
             )
         if _digest_of(answer.package) != _digest_of(version):
             raise ClusterError(

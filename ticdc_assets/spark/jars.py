@@ -2,9 +2,10 @@
 
 In: a `JarSet`. Out: the files of its jars, resolved by the Ivy inside pyspark's spark-submit, so
 that Spark's settings (ivy folder, repositories, mirrors in spark-defaults.conf or an ivysettings
-file) apply as in any other Spark program. The result is stored in a small file, and checked against
-the disk at each use: a complete set needs no JVM and no network. Resolving again is always safe;
-two programs that resolve at once wait for each other.
+file) apply as in any other Spark program. By default the jars are in `.ivy2.5.2` below `HOME`. The
+result is stored in a small file, and checked against the disk at each use: a complete set needs no
+JVM and no network. Resolving again is always safe; two programs that resolve at once wait for each
+other.
 
 These coordinates and the versions of pyspark and delta-spark in pyproject.toml are one set, tested
 together. Nothing here imports pyspark: its folder is found without that.
@@ -143,7 +144,7 @@ BROKER_JARS = JarSet(
 """What `broker.LocalBroker` runs."""
 
 Progress = Callable[[str], None]
-"""Told one line about what is happening now."""
+"""Called with one line about what is happening now."""
 
 
 def java_path(env: Mapping[str, str] | None = None) -> Path:
@@ -184,11 +185,16 @@ def java_env() -> dict[str, str]:
     """Return the environment in which Spark's scripts and JVMs are started here.
 
     Another Spark that the user's environment points to would bring other jars, so SPARK_HOME is
-    ours and arguments meant for other sessions are left out. Addresses stay on this machine.
+    pyspark's folder and arguments meant for other sessions are left out. Addresses stay on this
+    machine. Java takes its home folder from the login, so it gets `HOME` as a property: jars then
+    go where every other file of this program goes.
     """
     base = dict(os.environ)
     for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CLASSPATH", "SPARK_SUBMIT_OPTS"):
         base.pop(name, None)
+    if base.get("HOME"):
+        home = base["HOME"].replace("\\", "\\\\").replace('"', '\\"')
+        base["SPARK_SUBMIT_OPTS"] = f'"-Duser.home={home}"'
     return base | {"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
@@ -207,7 +213,7 @@ def resolve(jar_set: JarSet, *, progress: Progress | None = None) -> tuple[Path,
 
     Args:
         jar_set: what to resolve.
-        progress: told each jar that is downloaded.
+        progress: called with each jar that is downloaded.
 
     Raises:
         PrerequisiteError: there is no java, or the jars cannot be had; the text says which.
@@ -249,6 +255,8 @@ def _ask_spark_submit(jar_set: JarSet, progress: Progress) -> tuple[Path, ...]:
     with subprocess.Popen(
         command,
         env=java_env(),
+        # Whatever the class leaves, it leaves there and not in the caller's folder.
+        cwd=tempfile.gettempdir(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -307,7 +315,8 @@ def _cache_folder() -> Path:
 
 
 def _memo_path(jar_set: JarSet) -> Path:
-    key = "\n".join([*jar_set.coordinates, "-", *jar_set.excludes, str(spark_home())])
+    # Without the environment's folder: a second environment finds the jars of the first.
+    key = "\n".join([*jar_set.coordinates, "-", *jar_set.excludes])
     return _cache_folder() / f"jars-{hashlib.sha256(key.encode()).hexdigest()[:16]}.txt"
 
 
@@ -337,4 +346,4 @@ def _one_at_a_time() -> Generator[None]:
 
 
 def _ignore(_: str) -> None:
-    """Tell nobody."""
+    """Report to nobody."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from ticdc_assets.base.errors import ConfigError, PrerequisiteError
 from ticdc_assets.base.machine import nearest_existing
+from ticdc_assets.base.names import counted
 from ticdc_assets.spark.jars import (
     BROKER_JARS,
     JAVA_FIX,
@@ -68,7 +69,7 @@ class Check:
         name: short stable name, e.g. `java`, or `source shop`.
         ok: whether the prerequisite is met.
         found: what is there.
-        needed: what must be there.
+        needed: what must be there; empty if `found` is a whole sentence.
         fix: what to do about it; empty when `ok`.
         vital: whether nothing can run without it; else it is advice.
     """
@@ -84,7 +85,8 @@ class Check:
         """Return the check as one sentence, the fix included when it failed."""
         if self.ok:
             return f"{self.name}: {self.found}"
-        return f"{self.name}: {self.needed} is needed, found {self.found}; {self.fix}."
+        found = f"{self.needed} is needed, found {self.found}" if self.needed else self.found
+        return f"{self.name}: {'; '.join(filter(None, (found, self.fix)))}."
 
 
 # --- the machine ---
@@ -109,7 +111,7 @@ def check_java(env: Mapping[str, str] | None = None) -> Check:
     settings = _run([str(java), "-XshowSettings:properties", "-version"], env)
     match = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", settings)
     if match is None:
-        return missing(f"{java}, which does not tell its version")
+        return missing(f"{java}, which does not say its version")
     version = int(match[1])
     if not OLDEST_JAVA <= version <= NEWEST_JAVA:
         return missing(f"Java {version} at {java}")
@@ -163,14 +165,16 @@ def check_jars(jar_set: JarSet, *, progress: Progress | None = None) -> Check:
     except PrerequisiteError as error:
         fix = "make the Maven repository reachable and run this again"
         return Check(name="jars", ok=False, found=str(error), needed=needed, fix=fix)
-    return Check(name="jars", ok=True, found=f"{len(jars)} jars of {jar_set.name}", needed=needed)
+    folders = dict.fromkeys(str(jar.parent) for jar in jars)
+    found = f"{counted(len(jars), 'jar')} of {jar_set.name} in {', '.join(folders)}"
+    return Check(name="jars", ok=True, found=found, needed=needed)
 
 
 def check_broker_jars() -> Check:
-    """Tell whether the jars of the demo's broker are here."""
+    """Report whether the jars of the demo's broker are here; `demo` downloads them."""
     # Only the demo and the tests run a broker: its jars are not worth a download here.
     jars = resolved(BROKER_JARS)
-    found = f"{len(jars)} jars of {BROKER_JARS.name}" if jars else "not here; come when needed"
+    found = f"{counted(len(jars), 'jar')} of {BROKER_JARS.name}" if jars else "not here yet"
     return Check(name="broker jars", ok=True, found=found, needed="nothing before the demo runs")
 
 
@@ -179,26 +183,36 @@ def check_broker_jars() -> Check:
 
 def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None]":
     """Check that the settings can be read, and return them if so."""
-    from ticdc_assets.config import CHANGEFEEDS_VARIABLE, changefeeds_path, load_settings
+    from ticdc_assets.config import (
+        CHANGEFEEDS_VARIABLE,
+        LAKE_VARIABLE,
+        changefeeds_path,
+        load_settings,
+    )
 
     needed = "a valid changefeeds file"
+
+    def wrong(found: str, fix: str = "") -> "tuple[Check, None]":
+        return Check(name="configuration", ok=False, found=found, needed="", fix=fix), None
+
+    another = f"set {CHANGEFEEDS_VARIABLE} to another file"
     try:
         settings = load_settings(env)
     except ConfigError as error:
-        fix = f"fix it, or set {CHANGEFEEDS_VARIABLE} to another file"
         try:
-            if not changefeeds_path(env).exists():
-                fix = (
-                    f"write this, with names of your own:\n\n{FIRST_CHANGEFEED}\nand run this again"
-                )
+            path = changefeeds_path(env)
         except ConfigError:
-            pass  # The variable itself is wrong, and the error says so.
-        return (
-            Check(name="configuration", ok=False, found=str(error), needed=needed, fix=fix),
-            None,
+            return wrong(str(error))  # it names the variable
+        if path.exists():
+            of_the_file = not str(error).startswith(LAKE_VARIABLE)
+            return wrong(str(error), f"correct it, or {another}" if of_the_file else "")
+        return wrong(
+            f"{path} does not exist",
+            f"{another}, or write this, with names of your own:\n\n{FIRST_CHANGEFEED}\n"
+            "and run this again",
         )
     names = ", ".join(changefeed.name for changefeed in settings.changefeeds)
-    found = f"{settings.path} with changefeeds {names}"
+    found = f"{settings.path} with {names or 'no changefeed'}"
     return Check(name="configuration", ok=True, found=found, needed=needed), settings
 
 
@@ -206,17 +220,21 @@ def check_lake(lake: Path) -> Check:
     """Check that tables can be written below `lake`; a folder that is not there is not made."""
     needed = "a folder that can be written to for the tables"
     place = nearest_existing(lake)
+    another = "set TICDC_LAKE to another folder"
+
+    def wrong(found: str, fix: str) -> Check:
+        return Check(name="lake", ok=False, found=found, needed=needed, fix=fix)
+
+    if not place.is_dir():
+        return wrong(f"{lake}, but {place} is not a folder", another)
     try:
         with tempfile.TemporaryFile(dir=place) as probe:
             probe.write(b"?")
         free = shutil.disk_usage(place).free
     except OSError as error:
-        return Check(
-            name="lake",
-            ok=False,
-            found=f"{lake}, which cannot be written to ({error.strerror})",
-            needed=needed,
-            fix="change its permissions or set TICDC_LAKE to another folder",
+        return wrong(
+            f"{lake}, which cannot be written to ({error.strerror})",
+            f"change its permissions or {another}",
         )
     there = "" if lake.exists() else " (not there yet)"
     found = f"{lake}{there}, {free / 1e9:.0f} GB free"

@@ -15,6 +15,7 @@ import logging
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import RLock
@@ -28,6 +29,7 @@ from pyspark.sql import functions as _functions
 
 from ticdc_assets.base.errors import PrerequisiteError
 from ticdc_assets.base.isolation import first_sentence
+from ticdc_assets.base.own_files import documented
 from ticdc_assets.base.progress import tell
 from ticdc_assets.config import SparkSettings, lake_path, load_spark_settings
 from ticdc_assets.config.spark import (
@@ -258,6 +260,8 @@ def get_spark(
         with _STARTING:
             if running() is None:
                 tell("starting Spark" if local else f"starting Spark at {conf[MASTER]}")
+                if local and _WAREHOUSE not in conf:
+                    conf[_WAREHOUSE] = f"file:{_temporary_folder()}"
             spark = _started(conf, settings.secrets)
             lake = lake_path()
             if isinstance(lake, RemotePath):
@@ -270,6 +274,18 @@ def get_spark(
     if not local and conf.get(PACKAGE) != INSTALLED:
         ship(spark)
     return spark
+
+
+_WAREHOUSE = "spark.sql.warehouse.dir"
+
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
+"""Folders that are removed when this process ends."""
+
+
+def _temporary_folder() -> str:
+    """Return a folder for what Spark puts nowhere else: by default it would use the current one."""
+    _FOLDERS.append(tempfile.TemporaryDirectory(prefix="ticdc-spark-", ignore_cleanup_errors=True))
+    return _FOLDERS[-1].name
 
 
 def _connected(settings: SparkSettings, remote: str, extra: Mapping[str, str]) -> SparkSession:
@@ -296,7 +312,7 @@ def _connected(settings: SparkSettings, remote: str, extra: Mapping[str, str]) -
             spark.stop()
             raise PrerequisiteError(
                 f"Spark at {place} has no Delta Lake; start the server with Delta's jars and "
-                f"{_EXTENSIONS}={_DELTA} (docs/cluster.md)"
+                f"{_EXTENSIONS}={_DELTA} (see {documented('cluster')})"
             )
         given = {**settings.values, **extra, **OWN}
         for name, value in given.items():

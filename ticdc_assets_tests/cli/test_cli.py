@@ -31,7 +31,7 @@ from ticdc_assets.doctor.checks import check_lease
 from ticdc_assets.log import decoding
 from ticdc_assets.log.cuts import newest_cut
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.model.tso import from_datetime, to_datetime
+from ticdc_assets.model.tso import from_datetime, time_with_tso, to_datetime
 from ticdc_assets.model.values.shapes import compact_json
 from ticdc_assets.storage.paths import names_in
 from ticdc_assets.wire import WireFormat
@@ -45,9 +45,10 @@ from ticdc_assets_tests.lake.feeds import truth_rows
 from ticdc_assets_tests.statuses import cut, held, publish_with_tables
 
 COMMANDS = {
-    "accept-gap", "alerts", "backfill", "decode", "demo", "diff", "doctor", "dump", "maintain",
-    "metrics", "path", "play", "quarantine", "rebuild", "record", "redrive", "report", "rewind",
-    "seed", "show", "sql", "status", "sync", "tables", "ui", "upstream", "verify",
+    "accept-gap", "accept-loss", "alerts", "backfill", "broker", "decode", "demo", "diff",
+    "doctor", "dump", "maintain", "metrics", "path", "play", "quarantine", "rebuild", "record",
+    "redrive", "report", "rewind", "sample", "seed", "show", "sql", "status", "sync", "tables",
+    "ui", "upstream", "verify",
 }  # fmt: skip
 
 
@@ -114,6 +115,7 @@ def test_no_command_is_forgotten_here() -> None:
         ["tables", "f", "--yaml"],
         ["accept-gap", "f"],
         ["accept-gap", "f", "t", "one"],
+        ["accept-loss", "f", "t", "0", "-1"],
         ["verify"],
         ["maintain"],
         ["maintain", "f", "now"],
@@ -144,6 +146,7 @@ OF_ONE_CHANGEFEED = [
     ["verify", "shop", "d", "t", "--json"],
     ["record", "shop", "file"],
     ["accept-gap", "shop", "topic", "0"],
+    ["accept-loss", "shop", "topic", "0", "1"],
 ]
 
 
@@ -260,7 +263,7 @@ def test_a_lake_that_cannot_be_written_to(commands: Commands) -> None:
     (commands.folder / "file").touch()
     sentence = commands.refused("sync", "f", TICDC_LAKE=str(commands.folder / "file" / "lake"))
     assert str(commands.folder / "file") in sentence
-    assert "Not a directory" in sentence
+    assert "is not a folder" in sentence
 
 
 def test_a_folder_without_a_demo(commands: Commands) -> None:
@@ -530,7 +533,7 @@ def types(scenario: Scenario, spark: Any, tmp_path_factory: pytest.TempPathFacto
 
     told = commands.done("sync", "types", "--until", first)
     assert "types: landed 84 records, 0 wait in the source" in told
-    assert f" at {first}: " in told
+    assert f" (TSO {first}): " in told
     assert_same_rows(commands.rows("types"), scenario.state(first))
 
     # Exactly there, although no watermark has that TSO.
@@ -541,7 +544,7 @@ def types(scenario: Scenario, spark: Any, tmp_path_factory: pytest.TempPathFacto
     assert_same_rows(commands.rows("types"), scenario.state(second))
 
     told = commands.done("sync", "types", "--until", final + 1000)
-    assert f" at {final}: " in told
+    assert f" (TSO {final}): " in told
     return commands
 
 
@@ -572,7 +575,8 @@ def test_until_below_the_mirrors_touches_no_file(types: Commands, scenario: Scen
     final, before = scenario.meta["final_ts"], files(types.folder)
     told = types.done("sync", "types", "--until", scenario.earlier[0])
     assert told == (
-        f"types: the mirrors are at {final}, beyond {scenario.earlier[0]}; nothing was changed\n"
+        f"types: the mirrors are at {time_with_tso(final)}, after {scenario.earlier[0]}; nothing "
+        "was changed\n"
     )
     assert files(types.folder) == before
 
@@ -700,7 +704,7 @@ def test_rows_of_many_columns_are_shown_one_below_the_other(
 def test_verify_tells_what_is_equal(types: Commands, scenario: Scenario) -> None:
     before = types.mirrors("types")
     told = types.done("verify", "types")
-    assert "types: 1 of 1 mirrors of cut " in told
+    assert "types: 1 of 1 mirror of cut " in told
     assert f" at {scenario.end} equal their rebuild from " in told
     (line,) = types.done("verify", "types", "kinds", "types", "--json").splitlines()
     found = json.loads(line)
@@ -735,7 +739,7 @@ def test_verify_shows_what_differs_and_ends_with_1(
     (line,) = [line for line in result.stdout.splitlines() if "424242" in line]
     assert [cell.strip() for cell in line.split("│")[1:5]] == ["changed", "id=1", "c_i", "424242"]
     assert "rows: 1 changed" in result.stdout
-    assert "Error: 1 of 1 mirrors of cut " in result.stderr.splitlines()[-1]
+    assert "Error: 1 of 1 mirror of cut " in result.stderr.splitlines()[-1]
     result = copy.run("verify", "types", "--json")
     assert result.exit_code == 1
     found = json.loads(result.stdout)

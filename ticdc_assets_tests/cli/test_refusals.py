@@ -16,7 +16,7 @@ import pytest
 from ticdc_assets.base.errors import SourceRefusedError, SourceUnavailableError
 from ticdc_assets.base.ports import HOST, free_port
 from ticdc_assets.config import KafkaSource, OptionValue
-from ticdc_assets.doctor.checks import check_source
+from ticdc_assets.doctor.sources import check_source
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.administration import OffsetRange, end_offsets
 from ticdc_assets.source.kafka.records import consume, produce

@@ -21,11 +21,11 @@ from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.doctor.checks import (
     check_disk,
     check_home,
-    check_source,
     check_unnamed,
     run_checks,
 )
 from ticdc_assets.doctor.checks import checks as doctor
+from ticdc_assets.doctor.sources import check_source
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.records import produce
 from ticdc_assets.spark.preflight import Check
@@ -96,9 +96,9 @@ def test_all_checks_of_a_machine_without_java(tmp_path: Path) -> None:
     env = only(tmp_path) | {"TICDC_CHANGEFEEDS": str(tmp_path / "none.yaml")}
     checks = by_name(run_checks(env=env))
     # Without java no jars are looked for, and without settings no sources.
-    names = ["python", "java", "pyspark", "broker jars", "configuration"]
+    names = ["python", "configuration", "java", "pyspark", "broker jars"]
     assert list(checks) == names
-    assert [name for name, check in checks.items() if not check.ok] == ["java", "configuration"]
+    assert [name for name, check in checks.items() if not check.ok] == ["configuration", "java"]
 
 
 # Lake and instance ------------------------------------------------------------------------------
@@ -271,9 +271,9 @@ def test_a_topic_and_what_is_in_it(broker: OwnBroker, topic: str) -> None:
     source = broker.source(topic)
     checks = by_name(check_source(changefeed(source)))
     assert checks["source shop"].ok
-    assert checks["format shop"].found == "no record to look at yet"
+    assert checks["format shop"].found == "no record to check yet"
     assert checks["partitions shop"].found == "no record in any partition"
-    assert "1 hours in" in checks["retention shop"].found
+    assert "a retention of 60.0 min in" in checks["retention shop"].found
     assert f"--entity-name {topic}" in checks["retention shop"].fix
     assert [check.vital for check in checks.values() if not check.ok] == [False, False]
 

@@ -8,8 +8,10 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import psutil
 import pytest
@@ -32,7 +34,14 @@ def mirrors_of(output: str) -> dict[str, tuple[int, str]]:
         for line in output.splitlines()
         if line.startswith("│")
     ]
-    return {line[0]: (int(line[1]), line[4]) for line in lines}
+    return {line[0]: (int(line[1]), line[4]) for line in lines if len(line) == 5}
+
+
+def sample_of(output: str) -> list[list[str]]:
+    """Return the header and the rows of the sample that the demo prints."""
+    _, _, sample = output.rpartition("shop.customers")
+    cells = [re.split("[┃│]", line)[1:-1] for line in sample.splitlines() if line[:1] in "┃│"]
+    return [[cell.strip() for cell in row] for row in cells]
 
 
 ROOT = Path(__file__).parents[2]
@@ -107,9 +116,9 @@ def test_the_demo(class_archive: None, tmp_path: Path, monkeypatch: pytest.Monke
         for line in re.findall(r"^\.venv/bin/ticdc-assets( --demo .*)$", readme, re.MULTILINE):
             done = typed(f"{program}{line}")
             assert done.returncode == 0, done.stderr
-        refused = typed(f'{program} --demo upstream "TRUNCATE TABLE shop.orders"')
+        refused = typed(f'{program} --demo upstream "LOCK TABLES shop.orders READ"')
         assert refused.returncode == 1
-        assert "TRUNCATE is not supported here; nothing was changed" in refused.stderr
+        assert "LOCK is not supported here; nothing was changed" in refused.stderr
         assert "UPDATE database.table SET" in refused.stderr
         for other in ("demo --live", "ui --demo .demo"):
             refused = typed(f"{program} {other}")
@@ -129,13 +138,20 @@ def test_the_demo(class_archive: None, tmp_path: Path, monkeypatch: pytest.Monke
         rf"~ region=.., order_id={number}: .*pieces: {pieces} -> {pieces + 1}",
         r"shop\.orders \+ .*region=eu, order_id=100001, ",
         r"shop\.orders - .*region=eu, order_id=100001, ",
-        r"shop\.orders is with the column gift",
+        r"shop\.orders now has the column gift",
     ):
         assert re.search(what, told_live), told_live
 
     done = subprocess.CompletedProcess(process.args, 0, out.read_text(), told_live)
     mirrors = mirrors_of(done.stdout)
     assert len(mirrors) > 3
+    header, *rows = sample_of(done.stdout)
+    assert re.search(rf"^{' +'.join(header)}$", readme, re.MULTILINE), "the README's sample"
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    today = datetime.now(ZoneInfo("Asia/Shanghai"))
+    days = {f"{today - timedelta(days=n):%Y-%m-%d}" for n in (0, 1)}
+    assert {row[-1][:10] for row in rows} <= days
+    assert "times are of today in the shop's zone, Asia/Shanghai" in done.stdout
     assert {verdict for _, verdict in mirrors.values()} == {"yes"}
     truth = [json.loads(line) for line in (folder / "truth.jsonl").read_text().splitlines()]
     # The README's contact came after the table.

@@ -220,7 +220,7 @@ def test_a_large_mirror_that_is_merged_into_and_altered(story: Story, tmp_path: 
 @pytest.mark.slow
 def test_rows_that_come_again(story: Story, tmp_path: Path) -> None:
     commands = story.at("replayed", tmp_path, lake="closed")
-    assert "1 replayed rows ignored, 0 late rows" in commands.ran("sync", "feed")
+    assert "ignored 1 replayed row, folded in 0 late rows" in commands.ran("sync", "feed")
     assert dumped(commands) == story.truths["altered"]
 
 

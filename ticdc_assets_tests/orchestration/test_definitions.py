@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 
 from ticdc_assets.base.errors import ConfigError
+from ticdc_assets.base.own_files import documented
 from ticdc_assets.config import CaptureSource, Changefeed, Settings, TableChoice
 from ticdc_assets.log.quarantine import FAULT_SCHEMA
 from ticdc_assets.model.tso import MAX_TSO, es_cut, from_physical_ms
@@ -245,7 +246,7 @@ def test_each_check_says_what_to_do_and_where_more_is_told(definitions: dg.Defin
     graph = definitions.resolve_asset_graph()
     for key in graph.asset_check_keys:
         description = graph.get(key).description or ""
-        assert description.endswith(f"See docs/troubleshooting.md#{key.name}."), key
+        assert description.endswith(f"See {documented('troubleshooting', key.name)}."), key
         assert len(description) > 150, key
 
 

@@ -177,7 +177,7 @@ def test_quarantine_grows_once_and_a_redrive_says_what_stays(
     assert (redriven.redriving.records, redriven.redriving.still_quarantined) == (1, 1)
     checks = {check.check_name: check for check in redriven.checks}
     assert checks["quarantine_growth"].passed
-    assert "1 older ones are still open" in str(checks["quarantine_growth"].description)
+    assert "1 older one is still open" in str(checks["quarantine_growth"].description)
     log = metadata(materializations(instance, dg.AssetKey(["shop", "decode_messages"]))[-1])
     assert (log["redriven"], log["redriven_still_quarantined"]) == (1, 1)
 

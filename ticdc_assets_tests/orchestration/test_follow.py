@@ -401,7 +401,7 @@ def after_sync(number: int, do: Callable[[], object], said: list[str]) -> Callab
 
     def say(text: str) -> None:
         said.append(text)
-        if text.startswith(f"sync {number},"):
+        if " landed, " in text and sum(" landed, " in line for line in said) == number:
             do()
 
     return say

@@ -124,12 +124,12 @@ def test_what_is_away_is_waited_for_with_growing_pauses(error: Exception) -> Non
 
     done = followed(script, 400)
 
-    pauses = [text.split(" ")[1] for text in script.said if text.startswith("waits")]
+    pauses = [text.split(" ")[1] for text in script.said if text.startswith("waiting")]
     assert pauses[:6] == ["1", "2", "4", "8", "16", "32"]
     assert set(pauses[6:]) == {"60"}
-    assert script.said[-2] == "goes on"
+    assert script.said[-2] == "the source and the lock are back; syncing goes on"
     assert (done.changed, done.failures) == (2, len(pauses))
-    assert "times for the source or the lock" in done.summary
+    assert "waits for the source or the lock" in done.summary
 
 
 def test_a_source_that_never_comes_back_does_not_keep_the_run_for_ever() -> None:
@@ -209,5 +209,5 @@ def test_a_sync_that_finds_nothing_is_counted() -> None:
     script = Script(brings=lambda _: NewData.NOTHING)
 
     assert followed(script, 5).summary.startswith(
-        "1 syncs: 0 brought changes, 0 watermarks only, 1 nothing"
+        "1 sync: 0 brought changes, 0 watermarks only, 1 nothing"
     )

@@ -106,7 +106,7 @@ EMPTY = SensorState(
         ({"partitions": (offsets(0, 20, 10, 15), offsets(1, 7, 7))}, ["5 records wait"]),
         (
             {"partitions": (*IDLE.status.partitions, offsets(2, 0, 0))},
-            ["1 partitions are new (shop/2)"],
+            ["1 new partition (shop/2)"],
         ),
         ({"landed_batch": 5}, ["2 landed batches wait"]),
         ({"log_batch": 4}, ["batch 4 of the change log was not applied yet"]),
@@ -404,7 +404,7 @@ def test_a_tick_sees_new_records_and_starts_no_spark(
     status = read_status(steps.lake, NOW, source=source.present)
     state = sensor_state(instance, steps, status)
     assert state.status.backlog == count
-    assert "2 partitions are new (shop/0, shop/1)" in state.reasons()
+    assert "2 new partitions (shop/0, shop/1)" in state.reasons()
 
 
 def test_offsets_are_observed_when_they_change_and_not_too_often(

@@ -461,5 +461,5 @@ def test_the_case_of_a_stored_column(
         found[f"{line['database']}.{line['table']}"].append(line["row"])
     rows = {name: sorted(own, key=lambda row: row["id"]) for name, own in found.items()}
     assert rows == case["expected"]
-    assert "1 mirrors equal" in commands.done("diff", "feed", folder / "export")
+    assert "1 mirror equals" in commands.done("diff", "feed", folder / "export")
     assert "nothing is quarantined" in commands.done("quarantine", "feed")

@@ -472,7 +472,7 @@ def test_rows_that_landed_late_below_the_base_are_not_called_different(
     found = verified(feed)
     (item,) = found.mirrors
     assert (item.finding, item.counts.too_many, found.equal) == (Finding.NOT_PROVEN, 1, True)
-    assert found.summary.startswith("0 of 1 mirrors")
+    assert found.summary.startswith("0 of 1 mirror")
     assert found.notes()[1].startswith("d.keyed cannot be proven: row changes of it landed late")
     assert truncated(feed, feed.cut).records > 0
     assert assert_clean(feed).notes()[1:] == []

@@ -34,7 +34,7 @@ from ticdc_assets.source.kafka.administration import (
     end_offsets,
     list_twice,
 )
-from ticdc_assets.source.kafka.connection import client_options
+from ticdc_assets.source.kafka.connection import Trouble, client_options
 from ticdc_assets.source.kafka.records import consume, fetch, produce
 from ticdc_assets.source.transfer import play_capture, record_topic
 from ticdc_assets_tests.brokers import OwnBroker
@@ -501,3 +501,24 @@ def test_broker_listens_on_loopback_only(broker: OwnBroker) -> None:
     lines = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=False).stdout
     ours = [line.split()[3] for line in lines.splitlines() if f":{broker.port} " in line]
     assert all(address.endswith(f"127.0.0.1]:{broker.port}") or HOST in address for address in ours)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (
+            "127.0.0.1:9092/bootstrap: Connect to ipv4#127.0.0.1:9092 failed: Connection refused "
+            "(after 0ms in state CONNECT, 3 identical error(s) suppressed)",
+            "Connection refused",
+        ),
+        (
+            "broker-2:9092/2: Connect to ipv4#10.0.0.7:9092 failed: No route to host (after 4ms in "
+            "state CONNECT)",
+            "broker-2:9092/2: 10.0.0.7:9092: No route to host",
+        ),
+        ("Disconnected (after 12ms in state UP)", "Disconnected"),
+    ],
+)
+def test_a_reason_is_shown_without_the_bookkeeping_of_the_client(said: str, shown: str) -> None:
+    source = KafkaSource(bootstrap_servers="127.0.0.1:9092", topics=("t",))
+    assert Trouble(source).shown(said) == shown

@@ -98,7 +98,7 @@ def test_java_that_is_cut_down(tmp_path: Path) -> None:
 def test_program_that_is_no_java(tmp_path: Path, script: str) -> None:
     java = fake_java(tmp_path, "17")
     java.write_text(script)
-    assert f"found {java}, which does not tell its version" in check_java(only(tmp_path)).sentence()
+    assert f"found {java}, which does not say its version" in check_java(only(tmp_path)).sentence()
 
 
 # --- python, pyspark, ports, folders ---
@@ -228,7 +228,7 @@ def test_configuration_that_is_missing_is_shown_one(tmp_path: Path) -> None:
     check, _ = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
     assert preflight.FIRST_CHANGEFEED not in check.fix
     check, _ = check_configuration({"TICDC_CHANGEFEEDS": "s3://there"})
-    assert "fix it" in check.fix
+    assert "TICDC_CHANGEFEEDS" in check.sentence()
 
 
 @pytest.mark.parametrize("ok", [True, False])

@@ -102,7 +102,7 @@ class Session:
     """The circumstances of a statement.
 
     Attributes:
-        timezone: zone in which TIMESTAMPs stand in canonical text and in SQL.
+        timezone: zone in which TIMESTAMPs are written in canonical text and in SQL.
         at: the moment of the statement.
     """
 

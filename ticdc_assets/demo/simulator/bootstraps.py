@@ -41,7 +41,7 @@ class Bootstraps:
         self._counts.clear()
 
     def is_due(self, table_id: int, schema: TableSchema) -> bool:
-        """Count one more row of a table and tell whether a BOOTSTRAP goes before it."""
+        """Count one more row of a table and return whether a BOOTSTRAP goes before it."""
         count = self._counts[table_id]
         count.rows += 1
         count.schema = schema
@@ -61,7 +61,7 @@ class Bootstraps:
         """Yield the schemas of the BOOTSTRAPs that time makes due, once each.
 
         Args:
-            is_undescribed: tells whether no message but a BOOTSTRAP has a schema that rows cite.
+            is_undescribed: returns whether no message but a BOOTSTRAP has a schema that rows cite.
         """
         for count in self._counts.values():
             schema, sent = count.schema, count.sent

@@ -18,7 +18,7 @@ leaves out none of what makes it hard to read:
       extension has no watermarks.
     - The old and the new TiCDC differ in DDL, in order and in details (`ticdc_forms`).
 
-Nothing is lost by not reading on: records wait in the stand-in until they are asked for. The same
+Nothing is lost by not reading on: records wait in the stand-in until they are read. The same
 upstream, options and seed give the same records, except build times where the upstream's clock is
 the wall clock. `restart` sends again from an older checkpoint, as TiCDC does after a crash.
 
@@ -160,8 +160,8 @@ class StandInChangefeed:
         self.upstream = upstream
         self._pattern = TopicPattern(topic) if is_topic_pattern(topic) else None
         if self._pattern is not None and self._pattern.topic_for("a", "b") is None:
-            raise ValueError(f"{topic!r} does not tell the topic of a table")
-        # The tables that exist where the changefeed stands, for the topics of watermarks.
+            raise ValueError(f"{topic!r} does not give the topic of a table")
+        # The tables that exist at the position of the changefeed, for the topics of watermarks.
         self._schemas: dict[TableName, TableSchema] = {}
         self._partitions = partitions
         self._wire_format = wire_format
@@ -221,7 +221,7 @@ class StandInChangefeed:
         return {name: rows for name, rows in truth.items() if name in keyed}
 
     def records(self) -> Iterator[CaptureRecord]:
-        """Yield records until everything committed so far is sent, with a watermark behind it."""
+        """Yield records until everything committed so far is sent, with a watermark after it."""
         while True:
             while self._waiting:
                 waiting = self._waiting.popleft()
@@ -270,7 +270,7 @@ class StandInChangefeed:
             self._line_up(batch)
 
     def set_partitions(self, partitions: int) -> None:
-        """Go on with more partitions; rows are spread anew over all of them.
+        """Go on with more partitions; rows are spread again over all of them.
 
         Raises:
             ValueError: there would be fewer than before.
@@ -444,7 +444,7 @@ class StandInChangefeed:
 
     @property
     def active_topics(self) -> list[str]:
-        """The topics that get watermarks where the changefeed stands."""
+        """The topics that get watermarks at the position of the changefeed."""
         if self._pattern is None:
             return [self.topic]
         replicated = (name for name, schema in self._schemas.items() if self._is_replicated(schema))
@@ -586,7 +586,7 @@ class _Batch:
         self.rounds: list[_Parts] = [defaultdict(list)]
 
     def add(self, place: _Place, events: list[Event]) -> None:
-        """Add events of one group behind all others of a partition."""
+        """Add events of one group after all others of a partition."""
         if events:
             self.rounds[-1][place].append(events)
 

@@ -1,7 +1,7 @@
 """The TSO clock of the stand-in upstream: every TSO once, never going back.
 
 In: nothing, or the wall clock. Out: TSOs. With no wall clock the physical time starts at a given
-millisecond and moves only when told to, so that a run can be repeated exactly.
+millisecond and moves only by `step`, so that a run can be repeated exactly.
 """
 
 import time
@@ -27,7 +27,7 @@ class TsoClock:
     Args:
         now_ms: the wall clock, or None for a clock that moves only by `step`.
         apart: give every step a millisecond of its own, ahead of a wall clock if need be: for
-            readers who are told milliseconds only.
+            readers that get milliseconds only.
     """
 
     def __init__(

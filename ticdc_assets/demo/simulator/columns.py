@@ -1,6 +1,6 @@
 """Columns of the stand-in upstream: from a type's SQL to a `ColumnSchema`, and values by type.
 
-In: a column as it stands in SQL (`"decimal(12,2)"`). Out: the `ColumnSchema` TiCDC would send for
+In: a column as SQL writes it (`"decimal(12,2)"`). Out: the `ColumnSchema` TiCDC would send for
 it (lengths, character sets, defaults as they travel), its SQL back, its default and its zero in
 canonical text, the text a row has after MODIFY COLUMN, and random values.
 
@@ -179,7 +179,7 @@ def type_sql(schema: ColumnSchema) -> str:
 
 
 def column_sql(schema: ColumnSchema, timezone: str) -> str:
-    """Return the definition of a column as it stands in CREATE TABLE or ALTER TABLE.
+    """Return the definition of a column as it is in CREATE TABLE or ALTER TABLE.
 
     Args:
         schema: the column.
@@ -214,7 +214,7 @@ def default_value(schema: ColumnSchema, timezone: str, *, at: datetime | None = 
 
     Args:
         schema: the column, with its default as it travels.
-        timezone: zone in which TIMESTAMPs stand in canonical text.
+        timezone: zone in which TIMESTAMPs are written in canonical text.
         at: the moment of the statement, for a default that is this moment.
 
     Raises:
@@ -396,7 +396,7 @@ def random_value(rng: random.Random, schema: ColumnSchema, *, timezone: str) -> 
     Args:
         rng: source of randomness.
         schema: the column.
-        timezone: zone in which TIMESTAMPs stand in canonical text.
+        timezone: zone in which TIMESTAMPs are written in canonical text.
 
     Raises:
         ValueError: the type is not one of TiDB's.

@@ -2,11 +2,11 @@
 
 In: a finished `SimulatorRun`, and statements in SQL while it goes on. Out: the records of what they
 committed, sent as TiCDC sends them: changes a fraction of a second after their commit with a
-watermark behind them, and a watermark every few seconds while nothing changes. The truth is written
-anew at the end, so that it is what the upstream has then.
+watermark after them, and a watermark every few seconds while nothing changes. The truth is written
+again at the end, so that it is what the upstream has then.
 
 A statement returns when it is committed upstream; its records are on their way then, as they are
-behind a real cluster. Statements run one after the other, and never beside a sending.
+with a real cluster. Statements run one after the other, and never during a sending.
 
 Not handled: going on once more after the end.
 """
@@ -32,7 +32,7 @@ class LiveChangefeed:
     Args:
         run: the run that it goes on from; it has finished.
         truth_path: where the truth is written at the end.
-        on_error: told why it ended by itself, if it did (the broker is gone).
+        on_error: called with the reason if it ends by itself (the broker is gone).
     """
 
     def __init__(

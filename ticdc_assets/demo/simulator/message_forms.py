@@ -93,7 +93,7 @@ class MessageForm:
 
     @property
     def has_commit_ts(self) -> bool:
-        """Whether messages tell their commit ts."""
+        """Whether messages have their commit ts."""
         return not self._es_only
 
     def schema(self, row: CommittedRow) -> TableSchema:

@@ -97,7 +97,7 @@ class SimulatorRun:
         max_transactions: stop after this many steps of the workload.
         max_seconds: stop after this time; None for no such bound.
         transactions_per_second: pace; None for as fast as possible.
-        on_progress: told after each sending.
+        on_progress: called after each sending.
         truth_path: where the truth is written at the end, None for nowhere.
         exported_ts: TSO of the export that the changefeed starts at, None for none.
 
@@ -288,7 +288,7 @@ def run_simulator(
             is sent again from its beginning, so some of it may come twice.
         export: folder into which the shop is exported before the changefeed begins, which starts
             at the TSO of the export then; None for a changefeed that was there from the beginning.
-        on_progress: told after each sending.
+        on_progress: called after each sending.
 
     Raises:
         ConfigError: the target does not name exactly one topic.

@@ -14,7 +14,13 @@ from ticdc_assets.demo.simulator.alterations import (
     SetDefault,
 )
 from ticdc_assets.demo.simulator.columns import column, quoted, text_literal
-from ticdc_assets.demo.simulator.shop_tables import CUSTOMERS, INVENTORY, ORDERS, REVIEWS
+from ticdc_assets.demo.simulator.shop_tables import (
+    CUSTOMERS,
+    INVENTORY,
+    ODD_VALUES,
+    ORDERS,
+    REVIEWS,
+)
 from ticdc_assets.demo.simulator.shop_writer import ShopWriter
 
 
@@ -26,12 +32,14 @@ def live(shop: ShopWriter) -> Iterator[None]:
         turn += 1
         phone, contact = f"phone_{turn}", f"Contact {turn}"
         priority, seen, spare = f"priority_{turn}", f"seen_{turn}", f"spare_{turn}"
-        scratch = f"scratch_{turn}"
+        scratch, odd = f"scratch_{turn}", f"odd_{turn}"
         promotions, offers = ("shop", f"promotions_{turn}"), (scratch, "offers")
         left, right = ("crm", f"left_{turn}"), ("crm", f"right_{turn}")
         aside = ("crm", f"aside_{turn}")
 
-        added = AddColumn(column=column(phone, "varchar(20)", default="+49 ü"), after="name")
+        added = AddColumn(
+            column=column(phone, "varchar(20)", default="+49 30 5550100"), after="name"
+        )
         upstream.alter_table(CUSTOMERS, added)
         yield
         shop.open_side_table(
@@ -108,8 +116,7 @@ def live(shop: ShopWriter) -> Iterator[None]:
             AddColumn(column=column(f"kept_{turn}", "smallint", default="-3")),
         )
         yield
-        scale = min(2 + turn, 20)
-        wider = column("balance", f"decimal({12 + scale},{scale})", default="0.5")
+        wider = column("balance", f"decimal({min(12 + turn, 30)},2)", default="0.5")
         upstream.alter_table(CUSTOMERS, ModifyColumn(name="balance", column=wider))
         yield
         upstream.drop_index(ORDERS, f"ix_state_{turn}")
@@ -126,6 +133,18 @@ def live(shop: ShopWriter) -> Iterator[None]:
         upstream.alter_table(INVENTORY, ModifyColumn(name="qty", column=quantity))
         yield
         upstream.alter_table(CUSTOMERS, DropColumn(name=contact))
+        yield
+        # The same of odd values: a default beyond ASCII, and another scale for extremes.
+        added = AddColumn(column=column(odd, "decimal(20,6)", default="-0.5"), first=True)
+        upstream.alter_table(
+            ODD_VALUES, added, AddColumn(column=column(f"{odd}_text", "varchar(20)", default="ü"))
+        )
+        yield
+        upstream.alter_table(
+            ODD_VALUES, ModifyColumn(name=odd, column=column(odd, "decimal(30,9)"))
+        )
+        yield
+        upstream.alter_table(ODD_VALUES, DropColumn(name=odd), DropColumn(name=f"{odd}_text"))
         yield
         for name in (left, right, aside):
             upstream.drop_table(name)

@@ -1,8 +1,8 @@
 """The tables that the shop has from its first day to its last, of many types and kinds of key.
 
 Clustered and not, one key column and two, integers, text and bytes as keys, and a table whose key
-is a NOT NULL unique key. Each column type that TiDB has stands in one of them or in those that
-`shop_life` opens for a while.
+is a NOT NULL unique key. Their rows look like those of a real shop. One table is not for people:
+`ODD_VALUES` has a column of nearly every type of TiDB, and the values that break readers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ PAYMENTS: Final[TableName] = ("shop", "payments")
 REVIEWS: Final[TableName] = ("crm", "reviews")
 VISITS: Final[TableName] = ("crm", "visits")
 CONTACTS: Final[TableName] = ("crm", "contacts")
+ODD_VALUES: Final[TableName] = ("shop", "odd_values")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +40,14 @@ TABLES: Final[Mapping[TableName, Definition]] = {
             column("id", "bigint", nullable=False),
             column("name", "varchar(64)"),
             column("email", "varchar(128)"),
+            column("city", "varchar(40)"),
             column("balance", "decimal(12,2)", default="0.00"),
             column("flags", "bit(8)", nullable=False, default=5),
             column("level", "enum('bronze','silver','gold')", nullable=False, default="bronze"),
             column("tags", "set('vip','new','blocked')"),
             column("profile", "json"),
             column("born", "date"),
-            column("created", "timestamp(6)"),
+            column("created", "timestamp"),
             column("updated", "datetime(3)"),
         ),
         primary_key=("id",),
@@ -56,10 +58,10 @@ TABLES: Final[Mapping[TableName, Definition]] = {
             column("region", "char(2)", nullable=False),
             column("order_id", "bigint unsigned", nullable=False),
             column("customer", "bigint", nullable=False),
-            column("total", "decimal(20,6)"),
-            column("state", "enum('new','paid','sent','it''s done')", nullable=False),
+            column("total", "decimal(12,2)"),
+            column("state", "enum('new','paid','sent','done')", nullable=False),
             column("note", "varchar(200)"),
-            column("placed", "datetime(6)", nullable=False),
+            column("placed", "datetime", nullable=False),
             column("pieces", "smallint unsigned", nullable=False, default="1"),
         ),
         primary_key=("region", "order_id"),
@@ -91,9 +93,9 @@ TABLES: Final[Mapping[TableName, Definition]] = {
         columns=(
             column("id", "binary(16)", nullable=False),
             column("order_id", "bigint unsigned", nullable=False),
-            column("amount", "decimal(38,10)", nullable=False),
-            column("fee", "decimal(65,30)"),
-            column("method", "enum('card','cash','transfer','é')"),
+            column("amount", "decimal(12,2)", nullable=False),
+            column("fee", "decimal(8,4)"),
+            column("method", "enum('card','cash','transfer')"),
             column("reference", "varbinary(64)", default="none"),
             column("paid_at", "timestamp(3)"),
         ),
@@ -120,8 +122,7 @@ TABLES: Final[Mapping[TableName, Definition]] = {
             column("at", "datetime(6)"),
             column("agent", "longtext"),
             column("stayed", "time(6)"),
-            column("bits", "bit(64)"),
-            column("far", "mediumint"),
+            column("scrolled", "mediumint"),
         ),
         primary_key=("id",),
         clustered=False,
@@ -135,5 +136,35 @@ TABLES: Final[Mapping[TableName, Definition]] = {
         ),
         primary_key=("handle",),
         indexes=(index("ix_born", "born", "handle"),),
+    ),
+    ODD_VALUES: Definition(
+        columns=(
+            column("id", "bigint unsigned", nullable=False),
+            column("tiny", "tinyint"),
+            column("medium", "mediumint"),
+            column("whole", "int unsigned"),
+            column("big", "bigint"),
+            column("exact", "decimal(38,10)"),
+            column("widest", "decimal(65,30)"),
+            column("single", "float"),
+            column("twice", "double"),
+            column("bits", "bit(64)"),
+            column("words", "varchar(64)"),
+            column("latin", "varchar(20) charset latin1"),
+            column("long_text", "longtext"),
+            column("fixed", "binary(16)"),
+            column("bytes", "varbinary(64)", default="none"),
+            column("large", "mediumblob"),
+            column("day", "date"),
+            column("moment", "datetime(6)"),
+            column("stamp", "timestamp(6)"),
+            column("span", "time(6)"),
+            column("since", "year"),
+            column("choice", "enum('plain','it''s','é','two words')"),
+            column("choices", "set('a','b c','é')"),
+            column("doc", "json"),
+            column("place", "vector(3)"),
+        ),
+        primary_key=("id",),
     ),
 }

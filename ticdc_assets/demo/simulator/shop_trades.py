@@ -5,6 +5,7 @@ deletes over all trades by their weights; among them changes of keys, and two ro
 their keys, which no single update can say.
 """
 
+import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -12,6 +13,7 @@ from ticdc_assets.demo.simulator.shop_tables import (
     CONTACTS,
     CUSTOMERS,
     INVENTORY,
+    ODD_VALUES,
     ORDER_ITEMS,
     ORDERS,
     PAYMENTS,
@@ -19,55 +21,83 @@ from ticdc_assets.demo.simulator.shop_tables import (
     TABLES,
     VISITS,
 )
+from ticdc_assets.demo.simulator.shop_values import (
+    CITIES,
+    FIRST_NAMES,
+    PRODUCTS,
+    WAREHOUSES,
+    full_name,
+    number_text,
+    price,
+)
 from ticdc_assets.demo.simulator.shop_writer import ShopWriter
 from ticdc_assets.demo.simulator.transaction import Transaction
 
-_FORGETTABLE: Final = (VISITS, ORDER_ITEMS, REVIEWS, PAYMENTS, CONTACTS, ORDERS)
+_FORGETTABLE: Final = (VISITS, ORDER_ITEMS, REVIEWS, PAYMENTS, CONTACTS, ORDERS, ODD_VALUES)
 
 
 def new_customer(shop: ShopWriter) -> dict[str, str | None]:
-    """Return the values of a customer that are not random."""
+    """Return who a new customer is."""
     number = shop.number("customer")
-    created = shop.now_text(6)
-    return {"id": str(number), "email": f"ann+{number}@example.com", "created": created}
+    name = full_name(shop.rng)
+    return {
+        "id": str(number),
+        "name": name,
+        "email": f"{_address(name)}.{number}@example.com",
+        "city": shop.rng.choice(CITIES),
+    }
+
+
+def _address(name: str) -> str:
+    """Return the last of a person's names as an address has it."""
+    plain = unicodedata.normalize("NFKD", name.split()[-1].lower())
+    return "".join(letter for letter in plain if letter.isascii() and letter.isalpha())
 
 
 def new_product(shop: ShopWriter) -> dict[str, str | None]:
-    """Return the values of a product that are not random."""
-    number = shop.number("product")
-    warehouse = shop.rng.choice(("north", "süd", "東", "o'west"))
-    return {"sku": f"sku-{number}", "warehouse": warehouse, "qty": str(shop.rng.randrange(5000))}
+    """Return what a new product is called, where it is, and how many there are."""
+    return {
+        "sku": f"{shop.rng.choice(PRODUCTS)}-{shop.number('product'):04d}",
+        "warehouse": shop.rng.choice(WAREHOUSES),
+        "qty": str(shop.rng.randrange(5000)),
+    }
 
 
 def _sign_up(shop: ShopWriter, transaction: Transaction) -> None:
-    shop.insert(transaction, CUSTOMERS, **new_customer(shop))
+    shop.insert(transaction, CUSTOMERS, **new_customer(shop), created=shop.now_text(0))
     if shop.rng.random() < 0.5:
-        handle = f"{shop.rng.choice(('ann', 'Bo', 'José', '李'))}-{shop.number('contact')}"
+        handle = f"{shop.rng.choice(FIRST_NAMES).lower()}-{shop.number('contact')}"
         shop.insert(transaction, CONTACTS, handle=handle)
 
 
 def _order(shop: ShopWriter, transaction: Transaction) -> None:
     rng = shop.rng
     customer, product = shop.choose(CUSTOMERS), shop.choose(INVENTORY)
-    # Ids above 2^63 are what BIGINT UNSIGNED is for.
-    number = str(2**63 + shop.number("order") if rng.random() < 0.1 else shop.number("order"))
-    lines = rng.randint(1, 4)
+    number = str(shop.number("order"))
+    prices = [price(rng) for _ in range(rng.randint(1, 4))]
     shop.insert(
         transaction,
         ORDERS,
         region=rng.choice(("eu", "us", "as")),
         order_id=number,
         customer=customer[0] if customer else "0",
+        total=f"{sum(prices):.2f}",
         state="new",
-        placed=shop.now_text(6),
-        pieces=str(lines),
+        placed=shop.now_text(0),
+        pieces=str(len(prices)),
     )
-    for line in range(1, lines + 1):
-        sku = product[0] if product else f"gone-{rng.randrange(9)}"
-        shop.insert(transaction, ORDER_ITEMS, order_id=number, line_no=str(line), sku=sku)
+    for line, paid in enumerate(prices, 1):
+        shop.insert(
+            transaction,
+            ORDER_ITEMS,
+            order_id=number,
+            line_no=str(line),
+            sku=product[0] if product else f"{PRODUCTS[0]}-0000",
+            price=number_text(paid),
+        )
     if product is not None:
         row = transaction.row(INVENTORY, product)
-        qty = int((row or {}).get("qty") or 0) - lines
+        qty = int((row or {}).get("qty") or 0) - len(prices)
         if abs(qty) < 2**31:
             shop.update(transaction, INVENTORY, key=product, changes={"qty": str(qty)})
 
@@ -78,15 +108,18 @@ def _pay(shop: ShopWriter, transaction: Transaction) -> None:
         return
     identifier = f"0x{shop.rng.randbytes(12).hex()}{shop.number('payment'):08x}"
     paid_at = shop.now_text(3)
-    shop.insert(transaction, PAYMENTS, id=identifier, order_id=order[1], paid_at=paid_at)
-    state = shop.rng.choice(("paid", "sent", "it's done"))
+    amount = (transaction.row(ORDERS, order) or {}).get("total") or "0.00"
+    shop.insert(
+        transaction, PAYMENTS, id=identifier, order_id=order[1], amount=amount, paid_at=paid_at
+    )
+    state = shop.rng.choice(("paid", "sent", "done"))
     shop.update(transaction, ORDERS, key=order, changes={"state": state})
 
 
 def _review(shop: ShopWriter, transaction: Transaction) -> None:
     product = shop.choose(INVENTORY)
     sku = product[0] if product else None
-    shop.insert(transaction, REVIEWS, id=str(2**32 - shop.number("review")), sku=sku)
+    shop.insert(transaction, REVIEWS, id=str(shop.number("review")), sku=sku)
 
 
 def visit(shop: ShopWriter, transaction: Transaction) -> None:
@@ -110,16 +143,16 @@ def _move_keys(shop: ShopWriter, transaction: Transaction) -> None:
     rng = shop.rng
     contact = shop.choose(CONTACTS)
     if contact is not None and rng.random() < 0.5:
-        changes = {"handle": f"moved-{shop.number('contact')}"}
+        changes = {"handle": f"{rng.choice(FIRST_NAMES).lower()}-{shop.number('contact')}"}
         shop.update(transaction, CONTACTS, key=contact, changes=changes)
     customer = shop.choose(CUSTOMERS)
     if customer is not None:
-        email = rng.choice((None, f"new+{shop.number('email')}@example.com"))
+        email = rng.choice((None, f"post.{shop.number('email')}@example.org"))
         shop.update(transaction, CUSTOMERS, key=customer, changes={"email": email})
     one, other = shop.choose(INVENTORY), shop.choose(INVENTORY)
     if one is None or other is None or one == other:
         return
-    aside = (f"aside-{shop.number('aside')}", one[1])
+    aside = (f"ASIDE-{shop.number('aside')}", one[1])
     for old, new in ((one, aside), (other, one), (aside, other)):
         changes = {"sku": new[0], "warehouse": new[1]}
         shop.update(transaction, INVENTORY, key=old, changes=changes)
@@ -130,6 +163,14 @@ def _forget(shop: ShopWriter, transaction: Transaction) -> None:
     sizes = [len(shop.keys.get(name, ())) for name in _FORGETTABLE]
     for name in shop.rng.choices(_FORGETTABLE, weights=[size + 1 for size in sizes], k=3):
         shop.delete(transaction, name)
+
+
+def _odd_values(shop: ShopWriter, transaction: Transaction) -> None:
+    """Insert a row of odd values; its id is one that only BIGINT UNSIGNED has, now and then."""
+    number = shop.number("odd")
+    shop.insert(transaction, ODD_VALUES, id=str(2**63 + number if number % 3 == 0 else number))
+    if shop.rng.random() < 0.5:
+        shop.touch(transaction, ODD_VALUES)
 
 
 def _fill_side_table(shop: ShopWriter, transaction: Transaction) -> None:
@@ -153,6 +194,7 @@ TRADES: Final[Mapping[Callable[[ShopWriter, Transaction], None], int]] = {
     _pay: 12,
     _correct: 12,
     _forget: 10,
+    _odd_values: 8,
     _review: 8,
     _sign_up: 6,
     _move_keys: 4,

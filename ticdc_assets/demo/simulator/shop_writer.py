@@ -1,7 +1,7 @@
 """What the shop's trades write with: its upstream, its dice, and which rows there are.
 
-In: names of tables and values. Out: row changes in a transaction, with random values for columns
-that were not given, whatever columns the table has by then.
+In: names of tables and values. Out: row changes in a transaction, with values of a real shop for
+columns that were not given, whatever columns the table has by then; odd ones in `ODD_VALUES`.
 
 Not handled: a transaction that is given up. The keys would be ahead of the upstream.
 """
@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from ticdc_assets.demo.simulator.columns import column, moment_text, random_value
+from ticdc_assets.demo.simulator.shop_tables import ODD_VALUES
+from ticdc_assets.demo.simulator.shop_values import ALWAYS, plain_value
 from ticdc_assets.demo.simulator.stored_table import Key, TableName
 from ticdc_assets.demo.simulator.transaction import Transaction
 from ticdc_assets.demo.simulator.upstream import Upstream
@@ -71,24 +73,28 @@ class ShopWriter:
         self._zone = ZoneInfo(upstream.timezone)
         self._numbers: dict[str, int] = {}
 
-    def now_text(self, digits: int) -> str:
-        """Return the moment of the upstream's clock as the text of a DATETIME or TIMESTAMP."""
+    def now(self) -> datetime:
+        """Return the moment of the upstream's clock in the shop's zone."""
         at = datetime.fromtimestamp(self.upstream.clock.physical_ms / 1000, tz=UTC)
         at = at.replace(microsecond=at.microsecond // 1000 * 1000 + self.rng.randrange(1000))
-        return moment_text(at.astimezone(self._zone), digits)
+        return at.astimezone(self._zone)
+
+    def now_text(self, digits: int) -> str:
+        """Return the moment of the upstream's clock as the text of a DATETIME or TIMESTAMP."""
+        return moment_text(self.now(), digits)
 
     def number(self, series: str) -> int:
         """Return the next number of a series, from 1."""
         self._numbers[series] = self._numbers.get(series, 0) + 1
         return self._numbers[series]
 
-    def insert(self, transaction: Transaction, name: TableName, **values: str | None) -> Key:
-        """Insert a row: given values, for other columns random ones or at times the default."""
+    def insert(self, transaction: Transaction, name: TableName, /, **values: str | None) -> Key:
+        """Insert a row: given values, for other columns others or at times the default."""
         row: dict[str, str | None] = dict(values)
         for schema in self.upstream.schema(name).columns:
             is_default = schema.default is not None and self.rng.random() < 0.2
             if schema.name not in row and not is_default:
-                row[schema.name] = self.value(schema)
+                row[schema.name] = self.value(name, schema)
         key = transaction.insert(name, row)
         ring = self.keys.setdefault(name, KeySet())
         ring.add(key)
@@ -96,11 +102,13 @@ class ShopWriter:
             self.delete(transaction, name)
         return key
 
-    def value(self, schema: ColumnSchema) -> str | None:
-        """Return a random value of a column, NULL now and then where it may be."""
-        if schema.nullable and self.rng.random() < 0.15:
+    def value(self, name: TableName, schema: ColumnSchema) -> str | None:
+        """Return a value of a table's column, NULL now and then where it may be."""
+        if schema.nullable and schema.name not in ALWAYS and self.rng.random() < 0.15:
             return None
-        return random_value(self.rng, schema, timezone=self.upstream.timezone)
+        if name == ODD_VALUES:
+            return random_value(self.rng, schema, timezone=self.upstream.timezone)
+        return plain_value(self.rng, schema, self.now())
 
     def update(
         self,
@@ -140,7 +148,7 @@ class ShopWriter:
         keyed = {c for i in schema.indexes if i.unique for c in i.columns}
         free = [c for c in schema.columns if c.name not in keyed]
         chosen = self.rng.sample(free, min(len(free), self.rng.randint(1, 3)))
-        changes = {c.name: self.value(c) for c in chosen}
+        changes = {c.name: self.value(name, c) for c in chosen}
         self.update(transaction, name, key=key, changes=changes)
 
     def open_side_table(self, name: TableName, columns: Sequence[ColumnSchema]) -> None:

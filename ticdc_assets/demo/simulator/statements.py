@@ -1,54 +1,74 @@
 """Statements in SQL, as a person types them, run on the stand-in upstream.
 
 In: the text of one statement. Out: what it did: rows inserted, changed or deleted in one
-transaction, or columns of a table altered. sqlglot parses it as MySQL; each part that the tree has
-is either carried out here or refused, and then nothing is committed. The error says what is
-supported, so nobody has to guess.
+transaction, or a DDL. DuckDB runs statements on rows, on copies in memory of the tables that they
+name; sqlglot translates them from MySQL's dialect. The difference of the table before and after
+becomes the transaction. A DDL is read by the registry's reader, and what that reads becomes the
+upstream's own operation, which writes the DDL message.
 
-Not handled: what `SUPPORTED` does not name. Running a statement again runs it again, as upstream.
+What is not supported, or fails in DuckDB or upstream, is refused whole and nothing is committed.
+The error says what is supported. Running a statement again runs it again, as upstream.
+
+Not handled: what `SUPPORTED` does not name; comparisons of texts ignore collations.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 from zoneinfo import ZoneInfo
 
+import duckdb
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ErrorLevel, SqlglotError
 
 from ticdc_assets.base.errors import StatementError
-from ticdc_assets.demo.simulator import expressions
-from ticdc_assets.demo.simulator.alterations import AddColumn, AlterAction, DropColumn, RenameColumn
+from ticdc_assets.demo.simulator.alterations import (
+    AddColumn,
+    AlterAction,
+    DropColumn,
+    ModifyColumn,
+    RenameColumn,
+)
 from ticdc_assets.demo.simulator.columns import (
     CURRENT_TIMESTAMP,
     column,
+    default_value,
     moment_text,
-    text_literal,
     type_sql,
 )
-from ticdc_assets.demo.simulator.expressions import (
-    Scope,
-    column_named,
-    evaluate,
-    is_true,
-    now_text,
-    require_rules,
+from ticdc_assets.demo.simulator.duck_tables import (
+    Cells,
+    load,
+    open_engine,
+    read,
     stored_text,
 )
-from ticdc_assets.demo.simulator.stored_table import Row, TableName
+from ticdc_assets.demo.simulator.stored_table import Key, Row, TableName, index
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.model.schemas import ColumnSchema, IndexSchema
+from ticdc_assets.registry.ddl import parse_ddl_script
+from ticdc_assets.registry.ddl_statement import (
+    AlterChange,
+    ChangeKind,
+    ColumnDefinition,
+    DdlAction,
+    DdlStatement,
+    DefaultKind,
+)
+from ticdc_assets.registry.ddl_statement import TableName as WrittenName
+from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS, column_schema
 
 SUPPORTED: Final = (
-    "INSERT INTO database.table [(columns)] VALUES (...), ...",
+    "INSERT INTO database.table [(columns)] VALUES (...), ... or SELECT ...",
     "UPDATE database.table SET column = expression, ... [WHERE condition]",
     "DELETE FROM database.table [WHERE condition]",
     "ALTER TABLE database.table ADD COLUMN name type [NOT NULL] [DEFAULT value] [FIRST | AFTER x]",
-    "ALTER TABLE database.table DROP COLUMN name",
-    "ALTER TABLE database.table RENAME COLUMN name TO name",
+    "ALTER TABLE database.table DROP | MODIFY | CHANGE | RENAME COLUMN ...",
+    "CREATE TABLE database.table (columns, keys), DROP TABLE, TRUNCATE TABLE, RENAME TABLE",
 )
 """The statements that can be run."""
 
@@ -56,8 +76,10 @@ _NO_DEFAULT: Final = frozenset(
     {"json", "vector", "tinytext", "text", "mediumtext", "longtext", "binary", "varbinary"}
     | {"tinyblob", "blob", "mediumblob", "longblob"}
 )
+_ON_UPDATE: Final = re.compile(r"\bon\s+update\b", re.I)
+_CLOCK_CALLS: Final = frozenset({"NOW", "SYSDATE", "LOCALTIMESTAMP"})
 
-# It tells on the console what it could not parse; here that is in the error.
+# It reports on the console what it could not parse; here that is in the error.
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())
 logging.getLogger("sqlglot").propagate = False
 
@@ -69,17 +91,19 @@ class Executed:
     Attributes:
         table: the table.
         rows: rows that it inserted, changed or deleted; None for a DDL.
+        done: the word for what a DDL did.
         commit_ts: TSO of its commit; None if it changed nothing, so that nothing was committed.
     """
 
     table: TableName
     rows: int | None
+    done: str = "altered"
     commit_ts: int | None
 
     @property
     def text(self) -> str:
         """The result in words."""
-        done = "altered" if self.rows is None else f"{self.rows} rows changed"
+        done = self.done if self.rows is None else f"{self.rows} rows changed"
         done = "1 row changed" if self.rows == 1 else done
         at = "nothing was committed" if self.commit_ts is None else f"commit ts {self.commit_ts}"
         return f"{'.'.join(self.table)}: {done}, {at}"
@@ -91,291 +115,389 @@ def execute(upstream: Upstream, sql: str) -> Executed:
     Raises:
         StatementError: it is not supported, or the upstream refuses it; nothing was changed.
     """
-    try:
-        parsed = sqlglot.parse(sql, read="mysql")
-    except SqlglotError as error:
-        (first, *_) = str(error).splitlines() or ["it cannot be parsed"]
-        raise StatementError(_refusal(f"it cannot be parsed ({first})")) from None
-    statements = [item for item in parsed if item is not None]
+    statements = parse_ddl_script(sql)
     if len(statements) != 1:
         raise StatementError(_refusal(f"one statement is needed, got {len(statements)}"))
     (statement,) = statements
-    run = _STATEMENTS.get(type(statement))
-    if run is None:
-        word = (sql.split() or [""])[0].upper()
-        raise StatementError(_refusal(f"{word} is not supported here"))
     try:
-        return run(upstream, statement)
-    except _Unsupported as error:
+        if statement.action is DdlAction.UNKNOWN:
+            return _run_on_rows(upstream, sql)
+        return _run_ddl(upstream, statement, sql)
+    except _UnsupportedError as error:
         raise StatementError(_refusal(str(error))) from None
     except ValueError as error:
         raise StatementError(f"{error}; nothing was changed") from None
+    except duckdb.Error as error:
+        raise StatementError(f"{_sentence(error)}; nothing was changed") from None
 
 
-class _Unsupported(Exception):
-    """A part of a statement that has no rule here."""
+class _UnsupportedError(Exception):
+    """A part of a statement that is not supported."""
 
 
 def _refusal(reason: str) -> str:
     lines = "\n".join(f"  {item}" for item in SUPPORTED)
-    return (
-        f"{reason}; nothing was changed. What can be run:\n{lines}\n"
-        f"Expressions and conditions are made of {expressions.SUPPORTED}."
-    )
+    return f"{reason}; nothing was changed. What can be run:\n{lines}"
 
 
-def _only(node: exp.Expr, *names: str) -> None:
-    """Refuse a node that has something else than what is named, which would be passed over."""
-    for name, value in node.args.items():
-        if value and name not in names:
-            parts = cast(list[Any], value) if isinstance(value, list) else [value]
-            texts = [part.sql(dialect="mysql") for part in parts if isinstance(part, exp.Expr)]
-            raise _Unsupported(f"{' '.join(texts).strip() or name.upper()!r} is not supported here")
+def _sentence(error: duckdb.Error) -> str:
+    """Return DuckDB's error without its kind and without the picture of the statement."""
+    said, _, _ = str(error).partition("\n\nLINE ")
+    return " ".join(re.sub(r"^\w+ Error: ", "", said).split()).replace("INT128", "a number")
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """The table of a statement."""
+def _existing(upstream: Upstream, database: str | None, table: str) -> TableName:
+    """Return a table's name as it is spelled upstream.
 
-    upstream: Upstream
-    name: TableName
-    now: datetime
-
-    @property
-    def columns(self) -> dict[str, ColumnSchema]:
-        """Its columns in the order of the table, by their names in lower case."""
-        return {item.name.lower(): item for item in self.upstream.stored(self.name).columns}
-
-    def scope(self, row: Row | None = None) -> Scope:
-        """Return what an expression sees."""
-        return Scope(columns=self.columns, row=row, now=self.now, timezone=self.upstream.timezone)
-
-    def error(self, error: ValueError) -> ValueError:
-        """Return an error of the upstream that names the table as people do."""
-        return ValueError(str(error).replace(str(self.name), ".".join(self.name)))
-
-
-def _target(upstream: Upstream, node: exp.Expr | None) -> _Target:
-    if not isinstance(node, exp.Table):
-        raise _Unsupported("a table is needed, as database.table")
-    _only(node, "this", "db")
-    known = {
-        (database.lower(), table.lower()): (database, table) for database, table in upstream.tables
-    }
-    name = known.get((node.db.lower(), node.name.lower()))
+    Raises:
+        ValueError: there is no such table.
+    """
+    known = {(name[0].lower(), name[1].lower()): name for name in upstream.tables}
+    name = known.get(((database or "").lower(), table.lower()))
     if name is None:
         there = ", ".join(sorted(".".join(item) for item in upstream.tables))
-        wanted = f"{node.db}.{node.name}" if node.db else node.name
+        wanted = f"{database}.{table}" if database else table
         raise ValueError(f"there is no table {wanted}; as database.table there are {there}")
-    return _Target(upstream, name, datetime.now(UTC))
+    return name
 
 
-def _changed(target: _Target, change: Callable[[Any], Iterable[object]]) -> Executed:
-    """Make changes in one transaction; `change` yields once for each row."""
-    history = target.upstream.history
-    before = len(history)
-    try:
-        with target.upstream.transaction() as transaction:
-            rows = sum(1 for _ in change(transaction))
-    except ValueError as error:
-        raise target.error(error) from None
-    commit_ts = history[-1].commit_ts if len(history) > before else None
-    return Executed(table=target.name, rows=rows, commit_ts=commit_ts)
-
-
-def _is_default(node: exp.Expr) -> bool:
-    """Tell whether a value is the word DEFAULT."""
-    is_word = isinstance(node, exp.Var) or (
-        isinstance(node, exp.Column) and not node.this.args.get("quoted")
-    )
-    return is_word and node.name.upper() == "DEFAULT"
+def _readable(error: ValueError) -> ValueError:
+    """Return an error of the upstream that names tables as people do."""
+    return ValueError(re.sub(r"\('([^']*)', '([^']*)'\)", r"\1.\2", str(error)))
 
 
 # Rows ---------------------------------------------------------------------------------------------
 
 
-def _insert(upstream: Upstream, node: exp.Insert) -> Executed:
-    _only(node, "this", "expression")
-    named, values = node.this, node.expression
-    if not isinstance(values, exp.Values):
-        raise _Unsupported("INSERT needs VALUES")
-    _only(values, "expressions")
-    with_columns = isinstance(named, exp.Schema)
-    target = _target(upstream, named.this if with_columns else named)
-    columns = (
-        [column_named(target.columns, item.name) for item in named.expressions]
-        if with_columns
-        else list(target.columns.values())
-    )
-    if len({item.name for item in columns}) < len(columns):
-        raise ValueError("a column is named twice")
-    scope = target.scope()
-    rows: list[Row] = []
-    for number, item in enumerate(values.expressions, 1):
-        cells = item.expressions if isinstance(item, exp.Tuple) else [item]
-        if len(cells) != len(columns):
-            raise ValueError(f"row {number} has {len(cells)} values for {len(columns)} columns")
-        given = {
-            into.name: stored_text(evaluate(cell, scope), into)
-            for into, cell in zip(columns, cells, strict=True)
-            if not _is_default(cell)
-        }
-        rows.append(
-            {
-                item.name: stored_text(now_text(scope), item)
-                for item in target.columns.values()
-                if item.default == CURRENT_TIMESTAMP
-            }
-            | given
-        )
-    return _changed(
-        target, lambda transaction: (transaction.insert(target.name, row) for row in rows)
-    )
-
-
-def _where(target: _Target, node: exp.Expr) -> list[tuple[tuple[str, ...], Row]]:
-    """Return the rows that a statement is about, as they are before it."""
-    where = node.args.get("where")
-    if where is not None:
-        require_rules(where.this, target.columns)
-    return [
-        (key, row)
-        for key, row in target.upstream.rows(target.name).items()
-        if where is None or is_true(where.this, target.scope(row))
-    ]
-
-
-def _update(upstream: Upstream, node: exp.Update) -> Executed:
-    _only(node, "this", "expressions", "where")
-    target = _target(upstream, node.this)
-    if not node.expressions:
-        raise _Unsupported("SET needs a column and its value")
-    setting: dict[str, tuple[ColumnSchema, exp.Expr]] = {}
-    for item in node.expressions:
-        if not isinstance(item, exp.EQ) or not isinstance(item.this, exp.Column):
-            raise _Unsupported(f"{item.sql(dialect='mysql')!r} sets no column")
-        into = column_named(target.columns, item.this.name)
-        require_rules(item.expression, target.columns)
-        setting[into.name] = (into, item.expression)
-    changes: list[tuple[tuple[str, ...], Row]] = []
-    for key, row in _where(target, node):
-        scope = target.scope(row)
-        new = {
-            name: stored_text(evaluate(value, scope), into)
-            for name, (into, value) in setting.items()
-        }
-        if any(row[name] != text for name, text in new.items()):
-            changes.append((key, new))
-    return _changed(
-        target,
-        lambda transaction: (
-            transaction.update(target.name, key, changes=new) for key, new in changes
-        ),
-    )
-
-
-def _delete(upstream: Upstream, node: exp.Delete) -> Executed:
-    _only(node, "this", "where")
-    target = _target(upstream, node.this)
-    keys = [key for key, _ in _where(target, node)]
-
-    def delete(transaction: Any) -> Iterable[object]:
-        for key in keys:
-            yield transaction.delete(target.name, key)
-
-    return _changed(target, delete)
-
-
-# Columns ------------------------------------------------------------------------------------------
-
-
-def _alter(upstream: Upstream, node: exp.Alter) -> Executed:
-    _only(node, "this", "kind", "actions")
-    if node.args.get("kind") != "TABLE":
-        raise _Unsupported(f"ALTER {node.args.get('kind')} is not supported here")
-    target = _target(upstream, node.this)
-    actions = [_action(target, item) for item in node.args["actions"]]
+def _run_on_rows(upstream: Upstream, sql: str) -> Executed:
+    now = datetime.now(UTC).astimezone(ZoneInfo(upstream.timezone))
+    node, target, others = _parsed(upstream, sql)
+    text = _in_duckdb(node, now)
+    stored = upstream.stored(target)
+    with open_engine() as engine:
+        for name in {target, *others}:
+            table = upstream.stored(name)
+            load(
+                engine,
+                name,
+                table.columns,
+                table.rows.values(),
+                timezone=upstream.timezone,
+                now=now,
+            )
+        before = read(engine, target, stored.columns)
+        engine.execute(text)
+        after = read(engine, target, stored.columns)
+    known = list(stored.rows.items())
+    changes = list(_changes(stored.columns, known, before, after))
+    if not changes:
+        return Executed(table=target, rows=0, commit_ts=None)
     try:
-        commit_ts = upstream.alter_table(target.name, *actions)
+        with upstream.transaction() as transaction:
+            for key, row in changes:
+                if key is None:
+                    transaction.insert(target, row or {})
+                elif row is None:
+                    transaction.delete(target, key)
+                else:
+                    transaction.update(target, key, changes=row)
     except ValueError as error:
-        raise target.error(error) from None
-    return Executed(table=target.name, rows=None, commit_ts=commit_ts)
+        raise _readable(error) from None
+    return Executed(table=target, rows=len(changes), commit_ts=upstream.history[-1].commit_ts)
 
 
-def _action(target: _Target, node: exp.Expr) -> AlterAction:
-    match node:
-        case exp.ColumnDef():
-            return _added(target, node)
-        case exp.Drop():
-            _only(node, "kind", "tables")
-            dropped = [column_named(target.columns, item.name) for item in node.args["tables"]]
-            if node.args["kind"] == "COLUMN" and len(dropped) == 1:
-                return DropColumn(name=dropped[0].name)
-        case exp.RenameColumn():
-            _only(node, "this", "to")
-            old = column_named(target.columns, node.this.name)
-            return RenameColumn(name=old.name, new_name=node.args["to"].name)
-        case _:
-            pass
-    raise _Unsupported(f"{node.sql(dialect='mysql')!r} is not supported here")
+def _changes(
+    columns: Sequence[ColumnSchema],
+    known: Sequence[tuple[Key, Row]],
+    before: Mapping[int, Cells],
+    after: Mapping[int, Cells],
+) -> Iterator[tuple[Key | None, Row | None]]:
+    """Yield what a statement did to each row, deletes first, so that their keys are free.
+
+    Args:
+        columns: the table's columns, in its order.
+        known: the upstream's rows with their keys; row n is the one that DuckDB numbers n.
+        before: DuckDB's rows by number, before the statement.
+        after: the same after it.
+
+    Yields:
+        The key (None for a new row) and the columns that changed (None for a deleted row).
+
+    Raises:
+        ValueError: a column stores no such value.
+    """
+    for number in sorted(before.keys() - after.keys()):
+        yield known[number][0], None
+    for number, cells in after.items():
+        old = before.get(number)
+        row = {
+            item.name: stored_text(cell, item)
+            for place, (item, cell) in enumerate(zip(columns, cells, strict=True))
+            if old is None or old[place] != cell
+        }
+        if old is None:
+            yield None, row
+            continue
+        key, stored = known[number]
+        row = {name: text for name, text in row.items() if stored[name] != text}
+        if row:
+            yield key, row
 
 
-def _added(target: _Target, node: exp.ColumnDef) -> AddColumn:
-    """Return what ADD COLUMN says."""
-    _only(node, "this", "kind", "constraints", "position")
-    nullable, default = True, None
-    for item in node.args.get("constraints") or ():
-        match item.kind:
-            case exp.NotNullColumnConstraint() as kind:
-                nullable = bool(kind.args.get("allow_null"))
-            case exp.DefaultColumnConstraint() as kind:
-                default = kind.this
+_OF_ROWS: Final[Mapping[type[exp.Expr], tuple[str, ...]]] = {
+    exp.Insert: ("this", "expression", "with_"),
+    exp.Update: ("this", "expressions", "where", "with_"),
+    exp.Delete: ("this", "where", "with_"),
+}
+"""The statements on rows, with the parts that are carried out."""
+
+
+def _only(node: exp.Expr, *names: str) -> None:
+    """Refuse a node with another part than those named, which might be passed over."""
+    for name, value in node.args.items():
+        if value and name not in names:
+            parts = cast(list[Any], value) if isinstance(value, list) else [value]
+            texts = [part.sql(dialect="mysql") for part in parts if isinstance(part, exp.Expr)]
+            said = " ".join(texts).strip() or name.upper()
+            raise _UnsupportedError(f"{said!r} is not supported here")
+
+
+def _parsed(upstream: Upstream, sql: str) -> tuple[exp.Expr, TableName, set[TableName]]:
+    """Return a statement on rows, the table that it changes, and those that it reads."""
+    try:
+        node = sqlglot.parse_one(sql, read="mysql")
+    except SqlglotError as error:
+        (first, *_) = str(error).splitlines() or ["it cannot be parsed"]
+        raise _UnsupportedError(f"it cannot be parsed ({first})") from None
+    parts = _OF_ROWS.get(type(node))
+    if parts is None:
+        word = (sql.split() or [""])[0].upper()
+        raise _UnsupportedError(f"{word} is not supported here")
+    _only(node, *parts)
+    changed = node.this.this if isinstance(node.this, exp.Schema) else node.this
+    if not isinstance(changed, exp.Table):
+        raise _UnsupportedError("a table is needed, as database.table")
+    _only(changed, "this", "db", "alias")
+    queries = {item.alias.lower() for item in node.find_all(exp.CTE)}
+    names: set[TableName] = set()
+    for table in list(node.find_all(exp.Table)):
+        if not table.db and table.name.lower() in queries:
+            continue
+        if not isinstance(table.this, exp.Identifier):
+            raise _UnsupportedError(f"{table.sql(dialect='mysql')!r} is not supported here")
+        name = _existing(upstream, table.db, table.name)
+        table.set("db", exp.to_identifier(name[0], quoted=True))
+        table.set("this", exp.to_identifier(name[1], quoted=True))
+        names.add(name)
+    return node, (changed.db, changed.name), names
+
+
+def _in_duckdb(node: exp.Expr, now: datetime) -> str:
+    """Return a statement as DuckDB reads it."""
+
+    def moment(text: str, kind: str) -> exp.Expr:
+        return exp.cast(exp.Literal.string(text), kind)
+
+    def translated(part: exp.Expr) -> exp.Expr:
+        match part:
+            case exp.CurrentTimestamp() | exp.Localtime() | exp.Localtimestamp():
+                return moment(moment_text(now, 6), "TIMESTAMP")
+            case exp.Anonymous() if part.name.upper() in _CLOCK_CALLS:
+                return moment(moment_text(now, 6), "TIMESTAMP")
+            case exp.UtcTimestamp():
+                return moment(moment_text(now.astimezone(UTC), 6), "TIMESTAMP")
+            case exp.CurrentDate():
+                return moment(f"{now:%Y-%m-%d}", "DATE")
+            case exp.CurrentTime():
+                return exp.Literal.string(f"{now:%H:%M:%S}")
+            case exp.Boolean() if not isinstance(part.parent, exp.Is):
+                # A truth value is a number, also where it is stored in a text.
+                return exp.Literal.number(int(bool(part.this)))
+            case exp.Like() if not isinstance(part.parent, exp.Escape):
+                return exp.Escape(this=part, expression=exp.Literal.string("\\"))
             case _:
-                raise _Unsupported(f"{item.sql(dialect='mysql')!r} is not supported here")
-    added = column(node.name, _type_text(node.args["kind"]), nullable=nullable)
-    if default is not None:
-        added = replace(added, default=_default(target, added, default))
-    position = node.args.get("position")
-    if position is None:
-        return AddColumn(column=added)
-    if position.this is None:
-        return AddColumn(column=added, first=True)
-    after = column_named(target.columns, position.this.name)
-    return AddColumn(column=added, after=after.name)
+                return part
+
+    if isinstance(node, exp.Update):
+        for item in node.expressions:
+            if isinstance(item, exp.EQ) and isinstance(item.this, exp.Column):
+                # DuckDB takes the bare name of the column that is set.
+                item.this.set("table", None)
+                item.this.set("db", None)
+    try:
+        return node.transform(translated).sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
+    except SqlglotError as error:
+        raise _UnsupportedError(f"it cannot be run ({error})") from None
 
 
-def _type_text(kind: exp.DataType | None) -> str:
-    """Return a column's type as `column` takes it: names in lower case, labels as they are."""
-    if kind is None:
-        raise _Unsupported("a column needs a type")
-    word, _, _ = kind.sql(dialect="mysql").partition("(")
-    if word in ("ENUM", "SET"):
-        return f"{word.lower()}({','.join(text_literal(item.this) for item in kind.expressions)})"
-    text = kind.sql(dialect="mysql").lower().replace(" ", "").replace("unsigned", " unsigned")
-    return "tinyint(1)" if text == "boolean" else text
+# DDL ----------------------------------------------------------------------------------------------
 
 
-def _default(target: _Target, into: ColumnSchema, node: exp.Expr) -> str | int | None:
-    """Return the default of a new column as it travels: a BIT as a number, TIMESTAMP in UTC."""
-    base = into.mysql_type
-    if isinstance(node, exp.CurrentTimestamp) and base in ("datetime", "timestamp"):
-        return CURRENT_TIMESTAMP
-    if base in _NO_DEFAULT:
-        raise ValueError(f"{into.name!r} {type_sql(into)} cannot have a DEFAULT here")
-    text = stored_text(evaluate(node, target.scope()), into)
-    if text is None or base not in ("bit", "timestamp"):
-        return text
-    if base == "bit":
-        return int(text)
-    local = datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(target.upstream.timezone))
-    return moment_text(local.astimezone(UTC), into.decimal)
+def _run_ddl(upstream: Upstream, statement: DdlStatement, sql: str) -> Executed:
+    run = _DDL.get(statement.action)
+    word = " ".join(sql.split()[:2]).upper()
+    if run is None or len(statement.tables) != max(1, len(statement.renames)):
+        raise _UnsupportedError(f"{word} is not supported here")
+    if statement.unparsed is not None:
+        raise _UnsupportedError(f"{statement.unparsed!r} is not supported here")
+    if _ON_UPDATE.search(sql):
+        raise _UnsupportedError("ON UPDATE is not supported here")
+    if statement.query is not None or statement.partitioning is not None:
+        raise _UnsupportedError(f"{word} with a query or partitions is not supported here")
+    before = len(upstream.history)
+    try:
+        table, done = run(upstream, statement)
+    except ValueError as error:
+        raise _readable(error) from None
+    assert len(upstream.history) == before + 1
+    commit_ts = upstream.history[-1].commit_ts
+    return Executed(table=table, rows=None, done=done, commit_ts=commit_ts)
 
 
-_Runner: TypeAlias = Callable[[Upstream, Any], Executed]
+def _written(name: WrittenName | None) -> TableName:
+    if name is None or name.database is None:
+        raise _UnsupportedError("a table is needed, as database.table")
+    return name.database, name.table
 
-_STATEMENTS: Final[Mapping[type[exp.Expr], _Runner]] = {
-    exp.Insert: _insert,
-    exp.Update: _update,
-    exp.Delete: _delete,
-    exp.Alter: _alter,
+
+def _subject(upstream: Upstream, statement: DdlStatement) -> TableName:
+    (name, *_) = statement.tables
+    return _existing(upstream, name.database, name.table)
+
+
+def _create_table(upstream: Upstream, statement: DdlStatement) -> tuple[TableName, str]:
+    name = _written(statement.tables[0])
+    if statement.like is not None:
+        like = statement.like
+        upstream.create_table_like(name, _existing(upstream, like.database, like.table))
+        return name, "created"
+    spelled = {item.name.lower(): item.name for item in statement.columns}
+    key: tuple[str, ...] = ()
+    clustered = True
+    others: list[IndexSchema] = []
+    for number, item in enumerate(statement.indexes, 1):
+        if None in item.parts or item.condition is not None:
+            raise _UnsupportedError("a key of an expression or with WHERE is not supported here")
+        parts = tuple(spelled.get(part.lower(), part) for part in item.columns)
+        if not set(parts) <= set(spelled.values()):
+            raise ValueError(f"a key names a column that {'.'.join(name)} does not have")
+        if item.primary:
+            key, clustered = parts, item.clustered is not False
+        else:
+            others.append(index(item.name or f"key_{number}", *parts, unique=item.unique))
+    upstream.create_table(
+        name,
+        [_column(upstream, item) for item in statement.columns],
+        primary_key=key,
+        indexes=others,
+        clustered=clustered,
+    )
+    return name, "created"
+
+
+def _drop_table(upstream: Upstream, statement: DdlStatement) -> tuple[TableName, str]:
+    name = _subject(upstream, statement)
+    upstream.drop_table(name)
+    return name, "dropped"
+
+
+def _truncate_table(upstream: Upstream, statement: DdlStatement) -> tuple[TableName, str]:
+    name = _subject(upstream, statement)
+    upstream.truncate_table(name)
+    return name, "truncated"
+
+
+def _rename_table(upstream: Upstream, statement: DdlStatement) -> tuple[TableName, str]:
+    names = {name: name for name in upstream.tables}
+    renames: list[tuple[TableName, TableName]] = []
+    for item in statement.renames:
+        # A name may be that of a rename before it, as when two tables are swapped.
+        old = _written(item.old)
+        old = old if old in names else _existing(upstream, *old)
+        new = _written(item.new)
+        names[new] = old
+        renames.append((old, new))
+    upstream.rename_tables(renames)
+    return renames[0][0], "renamed"
+
+
+def _alter_table(upstream: Upstream, statement: DdlStatement) -> tuple[TableName, str]:
+    name = _subject(upstream, statement)
+    columns = {item.name.lower(): item for item in upstream.stored(name).columns}
+    if not statement.changes:
+        raise _UnsupportedError("ALTER TABLE without a change is not supported here")
+    actions = [_action(upstream, columns, change) for change in statement.changes]
+    upstream.alter_table(name, *actions)
+    return name, "altered"
+
+
+def _action(
+    upstream: Upstream, columns: Mapping[str, ColumnSchema], change: AlterChange
+) -> AlterAction:
+    def existing(name: str | None) -> str:
+        found = columns.get((name or "").lower())
+        if found is None:
+            known = ", ".join(item.name for item in columns.values())
+            raise ValueError(f"there is no column {name!r}; the table has {known}")
+        return found.name
+
+    position = change.position
+    first = position is not None and position.first
+    after = None if position is None or position.after is None else existing(position.after)
+    if change.conditional:
+        raise _UnsupportedError("IF EXISTS and IF NOT EXISTS are not supported here")
+    match change.kind, change.column, change.name:
+        case ChangeKind.ADD_COLUMN, ColumnDefinition() as defined, _:
+            return AddColumn(column=_column(upstream, defined), first=first, after=after)
+        case ChangeKind.DROP_COLUMN, _, str() as name:
+            return DropColumn(name=existing(name))
+        case ChangeKind.RENAME_COLUMN, _, str() as name if change.new_name is not None:
+            return RenameColumn(name=existing(name), new_name=change.new_name)
+        case (
+            (ChangeKind.MODIFY_COLUMN | ChangeKind.CHANGE_COLUMN),
+            ColumnDefinition() as defined,
+            str() as name,
+        ):
+            modified = _column(upstream, defined)
+            if change.kind is ChangeKind.MODIFY_COLUMN:
+                modified = replace(modified, name=existing(name))
+            return ModifyColumn(name=existing(name), column=modified, first=first, after=after)
+        case _:
+            said = change.kind.value.replace("_", " ").upper()
+            raise _UnsupportedError(f"{said} is not supported here")
+
+
+def _column(upstream: Upstream, defined: ColumnDefinition) -> ColumnSchema:
+    """Return the column that a text defines.
+
+    Raises:
+        ValueError: its type is none of TiDB's, or its default does not fit it.
+    """
+    for said, refused in (
+        ("AUTO_INCREMENT", defined.auto_increment),
+        ("a generated column", defined.generated is not None),
+    ):
+        if refused:
+            raise _UnsupportedError(f"{said} is not supported here")
+    column(defined.name, defined.mysql_type)  # refuses a type that has no rules here
+    made = column_schema(defined, defaults=DATABASE_DEFAULTS, timezone=upstream.timezone)
+    is_expression = defined.default.kind is DefaultKind.EXPRESSION
+    if made.default is not None and made.mysql_type in _NO_DEFAULT:
+        raise ValueError(f"{made.name!r} {type_sql(made)} cannot have a DEFAULT here")
+    if is_expression and made.default != CURRENT_TIMESTAMP:
+        raise _UnsupportedError(f"DEFAULT {defined.default.value} is not supported here")
+    try:
+        stored_text(default_value(made, upstream.timezone, at=datetime.now(UTC)), made)
+    except (ValueError, ArithmeticError):
+        raise ValueError(f"{made.name!r} {type_sql(made)} has a wrong DEFAULT") from None
+    return made
+
+
+_DDL: Final[Mapping[DdlAction, Callable[[Upstream, DdlStatement], tuple[TableName, str]]]] = {
+    DdlAction.ALTER_TABLE: _alter_table,
+    DdlAction.CREATE_TABLE: _create_table,
+    DdlAction.CREATE_TABLE_LIKE: _create_table,
+    DdlAction.DROP_TABLE: _drop_table,
+    DdlAction.RENAME_TABLE: _rename_table,
+    DdlAction.TRUNCATE_TABLE: _truncate_table,
 }

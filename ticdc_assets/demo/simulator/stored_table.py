@@ -26,7 +26,7 @@ ROW_ID: Final = "_tidb_rowid"
 
 @dataclass(slots=True)
 class StoredTable:
-    """A table as it is now; after a DDL a new object stands in its place.
+    """A table as it is now; after a DDL a new object takes its place.
 
     Attributes:
         schema: the schema as TiCDC sends it, its columns in the order in which they were made.

@@ -61,7 +61,7 @@ class Upstream:
 
     Args:
         clock: where TSOs come from; a deterministic one by default.
-        timezone: the changefeed's time zone, in which TIMESTAMPs stand in canonical text.
+        timezone: the changefeed's time zone, in which TIMESTAMPs are written in canonical text.
 
     Attributes:
         history: everything committed, in commit order.

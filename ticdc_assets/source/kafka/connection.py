@@ -225,6 +225,11 @@ class Trouble:
         """Return a reason without the client's own bookkeeping, and without any secret."""
         address = rf"^(\w+://)?{re.escape(self._source.bootstrap_servers)}/\w+: "
         reason = re.sub(address, "", _BOOKKEEPING.sub("", reason)).strip(" .:")
+        # The sentence names the brokers; an address is news only if it is another one.
+        reason = _CONNECTING.sub(
+            lambda found: "" if found[1] in self._source.bootstrap_servers else f"{found[1]}: ",
+            reason,
+        )
         for secret in self._secrets:
             reason = reason.replace(secret, "***")
         return reason
@@ -232,7 +237,10 @@ class Trouble:
 
 _CLOSED_REASON: Final = "Disconnected"
 _CLOSED: Final = re.compile(r"FAIL \S+ \S+ (.*Disconnected.*)")
-_BOOKKEEPING: Final = re.compile(r" ?\(after \d+ms in state \w+[^)]*\)|: receive 0 after POLLIN")
+_BOOKKEEPING: Final = re.compile(
+    r" ?\(after \d+ms in state \w+(?:[^()]|\([^()]*\))*\)|: receive 0 after POLLIN"
+)
+_CONNECTING: Final = re.compile(r"Connect to ipv[46]#(\S+) failed: ")
 _LOGIN_KEYS: Final = ("sasl.username", "sasl.password", "sasl.oauthbearer.client.id")
 
 

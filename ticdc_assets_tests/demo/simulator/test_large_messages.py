@@ -99,7 +99,7 @@ def test_files_are_named_by_the_seed_and_hold_what_ticdc_writes(tmp_path: Path) 
     names: dict[int, list[str]] = defaultdict(list)
     for number, seed in enumerate((1, 1, 2)):
         folder = tmp_path / str(number)
-        large = LargeMessages(max_message_bytes=900, claim_check=folder)
+        large = LargeMessages(max_message_bytes=1000, claim_check=folder)
         sent(VARIANTS["open-protocol"], upstream, large, seed=seed)
         names[number] = sorted(path.name for path in folder.iterdir())
     assert names[0] == names[1] != names[2]
@@ -158,7 +158,7 @@ def test_rows_cut_to_their_handle_key_are_there_and_marked(name: str) -> None:
 
 def test_an_update_cut_in_open_protocol_is_an_insert_when_only_changes_are_sent() -> None:
     variant = VARIANTS["open-protocol-cut-lz4"]
-    events, _ = sent(variant, shop(), LargeMessages(max_message_bytes=480))
+    events, _ = sent(variant, shop(), LargeMessages(max_message_bytes=520))
     cut = [e for _, e in events if isinstance(e, RowChange) and e.handle_key_only]
     assert {row.op for row in cut} <= {Op.INSERT, Op.DELETE}
     assert {row.op for _, row in events if isinstance(row, RowChange)} == set(Op) - {Op.SNAPSHOT}

@@ -1,0 +1,198 @@
+"""What the shop writes into a column: values that look like those of a real shop.
+
+In: dice, a column, and the time in the shop's zone. Out: a value in canonical text, by the name of
+the column where it has a meaning here, else by its type: names, places, prices, times of today.
+The same dice give the same value. The odd values of each type, which break readers, come from
+`columns.random_value`; they are in the table `shop_tables.ODD_VALUES` alone.
+"""
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+from ticdc_assets.demo.simulator.columns import (
+    BINARY_TYPES,
+    INTEGER_TYPES,
+    TEXT_TYPES,
+    binary_text,
+    moment_text,
+    text_with_digits,
+    text_with_scale,
+)
+from ticdc_assets.model.schemas import ColumnSchema
+
+_Generator: TypeAlias = Callable[[random.Random, ColumnSchema, datetime], str]
+
+FIRST_NAMES: Final = (
+    "Mia", "Lukas", "Amina", "Sofia", "Mei", "José", "Priya", "Noah", "Zoë", "Kenji", "Fatou",
+    "Emma", "Mateo", "Ingrid", "Ravi", "Chloe", "Omar", "Hana", "Liam", "Ana", "李娜", "Björn",
+)  # fmt: skip
+LAST_NAMES: Final = (
+    "Wagner", "Tanaka", "Diallo", "Reyes", "Vogel", "O'Brien", "Patel", "Novak", "Silva", "Kim",
+    "Larsen", "Rossi", "Haddad", "Moreau", "Sato", "García", "Fischer", "Nguyen", "Okafor", "Berg",
+)  # fmt: skip
+CITIES: Final = (
+    "Hamburg", "Osaka", "Dakar", "Valencia", "Leipzig", "Dublin", "Pune", "Brno", "Porto", "Busan",
+    "Bergen", "Bologna", "Lyon", "São Paulo", "Lagos", "Uppsala", "Zürich", "上海",
+)  # fmt: skip
+WAREHOUSES: Final = ("Rotterdam", "Hamburg", "Shanghai", "Santos")
+PRODUCTS: Final = ("TEA", "MUG", "POT", "TIN", "CUP", "JAR", "KIT", "BAG")
+
+_NOTES: Final = (
+    "leave it at the door", "ring twice", "gift wrap, please", "call before delivery",
+    "second floor", "fragile", "back in stock soon", "for the office", "thank you!",
+)  # fmt: skip
+_BODIES: Final = (
+    "Arrived early and well packed.", "Nice colour, a bit small.", "Would buy it again.",
+    "The lid was loose; the shop sent another one.", "Exactly as described.", "Good value.",
+)  # fmt: skip
+_AGENTS: Final = (
+    "Mozilla/5.0 (X11; Linux x86_64) Firefox/143.0", "Mozilla/5.0 (iPhone) Safari/605.1.15",
+    "Mozilla/5.0 (Windows NT 10.0) Chrome/140.0", "ShopApp/4.2 (Android 16)",
+)  # fmt: skip
+_BIOS: Final = (
+    "likes green tea", "collects mugs", "buys for a café", "new in town", "tea, books, two cats",
+)  # fmt: skip
+_PAGES: Final = ("/", "/sale", "/tea", "/mugs", "/cart", "/search?q=teapot")
+
+ALWAYS: Final = frozenset(
+    {"name", "email", "city", "created", "updated", "total", "amount", "fee", "paid_at", "qty"}
+    | {"price", "stars", "kind", "at", "sku", "title", "balance"}
+)
+"""Columns that may be NULL and never are in a real shop."""
+
+
+def price(rng: random.Random) -> Decimal:
+    """Return a price as shops like them: 0.49 to 149.99."""
+    return Decimal(rng.randrange(0, 150)) + rng.choice((Decimal("0.49"), Decimal("0.99")))
+
+
+def plain_value(rng: random.Random, schema: ColumnSchema, now: datetime) -> str:
+    """Return a value of a column, not NULL, in canonical text.
+
+    Args:
+        rng: source of randomness.
+        schema: the column.
+        now: the time in the zone in which moments are written.
+    """
+    of_name = _BY_NAME.get(schema.name)
+    if of_name is not None and schema.mysql_type in TEXT_TYPES:
+        return of_name(rng)[: schema.length]
+    return _BY_TYPE[schema.mysql_type](rng, schema, now)
+
+
+def number_text(number: Decimal) -> str:
+    """Return a number as a FLOAT or DOUBLE column stores it."""
+    return f"{number.normalize():f}" if number else "0"
+
+
+def full_name(rng: random.Random) -> str:
+    """Return the name of a person."""
+    return f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
+
+
+def _one_of(*texts: str) -> Callable[[random.Random], str]:
+    return lambda rng: rng.choice(texts)
+
+
+_BY_NAME: Final[Mapping[str, Callable[[random.Random], str]]] = {
+    "name": full_name,
+    "sku": lambda rng: f"{rng.choice(PRODUCTS)}-{rng.randrange(1, 100):04d}",
+    "city": _one_of(*CITIES),
+    "note": _one_of(*_NOTES),
+    "body": _one_of(*_BODIES),
+    "agent": _one_of(*_AGENTS),
+    "bio": _one_of(*_BIOS),
+    "kind": _one_of("home", "search", "product", "checkout"),
+    "title": _one_of("Spring sale", "Two for one", "Free shipping", "Tea week"),
+    "warehouse": _one_of(*WAREHOUSES),
+}
+"""Texts by the name of their column."""
+
+
+def _integer(rng: random.Random, schema: ColumnSchema, _: datetime) -> str:
+    if schema.length == 1:
+        return str(rng.randrange(2))
+    return str(rng.randint(1, 5 if schema.name == "stars" else 100))
+
+
+def _decimal(rng: random.Random, schema: ColumnSchema, _: datetime) -> str:
+    if schema.name in ("discount", "fee"):
+        return text_with_scale(Decimal(rng.randrange(1, 40)) / 100, schema.decimal)
+    return text_with_scale(price(rng), schema.decimal)
+
+
+def _fraction(rng: random.Random, _: ColumnSchema, __: datetime) -> str:
+    return number_text(Decimal(rng.randrange(5, 500)) / 100)
+
+
+def _moment(rng: random.Random, schema: ColumnSchema, now: datetime) -> str:
+    """Return a moment of the last hours, and of today."""
+    at = now - timedelta(microseconds=rng.randrange(4 * 3_600_000_000))
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    return moment_text(max(at, midnight), schema.decimal)
+
+
+def _birthday(rng: random.Random, _: ColumnSchema, now: datetime) -> str:
+    return f"{now - timedelta(days=rng.randrange(18 * 365, 80 * 365)):%Y-%m-%d}"
+
+
+def _span(rng: random.Random, schema: ColumnSchema, _: datetime) -> str:
+    seconds, micros = rng.randrange(5, 1800), rng.randrange(10**6)
+    text = f"00:{seconds // 60:02d}:{seconds % 60:02d}.{micros:06d}"
+    return text_with_digits(text, schema.decimal)
+
+
+def _year(rng: random.Random, _: ColumnSchema, now: datetime) -> str:
+    return str(now.year - rng.randrange(8))
+
+
+def _word(rng: random.Random, schema: ColumnSchema, _: datetime) -> str:
+    return f"{rng.choice(PRODUCTS).lower()} {rng.randrange(1000)}"[: schema.length]
+
+
+def _bytes(rng: random.Random, schema: ColumnSchema, _: datetime) -> str:
+    if schema.name in ("photo", "img", "banner"):
+        content = b"\xff\xd8\xff\xe0" + rng.randbytes(8)
+    else:
+        content = f"INV-{rng.randrange(10**6):06d}".encode()
+    size = schema.length if schema.mysql_type == "binary" else 0
+    return binary_text(content[: schema.length].ljust(size, b"\0"))
+
+
+def _labels(rng: random.Random, schema: ColumnSchema, _: datetime) -> str:
+    return ",".join(label for label in schema.elements if rng.random() < 0.4)
+
+
+def _json(rng: random.Random, schema: ColumnSchema, _: datetime) -> str:
+    if schema.name == "profile":
+        document = {"language": rng.choice(("de", "en", "ja", "pt")), "news": rng.random() < 0.5}
+    else:
+        document = {"ms": rng.randrange(20, 900), "page": rng.choice(_PAGES)}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def _vector(rng: random.Random, schema: ColumnSchema, _: datetime) -> str:
+    elements = (number_text(Decimal(rng.randrange(-99, 100)) / 100) for _ in range(schema.length))
+    return f"[{','.join(elements)}]"
+
+
+_BY_TYPE: Final[Mapping[str, _Generator]] = {
+    **dict.fromkeys(INTEGER_TYPES, _integer),
+    **dict.fromkeys(TEXT_TYPES, _word),
+    **dict.fromkeys(BINARY_TYPES, _bytes),
+    **dict.fromkeys(("float", "double"), _fraction),
+    **dict.fromkeys(("datetime", "timestamp"), _moment),
+    "decimal": _decimal,
+    "bit": lambda rng, schema, _: str(rng.randrange(min(8, 2**schema.length))),
+    "date": _birthday,
+    "time": _span,
+    "year": _year,
+    "enum": lambda rng, schema, _: rng.choice(schema.elements),
+    "set": _labels,
+    "json": _json,
+    "vector": _vector,
+}
