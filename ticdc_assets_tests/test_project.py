@@ -245,7 +245,7 @@ def test_instance_settings_are_understood(
     from dagster import DagsterInstance
     from dagster._core.instance.config import PoolGranularity
 
-    shutil.copy(root / "dagster.yaml", tmp_path)
+    shutil.copy(root / "ticdc_assets/orchestration/dagster.yaml", tmp_path)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     with DagsterInstance.get() as instance:
         pools = instance.get_concurrency_config().pool_config

@@ -103,6 +103,7 @@ __all__ = [
     "TableFilter",
     "Writer",
     "WrongEntry",
+    "changefeeds_of",
     "changefeeds_path",
     "is_loopback",
     "lake_path",
@@ -377,7 +378,20 @@ def parse_changefeeds(
     Raises:
         ConfigError: the text is not valid; the message lists every mistake.
     """
-    return _read(_document(content, path), path, env, partly=False)[0]
+    return changefeeds_of(_document(content, path), path=path, env=env)
+
+
+def changefeeds_of(
+    document: Mapping[str, Any], *, path: Path, env: Mapping[str, str]
+) -> tuple[Changefeed, ...]:
+    """Read what a changefeeds file has; arguments and errors are those of `parse_changefeeds`.
+
+    Args:
+        document: the file's mapping, with texts for all scalars.
+        path: where it is.
+        env: environment variables.
+    """
+    return _read(document, path, env, partly=False)[0]
 
 
 def _path_of(env: Mapping[str, str] | None, variable: str, default: str) -> Path:

@@ -425,15 +425,15 @@ class Schedules:
 class InDagster:
     """How many tables of a changefeed Dagster shows one by one: each costs it time."""
 
-    table_events: Annotated[int, _count] = Field(
-        default=100,
-        description="events: of how many tables that changed a sync reports each by itself; 100. "
-        "Where more changed, one event on `mirrors` has their number and their names",
-    )
     table_assets: Annotated[int, _count] = Field(
         default=500,
-        description="assets: up to how many mirrors each is an asset of its own; 500. Where there "
-        "are more none is, and `mirrors` represents all",
+        description="up to how many mirrors each is an asset of its own; 500. If there are more, "
+        "one asset, `mirrors`, represents all",
+    )
+    sample_rows: Annotated[int, _count] = Field(
+        default=10,
+        description="how many rows of a changed mirror its page shows; 10. They are stored in "
+        "Dagster's database: 0 keeps the values of private tables out of it",
     )
 
 
@@ -490,7 +490,7 @@ class Changefeed:
     )
     alerts: Annotated[Alerts, Keys("a mapping with `to`")] = Field(default=Alerts())
     dagster: Annotated[
-        InDagster, Keys("a mapping with any of `table_events` and `table_assets`")
+        InDagster, Keys("a mapping with any of `sample_rows` and `table_assets`")
     ] = Field(default=InDagster())
     follow_seconds: Annotated[float, _seconds(", 0 or more")] = Field(
         default=600.0,

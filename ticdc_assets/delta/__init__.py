@@ -2,7 +2,7 @@
 
 import sys
 
-# Before anything here imports `pyarrow.dataset`, and only where pyarrow is imported at all.
+# This runs before anything here imports `pyarrow.dataset`, and only if pyarrow is imported.
 if "ticdc_assets.cli" in sys.modules:
     from ticdc_assets.base.pandas_later import hide_pandas
 

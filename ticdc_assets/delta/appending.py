@@ -3,10 +3,9 @@
 In: files in the folder of `raw_messages`, `change_log` or `quarantine` that no commit names yet.
 Out: one commit on the table, with a transaction identifier and metadata.
 
-Why appending again is safe: a commit whose identifier the table has seen is not made again. All
-writers of a changefeed hold its lock, so no other commit comes in between; under a lease, Delta
-refuses late commits of a run that was stalled. The files, the identifier and the metadata are one
-commit.
+Why appending again is safe: a commit is skipped if the table has seen its identifier. All writers
+of a changefeed hold its lock, so no other commit comes in between. Under a lease, Delta refuses
+late commits of a stalled run. The files, the identifier and the metadata are one commit.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -27,7 +26,7 @@ from ticdc_assets.delta.control import LOG_RETENTION, open_table
 from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.storage.paths import AnyPath
 
-_CHECKPOINT_INTERVAL = 10  # Spark's, for tables that state none
+_CHECKPOINT_INTERVAL = 10  # Spark's default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ BOUNDED = (
     "table_id",
     "schema_version",
 )
-"""Columns of `raw_messages` and `change_log` whose bounds are kept for each file."""
+"""Columns of `raw_messages` and `change_log` whose bounds are recorded for each file."""
 
 DISTINCT = frozenset(
     {
@@ -68,7 +67,7 @@ DISTINCT = frozenset(
         *("sql", "schema", "pre_schema", "claim_check_location"),
     }
 )
-"""Columns of the large tables whose values hardly ever repeat."""
+"""Columns of the large tables whose values rarely repeat."""
 
 BY_LANDING_DAY = TableLayout(
     partition_by=("landed_day",),
@@ -91,11 +90,11 @@ def append_files(
     """Append files in one commit, unless the table has seen `version` of `app_id`.
 
     Args:
-        path: the table; it is created if it is not there.
-        files: what to append, maybe nothing.
+        path: the table; it is created if it does not exist.
+        files: what to append, possibly nothing.
         schema: the table's columns.
-        app_id: whose versions the commit is one of.
-        version: which one.
+        app_id: the application that counts the versions.
+        version: its version of this commit.
         metadata: JSON object that the commit carries, if any.
         layout: what the table gets when it is created.
         replaces: the values of partition columns; the files take the place of all rows with them.
@@ -104,7 +103,7 @@ def append_files(
         Whether there was a commit.
 
     Raises:
-        NotThereError: a file is not there, or is another one; nothing was committed.
+        NotThereError: a file is missing or differs; nothing was committed.
     """
     table = open_table(path)
     if table is not None and _has_seen(table, app_id, version):
@@ -130,7 +129,7 @@ def _has_seen(table: DeltaTable, app_id: str, version: int) -> bool:
     return seen is not None and seen >= version
 
 
-# Checkpoints come as often as Spark writes them; what expires in the log is Spark's.
+# Spark writes checkpoints as often; Spark's defaults also decide which log entries expire.
 _HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 

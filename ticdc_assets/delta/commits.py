@@ -1,21 +1,20 @@
-"""Commits with ids, so that those of others are recognised.
+"""Commits with ids, by which this package recognises its own commits.
 
 In: a table, and the metadata of its next commit. Out: the properties with which delta-rs gives that
-commit a unique id, or the text of the JSON object for a log entry that is written here; and the
-commits that a table's log has.
+commit a unique id, or the text of the JSON object for a log entry that this package writes; and the
+commits in a table's log.
 
 Every commit of this package has an id in its JSON object (`COMMIT_ID`). A commit without an id is
-*foreign*. Under a lease (`fencing`), a commit with another lease's number is foreign too: it is of
-a run that was stalled while this one took over. Its actions decide whether a foreign commit
+*foreign*. Under a lease (`fencing`), a commit with another lease's number is foreign too: it comes
+from a run that was stalled while this one took over. Its actions decide whether a foreign commit
 matters: one that adds and removes no data and changes no schema (OPTIMIZE, VACUUM) leaves the
 published rows unchanged.
 
-Older versions of this package wrote no ids. Their commits are found by nobody any more: only those
-behind the newest cut, of a run that was killed before the update, are taken for foreign ones, and
-the next sync takes both kinds back.
+Older versions of this package wrote no ids. Only such commits after the newest cut count as
+foreign: a run was killed before the update. The next sync takes back both kinds.
 
-Logs are read as JSON lines, as they stand in the lake's folder: for a version and its actions that
-is cheaper than a whole table, and delta-rs does not tell the actions of one commit.
+Logs are read as JSON lines from the lake's folder. For one version and its actions that is cheaper
+than opening the table, and delta-rs does not return the actions of one commit.
 """
 
 import json
@@ -38,16 +37,16 @@ from ticdc_assets.delta.fencing import APP_ID, LEASE, fence_of, guard_of, requir
 from ticdc_assets.storage.paths import LOG, AnyPath, located, names_in
 
 METADATA_KEY = "userMetadata"
-"""Where a commit carries its JSON object."""
+"""The key under which a commit carries its JSON object."""
 
 COMMIT_ID = "commit"
-"""What the id of a commit is called in its JSON object."""
+"""The key of a commit's id in its JSON object."""
 
 _LOG_ENTRY = re.compile(r"[0-9]{20}\.json")
 
 
 class CommitError(TicdcError):
-    """A commit could not be made, or is not what was asked for; the newest cut stays as it is."""
+    """A commit could not be made, or is not the requested one; the newest cut is unchanged."""
 
     retriable = True
 
@@ -59,12 +58,12 @@ class LoggedCommit:
     Attributes:
         version: the version that it made.
         operation: what its writer calls it.
-        commit_id: its id; None if it is a foreign one.
-        lease: number of the lease that it was made under, None if it was made under none.
-        changes_rows: whether data or the schema may be other than before.
-        added: paths of the data files that it names.
-        removed: paths of those that it takes out.
-        removed_ms: when it took out the first of them (ms since 1970), None if none.
+        commit_id: its id; None if it is foreign.
+        lease: number of the lease that it was made under; None without a lease.
+        changes_rows: whether the commit may change data or the schema.
+        added: paths of the data files that it adds.
+        removed: paths of the data files that it removes.
+        removed_ms: when it removed the first of them (ms since 1970); None if it removed none.
     """
 
     version: int
@@ -82,7 +81,7 @@ class NamedCommit:
 
     Args:
         table: folder of the table.
-        metadata: what the commit carries beside its id.
+        metadata: what the commit carries besides its id.
 
     Raises:
         LeaseLostError: the lease that this process writes under is over.
@@ -104,10 +103,10 @@ class NamedCommit:
         return self._fence is not None
 
     def transaction(self, seen: Mapping[str, int]) -> tuple[str, int] | None:
-        """Return the transaction identifier that the commit carries, None without a lease.
+        """Return the transaction identifier that the commit carries; None without a lease.
 
         Args:
-            seen: the newest version of each identifier in the version that it is made from.
+            seen: the newest version of each identifier in the version that the commit builds on.
 
         Raises:
             LeaseLostError: the table has a commit of a newer lease.
@@ -118,10 +117,10 @@ class NamedCommit:
         return APP_ID, self._fence.version
 
     def require(self) -> None:
-        """Make sure that the lease that it was made under is held yet.
+        """Make sure that the lease of this commit is still held.
 
         Raises:
-            LeaseLostError: it is over; what was committed is not to be used.
+            LeaseLostError: it is over; the commit must not be used.
         """
         require_lease(self._table)
 
@@ -129,12 +128,12 @@ class NamedCommit:
     def on(
         self, there: DeltaTable | None, *transactions: Transaction
     ) -> Iterator[CommitProperties]:
-        """Give the properties by which delta-rs makes this commit, within.
+        """Provide the properties with which delta-rs makes this commit.
 
         Args:
-            there: the table, opened at the version that the commit is made from; None if there is
-                none yet.
-            transactions: transaction identifiers that it is to carry.
+            there: the table, opened at the version that the commit builds on; None if there is no
+                table yet.
+            transactions: transaction identifiers for the commit.
 
         Raises:
             LeaseLostError: the table has a commit of a newer lease, or got one in the meantime.
@@ -156,8 +155,8 @@ class NamedCommit:
 def creating_properties() -> CommitProperties:
     """Return the properties of a commit that makes a table without rows.
 
-    Delta lets two such commits through, one behind the other. So they carry no lease's number: the
-    rows come by a second commit, which is refused if it is of an older lease.
+    Delta accepts two such commits, one after the other. So they carry no lease's number: a second
+    commit adds the rows, and it is refused if it belongs to an older lease.
     """
     return CommitProperties(
         custom_metadata={METADATA_KEY: json.dumps({COMMIT_ID: uuid.uuid4().hex})}
@@ -165,17 +164,17 @@ def creating_properties() -> CommitProperties:
 
 
 def newest_version(table: AnyPath) -> int:
-    """Return the newest version in a table's log, -1 if there is none."""
+    """Return the newest version in a table's log; -1 if there is none."""
     return max(_versions(table), default=-1)
 
 
 def _versions(table: AnyPath) -> list[int]:
-    """Return the versions whose log entries are there, in order."""
+    """Return the versions that have log entries, in order."""
     return sorted(int(name[:-5]) for name in names_in(table / LOG) if _LOG_ENTRY.fullmatch(name))
 
 
 def commits_after(table: AnyPath, version: int, until: int | None = None) -> list[LoggedCommit]:
-    """Return the commits behind `version`, oldest first; those before `until` if it is given."""
+    """Return the commits after `version`, oldest first; those before `until` if it is given."""
     return [
         read_commit(table, number)
         for number in _versions(table)
@@ -184,9 +183,9 @@ def commits_after(table: AnyPath, version: int, until: int | None = None) -> lis
 
 
 def foreign_changes(table: AnyPath, commits: Iterable[LoggedCommit]) -> list[LoggedCommit]:
-    """Return those of a table's `commits` that are not ours and may have changed rows.
+    """Return the foreign ones of a table's `commits` that may have changed rows.
 
-    Where this process holds a lease, ours are those that were made under it.
+    If this process holds a lease, commits under other leases are foreign too.
     """
     guard = guard_of(table)
     return [
@@ -198,9 +197,9 @@ def foreign_changes(table: AnyPath, commits: Iterable[LoggedCommit]) -> list[Log
 
 
 def same_rows_at(table: AnyPath, version: int) -> int | None:
-    """Return the newest version if it has the rows of `version`, None if it may have others.
+    """Return the newest version if it has the rows of `version`; None if its rows may differ.
 
-    Compactions and vacuums, whoever made them, leave rows as they are.
+    Compactions and vacuums by any program leave rows unchanged.
     """
     versions = _versions(table)
     newest = versions[-1] if versions else -1
@@ -211,7 +210,7 @@ def same_rows_at(table: AnyPath, version: int) -> int | None:
 
 
 def first_removal(table: AnyPath, version: int) -> datetime | None:
-    """Return when a file that `version` needs was taken out first, None if none ever was."""
+    """Return when a file that `version` needs was first removed; None if none was."""
     times = (item.removed_ms for item in commits_after(table, version))
     first = min((time for time in times if time is not None), default=None)
     return None if first is None else datetime.fromtimestamp(first / 1000, UTC)
@@ -221,8 +220,8 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
     """Read the log entry of a version.
 
     Raises:
-        LakeDamagedError: it is not there, or is none.
-        StoreUnavailableError: the store that it is in does not answer.
+        LakeDamagedError: it is missing or malformed.
+        StoreUnavailableError: its store does not answer.
     """
     path = table / LOG / f"{version:020}.json"
     info: dict[str, Any] = {}
@@ -256,7 +255,7 @@ def read_commit(table: AnyPath, version: int) -> LoggedCommit:
 
 
 def _actions(path: AnyPath) -> list[dict[str, Any]]:
-    # Text in it may have line ends that are none of JSON lines'.
+    # Text in a log entry may contain line ends that JSON lines do not count.
     lines = [line for line in path.read_bytes().split(b"\n") if line.strip()]
     if not lines:
         raise ValueError("it is empty")
@@ -267,13 +266,13 @@ _SCHEMA_ACTIONS = {"metaData", "protocol"}
 
 
 def named_files(table: AnyPath) -> set[str]:
-    """Return the paths of all data files that a table's log names, in whatever version."""
+    """Return the paths of all data files that any version of a table's log names."""
     named: set[str] = set()
     for commit in commits_after(table, -1):
         named.update(commit.added)
         named.update(commit.removed)
     for path in (table / LOG).rglob("*.parquet"):
-        # Checkpoints, and the parts that large ones are made of.
+        # Checkpoints, and the parts of large ones.
         where, files = located(path)
         with pq.ParquetFile(where, filesystem=files) as file:
             for batch in file.iter_batches(columns=["add.path", "remove.path"]):
@@ -284,7 +283,7 @@ def named_files(table: AnyPath) -> set[str]:
 
 
 def object_of(text: object) -> dict[str, Any]:
-    """Return the JSON object that a commit carries; {} if it is another writer's text."""
+    """Return the JSON object that a commit carries; {} if another program wrote its text."""
     try:
         found = json.loads(text) if isinstance(text, str) else None
     except ValueError:

@@ -1,15 +1,16 @@
 """Commit files that other processes wrote, after checking that they exist.
 
 In: a table, and the writers' descriptions of the files they wrote for it (`files`). Out: one commit
-that names these files. It is made after each file was opened from this process: the file is in the
-table's folder, has the size and the number of rows that its writer reported, and ends with a
-Parquet footer. Otherwise nothing is committed, and positions, which the commit would carry, stay.
+that names these files. Before the commit, this process opens each file: the file is in the table's
+folder, has the size and the number of rows that its writer reported, and ends with a Parquet
+footer. Otherwise nothing is committed, and the positions, which the commit would carry, do not
+change.
 
-The likeliest reason is a cluster whose workers have another folder of the same name: everything
-seems to be written, and the table would be damaged for good.
+The most likely reason for a failure is a cluster whose workers have a different folder of the same
+name: all files seem to be written, and the commit would damage the table for good.
 
-Nothing else in this package names files in a commit: `deltalake.transaction` is imported here
-alone, which the linter holds, and so is the text of `delta_protocol`'s entries.
+Only this module names files in a commit: the linter lets nothing else import
+`deltalake.transaction` or the text of `delta_protocol`'s entries.
 """
 
 import logging
@@ -37,17 +38,17 @@ _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _READERS = 4
-"""Files that are opened at a time: on a shared folder each waits for the network."""
+"""How many files are opened at a time; on a shared folder each waits for the network."""
 
 
 class NotThereError(CommitError):
-    """A file that a writer says it wrote is not there, or is not what it wrote.
+    """A file that a writer reported is missing, or differs from the report.
 
     Args:
         table: folder of the table.
         path: path of the file in it.
-        expected: what its writer said.
-        got: what was found.
+        expected: what its writer reported.
+        got: what this process read.
     """
 
     retriable = False
@@ -68,12 +69,12 @@ class NotThereError(CommitError):
 
 
 def require_there(table: AnyPath, files: Sequence[WrittenFile]) -> None:
-    """Open each of `files`; see the module.
+    """Open each of `files` and check it; see the module.
 
     Raises:
-        NotThereError: one is not there, or is another one.
+        NotThereError: a file is missing or differs.
     """
-    # Parquet's footers are read without Python's lock.
+    # Parquet footers are read without Python's lock.
     with ThreadPoolExecutor(max(1, min(_READERS, len(files)))) as pool:
         for _ in pool.map(lambda file: _require(table, file), files):
             pass
@@ -98,7 +99,7 @@ def _require(table: AnyPath, file: WrittenFile) -> None:
     try:
         rows = read_footer(path).num_rows
     except (LakeDamagedError, OSError, pa.ArrowException) as error:
-        raise fault("there is no Parquet footer at its end") from error
+        raise fault("it has no Parquet footer at its end") from error
     if rows != file.rows:
         raise fault(f"are {rows} rows")
 
@@ -116,23 +117,23 @@ def commit_written(
     hooks: PostCommitHookProperties | None = None,
     replaces: Mapping[str, str] | None = None,
 ) -> None:
-    """Append files to a table, or make a table of them, in one commit.
+    """Append files to a table, or create a table from them, in one commit.
 
     Args:
         path: folder of the table.
-        files: what to append, maybe nothing.
+        files: what to append, possibly nothing.
         schema: the table's columns.
-        table: the table, None if there is none yet.
+        table: the table; None if there is none yet.
         commit: the commit.
-        transactions: transaction identifiers that it is to carry.
+        transactions: transaction identifiers for the commit.
         partition_by: names of the partition columns.
         configuration: properties that a new table gets.
-        hooks: what delta-rs does behind the commit.
+        hooks: what delta-rs does after the commit.
         replaces: the values of partition columns; the files take the place of all rows with them.
 
     Raises:
         LeaseLostError: the table has a commit of a newer lease.
-        NotThereError: a file is not there, or is another one; nothing was committed.
+        NotThereError: a file is missing or differs; nothing was committed.
     """
     require_there(path, files)
     if table is None and commit.is_fenced:
@@ -185,22 +186,22 @@ def commit_state(
     changes_rows: bool,
     checkpoint_interval: int,
 ) -> int:
-    """Take a table from its newest version to what is wanted, by a log entry written here.
+    """Take a table from its newest version to the wanted state, with a log entry written here.
 
     Args:
         path: folder of the table.
         newest: the newest version.
-        wanted: what the next version is to have; its files are there.
+        wanted: the state of the next version; its files exist.
         metadata: JSON object that the commit carries.
         operation: what the log calls it.
-        changes_rows: whether the rows are other ones, and not only in other files.
+        changes_rows: whether the rows change, not only the files that they are in.
         checkpoint_interval: after how many versions a checkpoint is written.
 
     Returns:
-        The version.
+        The new version.
 
     Raises:
-        ConflictError: another program committed it; nothing of this one is there.
+        ConflictError: another program committed this version; nothing was written.
         LeaseLostError: the table has a commit of a newer lease, or the lease is over.
     """
     own = NamedCommit(path, metadata)
@@ -230,7 +231,7 @@ def commit_state(
 
 
 class ConflictError(CommitError):
-    """Another program committed to a table in the meantime; nothing of ours is there."""
+    """Another program committed to a table in the meantime; nothing was written."""
 
     def __init__(self, table: AnyPath, version: int) -> None:
         super().__init__(table, version)
@@ -248,13 +249,13 @@ _TRIES = 3
 
 
 def undisturbed(make: Callable[[], T]) -> T:
-    """Return what `make` returns, begun anew where another program was faster.
+    """Return what `make` returns; start again if another program committed first.
 
-    Nothing of a refused commit is there, so the next try sees what the other one left.
+    A refused commit leaves nothing, so the next try sees the other program's version.
     """
     for _ in range(_TRIES - 1):
         try:
             return make()
         except ConflictError as error:
-            _LOGGER.warning("another writer was faster, trying again: %s", error)
+            _LOGGER.warning("another program committed first, trying again: %s", error)
     return make()

@@ -2,14 +2,14 @@
 
 Landings, change groups, schema registry, DDL history and cuts hold at most thousands of rows. They
 are portable Delta tables (no column mapping, no deletion vectors), so delta-rs reads them in tens
-of milliseconds: a sensor or a check reads the progress without a JVM, and a sync does not pay for
-Spark's planning of ten rows. Each commit carries a small JSON object (`userMetadata`, as in Spark)
-with the writer's progress. The progress is stored there and not in a separate file, because it is
-committed together with the rows. Objects of other writers' commits are ignored.
+of milliseconds. A sensor or a check reads the progress without a JVM, and a sync does not wait for
+Spark to plan ten rows. Each commit carries a small JSON object (`userMetadata`, as in Spark) with
+the writer's progress. The progress is stored there because it is committed together with the rows.
+Objects in other writers' commits are ignored.
 
-Every table is opened here; where a damaged one is read, that is a `LakeDamagedError` (`damage`). A
-missing table is None. A table whose log is gone although later tables of the changefeed exist is
-damaged; otherwise a sync would start again from the beginning.
+Every table is opened here. Reading a damaged table raises `LakeDamagedError` (`damage`). A missing
+table is None. A table without a log counts as damaged if later tables of the changefeed exist;
+otherwise a sync would start again from the beginning.
 """
 
 import re
@@ -43,15 +43,15 @@ from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, delta_options, 
 _Value = TypeVar("_Value")
 
 LOG_RETENTION = "interval 3650 days"
-"""How long Delta keeps log entries where nothing asks for less: as good as for ever."""
+"""How long Delta keeps log entries by default: practically forever."""
 
 
 def open_table(path: AnyPath, version: int | None = None) -> DeltaTable | None:
     """Return the Delta table at `path`, or None if there is none.
 
     Raises:
-        LakeDamagedError: it is broken, or lacks the version that is asked for; or it is no mirror
-            and no history, and another program gave it features of Delta (`is_portable`).
+        LakeDamagedError: it is broken or lacks the requested version; or another program gave Delta
+            features (`is_portable`) to a table that is neither a mirror nor a history.
     """
     with reading(path, version):
         try:
@@ -64,18 +64,18 @@ def open_table(path: AnyPath, version: int | None = None) -> DeltaTable | None:
 
 
 def opened(path: AnyPath, version: int | None = None) -> DeltaTable:
-    """Open the table at `path` by delta-rs, which says in its own words what is wrong with it."""
+    """Open the table at `path` by delta-rs, which reports errors in its own words."""
     return DeltaTable(str(path), version=version, storage_options=delta_options(path))
 
 
 def _at(path: AnyPath, version: int) -> DeltaTable | None:
-    # Where there is no folder, delta-rs would make one.
+    # Without a folder, delta-rs would create one.
     is_there = isinstance(path, RemotePath) or (path / LOG).is_dir()
     return _looked_through(path, version) if is_there else None
 
 
 def _looked_through(path: AnyPath, version: int | None = None) -> DeltaTable:
-    """Open a table whose commits since the last checkpoint are all there."""
+    """Open a table and check that its commits since the last checkpoint are complete."""
     table = opened(path, version)
     finding = passed_over(path, table.version())
     if finding is None and path.parent.name not in (MIRRORS, HISTORIES) and not is_portable(table):
@@ -91,18 +91,18 @@ def _looked_through(path: AnyPath, version: int | None = None) -> DeltaTable:
 
 
 def _newest(path: AnyPath) -> DeltaTable | None:
-    """Open a table, or give the one that was opened before if nothing was committed since.
+    """Open a table, or return the open one if nothing was committed since.
 
-    To open it, delta-rs reads each commit since the last checkpoint and what each file holds; in a
-    store, each of them is a question.
+    To open a table, delta-rs reads each commit since the last checkpoint and the statistics of each
+    file; in a store, each read is a request.
     """
-    # Before the table is opened: a commit that comes meanwhile makes another mark.
+    # The mark is read before the table is opened: a commit in between changes the mark.
     mark = _mark(path)
     if mark is None:
         return None
     with _LOCK:
         known = _OPENED.pop(path, None)
-    # Who commits by an open table brings it to a later version.
+    # A caller that commits through an open table moves it to a later version.
     if known is None or known[:2] != (mark, known[2].version()) or _is_passed(path, known[1]):
         table = _looked_through(path)
         known = mark, table.version(), table
@@ -114,10 +114,10 @@ def _newest(path: AnyPath) -> DeltaTable | None:
 
 
 def _mark(path: AnyPath) -> Hashable | None:
-    """Return a value that changes when a file comes into a table's log; None if there is no log.
+    """Return a value that changes when a table's log gets a file; None if there is no log.
 
-    In a folder it is the time of the log; in a store the number, size and time of the newest
-    commit, by which a table that was made anew in this place is another one.
+    In a folder it is the time of the log. In a store it is the number, size and time of the newest
+    commit, which differ if the table was created again in the same place.
     """
     if isinstance(path, RemotePath):
         listed = (path / LOG).listed(deep=False)
@@ -126,24 +126,24 @@ def _mark(path: AnyPath) -> Hashable | None:
             for entry, info in listed
             if entry.name.endswith(".json") and entry.name[:-5].isdigit()
         ]
-        # Without a commit it begins with a checkpoint, or is damaged.
+        # A log without a commit begins with a checkpoint, or is damaged.
         return max(commits, default="") if listed else None
     log = path / LOG
     return log.stat().st_mtime_ns if log.is_dir() else None
 
 
 def _is_passed(path: AnyPath, version: int) -> bool:
-    """Return whether there is a commit that the mark may not tell."""
-    # A folder's time has the ticks of a clock; the mark of a store names the commit.
+    """Return whether the mark may miss a commit."""
+    # A folder's time has the ticks of a clock; the mark in a store names the commit.
     return not isinstance(path, RemotePath) and is_ahead(path, version)
 
 
 _KEPT_OPEN = 64
-"""Tables that a process keeps open: those of a changefeed, and some mirrors."""
+"""How many tables a process keeps open: those of a changefeed, and some mirrors."""
 
 _LOCK = Lock()
 _OPENED: dict[AnyPath, tuple[Hashable, int, DeltaTable]] = {}
-"""By its place a table that was opened, with its mark and its version; the last used are last."""
+"""The open tables by path, each with its mark and version; the most recently used are last."""
 
 
 _MADE_AFTER: Mapping[str, Collection[str]] = {
@@ -154,30 +154,30 @@ _MADE_AFTER: Mapping[str, Collection[str]] = {
     "ddl_history": ("schema_registry",),
     "schema_conflicts": ("schema_registry",),
 }
-"""Tables that have a commit only if the table that they stand for has had one."""
+"""Tables that get a commit only after the table that they are listed under."""
 
 
 def _absence(path: AnyPath, version: int | None) -> str | None:
-    """Return what is broken in a table without any commit, None if it may be no table yet."""
+    """Return what is broken in a table without any commit; None if it may be no table yet."""
     if version is not None:
         return "its _delta_log has no commit"
     for name in _MADE_AFTER.get(path.name, ()):
         if has_commits(path.parent / name):
-            return f"its _delta_log has no commit, though {name} was made after it"
+            return f"its _delta_log has no commit, although {name} was made after it"
     return lost_log(path)
 
 
 @contextmanager
 def keeping(of: str) -> Iterator[None]:
-    """Keep what is worked out of a version of a table, for whoever asks again within this.
+    """Cache what is computed from a version of a table, for all callers within this block.
 
-    The steps and checks of one sync ask for the same small tables again and again, which with
-    thousands of tables are not small. Nothing is kept but for one sync, and each opens the tables
-    in folders itself: one that was broken without a trace in its log's folder is noticed. Threads
-    that are begun within it keep nothing but open tables.
+    The steps and checks of one sync read the same small tables repeatedly, and with thousands of
+    tables these are not small. The cache lasts for one sync. Each sync opens the tables in folders
+    again, so it notices a table that broke without a trace in its log's folder. Threads that start
+    within the block share only the open tables.
 
     Args:
-        of: names the sync; another name forgets what was kept.
+        of: names the sync; another name clears the cache.
     """
     if of not in _KEPT:
         _KEPT.clear()
@@ -195,12 +195,12 @@ def keeping(of: str) -> Iterator[None]:
 def kept(
     path: AnyPath, what: str, read: Callable[[], _Value], *, version: int | None = None
 ) -> _Value:
-    """Return what `read` makes of a version of a table, and of nothing else.
+    """Return what `read` computes from one version of a table, and from nothing else.
 
     Args:
         path: the table.
-        what: what is made of it; one text for one function.
-        read: makes it; nobody may change what it returns.
+        what: what is computed; one text for one function.
+        read: computes it; no caller may change the result.
         version: the version; the newest if None.
     """
     store = _KEEPER.get()
@@ -221,7 +221,7 @@ _KEEPER: ContextVar[dict[tuple[AnyPath, str], tuple[int | None, Any]] | None] = 
 
 
 def latest_version(path: AnyPath) -> int | None:
-    """Return the newest version of the table at `path`, or None if there is none."""
+    """Return the newest version of the table at `path`; None if there is no table."""
     table = open_table(path)
     return None if table is None else table.version()
 
@@ -245,9 +245,9 @@ def _newest_memory(path: AnyPath) -> dict[str, Any]:
 
 
 def _memory_in(commit: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON object of a commit without its names, {} if it is another writer's.
+    """Return the JSON object of a commit without its names; {} if another program wrote it.
 
-    What older versions of this package wrote has no id, but counts batches, landings, cuts or TSO.
+    Older versions of this package wrote no id, but counted batches, landings, cuts or TSO.
     """
     found = object_of(commit.get(METADATA_KEY))
     if not found.keys() & _MEMORIES:
@@ -261,7 +261,7 @@ _MEMORIES = {COMMIT_ID, "batch", "number", "tso"}
 def find_commit_metadata(
     path: AnyPath, wanted: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any] | None:
-    """Return the JSON object of the newest commit whose object is `wanted`, or None."""
+    """Return the JSON object of the newest commit that carries `wanted` as its object, or None."""
     table = open_table(path)
     if table is None:
         return None
@@ -285,13 +285,13 @@ def partition_days(path: AnyPath, column: str) -> list[date]:
 def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
     """Return the dataset of an open table at `path`.
 
-    It reads files by Arrow's own file system. That of delta-rs is a Python object, which Arrow's
-    threads may still hold when a short program ends, and then the interpreter aborts.
+    The dataset reads files by Arrow's own file system. That of delta-rs is a Python object, which
+    Arrow's threads may still hold when a short program ends; then the interpreter aborts.
 
-    Of a file it knows the partition and the bounds of the columns that readers ask for (`_ASKED`).
-    delta-rs tells Arrow the bounds of all columns, which takes milliseconds for each file, and a
-    table of many small commits has a file for each of them. Where a file has no bounds of a column,
-    by what delta-rs tells no row of it meets a condition on that column.
+    For each file it has the partition and the bounds of the columns that readers filter by
+    (`_ASKED`). delta-rs gives Arrow the bounds of all columns, which takes milliseconds for each
+    file, and a table of many small commits has a file for each of them. If a file has no bounds of
+    a column, delta-rs reports that none of its rows meets a condition on that column.
     """
     files = subtree(path)
     actions = pa.table(table.get_add_actions(flatten=True))
@@ -310,13 +310,13 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
 
 
 _ASKED = frozenset({"batch", "commit_ts", "number"})
-"""Columns by which readers leave out files."""
+"""Columns by which readers skip files."""
 
 
 def _tells(action: pa.Field) -> bool:
-    """Return whether readers need a column of the actions that add files.
+    """Return whether readers need a column of the `add` actions.
 
-    A mirror may have a column of such a name too. Only bounds of integers are exact: those of texts
+    A mirror may have a column of that name too. Only bounds of integers are exact; those of texts
     and times may be shortened.
     """
     kind, _, column = action.name.partition(".")
@@ -326,9 +326,9 @@ def _tells(action: pa.Field) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _guarantee(names: tuple[str, ...], values: tuple[Any, ...]) -> ds.Expression:
-    """Return what is true of all rows of a file, by what the log tells of it.
+    """Return what holds for all rows of a file, from the log's statistics.
 
-    A run that follows asks for the same files at each sync.
+    A following run needs the same files in each sync.
     """
     found = ds.scalar(True)
     for name, value in zip(names, values, strict=True):
@@ -337,15 +337,15 @@ def _guarantee(names: tuple[str, ...], values: tuple[Any, ...]) -> ds.Expression
         if kind == "partition":
             found &= field.is_null() if value is None else field == value
         elif value is not None:
-            # Bounds are those of the values that are there.
+            # Bounds cover only values that are not null.
             found &= (field >= value if kind == "min" else field <= value) | field.is_null()
     return found
 
 
 def is_portable(table: DeltaTable) -> bool:
-    """Return whether a table has nothing that its files do not tell, or that delta-rs cannot write.
+    """Return whether delta-rs can read and write a table by its files alone.
 
-    It has no deletion vectors, no mapping of columns and nothing newer.
+    Such a table has no deletion vectors, no column mapping and no newer features.
     """
     protocol = table.protocol()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
@@ -360,7 +360,7 @@ _PORTABLE_FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
 def read_table(
     path: AnyPath, condition: ds.Expression | None = None, *, columns: list[str] | None = None
 ) -> pa.Table | None:
-    """Return the rows of the table at `path`, or None if there is none."""
+    """Return the rows of the table at `path`; None if there is no table."""
     table = open_table(path)
     if table is None:
         return None
@@ -373,14 +373,14 @@ def read_leaves(
 ) -> Iterator[pa.RecordBatch]:
     """Yield chosen leaves of the files that may hold rows with `column` at or above `least`.
 
-    A column of structs is read only as far as its leaves are chosen; the other readers here read
-    all of it. Rows below `least` may be among those of a file, so the caller filters.
+    Only the chosen leaves of a column of structs are read; the other readers here read all of them.
+    A file may also have rows below `least`, so the caller filters.
 
     Args:
         path: the table.
         leaves: columns by name; a field of a struct or of a list of structs as `column.field`.
-        column: a whole number by whose statistics files are left out.
-        least: see above.
+        column: a column of integers by whose statistics files are skipped.
+        least: the smallest wanted value.
     """
     table = open_table(path)
     if table is None:
@@ -396,7 +396,7 @@ def read_leaves(
 
 
 def _without_lists(leaf: str) -> str:
-    """Return a leaf's path in a file as one writes it: Parquet names the levels of lists too."""
+    """Return a leaf's path as callers write it; in files, Parquet also names levels of lists."""
     return _LIST_LEVEL.sub("", leaf)
 
 
@@ -406,7 +406,7 @@ _LIST_LEVEL = re.compile(r"\.list\.(?:element|item)(?=\.|$)")
 def read_rows(
     path: AnyPath, condition: ds.Expression | None = None, *, columns: list[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows of the table at `path` as dicts, of some columns or all; [] if none is."""
+    """Return some or all columns of the table at `path` as dicts; [] if there is no table."""
     table = read_table(path, condition, columns=columns)
     if table is None:
         return []
@@ -415,7 +415,7 @@ def read_rows(
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values; Arrow takes four microseconds for each moment, so each once."""
+    """Return a column's values; each time converts once, as Arrow takes microseconds for it."""
     if not pa.types.is_timestamp(column.type) or not len(column):
         return column.to_pylist()
     found = column.dictionary_encode().combine_chunks()
@@ -426,7 +426,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 def write_table(
     path: AnyPath, rows: pa.Table, *, overwrite: bool, metadata: Mapping[str, Any]
 ) -> None:
-    """Append `rows`, or put them in place of all, in one commit that carries `metadata`."""
+    """Append `rows`, or replace all rows by them, in one commit that carries `metadata`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     configuration = {"delta.checkpointInterval": "20"}
     commit = NamedCommit(path, metadata)
@@ -452,7 +452,7 @@ def create_empty(
     partition_by: Sequence[str] = (),
     configuration: Mapping[str, str] | None = None,
 ) -> DeltaTable:
-    """Make a table without rows, if there is none yet, and return it.
+    """Create a table without rows if there is none yet, and return it.
 
     It is for writers under a lease: see `creating_properties`.
     """
@@ -471,7 +471,7 @@ def create_empty(
         made = open_table(path)
         if made is None:
             raise
-        return made  # another process was faster
+        return made  # another process created it first
     made = open_table(path)
     assert made is not None
     return made

@@ -1,15 +1,15 @@
-"""Damage is noticed where something is read, and is one error: `LakeDamagedError`.
+"""Damage is noticed where something is read, and raises one error: `LakeDamagedError`.
 
-In: a table and work that reads it (`reading`), or a file of it (`reading_file`). Out: what the
-work gives; or, where a library complains, the error that says which table is damaged, which file of
-it, and what repairs it. The libraries' own words are many lines long and name no repair. So behind
-their error the table is looked through, as `doctor` does, and their words are told only if that
-finds nothing. Nothing is looked at before it is read.
+In: a table and work that reads it (`reading`), or a file of it (`reading_file`). Out: the work's
+result; or, where a library complains, the error that says which table and which file is damaged,
+and what repairs it. The libraries' own messages are many lines long and name no repair. So after
+their error this module examines the table, as `doctor` does, and reports the library's message only
+if that shows nothing. Nothing is examined before it is read.
 
-The repair depends on what a table is made of: mirrors and histories are folded from the change log;
-the tables of decoding and applying are made from the landed records and rows of exports; these have
-no source in the lake. Where a store does not answer, nothing is known of its tables, and that is
-the error.
+The repair depends on where a table's rows come from. Mirrors and histories are folded from the
+change log. The tables of decoding and applying are made from the landed records and the rows of
+exports, which have no source in the lake. If a store does not answer, the state of its tables is
+unknown, and that is the error.
 """
 
 import json
@@ -34,7 +34,7 @@ _OF_MIRRORS = {MIRRORS: "the mirror", HISTORIES: "the history"}
 
 @contextmanager
 def reading(table: AnyPath, version: int | None = None) -> Iterator[None]:
-    """Let work read a table, and nothing else.
+    """Run work that reads a table; translate its errors.
 
     Args:
         table: its folder.
@@ -64,15 +64,15 @@ def reading(table: AnyPath, version: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def reading_file(path: AnyPath) -> Iterator[None]:
-    """Let work read a file with rows; the errors of one that is in no table are left alone.
+    """Run work that reads a file with rows; errors of files outside tables pass unchanged.
 
-    The errors are those of `reading`. It may be the work of a process that knows the file alone.
+    It raises the errors of `reading`. The process may know the file alone.
     """
     try:
         yield
     except (DeletionVectorError, pa.ArrowException, OSError) as error:
         table = next((folder for folder in path.parents if (folder / LOG).is_dir()), None)
-        # What Arrow says of a file has no number, and neither has what it says of a store.
+        # Arrow's errors about a file have no number; neither have its errors about a store.
         is_of_file = not isinstance(error, (MemoryError, OSError)) or (
             isinstance(error, OSError) and error.errno is None and isinstance(path, Path)
         )
@@ -84,7 +84,7 @@ def reading_file(path: AnyPath) -> Iterator[None]:
 
 
 def damaged(table: AnyPath, finding: str, *, is_behind: bool = False) -> LakeDamagedError:
-    """Return the error that says that a table is broken.
+    """Return the error that reports a broken table.
 
     Args:
         table: its folder.
@@ -109,11 +109,11 @@ def _repair(table: AnyPath, paths: LakePaths, name: str | None, *, is_behind: bo
     feed = paths.changefeed
     if name is not None:
         command = f"ticdc-assets backfill {feed} --table {shlex.quote(name)}"
-        # As in Markdown: a command that has a backquote is between two.
+        # As in Markdown, a command that contains a backquote gets two around it.
         fence = "``" if "`" in command else "`"
         return (
-            f"{fence}{command}{fence} makes it again from the change log; a sync that reads it "
-            "does so too"
+            f"{fence}{command}{fence} makes it again from the change log; so does a sync that "
+            "reads it"
         )
     if table.parent.name in _OF_MIRRORS:
         return f"`ticdc-assets tables {feed} --json` says which table is in this folder"
@@ -144,7 +144,7 @@ def _repair(table: AnyPath, paths: LakePaths, name: str | None, *, is_behind: bo
 
 
 def require_answer(table: AnyPath) -> None:
-    """Check that the store of a table answers, if it is in one.
+    """Check that the store of a table answers, if it is in a store.
 
     Raises:
         StoreUnavailableError: it does not.
@@ -162,7 +162,7 @@ def require_answer(table: AnyPath) -> None:
 
 
 def words_of(error: Exception) -> str:
-    """Return what an error of a library says first, without colours and within reason."""
+    """Return the first words of a library's error, without colours and shortened."""
     lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     return text if len(text) <= _ERROR_CHARACTERS else text[: _ERROR_CHARACTERS - 1] + "…"
@@ -173,7 +173,7 @@ _ERROR_CHARACTERS = 300
 
 
 def _name_of(table: AnyPath) -> str | None:
-    """Return the name of a mirror's or a history's table in the newest cut, None if it has none."""
+    """Return the name of a mirror's or a history's table in the newest cut; None if it has none."""
     if table.parent.name not in _OF_MIRRORS:
         return None
     try:

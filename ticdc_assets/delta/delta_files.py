@@ -1,12 +1,12 @@
 """The files of a Delta table: which ones a version has, and whether all of them exist.
 
-In: the folder of a table. Out: the files that a version needs, for those who write its next version
-or read rows with deletion vectors; or one clause that says what is damaged, for `doctor` and behind
-an error (`damage`). The log is replayed here and not by a library, because libraries ignore some
+In: the folder of a table. Out: the files that a version needs, for code that writes its next
+version or reads rows with deletion vectors; or one clause that says what is damaged, for `doctor`
+and after an error (`damage`). This module replays the log itself, because libraries ignore some
 damage: delta-rs reads an empty commit as one that did nothing, and a log that lost its end as an
-older version. And each reports the damage it does notice in its own words, in many lines.
+older version. Each library also reports the damage that it notices in many lines of its own words.
 
-Nothing is written. The log is read from its last checkpoint on; data files are looked up, and their
+Nothing is written. The log is read from its last checkpoint on. Data files are looked up, and their
 footers are read on request. Rows are not read: `verify` finds a damaged page inside an intact file.
 
 Not handled: checkpoints in Delta's second layout, which this package never writes; tables with such
@@ -58,7 +58,7 @@ class LiveFile:
 
     Args:
         path: where it is.
-        size: its bytes; the least there may be, for a file of deletion vectors.
+        size: its bytes; for a file of deletion vectors the smallest possible size.
         is_data: whether it is a Parquet file with rows.
     """
 
@@ -73,7 +73,7 @@ class DataFile:
 
     Args:
         path: where it is.
-        deleted: which of its rows the version does not have; None if it has all.
+        deleted: which of its rows the version lacks; None if it has all.
     """
 
     path: AnyPath
@@ -81,7 +81,7 @@ class DataFile:
 
 
 def broken(table: AnyPath, version: int | None = None, *, footers: bool) -> str | None:
-    """Return what is broken in a version of a table, None if nothing is.
+    """Return what is broken in a version of a table; None if nothing is.
 
     Args:
         table: its folder, which must have a log.
@@ -91,7 +91,7 @@ def broken(table: AnyPath, version: int | None = None, *, footers: bool) -> str 
     try:
         needed = live_files(table, version)
         if isinstance(table, RemotePath) and len(needed) > 1:
-            # A listing tells of a thousand files what would be asked for each.
+            # One listing covers a thousand files, instead of one request for each.
             there = {item.path: item.size for item in files_below(table)}
             needed = [file for file in needed if footers or there.get(file.path) != file.size]
         for file in needed:
@@ -102,15 +102,15 @@ def broken(table: AnyPath, version: int | None = None, *, footers: bool) -> str 
 
 
 def passed_over(table: AnyPath, version: int) -> str | None:
-    """Return what delta-rs says nothing of when it reads `version`, None if that is nothing.
+    """Return damage that delta-rs ignores when it reads `version`; None if there is none.
 
-    It takes a commit of no bytes for one that did nothing, and a folder for none. The commits since
-    the last checkpoint are looked at only, so this may be asked whenever a table is opened. A store
-    has neither.
+    delta-rs takes an empty commit for one that did nothing, and a folder for no commit. Only the
+    commits since the last checkpoint are checked, so this can run whenever a table is opened. In a
+    store neither can happen.
     """
     log = table / LOG
     if isinstance(log, RemotePath):
-        return None  # an object is there whole or not at all
+        return None  # an object is complete or absent
     if _commit_path(log, version + 1).is_dir():
         return f"commit {version + 1} of its log is a folder"
     checkpoint = _hint(log)
@@ -120,25 +120,25 @@ def passed_over(table: AnyPath, version: int) -> str | None:
             if _commit_path(log, number).stat().st_size == 0:
                 return f"commit {number} of its log is empty"
         except OSError:
-            # Below it there is a checkpoint that nothing points to, or the library has complained.
+            # Below it is a checkpoint that nothing points to, or the library has complained.
             return None
     return None
 
 
 def is_ahead(table: AnyPath, version: int) -> bool:
-    """Return whether a table has a commit behind `version`."""
+    """Return whether a table has a commit after `version`."""
     path = _commit_path(table / LOG, version + 1)
     if isinstance(path, RemotePath):
-        # To look for an object that is not there takes two questions.
+        # Checking for a missing object takes two requests.
         return path.name in names_in(path.parent)
     return path.exists()
 
 
 def lost_log(table: AnyPath) -> str | None:
-    """Return what is broken in a table whose log has no commit, None if it may be no table yet.
+    """Return what is broken in a table whose log has no commit; None if it may be no table yet.
 
-    A first commit that was interrupted leaves data files without a log, or files in the log that
-    were staged for it; a log that is empty beside data files has lost what was in it.
+    An interrupted first commit leaves data files without a log, or staged files in the log. An
+    empty log next to data files has lost its commits.
     """
     try:
         names = [path.name for path in (table / LOG).iterdir()]
@@ -152,12 +152,12 @@ def lost_log(table: AnyPath) -> str | None:
 
 
 def has_commits(table: AnyPath) -> bool:
-    """Return whether the log of a table, if there is one, has anything in it that counts."""
+    """Return whether a table has a log with a commit or a checkpoint."""
     return any(_counted(names_in(table / LOG)))
 
 
 def live_files(table: AnyPath, version: int | None = None) -> list[LiveFile]:
-    """Return the files that a version needs, the newest if None; [] if only libraries can tell.
+    """Return the files that a version needs, the newest if None; [] if only libraries can read it.
 
     Raises:
         BrokenTableError: the log is broken.
@@ -166,7 +166,7 @@ def live_files(table: AnyPath, version: int | None = None) -> list[LiveFile]:
 
 
 def data_files(table: AnyPath, version: int) -> list[DataFile] | None:
-    """Return the files with the rows of a version, None if only libraries can tell.
+    """Return the files with the rows of a version; None if only libraries can read it.
 
     Raises:
         BrokenTableError: the log is broken.
@@ -181,10 +181,10 @@ def data_files(table: AnyPath, version: int) -> list[DataFile] | None:
 
 
 def log_state(table: AnyPath, version: int | None = None) -> LogState:
-    """Return what a version of a table has; the newest if None, which may be no table yet.
+    """Return the state of a version of a table; the newest if None, which may be no table yet.
 
     Raises:
-        BrokenTableError: the log is broken, or has what only libraries can read.
+        BrokenTableError: the log is broken, or only libraries can read it.
     """
     if version is None and not has_commits(table):
         return LogState()
@@ -203,7 +203,7 @@ def log_state(table: AnyPath, version: int | None = None) -> LogState:
 
 
 def vector_of(table: AnyPath, action: Mapping[str, Any]) -> DeletionVector | None:
-    """Return which rows of a file are gone, by the action that adds it; None if none are."""
+    """Return which rows of a file are deleted, from its `add` action; None if none are."""
     vector = action.get("deletionVector")
     if not vector:
         return None
@@ -218,10 +218,10 @@ def vector_of(table: AnyPath, action: Mapping[str, Any]) -> DeletionVector | Non
 
 
 def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
-    """Return the files that a VACUUM would remove, None if only libraries can tell.
+    """Return the files that a VACUUM would remove; None if only libraries can read the log.
 
-    They are those that the newest version does not need, that were there before a moment, and that
-    no commit since then removed.
+    The newest version does not need them, they existed before a moment, and no commit since then
+    removed them.
 
     Args:
         table: folder of the table.
@@ -247,19 +247,19 @@ def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
 
 
 def _live(table: AnyPath, version: int | None) -> list[Mapping[str, Any]] | None:
-    """Return the actions that add the files of a version, None if only libraries can tell."""
+    """Return the `add` actions of a version; None if only libraries can read it."""
     found = _replay(table, version)
     return None if found is None else list(found.live.values())
 
 
 @dataclass(slots=True, kw_only=True)
 class _Replayed:
-    """What a log comes to.
+    """The result of replaying a log.
 
     Attributes:
         version: the version.
         live: the actions that add the files of the version.
-        removed: the actions that removed others, as far as the log still has them.
+        removed: the actions that removed other files, as far as the log still has them.
         protocol: what readers and writers must know.
         metadata: the schema and the properties.
         transactions: the newest version of each transaction identifier.
@@ -273,7 +273,7 @@ class _Replayed:
     transactions: dict[str, int] = field(default_factory=dict[str, int])
 
     def take(self, action: Mapping[str, Any]) -> None:
-        """Let an action of a commit, or of a checkpoint, take effect."""
+        """Apply one action of a commit or of a checkpoint."""
         if (gone := action.get("remove")) is not None:
             self.live.pop(file_id(gone), None)
             self.removed.append(gone)
@@ -288,10 +288,10 @@ class _Replayed:
 
 
 def _replay(table: AnyPath, version: int | None) -> _Replayed | None:
-    """Replay the log of a table up to a version, None if only libraries can."""
+    """Replay the log of a table up to a version; None if only libraries can."""
     log = table / LOG
     try:
-        # A store tells by one listing what several looks tell.
+        # In a store one listing replaces several lookups.
         if version is not None and not isinstance(log, RemotePath):
             hint = _hint(log)
             if hint is not None and hint <= version:
@@ -342,7 +342,7 @@ def _listed(table: AnyPath, version: int | None) -> _Replayed | None:
 
 
 def _counted(names: Iterable[str]) -> Iterator[str]:
-    """Yield those of a log's names that say what is in the table."""
+    """Yield the names in a log that define what the table has."""
     for name in names:
         if any(kind.fullmatch(name) for kind in (_COMMIT, _CHECKPOINT, _SECOND_LAYOUT)):
             yield name
@@ -351,7 +351,7 @@ def _counted(names: Iterable[str]) -> Iterator[str]:
 def _replayed(
     table: AnyPath, checkpoint: tuple[int, list[AnyPath]] | None, version: int
 ) -> _Replayed:
-    """Return what the actions of a checkpoint and of the commits behind it come to."""
+    """Return the result of a checkpoint's actions and of the commits after it."""
     found = _Replayed(version=version)
     first = 0
     if checkpoint is not None:
@@ -392,14 +392,14 @@ def _commit_actions(log: AnyPath, number: int) -> list[dict[str, Any]]:
         except (ValueError, KeyError, TypeError, AttributeError):
             pass
         raise BrokenTableError(
-            f"commit {number} of its log is torn: line {len(actions) + 1} is no action"
+            f"commit {number} of its log is torn: line {len(actions) + 1} is not an action"
         )
     _check_count(actions, number)
     return actions
 
 
 def _check_count(actions: list[dict[str, Any]], number: int) -> None:
-    """Check that a commit has as many files as it says; one may be torn between two lines."""
+    """Check that a commit names as many files as it counts; it may be torn between two lines."""
     metrics = next((item["commitInfo"] for item in actions if "commitInfo" in item), {})
     said = (metrics.get("operationMetrics") or {}).get("num_added_files")
     there = sum("add" in item for item in actions)
@@ -412,7 +412,7 @@ def _check_count(actions: list[dict[str, Any]], number: int) -> None:
 def _checkpoint_actions(path: AnyPath) -> Iterator[dict[str, Any]]:
     """Yield the actions in a file of a checkpoint.
 
-    A writer need not write the columns of what the table has none of.
+    A writer may omit columns for actions that the table does not have.
     """
     try:
         where, files = located(path)
@@ -449,13 +449,13 @@ _CHECKPOINTED = {
     ),
     "txn": ("appId", "version"),
 }
-"""What is read of the actions in a checkpoint; each has the first of its members."""
+"""The fields that are read of each action in a checkpoint; the first of them is never null."""
 
 _MAPS = frozenset({"partitionValues", "configuration", "options", "tags"})
 
 
 def _as_logged(action: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an action of a checkpoint as a commit has it: without what is null."""
+    """Return an action of a checkpoint in the form of a commit: without nulls."""
     found: dict[str, Any] = {}
     for name, value in action.items():
         if value is None:
@@ -474,7 +474,7 @@ def _files_of(table: AnyPath, action: Mapping[str, Any]) -> Iterator[LiveFile]:
 
 
 def file_at(table: AnyPath, text: str) -> AnyPath:
-    """Return where a file is that a log names; its path may be a whole one, of a file system."""
+    """Return where a file is that a log names; the log may name it by its absolute path."""
     return table / text.removeprefix("file://").removeprefix("file:")
 
 
@@ -487,7 +487,7 @@ def _check_file(file: LiveFile, *, footer: bool) -> None:
     except OSError as error:
         raise BrokenTableError(f"{what} cannot be read ({error.strerror})") from None
     if isinstance(found, os.stat_result) and not stat.S_ISREG(found.st_mode):
-        raise BrokenTableError(f"{what} is no file but a folder")
+        raise BrokenTableError(f"{what} is not a file but a folder")
     if found.st_size != file.size if file.is_data else found.st_size < file.size:
         raise BrokenTableError(f"{what} has {found.st_size} bytes where {file.size} were written")
     if isinstance(file.path, Path) and not os.access(file.path, os.R_OK):
@@ -501,7 +501,7 @@ def _check_file(file: LiveFile, *, footer: bool) -> None:
 
 
 def _hint(log: AnyPath) -> int | None:
-    """Return the checkpoint that the log says is its last, None if it says none."""
+    """Return the checkpoint that the log names as its last; None if it names none."""
     try:
         version = json.loads((log / LAST_CHECKPOINT).read_bytes())["version"]
     except (OSError, ValueError, KeyError, TypeError):

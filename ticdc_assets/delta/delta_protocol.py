@@ -1,17 +1,17 @@
-"""What this package writes of the Delta protocol by hand: log entries, schemas, deletion vectors.
+"""The parts of the Delta protocol that this package writes: log entries, schemas, deletion vectors.
 
-In: what a version of a table has (`LogState`, which `delta_files` reads), and what the next one is
-to have. Out: the actions of one commit, as text; and deletion vectors, as bytes. A commit takes a
-table from any version to any other one: its actions are the difference. So a commit of a killed
-run, or of another program, is taken back by the same commit that brings new rows.
+In: the state of a version of a table (`LogState`, which `delta_files` reads), and the state of the
+next one. Out: the actions of one commit, as text; and deletion vectors, as bytes. A commit takes a
+table from any state to any other: its actions are the difference. So the commit that brings new
+rows also takes back a commit of a killed run or of another program.
 
-The libraries do the rest: delta-rs turns Arrow types into Delta's, and writes checkpoints. It
-cannot add a deletion vector, nor a mapping of columns; that is why entries are written here.
+delta-rs does the rest: it converts Arrow types to Delta types and writes checkpoints. It cannot add
+a deletion vector or a column mapping, so this module writes the entries.
 
-Why making it again is safe: everything here is pure but `write_vectors`, whose file has no effect
-until a commit names it.
+Why running it again is safe: all functions are pure except `write_vectors`, whose file has no
+effect until a commit names it.
 
-Source: Delta's PROTOCOL.md; the sections are named at each part.
+Source: Delta's PROTOCOL.md; each part names its sections.
 """
 
 # numpy's and pyroaring's types are unknown to the checker.
@@ -45,7 +45,7 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 
 
 class FeatureError(ValueError):
-    """A table has a Delta feature that is not written here; the text is the clause that says so."""
+    """A table has a feature that this package does not write; the text is a clause that says so."""
 
 
 # Deletion vectors: "Deletion Vectors", "Deletion Vector Format" ----------------------------------
@@ -66,19 +66,19 @@ _TO_Z85 = str.maketrans(*reversed(_Z85))
 
 
 class DeletionVectorError(ValueError):
-    """A deletion vector cannot be read; the text is the clause that says how."""
+    """A deletion vector cannot be read; the text is the clause that says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionVector:
-    """Which rows of a data file a version of a table does not have.
+    """Which rows of a data file a version of a table lacks.
 
     Attributes:
         size: bytes of the bitmap, with the number before it.
-        cardinality: how many rows are gone.
+        cardinality: how many rows are deleted.
         path: the file; None if `data` has the bitmap.
         offset: where in the file it begins, at its size.
-        data: the bitmap, if it is in no file.
+        data: the bitmap, if it is not in a file.
     """
 
     size: int
@@ -138,7 +138,9 @@ def _in_file(vector: DeletionVector, path: AnyPath) -> bytes:
     if size != struct.pack(">I", vector.size):
         raise DeletionVectorError(f"no vector of {vector.size} bytes at byte {vector.offset}")
     if checksum != struct.pack(">I", zlib.crc32(data)):
-        raise DeletionVectorError(f"another checksum than was written, at byte {vector.offset}")
+        raise DeletionVectorError(
+            f"the checksum at byte {vector.offset} differs from the written one"
+        )
     return data
 
 
@@ -167,25 +169,25 @@ def write_vectors(table: AnyPath, vectors: Sequence[DeletionVector]) -> list[Act
 
 
 def vector_path(text: str) -> str:
-    """Return the path of a file of deletion vectors that a log names by a folder and an id."""
-    # The last 20 characters are a UUID in Z85, what is before them is a folder.
+    """Return the path of a file of deletion vectors, which a log names by a folder and an id."""
+    # The last 20 characters are a UUID in Z85; a folder comes before them.
     named = uuid.UUID(bytes=base64.b85decode(text[-20:].translate(_FROM_Z85)))
     return f"{text[:-20]}/deletion_vector_{named}.bin".lstrip("/")
 
 
 def inline_vector(text: str) -> bytes:
-    """Return the bitmap of a vector that stands in a commit."""
+    """Return the bitmap of a vector that is in a commit."""
     return base64.b85decode(text.translate(_FROM_Z85))
 
 
 # Versions: "Add File and Remove File", "Change Metadata", "Protocol Evolution" -------------------
 
 FileId: TypeAlias = tuple[str, str | None]
-"""A logical file: its path, and the vector that it has."""
+"""A logical file: its path, and its deletion vector."""
 
 
 def file_id(action: Mapping[str, Any]) -> FileId:
-    """Return which logical file an `add` or a `remove` is of."""
+    """Return the logical file of an `add` or a `remove`."""
     vector = action.get("deletionVector")
     if not vector:
         return action["path"], None
@@ -194,7 +196,7 @@ def file_id(action: Mapping[str, Any]) -> FileId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """What a version of a table has.
+    """The state of a version of a table.
 
     Attributes:
         version: the version; -1 if there is no table.
@@ -222,7 +224,7 @@ class LogState:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether columns have other names in files than in the table."""
+        """Whether columns have different names in files than in the table."""
         return self.configuration.get(_MAPPING, "none") != "none"
 
 
@@ -247,24 +249,27 @@ _LEGACY = {
     5: (MAPPING,),
     6: ("identityColumns",),
 }
-"""The writer features that a version of the protocol before 7 stands for, with those below it."""
+"""The writer features that a protocol version below 7 implies, including those of lower versions.
+"""
 _UNUSED = frozenset({"variantType", "variantType-preview"})
-"""Features that delta-rs gives a table whose properties it sets; no mirror has such a column."""
+"""Features that delta-rs adds when it sets a table's properties; no mirror has such a column."""
 _WRITTEN = _READER_FEATURES.union(_UNUSED, *_LEGACY.values())
-"""Features that are written here. The legacy ones are, as long as a table does not use them."""
+"""Features that this package can write. It can write legacy features of tables that do not use
+them.
+"""
 
 _USES = ("delta.constraints.", "delta.enableInCommitTimestamps", "delta.enableRowTracking")
 _GENERATED = ("delta.generationExpression", "delta.invariants", "delta.identity.start")
 
 
 def features_of(state: LogState) -> list[str]:
-    """Return the features of a table that a reader must know, and not every one does."""
+    """Return the features of a table that a reader must know, and that not every reader knows."""
     readers, _ = _listed(state.protocol)
     return sorted(readers - {NTZ})
 
 
 def require_written(state: LogState) -> None:
-    """Make sure that the next commit of a table may be written here.
+    """Make sure that this package can write the next commit of a table.
 
     Raises:
         FeatureError: the table has a feature that this package does not write.
@@ -284,13 +289,13 @@ def require_written(state: LogState) -> None:
         foreign.append("partition columns")
     if foreign:
         raise FeatureError(
-            f"another program gave it {', '.join(foreign)}, which are not written here: drop them "
-            "there, or run `ticdc-assets rebuild`"
+            f"another program gave it {', '.join(foreign)}, which this package does not write: "
+            "drop them there, or run `ticdc-assets rebuild`"
         )
 
 
 def with_features(state: LogState, *features: str) -> LogState:
-    """Return the state with features that the table may not have yet, switched on."""
+    """Return the state with more features switched on."""
     configuration = state.configuration
     for name in features:
         if name in _SWITCHES:
@@ -301,7 +306,7 @@ def with_features(state: LogState, *features: str) -> LogState:
 
 
 def _joined(one: Action, other: Action) -> Action:
-    """Return the protocol of a table that needs what two protocols stand for."""
+    """Return the protocol of a table that needs what two protocols imply."""
     if _features(other) <= _features(one) or one == other:
         return one
     readers, writers = zip(_listed(one), _listed(other), strict=True)
@@ -314,7 +319,7 @@ def _features(protocol: Action) -> set[tuple[str, str]]:
 
 
 def _listed(protocol: Action) -> tuple[set[str], set[str]]:
-    """Return the reader's and the writer's features that a protocol has or stands for."""
+    """Return the reader's and the writer's features that a protocol lists or implies."""
     version = protocol["minWriterVersion"]
     listed = protocol.get("writerFeatures")
     legacy = (name for number, names in _LEGACY.items() if number <= version for name in names)
@@ -341,12 +346,12 @@ _SWITCHES = {VECTORS: "delta.enableDeletionVectors", WIDENING: "delta.enableType
 
 
 def stored_name(column: Mapping[str, Any]) -> str:
-    """Return what a column of a table is called in its files."""
+    """Return a column's name in files."""
     return str(column["metadata"].get(_STORED, column["name"]))
 
 
 def stored_id(column: Mapping[str, Any]) -> int | None:
-    """Return the id that a column has in files, None if it needs none."""
+    """Return a column's id in files; None if it needs none."""
     return column["metadata"].get(_ID)
 
 
@@ -363,7 +368,7 @@ def new_state(schema: pa.Schema, configuration: Mapping[str, str], before: LogSt
 
     Args:
         schema: its columns.
-        configuration: the properties of a table that is not there yet.
+        configuration: the properties of a table that does not exist yet.
         before: the newest version of the table.
     """
     fields = _typed(schema)
@@ -376,7 +381,7 @@ def new_state(schema: pa.Schema, configuration: Mapping[str, str], before: LogSt
     }
     state = replace(before, metadata={**metadata, "schemaString": _text(fields)}, files=())
     if state.is_mapped:
-        # No file of an earlier version is left, so names in files may be what they like.
+        # No file of an earlier version is left, so names in files are free to choose.
         state = _mapped(state, fields, int(state.configuration.get(_MOST_ID, "0")))
     return _with_ntz(state, schema)
 
@@ -387,7 +392,7 @@ def _with_ntz(state: LogState, schema: pa.Schema) -> LogState:
 
 
 def _mapped(state: LogState, fields: Sequence[Action], most: int) -> LogState:
-    """Return the state with `fields`, where each column has an id and a name in files."""
+    """Return the state with `fields`, in which each column has an id and a name in files."""
     numbered: list[Action] = []
     for item in fields:
         own = dict(item["metadata"])
@@ -402,12 +407,12 @@ def _mapped(state: LogState, fields: Sequence[Action], most: int) -> LogState:
 
 
 def altered(state: LogState, schema: pa.Schema, origin: Mapping[str, str | None]) -> LogState:
-    """Return the state of a table whose columns change while its rows stay what they are.
+    """Return the state of a table whose columns change while its rows do not.
 
     Args:
         state: the table before.
         schema: its columns afterwards.
-        origin: for each of them the column that it was, None if it is new and NULL.
+        origin: for each of them its column before; None if it is new and NULL.
     """
     before = {item["name"]: item for item in state.fields}
     fields: list[Action] = []
@@ -415,14 +420,14 @@ def altered(state: LogState, schema: pa.Schema, origin: Mapping[str, str | None]
     renames = any(source not in (None, name) for name, source in origin.items())
     is_mapped = state.is_mapped or renames or bool(before.keys() - set(origin.values()))
     if is_mapped:
-        # What a column was called until now is what it is called in files.
+        # The column's name until now is its name in files.
         state = _mapped(state, state.fields, int(state.configuration.get(_MOST_ID, "0")))
         before = {item["name"]: item for item in state.fields}
     for item in _typed(schema):
         source = origin[item["name"]]
         if source is None:
             if is_mapped:
-                # The name may be that of a column that was dropped, whose values files still have.
+                # The name may belong to a dropped column whose values are still in files.
                 item = {**item, "metadata": {_STORED: f"col-{uuid.uuid4()}"}}
             fields.append(item)
             continue
@@ -446,9 +451,9 @@ def altered(state: LogState, schema: pa.Schema, origin: Mapping[str, str | None]
 
 
 def file_changes(newest: LogState, wanted: LogState) -> tuple[list[Action], list[Action]]:
-    """Return the files of a version that are not wanted, and those wanted that it has not.
+    """Return the files of a version that are not wanted, and the wanted files that it lacks.
 
-    A file with another deletion vector is another one.
+    A file with another deletion vector is another file.
     """
     there = {file_id(item): item for item in newest.files}
     then = {file_id(item): item for item in wanted.files}
@@ -464,14 +469,14 @@ def commit_text(
     transactions: Iterable[tuple[str, int]],
     changes_rows: bool,
 ) -> bytes:
-    """Return the log entry that takes a table from its newest version to what is wanted.
+    """Return the log entry that takes a table from its newest version to the wanted state.
 
     Args:
         newest: the newest version.
-        wanted: what the next version is to have.
-        info: what `commitInfo` is to say beside its time and the number of new files.
+        wanted: the state of the next version.
+        info: what `commitInfo` says besides its time and the number of new files.
         transactions: transaction identifiers that the commit carries, with their versions.
-        changes_rows: whether the rows are other ones, and not only in other files.
+        changes_rows: whether the rows change, not only the files that they are in.
     """
     now = int(time.time() * 1000)
     protocol = wanted.protocol if newest.version < 0 else _joined(newest.protocol, wanted.protocol)
@@ -504,19 +509,19 @@ def _removed(action: Action, now: int) -> Action:
 
 
 def with_vector(action: Action, vector: Action) -> Action:
-    """Return the `add` of a file whose rows are not all there any more."""
+    """Return the `add` of a file that has lost some of its rows."""
     stats = {**json.loads(action.get("stats") or "{}"), "tightBounds": False}
     return {**action, "stats": json.dumps(stats), "deletionVector": vector}
 
 
 def with_counts(action: Action, rows: int) -> Action:
-    """Return the `add` of a file with the number of its rows, which a vector needs."""
+    """Return the `add` of a file with the number of its rows, which a deletion vector requires."""
     stats = json.loads(action.get("stats") or "{}")
     return {**action, "stats": json.dumps({**stats, "numRecords": rows})}
 
 
 def added(files: Iterable[Any]) -> list[Action]:
-    """Return the `add` of files that were written here (`files.WrittenFile`)."""
+    """Return the `add` of files that this package wrote (`files.WrittenFile`)."""
     return [
         {
             "path": file.path,

@@ -2,20 +2,19 @@
 
 In: the leases that this process holds (`guarded`), and a table. Out: for each commit a `Fence`: the
 number of the lease, for the commit's JSON object, and a transaction identifier, by which Delta
-itself refuses the commits of older numbers. Where no lease is held there is no fence, and commits
-are what they are without one.
+itself refuses the commits of older numbers. Without a lease there is no fence.
 
-The identifier's version is the lease's number and, below it, a counter of this process, so it only
-goes up. Two things follow, and each was tried with real commits:
+The identifier's version is the lease's number with a counter of this process in the lower bits, so
+it only goes up. Tests with real commits show two consequences:
 
-- A commit of delta-rs is refused if another one with the same identifier came between the version
-  that it was made from and itself. A log entry of this package is put where none is. So
-  `transaction` checks the version that a commit is made from, and Delta or the store the rest.
-- delta-rs's compactions go by no identifier. They leave rows as they are; the number in the JSON
-  object shows that they are of an older lease (`commits.foreign_changes`).
+- Delta refuses a delta-rs commit if another commit with the same identifier came after the version
+  that it builds on. This package puts a log entry only where none exists. So `transaction` checks
+  the version that a commit builds on, and Delta or the store checks the rest.
+- Compactions by delta-rs check no identifier. They leave rows unchanged; the number in the JSON
+  object shows that they belong to an older lease (`commits.foreign_changes`).
 
-Why asking again is safe: nothing is kept but the counter. Not handled here: which lease counts, and
-for how long; see `lease`.
+Why running it again is safe: the counter is the only state. `lease` decides which lease counts, and
+for how long.
 """
 
 from collections.abc import Iterator
@@ -30,10 +29,10 @@ from ticdc_assets.base.errors import BusyError, LeaseLostError
 from ticdc_assets.storage.paths import AnyPath
 
 APP_ID = "ticdc_assets-lease"
-"""The transaction identifier of all commits that are made under a lease."""
+"""The transaction identifier of all commits under a lease."""
 
 LEASE = "lease"
-"""What the number of the lease is called in a commit's JSON object."""
+"""The key of the lease's number in a commit's JSON object."""
 
 _SHIFT = 32
 _COUNTER = count()
@@ -48,7 +47,7 @@ class Guard(Protocol):
         ...
 
     def require(self) -> None:
-        """Raise LeaseLostError unless nobody else can have it now."""
+        """Raise LeaseLostError unless no other process can hold the lease now."""
         ...
 
 
@@ -65,10 +64,11 @@ class Fence:
     version: int
 
     def transaction(self, table: DeltaTable | None) -> Transaction:
-        """Return the transaction identifier of a commit that is made from an open table as it is.
+        """Return the transaction identifier of a commit that builds on an open table's version.
 
         Args:
-            table: the table at the version that the commit is made from; None if it is made anew.
+            table: the table at the version that the commit builds on; None if the commit creates
+                it.
 
         Raises:
             LeaseLostError: the table has a commit of a newer lease.
@@ -82,40 +82,40 @@ class Fence:
         """Make sure that no newer lease has written to a table.
 
         Args:
-            seen: the newest version of the identifier in it, None if it has none.
+            seen: the newest version of the identifier in the table; None if it has none.
             where: the table, for people.
 
         Raises:
-            LeaseLostError: one has.
+            LeaseLostError: a newer lease has written to it.
         """
         number = None if seen is None else seen >> _SHIFT
         if number is not None and number > self.number:
             raise LeaseLostError(
-                f"{where} was written under lease {number}, "
-                f"this run has lease {self.number}: another run took over while this one stood "
-                "still; nothing was committed, sync again"
+                f"{where} was written under lease {number}, this run has lease {self.number}: "
+                "another run took over while this one was stalled; nothing was committed, sync "
+                "again"
             )
 
 
 def number_in(table: DeltaTable) -> int | None:
-    """Return the number of the newest lease under which an open table was written, None if none."""
+    """Return the number of the newest lease that wrote to an open table; None if none did."""
     seen = table.transaction_version(APP_ID)
     return None if seen is None else seen >> _SHIFT
 
 
 _GUARDS: dict[str, Guard] = {}
-"""The leases that this process holds, by the folder whose tables they are for."""
+"""The leases that this process holds, by the folder of their tables."""
 
 
 @contextmanager
 def guarded(base: AnyPath, guard: Guard) -> Iterator[None]:
-    """Let all commits to tables below `base` be made under a lease.
+    """Make all commits to tables below `base` under a lease, within this block.
 
     Raises:
         BusyError: this process writes to them already, under a lease that may be over.
     """
     if str(base) in _GUARDS:
-        raise BusyError(f"this process is at work on {base} already; try again when it has ended")
+        raise BusyError(f"this process already writes to {base}; try again when it has ended")
     _GUARDS[str(base)] = guard
     try:
         yield
@@ -124,7 +124,7 @@ def guarded(base: AnyPath, guard: Guard) -> Iterator[None]:
 
 
 def guard_of(table: AnyPath) -> Guard | None:
-    """Return the lease under which this process writes to a table, None if it needs none."""
+    """Return the lease under which this process writes to a table; None if it needs none."""
     if not _GUARDS:
         return None
     found = (_GUARDS.get(str(place)) for place in (table, *table.parents))
@@ -132,7 +132,7 @@ def guard_of(table: AnyPath) -> Guard | None:
 
 
 def fence_of(table: AnyPath) -> Fence | None:
-    """Return what the next commit to a table carries, None without a lease.
+    """Return what the next commit to a table carries; None without a lease.
 
     Raises:
         LeaseLostError: the lease is over, or may be.
@@ -145,7 +145,7 @@ def fence_of(table: AnyPath) -> Fence | None:
 
 
 def require_lease(table: AnyPath) -> None:
-    """Make sure that the lease under which a table is written is held now, if it needs one.
+    """Make sure that a table's lease is held now, if the table needs one.
 
     Raises:
         LeaseLostError: the lease is over, or may be.

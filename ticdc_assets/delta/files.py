@@ -2,14 +2,14 @@
 
 In: rows as Arrow tables. Out: a Parquet file with a unique name in the table's folder, and its
 description: size, partition, number of rows, and bounds of the columns by which readers skip files.
-Bounds come from Parquet's footer; nulls are counted for every column.
+Bounds come from the Parquet footer; nulls are counted for every column.
 
 Rows may have values of many MiB, and a file may store a value once and refer to it often. So files
-from unknown writers are read in batches that are limited by their bytes in memory (`read_bounded`).
+from unknown writers are read in batches of limited bytes in memory (`read_bounded`).
 
 Why writing again is safe: a file has no effect until a commit names it; only `committing` makes
 such commits, and checks each file first. Maintenance removes files of killed runs and repeated
-tasks; it recognises them by their names (`WRITTEN_NAME`).
+tasks, which it recognises by name (`WRITTEN_NAME`).
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -40,10 +40,10 @@ from ticdc_assets.wire.batch import runs_within
 _LONGEST_BOUND = 256
 
 _BATCH_BYTES = 32 << 20
-"""Bytes of large columns that a batch has, or one row that has more."""
+"""Bytes of large columns in a batch; a single row may have more."""
 
 WRITTEN_NAME = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.snappy\.parquet")
-"""Names of the files that are written here; Spark and delta-rs number theirs."""
+"""Names of the files that this package writes; Spark and delta-rs number theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +72,9 @@ class FileLayout:
     """How rows of a table are written into files.
 
     Attributes:
-        schema: the columns by the names that they have in files, with the ids of those that have
-            one.
-        bounded: columns whose bounds are kept, by these names.
-        distinct: columns whose values hardly ever repeat.
+        schema: the columns by their names in files, with ids where they have them.
+        bounded: columns whose bounds are recorded, by these names.
+        distinct: columns whose values rarely repeat.
     """
 
     schema: pa.Schema
@@ -83,18 +82,18 @@ class FileLayout:
     distinct: Sequence[str] = ()
 
     def writer(self, table: AnyPath) -> "FileWriter":
-        """Return what writes one file of a table."""
+        """Return a writer for one file of a table."""
         return FileWriter(table, self.schema, bounded=self.bounded, distinct=self.distinct)
 
     def stored(self, rows: pa.Table) -> pa.Table:
-        """Return rows, whose columns are in order, by the names that they have in files."""
+        """Return rows with the column names that files have; the columns are in order."""
         return rows.rename_columns(self.schema.names).cast(self.schema)
 
 
 def layout_of(
     schema: pa.Schema, stored: Mapping[str, tuple[str, int | None]], key: Sequence[str]
 ) -> FileLayout:
-    """Return how rows of a mirror or a history are written.
+    """Return the file layout of a mirror or a history.
 
     Args:
         schema: the columns of the table.
@@ -120,22 +119,22 @@ def layout_of(
 _FIELD_ID = "PARQUET:field_id"
 
 _BOUNDED = 32
-"""Columns whose bounds are kept, as many as Delta keeps them of."""
+"""How many columns get bounds, as Delta limits it."""
 
 
 def _has_bounds(kind: pa.DataType) -> bool:
-    """Return whether the bounds of a type are told exactly by what writes them here."""
+    """Return whether this module writes exact bounds for a type."""
     is_moment = pa.types.is_timestamp(kind) and kind.tz is not None
     return pa.types.is_integer(kind) or pa.types.is_string(kind) or is_moment
 
 
 def gathered(tables: Iterable[pa.Table], *, rows: int, size: int) -> Iterator[pa.Table]:
-    """Yield rows in tables that each end with the one that reached a bound.
+    """Yield rows in groups of tables; each group ends with the table that reaches a limit.
 
     Args:
         tables: the rows.
-        rows: how many rows are enough.
-        size: how many bytes of them are.
+        rows: how many rows fill a group.
+        size: how many bytes fill it.
     """
     held: list[pa.Table] = []
     count = held_bytes = 0
@@ -156,9 +155,9 @@ class FileWriter:
     Args:
         table: folder of the table.
         schema: columns of the file, without those that the table is partitioned by.
-        partition: values of these, as Delta writes them.
-        bounded: columns whose bounds are kept: whole numbers, text or moments.
-        distinct: columns whose values hardly ever repeat, so that no dictionary is tried.
+        partition: the values of those columns, as Delta writes them.
+        bounded: columns whose bounds are recorded: integers, texts or times.
+        distinct: columns whose values rarely repeat, so no dictionary is tried.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class FileWriter:
         self._table = table
         self._partition = dict(partition or {})
         self._bounded = bounded
-        # A reader takes a column that no count of nulls is told of for one without any.
+        # Readers take a column without a count of nulls for one without nulls.
         self._nulls = {field.name: 0 for field in schema if not pa.types.is_nested(field.type)}
         folders = [f"{name}={value}" for name, value in self._partition.items()]
         self._path = table.joinpath(*folders, f"part-{uuid.uuid4()}.snappy.parquet")
@@ -185,7 +184,7 @@ class FileWriter:
             schema,
             filesystem=files,
             compression="snappy",
-            # Both take names too, which their annotations do not say.
+            # Both also accept names, which their annotations do not say.
             use_dictionary=[*names - set(distinct)],  # pyright: ignore[reportArgumentType]
             write_statistics=[*names & set(bounded)],  # pyright: ignore[reportArgumentType]
             store_decimal_as_integer=True,
@@ -199,7 +198,7 @@ class FileWriter:
         self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
     def close(self) -> WrittenFile:
-        """End the file and return what is to be said of it."""
+        """End the file and return its description."""
         self._writer.close()
         stat = self._path.stat()
         metadata = read_footer(self._path)
@@ -255,7 +254,7 @@ def _bounds_of_moments(low: datetime, high: datetime) -> tuple[str, str]:
 def open_parquet(
     path: AnyPath, *, footer: pq.FileMetaData | None = None, repeated: Sequence[str] = ()
 ) -> Iterator[pq.ParquetFile]:
-    """Give a file of a lake to be read, and for nothing else.
+    """Open a file of a lake, only to read it.
 
     Args:
         path: the file.
@@ -263,12 +262,12 @@ def open_parquet(
         repeated: columns that are read as dictionaries.
 
     Raises:
-        LakeDamagedError: it is a table's, and broken (`reading_file`).
+        LakeDamagedError: it belongs to a table and is broken (`reading_file`).
     """
     where, files = located(path)
     with (
         reading_file(path),
-        # In a store the columns of a row group are asked for at once, not one behind the other.
+        # In a store the columns of a row group are requested at once, not one after the other.
         pq.ParquetFile(
             where,
             metadata=footer,
@@ -281,7 +280,7 @@ def open_parquet(
 
 
 def read_footer(path: AnyPath) -> pq.FileMetaData:
-    """Read the footer of a file of a lake; it raises what `open_parquet` does."""
+    """Read the footer of a file of a lake; the errors are those of `open_parquet`."""
     where, files = located(path)
     with reading_file(path):
         return pq.read_metadata(where, filesystem=files)
@@ -302,7 +301,7 @@ def read_bounded(
         path: the file.
         row_group: number of the row group.
         columns: what to read; columns that the file lacks are left out.
-        large: which of these are texts or bytes that may be large.
+        large: which of these may be large texts or bytes.
         most: rows in a batch at most.
         deleted: which rows of the file are left out; none if None.
     """
@@ -316,8 +315,8 @@ def read_bounded(
     ]
     size = sum(column.total_uncompressed_size for column in values)
     rows = max(1, min(most, _BATCH_BYTES * group.num_rows // max(1, size)))
-    # What a dictionary has once may be the value of each row, so it is left a dictionary until
-    # there are few of them.
+    # One dictionary value may be the value of every row, so a column stays a dictionary until few
+    # rows are left.
     repeated = [column.path_in_schema for column in values if column.has_dictionary_page]
     with open_parquet(path, footer=footer, repeated=repeated) as file:
         for batch in file.iter_batches(
@@ -368,15 +367,15 @@ def read_bounded_as(
     most: int,
     deleted: DeletionVector | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a row group that a condition is true of, in batches of bounded size.
+    """Yield the rows of a row group that meet a condition, in batches of bounded size.
 
     Args:
         path: the file.
         row_group: number of the row group.
         schema: the columns to read; those that the file lacks are null.
-        stored: what they are called in the file.
+        stored: their names in the file.
         condition: which rows, by the names of `schema`; all if None.
-        large: which columns of the file are texts or bytes that may be large.
+        large: which columns of the file may be large texts or bytes.
         most: rows in a batch at most.
         deleted: which rows of the file are left out; none if None.
     """
@@ -401,7 +400,7 @@ def texts_of(schema: pa.Schema, stored: Sequence[str]) -> tuple[str, ...]:
 
     Args:
         schema: the columns.
-        stored: what they are called in the file.
+        stored: their names in the file.
     """
     return tuple(
         name for name, field in zip(stored, schema, strict=True) if field.type in _LARGE_TYPES
@@ -414,9 +413,9 @@ _LARGE_TYPES = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_
 def row_groups(
     table: ds.Dataset, folder: AnyPath, condition: ds.Expression | None
 ) -> Iterator[tuple[AnyPath, tuple[int, ...]]]:
-    """Yield the files of a table that may have rows that a condition is true of.
+    """Yield the files of a table that may have rows that meet a condition.
 
-    With each come the numbers of its row groups that may.
+    Each comes with the numbers of its matching row groups.
     """
     for fragment in table.get_fragments(filter=condition):
         for piece in fragment.split_by_row_group(condition):

@@ -1,13 +1,12 @@
-"""Generations: which one of a changefeed is published, and which ones are forgotten.
+"""Generations: which one of a changefeed is published, and which ones are removed.
 
 In: the table of cuts. Out: the tables of the generation that its newest cut names. Publishing a cut
-of another generation is what puts that one in place: one append, before which readers have the old
-one and after which they have the new one.
+of another generation switches readers to it, by one append.
 
-Whoever begins a piece of work (a command, a step of a run, a read) asks once and keeps the answer,
-so all tables that it sees are of one generation; if another is published meanwhile,
-`log.cuts` refuses to mix the two. Only the writer of a changefeed publishes, so nothing
-changes under a writer.
+A piece of work (a command, a step of a run, a read) looks up the generation once, so it sees all
+tables of one generation. If another one is published meanwhile,
+`log.cuts` refuses to mix the two. Only the writer of a changefeed publishes, so nothing changes
+under a writer.
 """
 
 from collections.abc import Collection
@@ -19,13 +18,14 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath, names_in, remove_tree
 
 GENERATION = "generation"
-"""What the commits of `cuts` call the generation of their cut."""
+"""The key of a cut's generation in the commits of `cuts`."""
 
 
 def paths_of(root: AnyPath, changefeed: str) -> LakePaths:
     """Return the tables of a changefeed as its newest cut names them; no Spark.
 
-    Where the cuts cannot be read, those of the newest generation: who reads the cuts says so.
+    If the cuts cannot be read, it returns the newest generation's tables; reading the cuts raises
+    the error.
     """
     first = LakePaths(root=root, changefeed=changefeed)
     try:
@@ -36,9 +36,9 @@ def paths_of(root: AnyPath, changefeed: str) -> LakePaths:
 
 
 def remove_generations(paths: LakePaths, named: Collection[str]) -> None:
-    """Remove the generations that are neither the published one nor named by a kept cut.
+    """Remove the generations that are neither published nor named by a kept cut.
 
-    The caller holds the lock on generations apart, so nobody makes one now.
+    The caller holds the lock on unpublished generations, so no process makes one now.
 
     Args:
         paths: tables of the changefeed.
@@ -49,7 +49,7 @@ def remove_generations(paths: LakePaths, named: Collection[str]) -> None:
         if name not in kept:
             place = paths.generations / name
             require_lease(place)
-            # Of a link only the link.
+            # Of a link, only the link is removed.
             if place.is_symlink():
                 place.unlink()
             else:

@@ -1,9 +1,9 @@
 """A changefeed and its tables, as one piece of work sees them.
 
 In: the configuration of a changefeed and where its lake is. Out: what steps and services take: the
-configuration, the tables of one generation, the Spark session. Whoever begins a piece of work (a
-command, a step of a run, a read) opens it once and hands it on, so all of that work is of one
-generation. It holds no state of its own, so it may be opened as often as one likes.
+configuration, the tables of one generation, the Spark session. A piece of work (a command, a step
+of a run, a read) opens a lake once and passes it on, so all of that work uses one generation. A
+lake holds no state, so opening it again is safe.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class Lake:
     Attributes:
         changefeed: its configuration.
         paths: its tables, of one generation.
-        session: the Spark session to use; if None, one that starts when it is first needed.
+        session: the Spark session to use; if None, one starts when it is first needed.
     """
 
     changefeed: Changefeed
@@ -44,13 +44,13 @@ class Lake:
         Args:
             root: the folder or URI of all changefeeds' tables.
             changefeed: the configuration of the changefeed.
-            session: the Spark session to use; if None, one that starts when it is first needed.
+            session: the Spark session to use; if None, one starts when it is first needed.
         """
         return cls(changefeed=changefeed, paths=paths_of(root, changefeed.name), session=session)
 
     @property
     def spark(self) -> "SparkSession":
-        """The session, which starts when something is first done with it."""
+        """The session, which starts at its first use."""
         if self.session is not None:
             return self.session
         from ticdc_assets.spark.session import LazySession
@@ -71,26 +71,26 @@ class Lake:
 
     @contextmanager
     def writing(self, *, run: str = "") -> Iterator[None]:
-        """Be the one writer of the changefeed, within.
+        """Be the only writer of the changefeed within this block.
 
         Args:
-            run: id of the Dagster run that writes, for whoever has to wait.
+            run: id of the Dagster run that writes, for messages to waiting runs.
 
         Raises:
-            BusyError: somebody else is.
+            BusyError: another process is.
         """
         with writer_lock(self.paths, self.changefeed.writer, run=run):
             yield
 
     @contextmanager
     def making(self, made: AnyPath | None = None) -> Iterator[None]:
-        """Be the one that makes or removes generations besides the published one, within.
+        """Be the only process that makes or removes unpublished generations, within this block.
 
         Args:
-            made: the folder of the generation that is made.
+            made: the folder of the new generation.
 
         Raises:
-            BusyError: somebody else is.
+            BusyError: another process is.
         """
         with side_lock(self.paths, self.changefeed.writer, made):
             yield

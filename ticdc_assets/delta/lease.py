@@ -1,26 +1,26 @@
 """The lease: who writes to a changefeed, where the file system's locks do not reach.
 
-In: a log with one entry behind the other, where of two that are put behind the same one the second
-is refused (`Log`; `lease_log` has the one in Delta). Out: a `HeldLease` with a number that is
-greater than those of all leases before it, or a `BusyError` that says who has it and until when.
+In: a log of entries in order, which refuses the second of two entries that are put after the same
+one (`Log`; `lease_log` implements it in Delta). Out: a `HeldLease` with a number greater than those
+of all earlier leases, or a `BusyError` that names the holder and until when it holds the lease.
 
-Each entry says the whole state: the number, the holder, and whether it is held. Taking the lease,
-renewing it and giving it back are one entry each, so they have an order that no clock makes:
+Each entry has the whole state: the number, the holder, and whether the lease is held. Taking the
+lease, renewing it and giving it back write one entry each, so their order depends on no clock:
 
-- Only the newest entry counts. A holder renews by an entry behind its own last one. If that is
-  refused, and the newest one is another's, the lease is lost for good.
-- A lease that was given back is taken at once. So is one whose holder ran on this machine and is no
-  more. Any other is watched: if its newest entry stays the newest for as long as its duration, by
-  the watcher's own clock, it is taken over; if an entry comes, the holder lives. No clock of two
-  machines is ever compared. The times in an entry are for people.
-- A holder counts its lease as over a tenth earlier, from before it renewed, by its own clock, which
-  also runs while the machine sleeps. It may still find it its own, if a renewal comes through.
+- Only the newest entry counts. A holder renews with an entry after its own last one. If that is
+  refused and the newest entry belongs to another holder, the lease is lost for good.
+- A lease that was given back is free at once. So is one whose holder ran on this machine and has
+  ended. Any other is watched: if no entry comes for the lease's duration, by the watcher's clock,
+  the watcher takes it over; if an entry comes, the holder is alive. Clocks of two machines are
+  never compared. The times in an entry are for people.
+- A holder treats its lease as over a tenth earlier, counted from before it renewed, by its own
+  clock, which also runs while the machine sleeps. The lease is still its own if a renewal succeeds.
 
-That a holder believes this is not enough: it may stand still between looking and committing. So
-its commits carry the number, and tables refuse older ones (`fencing`).
+This check is not enough: a holder may stall between the check and the commit. So its commits carry
+the number, and tables refuse older ones (`fencing`).
 
-Why taking again is safe: an entry that came in though its writer was told of an error is known by
-its token. Not handled: entries that somebody else writes or removes by hand.
+Why taking it again is safe: a writer recognises its entry by the token, even if the write reported
+an error. Not handled: entries that a person writes or removes by hand.
 """
 
 import logging
@@ -42,7 +42,7 @@ from ticdc_assets.base.progress import tell
 _LOGGER = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
-"""How often a holder and a watcher look at the log at most."""
+"""How often a holder and a watcher read the log at most."""
 
 _TRIES = 3
 
@@ -54,8 +54,8 @@ class Holder:
     Attributes:
         host: name of its machine.
         process: its number there.
-        machine: the start of the machine and its space of process numbers; "" if not known.
-        started: when the process began, as the machine counts; "" if not known.
+        machine: the machine's boot and its process namespace; "" if unknown.
+        started: when the process began, as the machine counts; "" if unknown.
         command: what it does, for people.
     """
 
@@ -75,10 +75,10 @@ class LeaseState:
 
     Attributes:
         number: of the lease.
-        is_held: whether the holder has it; else it gave it back.
+        is_held: whether the holder has the lease; False once it gave it back.
         holder: who took it.
-        token: of this taking; no other one has it.
-        seconds: for how long it is good from each renewal on.
+        token: unique to this taking of the lease.
+        seconds: how long the lease lasts from each renewal on.
         taken_at: when it was taken, by the holder's clock.
         renewed_at: when it was renewed or given back last, by the holder's clock.
     """
@@ -93,14 +93,17 @@ class LeaseState:
 
     @property
     def until(self) -> datetime:
-        """Until when it is good if it is not renewed, by the holder's clock."""
+        """When it ends if it is not renewed, by the holder's clock."""
         return self.renewed_at + timedelta(seconds=self.seconds)
 
     def __str__(self) -> str:
         held = f"{self.holder} has had lease {self.number} since {self.taken_at:{_TIME}} UTC"
         if not self.is_held:
-            return f"nobody; {self.holder} gave back lease {self.number} at {self._renewed}"
-        return f"{held}, renewed at {self._renewed}, good until {self.until:{_TIME}} by its clock"
+            return (
+                f"nobody has the lease; {self.holder} gave back lease {self.number} at "
+                f"{self._renewed}"
+            )
+        return f"{held}, renewed at {self._renewed}, valid until {self.until:{_TIME}} by its clock"
 
     @property
     def _renewed(self) -> str:
@@ -115,8 +118,8 @@ class Entry:
     """An entry of the log.
 
     Attributes:
-        version: its place.
-        state: what it says; None if nobody ever took the lease.
+        version: its place in the log.
+        state: its content; None if no process ever took the lease.
     """
 
     version: int
@@ -124,23 +127,23 @@ class Entry:
 
 
 class Log(Protocol):
-    """One entry behind the other."""
+    """Entries in order."""
 
     def newest(self) -> Entry:
         """Return the newest entry."""
         ...
 
     def put(self, state: LeaseState, behind: Entry) -> bool:
-        """Put an entry behind another one; return False if that is not the newest."""
+        """Put an entry after another one; return False if that is not the newest."""
         ...
 
     def first_number(self) -> int:
-        """Return the number of the first lease; it is greater than those that tables have seen."""
+        """Return the number of the first lease; it is greater than all that tables have seen."""
         ...
 
 
 def now_seconds() -> float:
-    """Return seconds of a clock that never goes back and runs while the machine sleeps."""
+    """Return the seconds of a clock that never goes back and runs while the machine sleeps."""
     if sys.platform == "linux":
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
@@ -148,13 +151,13 @@ def now_seconds() -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The world of a lease.
+    """The clock and the processes around a lease.
 
     Attributes:
         now: seconds of a clock that never goes back.
         wait: lets seconds pass.
         at: the time of day, for people.
-        is_gone: whether a holder is known to be no more.
+        is_gone: whether a holder is known to have ended.
     """
 
     now: Callable[[], float] = now_seconds
@@ -169,9 +172,9 @@ class HeldLease:
     Args:
         log: where its entries are.
         entry: the entry by which it was taken.
-        began: seconds of the clock from before that.
-        surroundings: clock and the like.
-        taken_over: whether the one before it was not given back.
+        began: seconds of the clock before that.
+        surroundings: the clock and the processes.
+        taken_over: whether the lease before it was not given back.
     """
 
     def __init__(
@@ -187,25 +190,25 @@ class HeldLease:
         state = entry.state
         self._log = log
         self._entry = entry
-        self._state = state  # all that is asked of it stays the same: number, token, duration
+        self._state = state  # the parts that are read of it never change: number, token, duration
         self._around = surroundings
         self._good_until = began + _good_for(state)
         self._looked = began
         self._lost = ""
-        # The thread that renews and those that commit share the log's handle.
+        # The renewing thread and the committing threads share the log's handle.
         self._lock = threading.Lock()
         self.taken_over = taken_over
-        """Whether the lease before it was not given back, so that its holder may go on."""
+        """Whether the lease before it was not given back, so that its holder may still run."""
 
     @property
     def number(self) -> int:
-        """Its number, greater than those of all before it."""
+        """Its number, greater than those of all earlier leases."""
         return self._state.number
 
     def require(self) -> None:
-        """Raise LeaseLostError unless nobody else can have it now.
+        """Raise LeaseLostError unless no other process can hold the lease now.
 
-        One that is over by the clock is renewed: if that comes through, nobody had it meanwhile.
+        A lease that is over by the clock is renewed: if that succeeds, no other process had it.
         """
         with self._lock:
             now = self._around.now()
@@ -235,10 +238,11 @@ class HeldLease:
             return not self._lost
 
     def release(self) -> None:
-        """Give it back, so that the next one need not wait. It is over here whatever comes of that.
+        """Give it back, so that the next holder need not wait; for this process it is over.
 
         Raises:
-            TicdcError: the log cannot be reached, so nobody knows whether it was given back.
+            TicdcError: the log cannot be reached, so it is unknown whether the lease was given
+                back.
         """
         with self._lock:
             if self._lost:
@@ -255,11 +259,11 @@ class HeldLease:
             self._good_until = began + _good_for(self._state)
 
     def _put(self, state: LeaseState) -> bool:
-        """Put an entry behind the own one; return False if it is lost, or others are faster."""
+        """Put an entry after this holder's last one; return False if it is lost or not the last."""
         is_put = False
         for _ in range(_TRIES):
             is_put = is_put or self._log.put(state, self._entry)
-            # What came before it may be an own entry, of which an error was told.
+            # A newer entry may be this holder's own, whose write reported an error.
             self._see(self._log.newest())
             if is_put or self._lost:
                 break
@@ -271,7 +275,7 @@ class HeldLease:
             self._entry = entry
             return
         self._lost = (
-            f"lease {self.number} of this run went over while it stood still: {newest}; nothing "
+            f"lease {self.number} of this run ended while the run was stalled: {newest}; nothing "
             "more is committed, sync again"
         )
 
@@ -281,7 +285,7 @@ class HeldLease:
 
 
 def _good_for(state: LeaseState) -> float:
-    """Return for how long a holder counts its lease as good, a tenth less than a watcher does."""
+    """Return how long a holder treats its lease as valid, a tenth less than a watcher does."""
     return state.seconds * 0.9
 
 
@@ -302,7 +306,7 @@ class Renewing:
         self._thread.start()
 
     def stop(self) -> None:
-        """Renew no more; what is under way ends first."""
+        """Stop renewing; a renewal under way ends first."""
         self._end.set()
         self._thread.join()
 
@@ -327,19 +331,19 @@ def take(
     other: str,
     surroundings: Surroundings = Surroundings(),
 ) -> HeldLease:
-    """Take the lease, as soon as it is known that nobody has it.
+    """Take the lease as soon as it is free.
 
-    A lease that somebody has is watched until it is given back, renewed or over.
+    A held lease is watched until it is given back, renewed or over.
 
     Args:
         log: where its entries are.
-        holder: who wants it.
-        seconds: for how long it is to be good from each renewal on.
-        other: who else may have it, for the error: `another sync of ...`.
-        surroundings: clock and the like.
+        holder: the process that takes it.
+        seconds: how long it lasts from each renewal on.
+        other: who else may hold it, for the error: `another sync of ...`.
+        surroundings: the clock and the processes.
 
     Raises:
-        BusyError: somebody has it, and lives.
+        BusyError: another process holds it and is alive.
     """
     while True:
         entry = log.newest()
@@ -367,11 +371,11 @@ def take(
         if made is not None:
             taken_over = before is not None and before.is_held
             return HeldLease(log, made, began, surroundings, taken_over=taken_over)
-        # Somebody was faster; maybe it was the holder, which lives.
+        # Another process was faster; maybe the holder, which is alive.
 
 
 def _ran_out(log: Log, entry: Entry, surroundings: Surroundings) -> bool:
-    """Watch a held lease; return whether no entry came for as long as it is good."""
+    """Watch a held lease; return whether no entry came for its duration."""
     assert entry.state is not None
     end = surroundings.now() + entry.state.seconds
     tell(f"waiting to see whether {entry.state.holder} renews its lease {entry.state.number}")
@@ -383,7 +387,7 @@ def _ran_out(log: Log, entry: Entry, surroundings: Surroundings) -> bool:
 
 
 def _put(log: Log, state: LeaseState, behind: Entry) -> Entry | None:
-    """Put an entry and return it if it is there, even if an error was told of it."""
+    """Put an entry and return it if the log has it, even if the write reported an error."""
     failure = None
     try:
         log.put(state, behind)
@@ -397,14 +401,14 @@ def _put(log: Log, state: LeaseState, behind: Entry) -> Entry | None:
     return None
 
 
-# Who holds it -----------------------------------------------------------------------------------
+# The holder -------------------------------------------------------------------------------------
 
 
 def this_process(run: str = "") -> Holder:
     """Return this process as a holder.
 
     Args:
-        run: id of the Dagster run that it works for, if it does.
+        run: id of the Dagster run that it works for, if any.
     """
     process = os.getpid()
     return Holder(
@@ -423,13 +427,13 @@ def named_process(run: str = "") -> str:
 
 
 def _command() -> str:
-    """Return the name of the program and of its command, and no other word: it may be secret."""
+    """Return the name of the program and of its command; other words may be secret."""
     words = [Path(sys.argv[0]).name or "python", *sys.argv[1:2]]
     return " ".join(word for word in words if word.replace("-", "").replace(".", "").isalnum())
 
 
 def _machine() -> str:
-    """Return what is the same for all processes that see each other's numbers, "" if not known."""
+    """Return an id that all processes share which see each other's numbers; "" if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -438,7 +442,7 @@ def _machine() -> str:
 
 
 def _started(process: int) -> str | None:
-    """Return when a process of this machine began, None if it is no more, "" if not known."""
+    """Return when a process of this machine began; None if it has ended, "" if unknown."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -449,13 +453,13 @@ def _started(process: int) -> str | None:
         stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    # Its name stands in brackets, and may have any characters.
+    # The process name is in brackets and may have any characters.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else fields[19]
 
 
 def is_gone(holder: Holder) -> bool:
-    """Return whether a holder ran on this machine and is no more."""
+    """Return whether a holder ran on this machine and has ended."""
     if not holder.machine or not holder.started or holder.machine != _machine():
         return False
     started = _started(holder.process)

@@ -2,14 +2,16 @@
 
 In: the folder of the table. Out: `DeltaLog`, a `lease.Log`. An entry is a commit with the state as
 its JSON object and with a transaction identifier. Delta refuses a commit if another one with that
-identifier came since the version that it is made from; so of two entries behind the same one, one
-is. This holds wherever delta-rs writes: a folder, and an object store that puts if absent.
+identifier came after the version that it builds on; so of two entries after the same one, it
+refuses one. This holds wherever delta-rs writes: in a folder, and in an object store with
+conditional puts.
 
-There are no rows, since each would be a file to write, read and vacuum every few seconds. Delta
-makes a checkpoint every ten entries and removes older ones after an hour, so the log does not grow.
+The table has no rows: each would be a file to write, read and vacuum every few seconds. Delta
+writes a checkpoint every ten entries and removes older entries after an hour, so the log does not
+grow.
 
-Why opening it again is safe: two processes that make the table make the same. Nothing is kept but
-the handle.
+Why opening it again is safe: two processes that create the table create the same one. The handle is
+the only state.
 """
 
 import json
@@ -32,7 +34,7 @@ from ticdc_assets.delta.fencing import APP_ID, LEASE, number_in
 from ticdc_assets.delta.lease import Entry, Holder, LeaseState
 from ticdc_assets.storage.paths import AnyPath
 
-_SCHEMA = pa.schema([("none", pa.int64())])  # a table cannot be without any column
+_SCHEMA = pa.schema([("none", pa.int64())])  # a table needs a column
 
 _CONFIGURATION = {
     "delta.checkpointInterval": "10",
@@ -41,7 +43,7 @@ _CONFIGURATION = {
 
 
 class DeltaLog:
-    """The log of a lease; the table is made if it is not there.
+    """The log of a lease; the table is created if it does not exist.
 
     Args:
         path: folder of the table.
@@ -63,7 +65,7 @@ class DeltaLog:
             try:
                 self._table.update_incremental()
             except DeltaError:
-                # What it would read may be removed: it is behind by more than is kept.
+                # The entries to read may be removed: the handle lags by more than the log keeps.
                 self._table = open_table(self._path) or self._table
         version = self._table.version()
         if version != self._newest.version:
@@ -71,7 +73,7 @@ class DeltaLog:
         return self._newest
 
     def put(self, state: LeaseState, behind: Entry) -> bool:
-        """Put an entry behind another one; return False if that is not the newest."""
+        """Put an entry after another one; return False if that is not the newest."""
         if self._table.version() != behind.version:
             return False
         properties = CommitProperties(
@@ -90,8 +92,8 @@ class DeltaLog:
     def first_number(self) -> int:
         """Return a number that is greater than those of all leases that tables have seen.
 
-        A run that was killed may have written to mirrors only, under a lease of one more than is
-        found in the tables that are looked at.
+        A killed run may have written to mirrors only, under a lease one above the highest in the
+        tables that are read here.
         """
         seen = [0]
         for path in self._guarded:
@@ -106,7 +108,7 @@ def _opened_or_made(path: AnyPath) -> DeltaTable:
     try:
         there = open_table(path)
     except LakeDamagedError:
-        # Another process may be making it: its log is there, its first commit was not yet.
+        # Another process may be creating it: its log exists, its first commit does not yet.
         time.sleep(_MAKING_SECONDS)
         there = open_table(path)
     return there or create_empty(path, _SCHEMA, configuration=_CONFIGURATION)
@@ -116,7 +118,7 @@ _MAKING_SECONDS = 1.0
 
 
 def read_lease(path: AnyPath) -> LeaseState | None:
-    """Return what the newest entry of the log at `path` says, None if nobody ever took the lease.
+    """Return the newest entry of the log at `path`; None if no process ever took the lease.
 
     Raises:
         LakeDamagedError: the table is broken.
@@ -154,4 +156,4 @@ def _read(path: AnyPath, stored: Mapping[str, Any]) -> LeaseState:
             }
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged(path, "its newest entry is not as leases are written") from error
+        raise damaged(path, "its newest entry is not a lease's") from error

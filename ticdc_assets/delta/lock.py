@@ -1,18 +1,18 @@
 """One writer per changefeed, and in parallel one rebuild: a file lock, or a lease in the lake.
 
-Dagster's pools keep runs of one instance apart; this keeps apart what they cannot see: a command
-line beside a daemon, or another host.
+Dagster's pools keep runs of one instance apart. This module keeps apart what the pools cannot see:
+a command next to a daemon, or another host.
 
-A lake in a folder has advisory locks on files. The operating system drops one when its holder dies,
-so a killed run leaves nothing to clean up. They reach as far as the file system's locks do: one
-host, or NFSv4. Where that is too short, in an object store or if `writer.lease` says so, a lease is
-held beside it (`lease`), and every commit is fenced by its number (`fencing`). A folder that ever
-had a lease keeps it, so that a run whose settings do not name it is told apart too. Who uses the
-lease holds the lock of the file with others that do; who does not holds it alone.
+A lake in a folder has advisory locks on files. The operating system drops a lock when its holder
+dies, so a killed run leaves nothing to clean up. The locks reach as far as the file system's: one
+host, or NFSv4. Where that is not enough, in an object store or if `writer.lease` says so, the
+writer also holds a lease (`lease`), and every commit is fenced by its number (`fencing`). A folder
+that ever had a lease keeps it, so that a run whose settings do not name it is kept out too.
+Processes that use the lease share the lock on the file; a process that does not holds it alone.
 
-A lease that was not given back may have a holder that only stands still. So who takes it over
-commits its own number to the changefeed's tables first (`_fence`): from there on Delta refuses
-what the old one would commit to them, however late. Mirrors and histories need none: only a row of
+The holder of a lease that was not given back may only be stalled. So the process that takes over
+first commits its own number to the changefeed's tables (`_fence`): from then on Delta refuses the
+old holder's commits to them, however late. Mirrors and histories need no such commit: only a row of
 `cuts` makes their versions count.
 """
 
@@ -46,16 +46,16 @@ _LOGGER = logging.getLogger(__name__)
 
 @contextmanager
 def writer_lock(paths: LakePaths, writer: Writer, *, run: str = "") -> Iterator[None]:
-    """Hold the changefeed's writer lock, or raise BusyError.
+    """Hold the changefeed's writer lock.
 
     Args:
         paths: tables of the changefeed.
         writer: how writers are kept apart.
-        run: id of the Dagster run that it is held for, for people.
+        run: id of the Dagster run that it is held for, for messages.
 
     Raises:
-        BusyError: somebody else holds it.
-        PrerequisiteError: no space is left for what would be written, or there are no locks.
+        BusyError: another process holds it.
+        PrerequisiteError: the disk has too little space, or the file system has no locks.
     """
     if isinstance(paths.root, Path):
         require_space(paths.root)
@@ -77,15 +77,15 @@ def writer_lock(paths: LakePaths, writer: Writer, *, run: str = "") -> Iterator[
 
 @contextmanager
 def side_lock(paths: LakePaths, writer: Writer, made: AnyPath | None = None) -> Iterator[None]:
-    """Hold the changefeed's lock on generations apart, or raise BusyError; see `writer_lock`.
+    """Hold the changefeed's lock on unpublished generations, or raise BusyError; see `writer_lock`.
 
-    Whoever holds it removes what others left of such generations, so nothing needs a fence.
+    The holder removes what others left of such generations, so nothing needs a fence.
 
     Args:
         paths: tables of the changefeed.
         writer: how writers are kept apart.
-        made: the folder that is written to under it; None if the writer's lock is held too, which
-            the tables are then written under.
+        made: the folder that is written to under it; None if the tables are written under the
+            writer's lock, which is held too.
     """
     other = f"another verify or rebuild of changefeed {paths.changefeed!r}"
     if not _uses_lease(paths.side_lease, writer):
@@ -148,7 +148,7 @@ _LONGEST_HOLDER = 400
 
 @contextmanager
 def _shared_lock(path: AnyPath, holder: str) -> Iterator[None]:
-    """Hold the lock on a file with others that use the lease, where there are locks at all."""
+    """Share the lock on a file with others that use the lease, if the file system has locks."""
     with ExitStack() as stack:
         if isinstance(path, Path):
             with suppress(PrerequisiteError):
@@ -172,23 +172,24 @@ def _locked(path: Path, other: str, kind: int) -> Iterator[int]:
             ) from error
         except OSError as error:
             raise PrerequisiteError(
-                f"{path} cannot be locked ({error.strerror}): the file system has no locks; let "
-                "writers keep apart by a lease in the lake (`writer: {lease: 60 seconds}`)"
+                f"{path} cannot be locked ({error.strerror}): the file system has no locks; keep "
+                "writers apart by a lease in the lake (`writer: {lease: 60 seconds}`)"
             ) from error
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-# Processes at work ------------------------------------------------------------------------------
+# Running processes ------------------------------------------------------------------------------
 
 
 @contextmanager
 def seen_at_work(paths: LakePaths, writer: Writer) -> Iterator[str]:
-    """Hold a lock with all who work on the changefeed; yield its file for `nobody_at_work`.
+    """Share a lock with all workers on the changefeed; yield its file (`nobody_at_work`).
 
-    It is held between syncs too, and whoever sees the file can tell that its holders are no more:
-    in another container, or after a restart of the machine. "" where locks of files do not reach.
+    It is held between syncs too. A process that sees the file can check whether its holders have
+    ended, even in another container or after a restart of the machine. "" where file locks do not
+    reach.
     """
     if _uses_lease(paths.lease, writer):
         yield ""
@@ -199,17 +200,17 @@ def seen_at_work(paths: LakePaths, writer: Writer) -> Iterator[str]:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
             stack.callback(os.close, descriptor)
-            # It waits: who asks whether there is somebody holds it for a moment.
+            # This call waits: a process that checks for others holds the lock for a moment.
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             seen = str(path.absolute())
         except OSError:
-            # What a run cannot do without says so by itself.
+            # Whatever a run needs reports its own error.
             seen = ""
         yield seen
 
 
 def nobody_at_work(path: str) -> bool:
-    """Return whether no process holds the file that `seen_at_work` gave; False if none can tell."""
+    """Return whether no process holds the file of `seen_at_work`; False if that is unknown."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except OSError:
@@ -236,15 +237,15 @@ def _leased(
     other: str,
     run: str,
 ) -> Iterator[bool]:
-    """Hold a lease; yield whether it was not given back before.
+    """Hold a lease; yield whether the lease before it was not given back.
 
     Args:
         path: the table of the lease.
-        base: the folder whose tables are written under it; None if nothing is.
-        guarded_tables: those that refuse the commits of older leases.
+        base: the folder of the tables that are written under it; None if none are.
+        guarded_tables: the tables that refuse commits of older leases.
         writer: how writers are kept apart.
-        other: who else may hold it, for people.
-        run: id of the Dagster run that it is held for, for people.
+        other: who else may hold it, for messages.
+        run: id of the Dagster run that it is held for, for messages.
     """
     seconds = writer.lease_seconds
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -258,20 +259,20 @@ def _leased(
         try:
             lease.release()
         except (TicdcError, OSError) as error:
-            # The next one has to wait for as long as it is good.
+            # The next holder has to wait for its duration.
             _LOGGER.warning("lease %d could not be given back: %s", lease.number, error)
 
 
 _FENCE_TRIES = 5
 
-# Nothing is made or removed but the one entry in the log.
+# Only the one entry in the log is written.
 _HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 def _fence(path: AnyPath) -> None:
-    """Let a table refuse what an older lease would commit: an empty commit under this one.
+    """Make a table refuse commits of older leases: an empty commit under this one.
 
-    A table that is broken is left as it is.
+    A broken table is left as it is.
     """
     for attempt in range(_FENCE_TRIES):
         try:
@@ -283,7 +284,7 @@ def _fence(path: AnyPath) -> None:
                 [],
                 pa.schema(table.schema()),
                 table=table,
-                # A commit without rows carries on what the newest says.
+                # A commit without rows carries on the newest commit's metadata.
                 commit=NamedCommit(path, commit_metadata(path)),
                 partition_by=table.metadata().partition_columns,
                 hooks=_HOOKS,
@@ -291,10 +292,10 @@ def _fence(path: AnyPath) -> None:
         except LakeDamagedError:
             return
         except CommitFailedError as error:
-            # The old one was faster, once.
+            # The old holder was faster, once.
             if attempt == _FENCE_TRIES - 1:
                 raise BusyError(
-                    f"{path} is written by a run whose lease is over, again and again; try again"
+                    f"{path} is written again and again by a run whose lease is over; try again"
                 ) from error
         else:
             return

@@ -1,8 +1,7 @@
 """Internal queries over rows in this process or in files of this run.
 
 In: a query of this package, and Arrow tables, readers of batches or Parquet files by name. Out: an
-Arrow table. DuckDB runs it, because it joins and groups more rows than fit into memory, in one
-call.
+Arrow table. DuckDB runs it, because it joins and groups more rows than fit into memory.
 
 No text of a message is ever part of a query. Only rows that do not fit into memory are written, to
 a folder that is removed afterwards, so running a query again is safe.
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _MEMORY = "1GB"
-"""What the engine may hold of rows before it writes them to files."""
+"""The most memory that the engine uses before it writes rows to files."""
 
 
 @contextmanager
@@ -30,10 +29,10 @@ def asking(folder: AnyPath | None = None) -> "Iterator[duckdb.DuckDBPyConnection
     """Yield a connection without tables.
 
     Args:
-        folder: where to write what does not fit into memory; DuckDB's own choice if None. Of a
-            folder in a store the machine's own takes the place.
+        folder: where to write what does not fit into memory; DuckDB's default if None, and the
+            machine's own folder if this one is in a store.
     """
-    # A quarter of a second, which only those pay who ask.
+    # The import takes a quarter of a second, which only callers pay.
     import duckdb
 
     config: dict[str, str | bool | int | float | list[str]] = {
@@ -53,9 +52,9 @@ def asking(folder: AnyPath | None = None) -> "Iterator[duckdb.DuckDBPyConnection
 def view_files(
     connection: "duckdb.DuckDBPyConnection", name: str, files: Sequence[AnyPath]
 ) -> None:
-    """Give a connection the view `name` of Parquet files, at least one, which are of one lake."""
+    """Give a connection the view `name` of one or more Parquet files of one lake."""
     if isinstance(files[0], RemotePath):
-        # Arrow reads them: DuckDB would need an extension, and the credentials once more.
+        # Arrow reads them: DuckDB would need an extension, and the credentials again.
         places = [located(path)[0] for path in files]
         connection.register(
             name, ds.dataset(places, format="parquet", filesystem=located(files[0])[1])
@@ -67,12 +66,12 @@ def view_files(
 def asked(
     text: str, *, folder: AnyPath | None = None, **rows: pa.Table | Sequence[AnyPath]
 ) -> pa.Table:
-    """Return what a query gives.
+    """Return the result of a query.
 
     Args:
         text: the query.
         folder: see `asking`.
-        rows: the tables that it names: Arrow tables, or Parquet files, at least one.
+        rows: the tables that it names: Arrow tables, or at least one Parquet file each.
     """
     with asking(folder) as connection:
         for name, found in rows.items():

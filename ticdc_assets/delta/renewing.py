@@ -1,15 +1,15 @@
 """Renewing: a new log for a mirror or a history whose log is lost.
 
 In: the folder of a table and its newest version in a published cut. Out: an empty table in that
-folder, whose first version is the next number: cuts name versions, so a number must never stand for
-different rows. The table begins with a checkpoint, like a table whose log was cleaned up; reads of
+folder, whose first version is the next number: cuts name versions, so a number must never mean two
+sets of rows. The table begins with a checkpoint, like a table whose log was cleaned up; reads of
 its older versions fail with an error that says so.
 
 The old log is moved to a name that readers and VACUUM ignore. Data files stay until a VACUUM finds
 that nothing needs them.
 
-Why running it again is safe: a run killed in between leaves a table without a log, or an empty
-one at a version that no cut names; either is made again by the next sync.
+Why running it again is safe: a run killed in between leaves a table without a log, or an empty one
+at a version that no cut names; the next sync makes either again.
 """
 
 import json
@@ -39,7 +39,7 @@ _ASIDE = "_damaged_log"
 
 
 def renew_if_lost(table: AnyPath, published: int, configuration: Mapping[str, str]) -> None:
-    """Give a table a new log if its own is broken or does not reach what is published.
+    """Give a table a new log if its log is broken or ends before the published version.
 
     Args:
         table: its folder.
@@ -52,7 +52,7 @@ def renew_if_lost(table: AnyPath, published: int, configuration: Mapping[str, st
     new = table / _NEW
     remove_tree(new, quietly=True)
     new.mkdir(parents=True)
-    # It is overwritten with its schema at once; a table cannot be without any column.
+    # The table gets its schema at once; a table needs a column.
     schema = Schema.from_arrow(pa.schema([("none", pa.int64())]))
     DeltaTable.create(
         str(new), schema, configuration=dict(configuration), storage_options=delta_options(new)
@@ -63,7 +63,7 @@ def renew_if_lost(table: AnyPath, published: int, configuration: Mapping[str, st
         copy(path, log / path.name.replace(f"{0:020}", f"{first:020}", 1))
         path.unlink()
     hint = json.loads((log / LAST_CHECKPOINT).read_text(encoding="utf-8"))
-    # A checksum would be of the number before.
+    # The checksum would belong to the number before.
     kept = {name: hint[name] for name in ("size",) if name in hint}
     (log / LAST_CHECKPOINT).write_text(json.dumps({"version": first} | kept), encoding="utf-8")
     require_lease(table)

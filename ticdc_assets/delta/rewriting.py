@@ -1,12 +1,12 @@
 """Write files of a large table again: joined, or without some of their rows.
 
-In: `raw_messages`, `change_log` or `snapshot_rows`, and which of its files. Out: one commit that
-takes these files out and names new ones with the rows that stay. A file all of whose rows stay is
-left as it is; of one that loses rows, columns that decide are read first, and the others only if
-some of its rows stay. A step reads and writes the files, in this process or on Spark.
+In: `raw_messages`, `change_log` or `snapshot_rows`, and some of its files. Out: one commit that
+removes these files and adds new ones with the remaining rows. A file that loses no rows is left as
+it is. The deciding columns are read first, and the others only if some rows remain. A step reads
+and writes the files, in this process or on Spark.
 
-Why running it again is safe: new files have no effect until the commit names them. The log entry
-is put where none is, so if another program was faster, nothing of it is there.
+Why running it again is safe: new files have no effect until the commit names them. The log entry is
+put only where none exists, so if another program was faster, nothing is committed.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -39,13 +39,13 @@ from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.paths import AnyPath
 
 Staying: TypeAlias = Callable[[pa.Table], pa.Table]
-"""A picklable function that returns those of some rows that stay."""
+"""A picklable function that returns the rows of a table that remain."""
 
 _READ_ROWS = 5_000
 _GROUP_ROWS = 50_000
 _GROUP_BYTES = 32 << 20
 _LIGHTNESS = 50
-"""Rows that are copied from file to file for the cost of one row of another step."""
+"""How many rows can be copied between files for the cost of one row of another step."""
 
 _CHECKPOINT_INTERVAL = 10
 
@@ -65,7 +65,7 @@ class Rewriter:
         spark: the session, which does not start if the work is small.
         table: folder of the table.
         metadata: JSON object that the commit carries.
-        does: what this is, for people.
+        does: what the work does, for progress messages.
     """
 
     spark: Session
@@ -78,10 +78,10 @@ class Rewriter:
 
         Args:
             state: the newest version of the table.
-            groups: files of that version; those of a group are of one partition.
+            groups: files of that version; those of a group are in one partition.
 
         Returns:
-            The version that the table has then.
+            The new version of the table.
 
         Raises:
             ConflictError: another program committed meanwhile.
@@ -105,7 +105,7 @@ class Rewriter:
         Args:
             state: the newest version of the table.
             files: files of that version.
-            stay: which rows stay.
+            stay: returns the rows that stay.
             columns: the columns by which it decides.
             properties: table properties that the commit sets.
 
@@ -131,7 +131,7 @@ class Rewriter:
     def remove_files(
         self, state: LogState, gone: Collection[str], *, properties: Mapping[str, str]
     ) -> int:
-        """Remove whole files, maybe none, by one commit that sets table properties.
+        """Remove whole files, possibly none, in one commit that sets table properties.
 
         Args:
             state: the newest version of the table.
@@ -139,7 +139,7 @@ class Rewriter:
             properties: the properties.
 
         Returns:
-            The version that the table has then.
+            The new version of the table.
 
         Raises:
             ConflictError: another program committed meanwhile.
@@ -236,7 +236,7 @@ def _partition(action: Action) -> dict[str, str]:
 
 
 def _read(paths: Iterable[AnyPath], schema: pa.Schema, stay: Staying | None) -> Iterator[pa.Table]:
-    """Yield the rows of files that stay, in tables of bounded size."""
+    """Yield the rows of files that remain, in tables of bounded size."""
     names = schema.names
     for path in paths:
         for group in range(read_footer(path).num_row_groups):

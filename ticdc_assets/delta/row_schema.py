@@ -1,8 +1,8 @@
 """The columns of a table whose rows are dataclasses.
 
 In: a dataclass. Out: an Arrow field for each of its fields: a column of the same name. A sequence
-is a list, a dataclass in it a struct. These names and types are the format of tables that exist: a
-field that is added has a value for older rows, and none is renamed.
+becomes a list, a dataclass in it a struct. These names and types are the format of existing tables:
+a new field needs a value for older rows, and no field is renamed.
 """
 
 from dataclasses import fields
@@ -25,10 +25,10 @@ def fields_of(row: type, **stored: pa.DataType) -> "list[pa.Field[Any]]":
 
     Args:
         row: the dataclass of its rows.
-        stored: by their names the types of columns that hold something else than their field.
+        stored: the types of columns that store something else than their field, by name.
 
     Raises:
-        TypeError: a field is of a type that no column has.
+        TypeError: a field's type has no column type.
     """
     hints = get_type_hints(row)
     return [
@@ -40,7 +40,7 @@ def fields_of(row: type, **stored: pa.DataType) -> "list[pa.Field[Any]]":
 def _type_of(hint: Any) -> pa.DataType:
     if hint in _TYPES:
         return _TYPES[hint]
-    # A value that may be absent is null, and `tuple[T, ...]` has as many as there are.
+    # A value that may be absent is null, and `tuple[T, ...]` has any number of values.
     inner = [item for item in get_args(hint) if item not in (NoneType, Ellipsis)]
     if isinstance(hint, UnionType) and len(inner) == 1:
         return _type_of(inner[0])

@@ -1,11 +1,11 @@
-"""Whether a store keeps one commit from taking another one's place.
+"""Whether a store keeps one commit from replacing another.
 
-In: the lake. Out: one clause that says what is wrong with its store, or nothing. A small table is
-made beside the changefeeds, two writers that see the same version commit to it, and it is removed.
-Both commits have to be there: a store that does not know conditional puts takes the second for the
-first, and a lake in it would lose commits.
+In: the lake. Out: one clause that says what is wrong with its store, or nothing. The probe creates
+a small table next to the changefeeds, lets two writers that see the same version commit to it, and
+removes it. Both commits must exist afterwards: in a store without conditional puts the second
+replaces the first, and a lake there would lose commits.
 
-Why running it again is safe: each table has a name of its own; what a killed run left is of nobody.
+Why running it again is safe: each table has a unique name; no reader uses what a killed run left.
 """
 
 import uuid
@@ -17,14 +17,14 @@ from ticdc_assets.delta.control import dataset_of, opened, write_table
 from ticdc_assets.storage.paths import RemotePath, names_in, remove_tree
 
 PROBE = ".probe-"
-"""How the names of such tables begin."""
+"""The prefix of these tables' names."""
 
 
 def probe_commits(lake: RemotePath) -> str | None:
-    """Return what is wrong with the store of a lake, None if nothing is.
+    """Return what is wrong with the store of a lake; None if nothing is.
 
     Raises:
-        Exception: what the libraries say of a store that cannot be reached or written.
+        Exception: the libraries' error if the store cannot be reached or written.
     """
     table = lake / f"{PROBE}{uuid.uuid4().hex}"
     rows = pa.table({"probe": pa.array([1], pa.int64())})
@@ -35,9 +35,9 @@ def probe_commits(lake: RemotePath) -> str | None:
             write_deltalake(writer, rows, mode="append")
         found = opened(table)
         if found.version() != 2 or dataset_of(found, table).count_rows() != 3:
-            return "of two commits at once the second took the place of the first"
+            return "of two simultaneous commits the second replaced the first"
         if not names_in(table):
-            return "what was written is not listed"
+            return "a listing does not show what was written"
     finally:
         remove_tree(table, quietly=True)
     return None

@@ -156,6 +156,8 @@ def run_demo(
                         program=_program("ticdc-assets"),
                         note=note,
                     )
+                # Nothing comes any more: live, the mirrors would soon be late.
+                _configure(directory, broker, wire_format, simulator.exported_ts, ended=True)
         say(f"done; the broker is stopped, the tables stay in {directory}")
         for line in _go_on(settings, directory):
             note(line)
@@ -366,15 +368,21 @@ def demo_lock(directory: Path) -> Iterator[None]:
 
 
 def _configure(
-    directory: Path, broker: LocalBroker, wire_format: WireFormat, start_ts: int | None = None
+    directory: Path,
+    broker: LocalBroker,
+    wire_format: WireFormat,
+    start_ts: int | None = None,
+    *,
+    ended: bool = False,
 ) -> Settings:
     start = "" if start_ts is None else f"    start_ts: {start_ts}\n"
+    end = "    ended: true\n" if ended else ""
     (directory / "changefeeds.yaml").write_text(
         "changefeeds:\n"
         f"  - name: {CHANGEFEED}\n"
         f"    format: {wire_format}\n"
         "    timezone: Asia/Shanghai\n"
-        f"{start}"
+        f"{start}{end}"
         "    source:\n"
         "      kafka:\n"
         f'        bootstrap_servers: "{broker.bootstrap_servers}"\n'

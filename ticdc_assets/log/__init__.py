@@ -1,1 +1,1 @@
-"""What landed and what it says: records, changes, quarantine, schemas, totals, cuts."""
+"""What landed and its decoded content: records, changes, quarantine, schemas, totals, cuts."""

@@ -5,9 +5,9 @@ In: rows of `accepted_gaps`, one per gap, written only by `ticdc-assets accept-g
 landing continues (`positions.read_position`), the shift of the offsets of a recreated topic, and
 the mirrors that may lack changes since.
 
-Coordinates stay unique. A recreated topic counts its offsets from the beginning, so the gap has a
-number that is added to them (`offset_base`): landed offsets continue after the old ones, and a
-later record has a greater offset, as all steps after `raw_messages` assume.
+Coordinates stay unique. A recreated topic counts its offsets from the beginning, so landing adds
+the gap's `offset_base` to them: landed offsets continue after the old ones, and a later record has
+a greater offset, as all steps after `raw_messages` assume.
 
 Lost changes are above the last watermark of the partition before the gap. A mirror whose table was
 created or truncated later lacks nothing if that DDL landed after the gap in the same partition:
@@ -18,7 +18,7 @@ Why running it again is safe: only the row stores an acceptance. Everything deri
 computed again each time, except `until_ts`, which is stored because retention removes the watermark
 that it came from.
 
-Not handled: which rows are lost. This is unknown.
+Not handled: which rows are lost is unknown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,16 +44,16 @@ class AcceptedGap:
     Attributes:
         number: 1, 2, 3, ... in the order of acceptance.
         accepted_at: when.
-        accepted_by: who: user and machine.
+        accepted_by: user and machine.
         topic: topic.
         partition: partition.
-        topic_id: the topic's id then, None if the source has none.
-        from_offset: next offset that was to be landed.
-        to_offset: offset at which landing goes on.
-        offset_base: what is added to the source's offsets to get those landed, from here on.
-        cause: one clause that says what was seen.
-        after_ts: highest watermark of the partition that had landed: what is lost is above it.
-        until_ts: the first higher watermark behind the gap; None until one landed.
+        topic_id: the topic's id then; None if the source has none.
+        from_offset: the next offset to land then.
+        to_offset: offset at which landing continues.
+        offset_base: what landing adds to the source's offsets from here on.
+        cause: one clause that says what happened.
+        after_ts: highest landed watermark of the partition: the lost changes are above it.
+        until_ts: the first higher watermark after the gap; None until one landed.
     """
 
     number: int
@@ -71,7 +71,7 @@ class AcceptedGap:
 
     @property
     def sentence(self) -> str:
-        """What was accepted, for people."""
+        """The accepted gap in a sentence for people."""
         return (
             f"{self.lost} of topic {self.topic!r} partition {self.partition} ({self.cause}), "
             f"accepted by {self.accepted_by} at {self.accepted_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -88,7 +88,7 @@ class AcceptedGap:
 
     @property
     def caveat(self) -> Caveat:
-        """Why a mirror may differ from its table."""
+        """The reason why a mirror may differ from its table."""
         where = f"topic {self.topic!r} partition {self.partition}"
         if self.cause.startswith(UNREADABLE):
             why = "cannot be decoded and was given up"
@@ -101,7 +101,7 @@ class AcceptedGap:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as values that JSON has."""
+        """Return it as JSON values."""
         return asdict(self) | {"accepted_at": self.accepted_at.isoformat(timespec="seconds")}
 
 
@@ -119,7 +119,7 @@ def read_accepted(paths: LakePaths) -> tuple[AcceptedGap, ...]:
 
 
 def append_accepted(paths: LakePaths, gap: AcceptedGap) -> AcceptedGap:
-    """Keep one more gap under the next number. The caller holds the writer lock."""
+    """Append a gap under the next number. The caller holds the writer lock."""
     number = commit_metadata(paths.accepted_gaps).get("number", 0) + 1
     numbered = replace(gap, number=number)
     write_table(
@@ -132,11 +132,11 @@ def append_accepted(paths: LakePaths, gap: AcceptedGap) -> AcceptedGap:
 
 
 def close_accepted(paths: LakePaths, *, es_only: bool) -> tuple[AcceptedGap, ...]:
-    """Return the accepted gaps, and keep where they end if that is known by now.
+    """Return the accepted gaps, and store where they end if that is known by now.
 
     Args:
-        paths: tables of the changefeed; for a generation apart nothing is written.
-        es_only: whether the messages have no watermarks; then any record tells.
+        paths: tables of the changefeed; for an unpublished generation nothing is written.
+        es_only: whether the messages have no watermarks; then any record ends a gap.
     """
     gaps = read_accepted(paths)
     closed = tuple(
@@ -154,7 +154,7 @@ def close_accepted(paths: LakePaths, *, es_only: bool) -> tuple[AcceptedGap, ...
 
 
 def _until(paths: LakePaths, gap: AcceptedGap, es_only: bool) -> int | None:
-    """Return the watermark that tells where a gap ends, None if it has not come."""
+    """Return the watermark where a gap ends; None if it has not landed."""
     condition = (
         _of_partition(gap)
         & (ds.field("offset") >= gap.to_offset)
@@ -179,10 +179,10 @@ def gap_caveats(
     groups: Sequence[Mapping[str, Any]],
     tso: int,
 ) -> dict[str, list[str]]:
-    """Return, for each mirror that may lack changes at `tso`, the caveats that say so.
+    """Return the caveats of each mirror that may lack changes at `tso`.
 
-    A lost record may be of any table. Only a table that was never seen in the topic, while it was
-    in others, is spared, and only where the topic had tables and no DDL of databases.
+    A lost record may belong to any table. A table gets no caveat only if it was never in the topic
+    but was in others, and if the topic had tables and no DDL of databases.
 
     Args:
         paths: tables of the changefeed.
@@ -204,7 +204,7 @@ def gap_caveats(
 
 
 class _Carried:
-    """What each topic was seen to carry: which tables, and which of its partitions get DDL."""
+    """What each topic carried: which tables, and which of its partitions get DDL."""
 
     def __init__(self, groups: Sequence[Mapping[str, Any]]) -> None:
         self._names: dict[str, set[tuple[str, str]]] = {}
@@ -224,7 +224,7 @@ class _Carried:
                 self._others.add(row["topic"])
 
     def may_carry(self, topic: str, names: set[tuple[str, str]]) -> bool:
-        """Return whether records of a table with these names may have been in a topic."""
+        """Return whether a topic may have had records of a table with these names."""
         there = self._names.get(topic)
         if there is None or topic in self._others or there & names:
             return True
@@ -236,7 +236,7 @@ class _Carried:
 
 
 class _Loss:
-    """Which of some mirrors one gap may concern."""
+    """Which mirrors a gap may concern."""
 
     def __init__(
         self,
@@ -249,7 +249,7 @@ class _Loss:
         self._carried = carried
         plans = (plan for mirror in mirrors for plan in mirror.sources())
         floors = {plan.floor_ts for plan in plans if plan.floor_ts > gap.after_ts}
-        # The DDL that landed behind the gap, of those that let a table begin anew.
+        # The DDL landed after the gap that let a table start again.
         self._behind: frozenset[int] = frozenset()
         if floors:
             condition = (
@@ -265,21 +265,21 @@ class _Loss:
     def may_concern(self, mirror: MirrorPlan) -> bool:
         """Return whether a mirror may lack changes that were lost.
 
-        The rows of others that it began with may lack them, too.
+        The rows of other tables that it began with may lack them too.
         """
         return any(map(self._may_concern, mirror.sources()))
 
     def _may_concern(self, mirror: MirrorPlan) -> bool:
         names = {folded_name(item.database, item.table) for item in mirror.bindings}
         if mirror.exported is not None:
-            # No record tells of it: what counts is whether it has what was lost.
+            # No record shows it: what counts is whether the mirror has the lost changes.
             began = self._gap.until_ts is not None and mirror.floor_ts > self._gap.until_ts
         else:
             began = self._began_behind(mirror.floor_ts)
         return not began and self._carried.may_carry(self._gap.topic, names)
 
     def _began_behind(self, floor_ts: int) -> bool:
-        """Return whether all rows of a table that begins at `floor_ts` were sent behind the gap."""
+        """Return whether all rows of a table that begins at `floor_ts` were sent after the gap."""
         gap = self._gap
         if floor_ts in self._behind:
             return True

@@ -7,12 +7,12 @@ from typing import Any
 
 
 class Agreement(StrEnum):
-    """What comparing the checksums of one row says."""
+    """The result of comparing the checksums of one row."""
 
     AGREES = "agrees"
     DISAGREES = "disagrees"
     UNKNOWN = "unknown"
-    """Nothing can be said: the row is cut, its version is not known, or it was split."""
+    """Unknown: the row is cut, its version is not known, or it was split."""
     WAITING = "waiting"
     """The row's schema has not arrived."""
 
@@ -23,7 +23,7 @@ class Checksums:
 
     Attributes:
         counts: rows by agreement.
-        examples: where the first rows are that disagree.
+        examples: coordinates of the first rows that disagree.
     """
 
     counts: Mapping[Agreement, int]

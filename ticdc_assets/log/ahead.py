@@ -8,12 +8,13 @@ forever, and one such row change would be applied only then.
 Two clocks are used: this machine's clock at landing, and the clock that gave the record its Kafka
 timestamp. A timestamp is refused only if it is too far ahead of both, so a single wrong clock does
 not stop a changefeed: a capture that is replayed years later, a producer that gives its records no
-timestamp or an old one, a machine that is a day behind (docs/decisions/0048-time-stamps-ahead.md).
-A Kafka timestamp that is years ahead of this machine's clock is ignored.
+timestamp or an old one, a machine whose clock is a day behind
+(docs/decisions/0048-time-stamps-ahead.md). A Kafka timestamp that is years ahead of this machine's
+clock is ignored.
 
-Why decoding again gives the same: the landing time is stored with the record. Only a redrive asks
-the clock again; the time of a redrive that accepted a record is stored with its row in quarantine,
-and is that record's clock from then on.
+Why decoding again gives the same: the landing time is stored with the record. Only a redrive reads
+the clock again. If it accepts a record, its time is stored with the record's row in quarantine and
+is that record's clock from then on.
 """
 
 # Arrow makes its compute functions when it is imported, so the checker does not see them.
@@ -30,10 +31,10 @@ from ticdc_assets.model.tso import LOGICAL_BITS, MAX_TSO, from_datetime, physica
 from ticdc_assets.wire.rows import COORDINATES, ERROR, WATERMARK
 
 TS_AHEAD: Final = "ts_ahead"
-"""The reason under which they are in quarantine."""
+"""The reason of such rows in quarantine."""
 
 BELIEVED_MS: Final = 10 * 365 * 86_400_000
-"""How far ahead of our clock a Kafka timestamp may be to be one."""
+"""How far ahead of this machine's clock a Kafka timestamp may be to count."""
 
 _KEPT: Final = frozenset({*COORDINATES, "index", "kind"})
 _FURTHEST_MS: Final = physical_ms(MAX_TSO)
@@ -46,13 +47,13 @@ def refuse_ahead(
     timestamps: Callable[[], pa.Array],
     limit_seconds: float,
 ) -> pa.RecordBatch:
-    """Return `rows`, with an error in the place of each event that is too far ahead.
+    """Return `rows`, with each event that is too far ahead replaced by an error.
 
     Args:
         rows: events, with the columns of `CHANGE_SCHEMA`.
-        clocks: for each row our clock when its record was landed, in microseconds.
-        timestamps: gives for each row Kafka's timestamp of its record in epoch milliseconds; it is
-            asked only where something is ahead of our clock.
+        clocks: for each row this machine's clock when its record was landed, in microseconds.
+        timestamps: returns for each row Kafka's timestamp of its record in epoch milliseconds;
+            called only if something is ahead of this machine's clock.
         limit_seconds: how far ahead an event may be.
     """
     most_ms = limit_ms(limit_seconds)
@@ -80,7 +81,7 @@ def refuse_ahead(
 
 
 def _later_clock_ms(clock_ms: pa.Array, timestamps: pa.Array) -> pa.Array:
-    """Return the later of our clock and Kafka's timestamps, as far as these are some."""
+    """Return the later of this machine's clock and Kafka's timestamps, as far as these count."""
     stamps = pc.fill_null(timestamps.cast(pa.int64()), -1)
     is_later = pc.greater(stamps, clock_ms)
     is_believed = pc.less_equal(stamps, pc.add(clock_ms, BELIEVED_MS))
@@ -94,7 +95,7 @@ def is_ahead(tso: int, at: datetime, limit_seconds: float) -> bool:
 
 def limit_ms(seconds: float) -> int:
     """Return a limit in milliseconds."""
-    # No TSO is further ahead than that, and sums stay far below 2^63.
+    # No TSO is further ahead than this, and sums stay far below 2^63.
     return round(min(seconds * 1000, _FURTHEST_MS))
 
 
@@ -105,7 +106,7 @@ def _epoch_ms(at: datetime) -> int:
 def _errors(
     rows: pa.RecordBatch, ahead: pa.Array, believed_ms: pa.Array, limit_seconds: float
 ) -> dict[str, pa.Array]:
-    """Return the columns that say what is wrong, null where nothing is."""
+    """Return the error columns; null for rows without an error."""
     texts: dict[str, list[str | None]] = {
         name: [None] * rows.num_rows
         for name in ("error_reason", "error_position", "error_expected", "error_got")

@@ -1,6 +1,6 @@
 """Decode landed records, from files to files.
 
-In: row groups of files that hold landed records (`landed_parts`), and the function from records to
+In: row groups of files with landed records (`landed_parts`), and the function from records to
 decoded rows. Out: files in the folders of `change_log` and `quarantine` that no commit names yet,
 and the totals of the rows. A row group is a part of the work (`executing`).
 
@@ -60,18 +60,18 @@ DECODED_SCHEMA = pa.schema(
         *CHANGE_SCHEMA,
     ]
 )
-"""Decoded rows: `change_log` with the error columns that only quarantined records have."""
+"""Decoded rows: `change_log` plus the error columns of quarantined records."""
 
 CHANGE_LOG_SCHEMA = pa.schema(
     [field for field in DECODED_SCHEMA if not field.name.startswith("error_")]
 )
-"""`change_log`: one row a change, DDL, bootstrap or watermark."""
+"""`change_log`: one row for each change, DDL, bootstrap or watermark."""
 
 RECORD_COLUMNS = (
     *("batch", "landed_at", "topic", "partition", "offset"),
     *("timestamp_ms", "key", "value"),
 )
-"""What decoding reads of a landed record."""
+"""The columns of a landed record that decoding reads."""
 
 _FILE_COLUMNS = [name for name in CHANGE_LOG_SCHEMA.names if name != "landed_day"]
 
@@ -82,9 +82,9 @@ _TASK_BYTES = 256 << 20
 _GROUP_BATCHES = 40
 
 _LARGE_RECORD = 64 << 10
-"""Mean bytes of a row group's records from which on one task decodes a batch alone.
+"""If a row group's records have more mean bytes, only one task at a time decodes them.
 
-Compression may make 255 times as much of them, and decoding that takes some times its bytes: not in
+Decompression may make 255 times as many bytes, and decoding needs a multiple of those: too much for
 each worker at a time.
 """
 
@@ -100,7 +100,7 @@ class Parts:
         pieces: path of a file, and number of a row group in it.
         rows: rows in them.
         size: their bytes before compression.
-        largest: mean bytes of a row, in the row group where that is greatest.
+        largest: the greatest mean bytes of a row among the row groups.
     """
 
     pieces: Sequence[tuple[AnyPath, int]]
@@ -109,29 +109,29 @@ class Parts:
     largest: int
 
     def tasks(self, workers: int) -> int:
-        """Return among how many tasks they are shared out, each of which writes a file."""
+        """Return how many tasks share the parts; each writes a file."""
         return 1 if self.largest >= _LARGE_RECORD else max(workers, self.size // _TASK_BYTES)
 
 
 class Selection(Protocol):
-    """Which rows of a table are meant."""
+    """A choice of a table's rows."""
 
     def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
-        """Return whether a file may have some.
+        """Return whether a file may have chosen rows.
 
         Args:
-            bounds: what the log says of the file: `min.column` and `max.column`, where known.
+            bounds: the file's bounds in the log: `min.column` and `max.column`, where known.
         """
         ...
 
     def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return those among some rows."""
+        """Return the chosen rows among some."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """The rows of batches, by number, from the first to the last."""
+    """A choice of batches, from the first to the last number."""
 
     first: int
     last: int
@@ -142,16 +142,16 @@ class Batches:
         return cls(batch, batch)
 
     def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
-        """Return whether a file may have some."""
+        """Return whether a file may have chosen rows."""
         least, greatest = bounds.get("min.batch"), bounds.get("max.batch")
         return least is None or greatest is None or self.may_be(least, greatest)
 
     def may_be(self, least: int, greatest: int) -> bool:
-        """Return whether some may be between two numbers, both included."""
+        """Return whether a chosen batch may be between two numbers, both included."""
         return least <= self.last and greatest >= self.first
 
     def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return those among some rows: all or none, but where files were joined."""
+        """Return the chosen rows among some: all or none, unless files were joined."""
         bounds = pc.min_max(rows.column("batch")).as_py()
         if bounds["min"] is None or not self.may_be(bounds["min"], bounds["max"]):
             return []
@@ -164,21 +164,21 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class OfDay:
-    """The rows of a partition: of a landing day (UTC)."""
+    """A choice of the rows of a partition, by landing day (UTC)."""
 
     day: date
 
     def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
-        """Return whether a file may have some: it has those of one day alone."""
+        """Return whether a file may have chosen rows: a file has rows of one day."""
         return bounds["partition.landed_day"] == self.day
 
     def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return those among some rows of a file that has some."""
+        """Return the chosen rows of a file that may have some."""
         return [rows]
 
 
 def coordinates_of(rows: pa.RecordBatch) -> Iterator[Coordinates]:
-    """Yield the coordinates of the record that each row is of."""
+    """Yield the coordinates of each row's record."""
     return zip(*(rows.column(name).to_pylist() for name in COORDINATES), strict=True)
 
 
@@ -204,7 +204,7 @@ class Records:
         return pa.array({place[-1] for place in self.places}, pa.int64())
 
     def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
-        """Return whether a file may have some."""
+        """Return whether a file may have chosen rows."""
         names = [f"{end}.{name}" for name in COORDINATES for end in ("min", "max")]
         found: list[Any] = [bounds.get(name) for name in names]
         if None in found:
@@ -218,7 +218,7 @@ class Records:
         )
 
     def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return those among some rows."""
+        """Return the chosen rows among some."""
         near = rows.filter(pc.is_in(rows.column("offset"), value_set=self._all_offsets))
         is_chosen = [place in self.places for place in coordinates_of(near)]
         found = near.filter(pa.array(is_chosen, pa.bool_()))
@@ -231,7 +231,7 @@ def parts_of(table: AnyPath, chosen: Selection, *, version: int | None = None) -
     Args:
         table: `raw_messages` or `change_log`.
         chosen: the rows.
-        version: version of the table, the newest if None.
+        version: version of the table; the newest if None.
     """
     opened = open_table(table, version)
     if opened is None:
@@ -260,15 +260,15 @@ def parts_in(files: Sequence[AnyPath]) -> Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedFiles:
-    """What became of records.
+    """The result of decoding.
 
     Attributes:
         changes: files of the change log, relative to its folder.
         faults: files of the quarantine, relative to its folder.
         errors: records that could not be decoded.
         totals: of the rows in the files of the change log.
-        records: records that were read.
-        alone: records of large batches that were read one by one (`read_alone`).
+        records: number of records read.
+        alone: records of large batches that were decoded one by one (`read_alone`).
         left_out: rows that were left out (`Choose`).
     """
 
@@ -282,17 +282,17 @@ class DecodedFiles:
 
 
 Choose: TypeAlias = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, int]]
-"""From decoded rows to those that are wanted, and how many of the others are to be counted."""
+"""From decoded rows to the wanted ones, and how many of the others count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """Landed records that are to be decoded.
+    """Landed records to decode.
 
     Attributes:
         table: `raw_messages` or `snapshot_rows`.
-        chosen: which of its rows.
-        columns: what decoding reads of them.
+        chosen: the choice of its rows.
+        columns: the columns that decoding reads.
     """
 
     table: AnyPath
@@ -312,11 +312,11 @@ def decode_into_files(
     """Decode landed records into files.
 
     Args:
-        spark: the session, which is asked for nothing if they are few.
+        spark: the session, which is not used if they are few.
         landed: the records.
         decode: the function from records to rows.
-        batch: number of the batch of the change log that the rows become.
-        into: tables whose `change_log` and `quarantine` the files are for.
+        batch: number of the rows' batch in the change log.
+        into: the changefeed's tables that the files are for (`change_log` and `quarantine`).
         choose: which rows are written; all if None.
     """
 
@@ -351,7 +351,7 @@ def decode_into_files(
 
 
 def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
-    """Return what became of the records of all parts."""
+    """Return the joined result of all parts."""
     return DecodedFiles(
         changes=[file for part in parts for file in part.changes],
         faults=[file for part in parts for file in part.faults],
@@ -386,7 +386,7 @@ def changes_in(piece: tuple[AnyPath, int]) -> Iterator[pa.RecordBatch]:
 
 
 def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -> DecodedFiles:
-    """Write decoded rows, those of each landing day into a file, and the errors into another."""
+    """Write decoded rows, one file for each landing day, and the errors into another file."""
     writers: dict[date, FileWriter] = {}
     faulty: FileWriter | None = None
     totals: list[Totals] = []
@@ -398,7 +398,7 @@ def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -
         if bad:
             faulty = faulty or FileWriter(into.quarantine, FAULT_SCHEMA)
             faulty.write(decode_faults(group.filter(is_error), batch))
-        # Rows may be large, so they are copied only where it has to be.
+        # Rows may be large, so they are copied only if necessary.
         changes = group.filter(pc.invert(is_error)) if bad else group
         totals += totals_of(changes)
         days = changes["landed_day"].unique().to_pylist()
@@ -416,11 +416,11 @@ def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -
                 )
             writers[day].write(own)
             del own
-        # What a loop names lives on while the next is made.
+        # A loop's variables keep their rows alive while the next ones are made.
         is_large = group.nbytes >= _GROUP_BYTES
         del group, changes
         if is_large:
-            # Arrow keeps what it has got for the next rows, but Python takes its part of those.
+            # Arrow reuses its memory for the next rows, but Python's part adds up.
             pa.default_memory_pool().release_unused()
     return DecodedFiles(
         changes=[writer.close() for writer in writers.values()],
@@ -449,7 +449,7 @@ def _groups(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 # Totals -----------------------------------------------------------------------------------------
 
 COUNTED = [name for name in TOTALS_COLUMNS if name != "landed_day"]
-"""The columns in files that totals are made of; the day is in none of them."""
+"""The columns in files that totals need; the day is in no file."""
 
 
 def totals_in_files(
@@ -462,7 +462,7 @@ def totals_in_files(
     """Return the totals of rows of a change log.
 
     Args:
-        spark: the session, which is asked for nothing if they are few.
+        spark: the session, which is not used if they are few.
         log: the change log.
         chosen: the rows.
         version: version of the change log, the newest if None.

@@ -2,9 +2,9 @@
 
 In: totals of each batch (`totals`). Out: the table `change_groups`, with the number of rows and the
 range of commit ts for each landing day, kind, table and cited schema, and the watermark of each
-partition. With it, the changes of a mirror and their completeness are known without reading a row,
-and what a landing day has. The rows of one landing day are the totals of that day. Its newest
-commit names the last batch included, and the corrections.
+partition. It gives the changes of a mirror, their completeness and the content of a landing day
+without reading a row. The rows of one landing day are the totals of that day. Its newest commit
+names the last batch included, and the corrections.
 
 Why writing it again is safe: each batch is added once, by its number, and the table is overwritten
 as a whole.
@@ -57,15 +57,15 @@ GROUPS_SCHEMA = pa.schema(
         ("last_batch", pa.int64()),
     ]
 )
-"""`change_groups`: one row a group."""
+"""`change_groups`: one row for each group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """The rows of one batch of the change log, in numbers.
+    """The counts of one batch of the change log.
 
     Attributes:
-        kinds: rows by kind; those with a damaged image by themselves (`rows.counted_as`).
+        kinds: rows by kind; those with a damaged image count separately (`rows.counted_as`).
         days: rows by landing day.
     """
 
@@ -78,11 +78,11 @@ class Repair:
     """Row changes of one table were corrected by decoding their records again.
 
     Attributes:
-        database: database they cite; None if watermarks were corrected, which tell replays of rows
-            of tables without a key.
-        table: table they cite; the same.
+        database: database they cite; None if watermarks were corrected, which identify replays of
+            rows in tables without a key.
+        table: table they cite; None likewise.
         batch: number of the newest batch of the change log that corrected some.
-        min_ts: lowest commit ts of any that ever were.
+        min_ts: lowest commit ts of all corrected ones.
     """
 
     database: str | None
@@ -91,13 +91,13 @@ class Repair:
     min_ts: int
 
     def undoes(self, batch: int, tso: int) -> bool:
-        """Return whether a cut at `tso`, made of what there was up to `batch`, had them wrong."""
+        """Return whether a cut at `tso` up to `batch` was built from data corrected since."""
         return batch < self.batch and self.min_ts <= tso
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recheck:
-    """Batches whose row checksums are to be compared again, since rows of them were corrected.
+    """Batches whose row checksums must be compared again, because rows of them were corrected.
 
     Attributes:
         batch: number of the batch of the change log that corrected them.
@@ -112,11 +112,11 @@ class Recheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemasAnew:
-    """DDL or bootstraps were corrected, so that the schema registry is to be made anew.
+    """DDL or bootstraps were corrected, so the schema registry must be made again.
 
     Attributes:
         batch: number of the batch of the change log that corrected them.
-        kept_ts: TSO up to which bootstraps may be gone from the change log, 0 if none are.
+        kept_ts: TSO up to which bootstraps may be gone from the change log; 0 if none are.
     """
 
     batch: int = 0
@@ -125,15 +125,15 @@ class SchemasAnew:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeStatistics:
-    """The change log in numbers, cumulative over all batches.
+    """The totals of the change log, over all batches.
 
     Attributes:
         batch: newest batch included.
-        rows: one dict a group, fields as in the `change_groups` table but for the landing day: what
-            days have in common is one group here.
-        repairs: what was corrected by decoding records again, at most one a table.
-        rechecks: batches whose checksums are to be compared again.
-        schemas_anew: since when the schema registry is to be made anew.
+        rows: one dict for each group, with the fields of `change_groups` except the landing day:
+            groups of several days are joined.
+        repairs: the corrections from decoding records again, at most one for each table.
+        rechecks: batches whose checksums must be compared again.
+        schemas_anew: the correction after which the schema registry must be made again.
     """
 
     batch: int
@@ -142,7 +142,7 @@ class ChangeStatistics:
     rechecks: tuple[Recheck, ...] = ()
     schemas_anew: SchemasAnew = SchemasAnew()
 
-    # Asked for each table, of which there may be as many as groups.
+    # Each table needs this, and there may be as many tables as groups.
 
     @cached_property
     def es_only(self) -> bool:
@@ -151,13 +151,13 @@ class ChangeStatistics:
 
     @cached_property
     def first_watermark(self) -> int | None:
-        """The lowest watermark of any partition, None before the first."""
+        """The lowest watermark of any partition; None before the first."""
         found = (row["min_ts"] for row in self.rows if row["kind"] == "watermark")
         return min(found, default=None)
 
     @cached_property
     def row_groups(self) -> tuple[RowGroup, ...]:
-        """The row changes, one group per schema or shape cited, over all partitions."""
+        """The row changes, one group for each cited schema or shape, over all partitions."""
         groups: dict[tuple[object, ...], RowGroup] = {}
         for row in self.rows:
             if row["kind"] != "row":
@@ -185,10 +185,10 @@ class ChangeStatistics:
         return counts
 
     def exported_columns(self) -> dict[SeededTable, tuple[frozenset[str], ...]]:
-        """Return the columns of the rows of exports that lack some, by table and seed."""
+        """Return the columns of exported rows that lack some, by table and seed."""
         found: dict[SeededTable, set[frozenset[str]]] = {}
         for row in self.rows:
-            # Also of those that retention removed: mirrors have them.
+            # Including rows that retention removed: mirrors have them.
             if row["kind"] == SNAPSHOT and row["shape"] is not None:
                 shape = shape_from_text(row["shape"])
                 place = (row["database"], row["table"], row["partition"])
@@ -198,16 +198,16 @@ class ChangeStatistics:
 
     @cached_property
     def first_ts(self) -> int | None:
-        """A TSO at or above which the changefeed began for certain, None before any message.
+        """A TSO at or above which the changefeed certainly began; None before any message.
 
-        It sends watermarks at or above its start, and rows and DDL above it.
+        A changefeed sends watermarks at or above its start, and rows and DDL above it.
         """
         found = [
             row["min_ts"] - (row["kind"] != "watermark")
             for row in self.rows
             if row["kind"] in ("watermark", "row", "ddl")
             and row["min_ts"] is not None
-            # Not what this package wrote for an export.
+            # Without the rows that this package wrote for an export.
             and row["topic"] != NO_TOPIC
         ]
         return min(found, default=None)
@@ -219,18 +219,18 @@ class ChangeStatistics:
 
     @property
     def newest_change(self) -> int | None:
-        """The highest commit ts of a row or DDL, None without any."""
+        """The highest commit ts of a row or DDL; None without any."""
         newest = (row["max_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
         return max(newest, default=None)
 
     @property
     def oldest_change(self) -> int | None:
-        """The lowest commit ts of a row or DDL, None without any."""
+        """The lowest commit ts of a row or DDL; None without any."""
         oldest = (row["min_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
         return min(oldest, default=None)
 
     def progress(self) -> dict[tuple[str, int], PartitionProgress]:
-        """Return how far each partition's watermark is."""
+        """Return the watermark of each partition."""
         return {
             (row["topic"], row["partition"]): PartitionProgress(
                 watermark_ts=row["max_ts"], steps_back=row["steps_back"], watermarks=row["rows"]
@@ -261,7 +261,7 @@ def _read_statistics(paths: LakePaths) -> ChangeStatistics:
 
 
 def read_groups(paths: LakePaths) -> pa.Table:
-    """Return the groups of each landing day, as `change_groups` has them; needs no Spark."""
+    """Return the groups of each landing day from `change_groups`; needs no Spark."""
     found = read_table(paths.change_groups)
     return GROUPS_SCHEMA.empty_table() if found is None else found.cast(GROUPS_SCHEMA)
 
@@ -276,7 +276,7 @@ _JOINED = {
     "last_landed_at": "max",
     "last_batch": "max",
 }
-"""How the groups of several days become one."""
+"""How each column of several days' groups is joined."""
 
 _OF_ANY_DAY = [name for name in GROUP_KEY if name != "landed_day"]
 
@@ -289,12 +289,12 @@ def _over_days(groups: pa.Table) -> pa.Table:
 
 
 def add_to_statistics(lake: Lake, batch: int, new: list[Totals] | None = None) -> Added:
-    """Add batch `batch` of the change log to `change_groups`; return what it has.
+    """Add batch `batch` of the change log to `change_groups`; return its counts.
 
     Args:
         lake: the changefeed's lake.
         batch: number of the batch.
-        new: its totals, if they are known, each group once.
+        new: its totals, if known, each group once.
     """
     if new is None:
         new = totals_in_files(lake.spark, lake.paths.change_log, Batches.one(batch))
@@ -303,12 +303,12 @@ def add_to_statistics(lake: Lake, batch: int, new: list[Totals] | None = None) -
         kinds[counted_as(row["kind"], row["shape"])] += row["rows"]
         days[row["landed_day"]] += row["rows"]
     there = read_groups(lake.paths)
-    # Of thousands of groups, those of its days.
+    # There may be thousands of groups: only those of the batch's days.
     is_of_days = ds.field("landed_day").isin(pa.array(days, pa.date32()))
     others, of_days = there.filter(~is_of_days), there.filter(is_of_days)
     keys = zip(*(of_days[name].to_pylist() for name in GROUP_KEY), strict=True)
     places = {key: number for number, key in enumerate(keys)}
-    # Of these, those that the batch has rows of.
+    # Among these, only those with rows of the batch.
     groups = _with_steps_back(new, _progress(there))
     for key, row in groups.items():
         if key in places:
@@ -320,7 +320,7 @@ def add_to_statistics(lake: Lake, batch: int, new: list[Totals] | None = None) -
 
 
 def _progress(groups: pa.Table) -> dict[tuple[str, int], PartitionProgress]:
-    """Return how far each partition's watermark is, by the groups of all days."""
+    """Return the watermark of each partition, from the groups of all days."""
     marks = groups.filter(ds.field("kind") == "watermark")
     return ChangeStatistics(batch=0, rows=tuple(_over_days(marks).to_pylist())).progress()
 
@@ -328,9 +328,9 @@ def _progress(groups: pa.Table) -> dict[tuple[str, int], PartitionProgress]:
 def _with_steps_back(
     new: Iterable[Totals], progress: dict[tuple[str, int], PartitionProgress]
 ) -> dict[tuple[object, ...], Totals]:
-    """Return totals by their keys, with the watermarks counted that step back behind others."""
+    """Return totals by key, with the number of watermarks that step back."""
     groups: dict[tuple[object, ...], Totals] = {}
-    # A batch is of one day, but one of re-driven records may be of several.
+    # A batch has one day, but a batch of redriven records may have several.
     for row in sorted(new, key=lambda row: row["landed_day"]):
         watermarks = row.pop("watermarks")
         place = (row["topic"], row["partition"])
@@ -348,13 +348,13 @@ def _with_steps_back(
 def replace_day(
     paths: LakePaths, day: date, new: Iterable[Totals], metadata: Mapping[str, Any]
 ) -> None:
-    """Put totals in place of those of a landing day.
+    """Replace the totals of a landing day.
 
     Args:
         paths: tables of the changefeed.
         day: the day.
         new: its totals, each group once.
-        metadata: what the commit says.
+        metadata: the commit's JSON object.
     """
     there = read_groups(paths)
     progress = _progress(there.filter(ds.field("landed_day") < day))
@@ -368,8 +368,8 @@ def replace_day(
 def add_statistics_below(paths: LakePaths, known: pa.Table, tso: int) -> None:
     """Add to `change_groups` what another change log had at or below `tso` and this one lacks.
 
-    What this one still has of a group is all that may be counted of it, so only the span in time
-    of a group grows; a group that it has nothing of gets no rows.
+    Counts include only rows that this change log still has, so only the time span of a group grows.
+    A group without any of its rows gets count 0.
 
     Args:
         paths: tables of the changefeed.
@@ -404,6 +404,6 @@ def _write_groups(paths: LakePaths, groups: pa.Table, batch: int) -> None:
         paths.change_groups,
         groups,
         overwrite=True,
-        # What was corrected is said on.
+        # Corrections are carried on.
         metadata=commit_metadata(paths.change_groups) | {"batch": batch},
     )

@@ -6,11 +6,12 @@ how many rows match, do not match, cannot be checked, or wait for their schema, 
 of the first that do not match. This does not change any mirror: a row that does not match is
 applied like all others, and the asset check `row_checksums` reports it.
 
-The sums of all batches are in the JSON object of the newest commit, so a sync reads rows only where
-some are replaced.
+The sums of all batches are in the JSON object of the newest commit, so a sync reads rows only if it
+replaces some.
 
 Why running it again is safe: a batch is checked as a whole, and its row replaces its earlier row. A
-batch is checked again as long as rows of it wait for their schema. Rows and sums are one commit.
+batch is checked again as long as some of its rows wait for their schema. Rows and sums are one
+commit.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,7 +38,7 @@ from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import PLACE_SCHEMA, checksum_from_json, image_from_json
 
 MAX_EXAMPLES = 20
-"""Rows that disagree, kept by their place for each batch."""
+"""How many rows that disagree are recorded for each batch."""
 
 
 _AGREEMENTS: Mapping[bool | None, Agreement] = {
@@ -47,10 +48,10 @@ _AGREEMENTS: Mapping[bool | None, Agreement] = {
 }
 
 _SUMS = "sums"
-"""What the sums of all rows are called in a commit's JSON object."""
+"""The key of the sums of all rows in a commit's JSON object."""
 
 Schemas: TypeAlias = Mapping[tuple[str, str, int], TableSchema]
-"""By database, table and schema version."""
+"""Schemas by database, table and schema version."""
 
 _EXAMPLE = pa.schema(
     [
@@ -68,7 +69,7 @@ CHECKSUMS_SCHEMA = pa.schema(
         ("examples", pa.list_(pa.struct(_EXAMPLE))),
     ]
 )
-"""`checksums`: one row a batch of the change log with checksums."""
+"""`checksums`: one row for each batch of the change log with checksums."""
 
 _ROW_COLUMNS = (
     *("batch", *PLACE_SCHEMA.names, "op", "commit_ts", "database", "table"),
@@ -82,7 +83,7 @@ def compare_new(
     *,
     statistics: ChangeStatistics,
 ) -> None:
-    """Compare the checksums of every batch that was not, and of those with rows that waited."""
+    """Compare the checksums of every new batch, and of batches with waiting rows."""
     if not statistics.checksums:
         return
     memory = commit_metadata(lake.paths.checksums)
@@ -95,7 +96,7 @@ def compare_new(
         known = {row["batch"]: row for row in read_rows(lake.paths.checksums)}
         again = {number for number, row in known.items() if row[Agreement.WAITING]}
         for item in rechecks:
-            # Rows of them were corrected, maybe all taken away.
+            # Rows of them were corrected, and possibly all removed.
             again.update(range(item.first, item.last + 1))
         known = {number: row for number, row in known.items() if number not in again}
         sums = None
@@ -118,7 +119,7 @@ def read_checksums(paths: LakePaths) -> Checksums:
     """Return the checksums compared so far; needs no Spark."""
     sums = commit_metadata(paths.checksums).get(_SUMS)
     if sums is None:
-        # There is no table, or an earlier program wrote it.
+        # The table does not exist, or an earlier version of this package wrote it.
         sums = _summed(sorted(read_rows(paths.checksums), key=itemgetter("batch")))
     return Checksums(
         counts={agreement: sums[agreement] for agreement in Agreement},
@@ -127,7 +128,7 @@ def read_checksums(paths: LakePaths) -> Checksums:
 
 
 def _summed(*rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sums of rows, which come in the order of their batches, and the first examples."""
+    """Return the sums of rows, which are in batch order, and the first examples."""
     found = list(chain(*rows))
     return {
         **{str(agreement): sum(row[agreement] for row in found) for agreement in Agreement},
@@ -140,7 +141,7 @@ def _schemas(history: SchemaHistory) -> Schemas:
 
 
 def _spans(batches: Iterable[int]) -> Iterator[Batches]:
-    """Yield batches, those that follow each other together."""
+    """Yield spans of consecutive batches."""
     first = last = None
     for number in sorted(batches):
         if first is None or last is None:
@@ -172,7 +173,7 @@ def _compared(
 
 
 def _counted(row: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:
-    """Return the row of `checksums` for a batch that has one row with a checksum."""
+    """Return the `checksums` row for a batch that has one row with a checksum."""
     place = {name: row[name] for name in _EXAMPLE.names}
     return {
         "batch": row["batch"],
@@ -182,7 +183,7 @@ def _counted(row: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:
 
 
 def _joined(parts: Iterable[Mapping[int, dict[str, Any]]]) -> dict[int, dict[str, Any]]:
-    """Return the rows of `checksums` for batches whose parts have these rows."""
+    """Return the `checksums` rows for batches, joined from those of their parts."""
     found: dict[int, dict[str, Any]] = {}
     for part in parts:
         for batch, row in part.items():

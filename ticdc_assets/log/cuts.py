@@ -39,14 +39,14 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
 CARRIED = "carried"
-"""The mode of a mirror that a cut left as it was."""
+"""The mode of a mirror that a cut did not change."""
 
 FAILED = "failed"
 """The mode of a mirror that a cut could not make."""
 
 
 LAYOUT = 4
-"""Layout of all tables of a changefeed, as its cuts name it; no other one is read."""
+"""The layout of a changefeed's tables, recorded in its cuts; other layouts are not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,28 +58,28 @@ class MirrorCut:
         database: database at the cut.
         table: name at the cut.
         table_id: logical table id at the cut.
-        generation: the generation that it is in, that of the cut.
-        version: Delta version that is the mirror at the cut.
+        generation: its generation, which is the cut's.
+        version: Delta version of the mirror at the cut.
         rows: rows at that version.
-        hidden: columns no row was ever sent for (virtual generated ones): not shown.
+        hidden: columns that are never sent (virtual generated ones): not shown.
         schema: JSON text of the schema at the cut.
         floor_ts: rows at or below it are gone (CREATE, TRUNCATE).
-        digest: what decided how rows become the mirror (`MirrorPlan.digest`).
+        digest: identifies the plan that it was made by (`MirrorPlan.digest`).
         held: row changes at or below the cut that wait for their schema.
         quarantined: row changes at or below the cut that did not fit.
         caveats: reasons why the mirror may differ from its table.
-        mode: how this cut made it: carried, alter, merge, rewrite or fold; or failed, where it
-            could not and the rows are those of an older cut (`FailedMirror`).
+        mode: how this cut made it: carried, alter, merge, rewrite or fold; or failed, if it could
+            not and the rows are those of an older cut (`FailedMirror`).
         changes: keys that this cut changed.
-        unknown_deletes: deletes of rows that were not there, over all cuts.
-        history_version: Delta version that is the history at the cut, None if none is kept.
+        unknown_deletes: deletes of rows that it did not have, over all cuts.
+        history_version: Delta version of the history at the cut; None if none is kept.
         history_rows: versions of rows in it.
-        history_unread: row changes that fit no schema and are not in it, over all cuts.
-        history_digest: what decided how rows became it (`MirrorPlan.past_digest`).
+        history_unread: row changes that fit no schema and are missing from it, over all cuts.
+        history_digest: identifies the past that it was made from (`MirrorPlan.past_digest`).
         history_since: TSO from which on the history has all versions: that of the base cut that it
-            began with; 0 if it began with all changes. None if no history is kept.
-        lenient_casts: of each column and DDL how many `values` did not fit when the column was
-            modified and were cast as TiDB does in a lenient SQL mode, since the rows count.
+            began with; 0 if it began with all changes; None if no history is kept.
+        lenient_casts: for each column and DDL, how many `values` did not fit when the column was
+            modified and were cast as TiDB does in a lenient SQL mode.
     """
 
     mirror_id: str
@@ -113,7 +113,7 @@ class MirrorCut:
 
     @property
     def failed(self) -> bool:
-        """Whether the cut could not make it, so that its rows are those of an older cut."""
+        """Whether the cut could not make it, so that its rows are from an older cut."""
         return self.mode == FAILED
 
     @property
@@ -128,11 +128,11 @@ class MirrorCut:
         return self.held > 0 or self.quarantined > 0 or self.failed or lacks_rows(self.caveats)
 
     def path(self, paths: LakePaths) -> AnyPath:
-        """Where its Delta table is."""
+        """The path of its Delta table."""
         return paths.of(self.generation).mirror(self.mirror_id)
 
     def history_path(self, paths: LakePaths) -> AnyPath:
-        """Where the Delta table of its history is, if one is kept."""
+        """The path of its history's Delta table, if a history is kept."""
         return paths.of(self.generation).history(self.mirror_id)
 
 
@@ -140,7 +140,7 @@ class MirrorCut:
 class FailedMirror:
     """A mirror that a cut could not make; the next sync tries again.
 
-    If it was made before, it is among the cut's mirrors too, with the rows it had then.
+    If it was made before, it is among the cut's mirrors too, with its rows from then.
 
     Attributes:
         mirror_id: stable id of the mirror.
@@ -148,7 +148,7 @@ class FailedMirror:
         table: name at the cut.
         table_id: logical table id at the cut.
         reason: one sentence.
-        since: when it failed first, without being made since.
+        since: since when it has failed.
         tso: the cut whose rows it keeps; None if it was never made.
         waiting: row changes at or below the cut that are above its rows.
     """
@@ -163,7 +163,7 @@ class FailedMirror:
     waiting: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as values that JSON has; TSOs are whole numbers."""
+        """Return it as JSON values; TSOs are integers."""
         return {
             "reason": self.reason,
             "since": self.since.isoformat(timespec="milliseconds"),
@@ -186,9 +186,9 @@ class FailedMirror:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeAccount:
-    """What became of the row changes of one table that a cut was the first to have.
+    """The outcome of one table's row changes that are new in a cut.
 
-    `read` is counted from the change log by the name they cite; the others by what the cut did.
+    `read` is counted in the change log, by cited name; the others count what the cut did.
 
     Attributes:
         database: database cited.
@@ -198,9 +198,9 @@ class ChangeAccount:
         waiting: not applied, because the mirror could not be made.
         held: wait for their schema.
         quarantined: did not fit.
-        excluded: of tables that the configuration leaves out.
-        superseded: of rows that are gone: by TRUNCATE, by DROP, or handed over.
-        unaccounted: none of these, though one of them has to be.
+        excluded: belong to tables that the configuration leaves out.
+        superseded: their rows are gone: by TRUNCATE, by DROP, or handed over.
+        unaccounted: none of these, which must not happen.
         first_ts: lowest commit ts of those unaccounted; None without any.
         examples: coordinates of some of them, `topic/partition/offset/index`.
     """
@@ -220,7 +220,7 @@ class ChangeAccount:
 
     @property
     def sentence(self) -> str:
-        """What people are told where it does not add up."""
+        """The sentence for messages, if the counts do not add up."""
         return (
             f"{joined_name(self.database, self.table)}: {self.unaccounted} of {self.read} row "
             "changes are neither applied nor held nor in quarantine (topic/partition/offset/index "
@@ -230,13 +230,13 @@ class ChangeAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind:
-    """That a cut takes up an older one; when is when it was published.
+    """The older cut that a cut repeats.
 
     Attributes:
         number: number of the older cut.
-        from_number: number of the cut that was the newest then.
+        from_number: number of the newest cut at that time.
         from_tso: TSO of that one.
-        by: who asked for it.
+        by: who ran the rewind.
     """
 
     number: int
@@ -245,7 +245,7 @@ class Rewind:
     by: str
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as values that JSON has; TSOs are whole numbers."""
+        """Return it as JSON values; TSOs are integers."""
         return {
             "to_cut": self.number,
             "from_cut": self.from_number,
@@ -256,13 +256,13 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRows:
-    """Row changes at or below a cut whose schema has not arrived, or whose table nobody created.
+    """Row changes at or below a cut whose schema has not arrived, or whose table no DDL created.
 
     Attributes:
         database: database they cite.
         table: table they cite.
         schema_version: schema version they cite; None if the format has none.
-        mirror_id: mirror they will change, None if no table had the name at their time.
+        mirror_id: mirror they will change; None if no table had the name at their time.
         rows: how many.
         min_ts: lowest commit ts.
         since: when the first of them landed.
@@ -297,31 +297,30 @@ class Cut:
 
     Attributes:
         number: 1, 2, 3, ... in the order of publishing.
-        tso: every row with commit ts <= tso and every DDL with commit ts < tso is in.
+        tso: the cut has every row with commit ts <= tso and every DDL with commit ts < tso.
         published_at: when it was published.
-        batch: newest batch of the change log it was made from.
+        batch: newest batch of the change log that it was made from.
         generation: the generation that its mirrors and that change log are in.
         mirrors: by (database, table).
         held: row changes that wait for their schema.
-        quarantined: records that could not be decoded and are not re-driven.
+        quarantined: records that could not be decoded and are not redriven.
         replays: replayed row changes ignored by this cut.
-        late: row changes that came after their cut and were folded in by this one.
+        late: row changes that landed after their cut and were folded into this one.
         steps_back: watermarks that stepped back, over all partitions and time.
         ignored: DDL without effect on mirrors, by kind.
         es_only: whether changes have no commit ts: then `tso` is a time (`tso.es_cut`) and the cut
             is not a consistent one.
-        unplaced: row changes that came after the change log was truncated above them: replays or
-            late ones, which nobody can tell any more. They are not applied.
+        unplaced: row changes that landed after the change log was truncated above them. They are
+            replays or late ones, which can no longer be decided; they are not applied.
         tables: JSON text of the filter by which tables were mirrored; None for all tables.
-        start_ts: TSO that the changefeed was created with, as the configuration had it.
-        complete_tables: JSON text of the tables all of whose rows are in the source, as the
-            configuration had them; None for none.
+        start_ts: TSO that the changefeed was created with, by the configuration then.
+        complete_tables: JSON text of the tables all of whose rows are in the source, by the
+            configuration then; None for none.
         failed: mirrors that could not be made.
-        accounts: what became of the row changes that this cut was the first to have, by table.
-        rewind: which older cut it takes up, None if it is one of its own.
+        accounts: the outcome of the row changes that are new in this cut, by table.
+        rewind: the older cut that it repeats; None if it does not.
         layout: layout of the tables (`LAYOUT`).
-        repeats_at: when the cut whose content it repeats was published, None if it is one of its
-            own.
+        repeats_at: when the cut whose content it repeats was published; None if it repeats none.
     """
 
     number: int
@@ -349,17 +348,17 @@ class Cut:
 
     @property
     def made_at(self) -> datetime:
-        """When its content was published first: what happened since is not in it."""
+        """When its content was first published: later events are not in it."""
         return self.repeats_at or self.published_at
 
     def again(self, newest: "Cut", *, mirrors: Sequence[MirrorCut] | None = None) -> "Cut":
-        """Return the cut that follows `newest` and says the same as this one.
+        """Return a cut that follows `newest` and has the content of this one.
 
-        What a cut says of its own making is counted once, so it is not said again.
+        The counts of a cut's making are not repeated.
 
         Args:
             newest: the newest cut.
-            mirrors: the mirrors, if they are at other versions now.
+            mirrors: the mirrors, if they have other versions now.
         """
         return replace(
             self,
@@ -382,7 +381,7 @@ class Cut:
         return tuple(item for item in self.accounts if item.unaccounted)
 
     def failure(self, database: str, table: str) -> FailedMirror | None:
-        """Return why the mirror of (database, table) could not be made, None if it could."""
+        """Return why the mirror of (database, table) could not be made; None if it could."""
         return next(
             (item for item in self.failed if (item.database, item.table) == (database, table)),
             None,
@@ -400,7 +399,7 @@ class Cut:
 
     @property
     def moment(self) -> str:
-        """What people are told the cut is at."""
+        """The moment of the cut, for messages."""
         return moment_text(self.tso, es_only=self.es_only)
 
     def mirror(self, database: str, table: str) -> MirrorCut | None:
@@ -412,7 +411,7 @@ class Cut:
 
 
 def filter_text(tables: TableFilter) -> str | None:
-    """Return what a cut keeps of the filter it was made by; None for all tables."""
+    """Return a cut's text for the filter that it was made by; None for all tables."""
     if tables.takes_all:
         return None
     return json.dumps(
@@ -422,7 +421,7 @@ def filter_text(tables: TableFilter) -> str | None:
 
 
 def choice_text(tables: TableChoice) -> str | None:
-    """Return what a cut keeps of a choice of tables; None for none."""
+    """Return a cut's text for a choice of tables; None for none."""
     return json.dumps(tables.patterns, ensure_ascii=False) if tables else None
 
 
@@ -430,7 +429,7 @@ def newest_cut(paths: LakePaths) -> Cut | None:
     """Return the newest published cut, or None; needs no Spark.
 
     Raises:
-        BusyError: it is of another generation than `paths`, which was looked up before.
+        BusyError: it belongs to another generation than `paths`, which was looked up before.
     """
     cut = kept(paths.cuts, "newest cut", lambda: _read_newest(paths))
     if cut is not None and cut.generation != paths.generation:
@@ -462,20 +461,20 @@ def require_cut(paths: LakePaths) -> Cut:
 
 
 def tso_as_of(paths: LakePaths, as_of: int | str | datetime) -> int:
-    """Return the TSO that a reader names: a TSO, or a time (UTC if it names no offset).
+    """Return the TSO of a reader's TSO or time (UTC if the time names no offset).
 
     Raises:
         NotFoundError: there is no cut yet, so nothing is known.
-        ConfigError: `as_of` is neither, or a TSO where there are none.
+        ConfigError: `as_of` is neither, or is a TSO in a changefeed without TSO.
     """
     text = as_of.isoformat() if isinstance(as_of, datetime) else str(as_of)
     return cut_of(text, es_only=require_cut(paths).es_only)
 
 
 def read_cuts(paths: LakePaths, *, number: int | None = None) -> list[Cut]:
-    """Return all kept cuts, or the one of a number if it is kept, oldest first; needs no Spark.
+    """Return all kept cuts, or the one with a number if it is kept, oldest first; needs no Spark.
 
-    Void cuts are none.
+    Void cuts are left out.
     """
     condition = None if number is None else ds.field("number") == number
     rows = read_rows(paths.cuts, condition)
@@ -485,7 +484,7 @@ def read_cuts(paths: LakePaths, *, number: int | None = None) -> list[Cut]:
 
 
 def void_numbers(paths: LakePaths) -> frozenset[int]:
-    """Return the numbers of the cuts that were gone back behind; needs no Spark."""
+    """Return the numbers of the void cuts; needs no Spark."""
     rows = read_table(paths.cuts, ds.field("rewind").is_valid(), columns=["number", "rewind"])
     return frozenset(
         number
@@ -495,7 +494,7 @@ def void_numbers(paths: LakePaths) -> frozenset[int]:
 
 
 def same_content(cut: Cut, last: Cut) -> bool:
-    """Return whether `cut` says nothing that `last` does not say."""
+    """Return whether `cut` has no content that `last` does not have."""
 
     def content(of: Cut) -> tuple[object, ...]:
         mirrors = [
@@ -512,7 +511,7 @@ def same_content(cut: Cut, last: Cut) -> bool:
 
 
 _STORED_CAVEATS = "marks"
-"""What the caveats of a mirror are called in the table."""
+"""The table's column for the caveats of a mirror."""
 
 _CASTS = pa.list_(
     pa.struct([("column", pa.string()), ("ddl_ts", pa.int64()), ("values", pa.int64())])
@@ -527,11 +526,11 @@ _MIRROR = pa.struct(
 CUT_SCHEMA = pa.schema(
     fields_of(Cut, mirrors=pa.list_(_MIRROR), ignored=pa.string(), layout=pa.int32())
 )
-"""`cuts`: one row a published cut."""
+"""`cuts`: one row for each published cut."""
 
 
 def append_cut(paths: LakePaths, cut: Cut) -> None:
-    """Append `cut` to the cuts, which is the moment readers see it; `publishing` is who calls."""
+    """Append `cut` to the cuts; from then on readers see it. `publishing` calls it."""
     row = {field.name: getattr(cut, field.name) for field in fields(cut)}
     row["mirrors"] = [_stored_mirror(item) for item in cut.mirrors]
     for name in ("held", "failed", "accounts"):

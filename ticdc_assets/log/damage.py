@@ -1,17 +1,17 @@
-"""Looking for damage: through all tables of a changefeed, because somebody asks.
+"""Find damage in all tables of a changefeed, on request.
 
 In: a changefeed's folder. Out: one `LakeDamagedError` for each damaged table that the newest cut
-needs, with its name and its repair. Who reads a table notices damage there (`delta.damage`), and
-nothing is looked at before. So a sync does not notice what it does not read: a damaged file of a
-mirror without changes, a commit that is missing below its newest one. `doctor` notices that
-(`find_damage`), and so does `verify`.
+needs, with its name and its repair. A reader of a table notices its damage (`delta.damage`), and
+nothing is checked before. So a sync does not notice damage that it does not read: in a file of a
+mirror without changes, or a missing commit below the newest one. `doctor` (`find_damage`) and
+`verify` notice it.
 
-What the log of one table cannot tell is told by the tables that are made from it: that its end is
-lost (`require_in_step`). A sync looks at that before it goes on, because it would land or decode
-the same records twice, or others in their place.
+A table's log cannot show that its end is lost, but the tables made from it can (`require_in_step`).
+A sync checks this first, because otherwise it would land or decode the same records twice, or
+others in their place.
 
-Cost of looking: for a mirror, the commits since its last checkpoint are read and each of its files
-is looked up, which takes a quarter of a millisecond, and some more with its footer.
+Cost: for a mirror, the commits since its last checkpoint are read and each of its files is looked
+up, which takes a quarter of a millisecond, and some more with its footer.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath, RemotePath
 
 _READERS = 16
-"""Tables of a lake in a store that are looked at at a time: each waits for the store."""
+"""How many tables of a lake in a store are checked at a time: each waits for the store."""
 
 _OF_LIBRARIES = (DeltaError, pa.ArrowException, *SPARK_ERRORS, OSError)
 
@@ -42,9 +42,8 @@ _OF_LIBRARIES = (DeltaError, pa.ArrowException, *SPARK_ERRORS, OSError)
 def find_damage(paths: LakePaths) -> list[LakeDamagedError]:
     """Return what is broken in the tables of a changefeed, as far as the newest cut needs them.
 
-    The log of each table is read from its last checkpoint on, and each file that its newest
-    version, or the version of a mirror or a history that the cut names, has is looked up, and its
-    footer is read.
+    It reads the log of each table from its last checkpoint on. It looks up each file of the newest
+    version, or of the version of a mirror or a history that the cut names, and reads its footer.
     """
     tables = (*paths.tables, paths.accepted_gaps)
     found = [error for table in tables if (error := table_damage(table)) is not None]
@@ -65,11 +64,11 @@ def find_damage(paths: LakePaths) -> list[LakeDamagedError]:
 def table_damage(
     table: AnyPath, version: int | None = None, *, footers: bool = True
 ) -> LakeDamagedError | None:
-    """Return what is wrong with a table, None if nothing is, or if there is no such table.
+    """Return what is wrong with a table; None if nothing is, or if there is no such table.
 
     Args:
         table: its folder.
-        version: a version that it must have; None if it may be missing.
+        version: a version that it must have; None if the table may be missing.
         footers: whether to read the footers of its files too.
     """
     try:
@@ -79,16 +78,16 @@ def table_damage(
         return error
     finding = broken(table, version, footers=footers)
     if finding is None and version is not None and is_ahead(table, version):
-        # What a killed run left behind: broken, it keeps every later version from being made.
+        # A broken commit of a killed run prevents every later version.
         finding = broken(table, footers=footers)
     return None if finding is None else damaged(table, finding)
 
 
 def require_whole(table: AnyPath, version: int | None = None, *, footers: bool = False) -> None:
-    """Check a table before files are removed that its log does not name, or all is made of it.
+    """Check a table before unnamed files are removed, or before it is read as a whole.
 
-    Where a log lacks what was committed, such files are good ones, which an intact copy of it
-    names. The arguments are those of `table_damage`.
+    A log that lost commits no longer names their files, which an intact copy of it does name. The
+    arguments are those of `table_damage`.
 
     Raises:
         LakeDamagedError: its log or a file of it is broken, or ends before that version.
@@ -99,17 +98,17 @@ def require_whole(table: AnyPath, version: int | None = None, *, footers: bool =
 
 
 def check_files(paths: LakePaths, mirror: MirrorCut, *, footers: bool = False) -> None:
-    """Check that a mirror, and its history if it has one, is there as a cut names it.
+    """Check that a mirror and its history, if any, are intact at a cut's versions.
 
     Raises:
-        LakeDamagedError: it is not.
+        LakeDamagedError: one is not.
     """
     for table, version in _tables_of(paths, mirror):
         require_whole(table, version, footers=footers)
 
 
 def _tables_of(paths: LakePaths, mirror: MirrorCut) -> list[tuple[AnyPath, int]]:
-    """Return the tables of a mirror with the versions that a cut names."""
+    """Return the tables of a mirror with their versions in a cut."""
     found = [(mirror.path(paths), mirror.version)]
     if mirror.history_version is not None:
         found.append((mirror.history_path(paths), mirror.history_version))
@@ -117,12 +116,12 @@ def _tables_of(paths: LakePaths, mirror: MirrorCut) -> list[tuple[AnyPath, int]]
 
 
 def require_in_step(paths: LakePaths) -> None:
-    """Check that no table is behind those that are made from it, and that their layout is ours.
+    """Check that no table ends before those made from it, and that their layout is current.
 
-    A log that lost its last commits is sound in itself. What was made from them tells.
+    A log that lost its last commits looks intact. The tables made from them show the loss.
 
     Raises:
-        LakeDamagedError: one is behind.
+        LakeDamagedError: a table has lost its end.
         LakeLayoutError: an earlier version of this package wrote them.
     """
     newest_cut(paths)
@@ -135,12 +134,12 @@ def require_in_step(paths: LakePaths) -> None:
 
 
 def require_ends(paths: LakePaths) -> None:
-    """Check that no table lacks its end, as far as others tell; a sync need not ask for all.
+    """Check that no table lacks its end, as far as other tables show; a sync checks fewer.
 
-    Who removes what tables do not name has to: a log that lost its end does not name all there is.
+    A caller that removes unnamed files needs this: a log that lost its end does not name all files.
 
     Raises:
-        LakeDamagedError: one lacks it.
+        LakeDamagedError: a table lacks its end.
     """
     require_in_step(paths)
     seeds = landed_seed(paths), paths.change_log, decoded_seed(paths)
@@ -151,7 +150,7 @@ def require_ends(paths: LakePaths) -> None:
 
 
 def _require_end(table: AnyPath, kind: str, newest: int, made: AnyPath, told: int) -> None:
-    """Check that what was made from a table is not of more than it has."""
+    """Check that the tables made from a table do not have more than it has."""
     if told > newest:
         raise damaged(
             table,
@@ -163,13 +162,13 @@ def _require_end(table: AnyPath, kind: str, newest: int, made: AnyPath, told: in
 
 @contextmanager
 def damage_told(*changefeeds: LakePaths) -> Iterator[None]:
-    """Say which table is broken where work fails by an error that comes later than what is read.
+    """Report which table is broken if work fails by an error that comes after the read.
 
-    Spark and DuckDB read when rows are asked for. So a command, or a step of a run, ends with this
-    look where a library complains: at all tables, since its words may not say which it means.
+    Spark and DuckDB read when rows are needed. So a command, or a step of a run, ends with this
+    check of all tables if a library complains, since the library's error may not name the table.
 
     Raises:
-        LakeDamagedError: in place of what the libraries say of a broken table.
+        LakeDamagedError: in place of the libraries' error about a broken table.
     """
     try:
         yield

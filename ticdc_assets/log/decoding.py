@@ -3,8 +3,8 @@
 In: landed batches that are not decoded yet. Out: appends to `change_log` (one row per change; DDL,
 bootstraps and watermarks are rows too) and `quarantine`, and new totals in `change_groups`.
 
-A batch is decoded from files to files (`change_files`), here if it is small, else in Spark's
-workers.
+A batch is decoded from files to files (`change_files`): in this process if it is small, otherwise
+in Spark's workers.
 
 `change_log` holds images as sent, so decoding never waits for a schema: rows whose schema has not
 arrived are stored like all others.
@@ -64,14 +64,14 @@ from ticdc_assets.wire.batch import decode_pieces
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """What one decoding did.
+    """The result of one decoding.
 
     Attributes:
         batch: number of the newest batch of the change log; 0 if none.
         batches: batches decoded by this call.
         changes: rows appended to the change log, by kind.
         quarantined: records that could not be decoded.
-        alone: records that were read one by one among many (`batch.read_alone`).
+        alone: records that were decoded one by one among many (`batch.read_alone`).
         days: rows appended to the change log, by landing day.
     """
 
@@ -91,9 +91,8 @@ def decode_new(lake: Lake) -> Decoding:
     changes, days = Counter[str](), Counter[date]()
     quarantined = alone = batches = 0
     if batch and commit_metadata(lake.paths.change_groups).get("batch", 0) < batch:
-        # Killed behind the change log's commit: whether that batch had errors is not known. A
-        # re-driven batch has none of its own: its records are in quarantine already. So are those
-        # of a seed.
+        # A run was killed after the change log's commit: whether that batch had errors is unknown.
+        # A redriven batch and a seed have none: their records are already in quarantine.
         last = commit_metadata(lake.paths.change_log)
         if "redecode" in last:
             regroup(lake)
@@ -161,7 +160,7 @@ def append_changes(
 
 
 def _append_faults(paths: LakePaths, found: DecodedFiles, batch: int) -> None:
-    """Append the records that could not be decoded to `quarantine`, if there are any."""
+    """Append the records that could not be decoded to `quarantine`, if any."""
     if found.faults:
         append_fault_files(paths, found.faults, app_id="decode", version=batch)
 
@@ -178,14 +177,13 @@ def landed_up_to(paths: LakePaths, batch: int) -> int | None:
 
 
 Clocks: TypeAlias = Mapping[Coordinates, datetime]
-"""By topic, partition and offset: the moment that time stamps of a record are compared with."""
+"""The moment that a record's timestamps are compared with, by topic, partition and offset."""
 
 
 def accepted_clocks(paths: LakePaths) -> Clocks:
-    """Return the clocks of records that a re-drive accepted; needs no Spark.
+    """Return the clocks of records that a redrive accepted; needs no Spark.
 
-    Their time stamps were too far ahead when they landed; by the moment of the re-drive they were
-    not.
+    Their timestamps were too far ahead when they landed; at the redrive they no longer were.
     """
     found: dict[Coordinates, datetime] = {}
     for row in read_rows(paths.quarantine, ds.field("redriven_at").is_valid()):
@@ -209,10 +207,10 @@ def record_decoder(
 
     Args:
         changefeed: its configuration.
-        batch: the batch of the rows; if None, the number of the landed batch of their record.
-        clocks: what the time stamps of some records are compared with (`accepted_clocks`), if it
-            is later than `now`.
-        now: what those of all are compared with; the moment each was landed if None.
+        batch: the batch of the rows; if None, the landed batch of their record.
+        clocks: moments that timestamps of some records are compared with (`accepted_clocks`), if
+            later than `now`.
+        now: the moment for all records; if None, each record's landing time.
     """
     wire_format, compression = WireFormat(changefeed.wire_format), changefeed.compression
     limit = changefeed.max_ahead_seconds
@@ -231,7 +229,7 @@ def record_decoder(
         return pc.if_else(is_later, accepted, found)
 
     def placed(records: pa.RecordBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
-        # All records of a landed batch share one landing time; a re-driven one keeps it.
+        # All records of a landed batch share one landing time; a redriven record keeps it.
         landed_at = _of_records(records, rows, "landed_at", pa.timestamp("us", tz="UTC"))
         believed = refuse_ahead(
             rows,
@@ -256,7 +254,7 @@ def record_decoder(
             rows = decode_pieces(wire_format, records, compression=compression)
             if store is not None:
                 rows = chain.from_iterable(map(partial(complete_batches, store=store), rows))
-            # By `map`, which keeps no rows: those of two pieces would be there at a time.
+            # `map` keeps no rows: a loop would hold those of two pieces at a time.
             yield from map(partial(placed, records), rows)
 
     return decode
@@ -265,7 +263,7 @@ def record_decoder(
 def _of_records(
     records: pa.RecordBatch, rows: pa.RecordBatch, name: str, kind: pa.DataType
 ) -> pa.Array:
-    """Return for each decoded row the value of column `name` of the record that it came from."""
+    """Return for each decoded row the value of column `name` of its record."""
     values = records.column(name).cast(kind)
     if len(values.unique()) <= 1:
         return pa.array([values[0].as_py()] * rows.num_rows, kind)

@@ -13,16 +13,16 @@ from ticdc_assets.config import TableFilter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """Open rows of the quarantine that came together and are alike.
+    """Similar open rows of the quarantine that came together.
 
     Attributes:
         stage: `decode` or `apply`.
         reason: what is wrong, a stable word.
         since: when they were put into quarantine.
-        database: database of their table; None if it is not known.
-        table: their table; None if it is not known.
-        first_ts: lowest commit ts of them; None if it is not known.
-        rows: how many they are.
+        database: database of their table; None if unknown.
+        table: their table; None if unknown.
+        first_ts: their lowest commit ts; None if unknown.
+        rows: their number.
     """
 
     stage: str
@@ -37,8 +37,8 @@ class Faults:
 def is_mirrored_fault(row: Mapping[str, Any], tables: TableFilter | None) -> bool:
     """Return whether a row of the quarantine counts for a changefeed that mirrors some tables.
 
-    Row changes of other tables do not: there is no mirror that lacks them. Records that could not
-    be decoded are of no table yet.
+    Row changes of other tables do not: no mirror lacks them. Records that could not be decoded have
+    no table yet.
     """
     return (
         tables is None or row["stage"] != "apply" or tables.includes(row["database"], row["table"])

@@ -1,8 +1,8 @@
 """Landing: copy Kafka records verbatim into `raw_messages`, each exactly once.
 
-In: a Kafka topic's offset ranges, or a capture file. Out: an append to `raw_messages`
-(topic, partition, offset, timestamp_ms, key, value, headers, batch, landed_at, landed_day), and a
-row in `landings` with the state of the source.
+In: a Kafka topic's offset ranges, or a capture file. Out: an append to `raw_messages` (topic,
+partition, offset, timestamp_ms, key, value, headers, batch, landed_at, landed_day), and a row in
+`landings` with the state of the source.
 
 Why running it again is safe: the commit that appends a batch carries the next offset to land of
 every partition and the batch's number (as Delta transaction identifier and as metadata). That
@@ -10,15 +10,15 @@ commit alone stores the position; no consumer group is used. A run killed before
 changed nothing; after a run killed later, the next run continues; and Delta skips a batch whose
 number the table has seen.
 
-One kind of client fetches ranges of offsets, few here and many in Spark's workers, into files that
-the commit names (`landing_files`). Its option `isolation.level` decides which records it sees; by
-default it also sees records of open or aborted transactions.
+Clients fetch ranges of offsets, few in this process and many in Spark's workers, into files that
+the commit names (`landing_files`). Their option `isolation.level` decides which records they see;
+by default these include records of open or aborted transactions.
 
 If records are gone before they were landed, landing stops with `LandingGapError`: offsets expired,
-a topic was deleted and created again, a capture lost its end. Nothing is skipped until the gap is
-accepted (`accepted_gaps`): then landing continues after it, and the landed offsets of a recreated
-topic continue after the old ones. A topic may be deleted once all of its tables are gone and all of
-its records are landed; it stays listed.
+a topic was deleted and created again, or a capture lost its end. Nothing is skipped until the gap
+is accepted (`accepted_gaps`): then landing continues after it, and the landed offsets of a
+recreated topic continue after the old ones. A topic may be deleted once all of its tables are gone
+and all of its records are landed; it stays listed.
 
 The ends of all partitions are requested twice. A partition without new records the second time is
 *settled*: no record at or below any watermark of this landing is left in it. So a topic without
@@ -67,12 +67,12 @@ _CHUNK_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """What one landing did.
+    """The result of one landing.
 
     Attributes:
-        batch: number of the newest batch landed ever; 0 if none.
+        batch: number of the newest landed batch; 0 if none.
         records: records landed by this call.
-        partitions: every partition of the source, as after the call.
+        partitions: every partition of the source after the call.
     """
 
     batch: int
@@ -90,13 +90,13 @@ def land(
     *,
     max_records: int | None = None,
 ) -> Landing:
-    """Land what the source has, at most `max_records` records.
+    """Land the source's new records, at most `max_records`.
 
     Raises:
         LandingGapError: records are gone that were not landed yet.
-        ClusterError: Spark is set to run on a cluster whose workers cannot do what is needed.
+        ClusterError: Spark runs on a cluster whose workers cannot do the work.
         SourceUnavailableError: the source cannot be read now.
-        LakeDamagedError: the end of a table is lost, so that the position is not what it was.
+        LakeDamagedError: a table lost its end, and with it the position.
     """
     require_in_step(lake.paths)
     position = read_position(lake.paths)
@@ -127,7 +127,7 @@ def land(
                 item if (item.topic, item.partition) in gone else _after(item, after, newest, later)
                 for item in partitions
             ),
-            # Of topics that came while the others were listed nothing is landed yet.
+            # Topics that were created while the others were listed have no landed records yet.
             *(
                 PartitionOffsets(
                     topic=place[0],
@@ -162,9 +162,9 @@ def _after(
 
 
 def _kept_times(paths: LakePaths, position: Position) -> dict[TopicPartition, int]:
-    """Return the times of the newest landed records, where they are those of the last landing.
+    """Return the times of the newest landed records, if they belong to the last landing.
 
-    A landing that was killed before it was logged leaves no time: then none is known.
+    A landing that was killed before it was logged leaves no times: then none are known.
     """
     return {
         (item.topic, item.partition): item.newest_ms
@@ -175,12 +175,12 @@ def _kept_times(paths: LakePaths, position: Position) -> dict[TopicPartition, in
 
 
 def landed_days(paths: LakePaths) -> list[date]:
-    """Return the days (UTC) of which landed records are there, in order; needs no Spark."""
+    """Return the days (UTC) that have landed records, in order; needs no Spark."""
     return partition_days(paths.raw_messages, "landed_day")
 
 
 def landed_folders(paths: LakePaths) -> list[date]:
-    """Return the same by the folders that are there, for when the table cannot be read."""
+    """Return the same from the existing folders, for when the table cannot be read."""
     found: list[date] = []
     for folder in paths.raw_messages.glob("landed_day=*"):
         with suppress(ValueError):
@@ -217,11 +217,12 @@ def _land_topic(
         next_offsets.setdefault((item.topic, item.partition), item.landed)
     if not ranges:
         if position.batch == 0 and source.start.kind is not StartKind.EARLIEST:
-            # Where landing begins is a matter of now: it is kept, or it would move on.
+            # The offset where landing begins depends on the present: it is stored, or it would
+            # move.
             _append(_next_batch(lake.paths, 0), [], next_offsets, ids, source.named)
         return 0, {}
     require_before_landing(lake.spark, lake.paths.raw_messages)
-    # The id of a topic that was deleted stays known: made again, it is another one.
+    # The id of a deleted topic stays known: a topic that is created again has another one.
     known = {**position.topic_ids, **ids}
     batch = _next_batch(lake.paths, position.batch)
     offsets = sum(end - start for start, end in ranges.values())
@@ -234,14 +235,14 @@ def _land_topic(
         bases={place: position.base(place) for place in ranges},
     )
     _append(batch, found.files, next_offsets, known, source.named)
-    # Kafka says -1 where it has no time.
+    # Kafka reports -1 if there is no time.
     return offsets, {place: time for place, time in found.newest.items() if time > 0}
 
 
 def share_out(
     ranges: Mapping[TopicPartition, tuple[int, int]], limit: int | None
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Shorten offset ranges to at most `limit` offsets in all, shared by what each has to offer."""
+    """Shorten offset ranges to at most `limit` offsets in all, shared by their sizes."""
     if limit is None or sum(end - start for start, end in ranges.values()) <= limit:
         return dict(ranges)
     result: dict[TopicPartition, tuple[int, int]] = {}
@@ -266,7 +267,7 @@ def _land_capture(
     partitions: tuple[PartitionOffsets, ...],
     max_records: int | None,
 ) -> tuple[int, dict[TopicPartition, int]]:
-    """Land a capture in chunks of bounded size, each a batch of its own.
+    """Land a capture in chunks of bounded size, each in a separate batch.
 
     Return how many records were landed, and the time of the last one of each partition.
     """
@@ -294,7 +295,7 @@ def _chunks(
     next_offsets: dict[TopicPartition, int],
     max_records: int | None,
 ) -> Iterator[list[CaptureRecord]]:
-    """Yield the records not landed yet; `next_offsets` is moved on before each chunk is yielded."""
+    """Yield chunks of records not landed yet; `next_offsets` moves on before each chunk."""
     chunk: list[CaptureRecord] = []
     size = taken = 0
 
@@ -365,7 +366,7 @@ _LANDINGS_SCHEMA = pa.schema(
 
 
 def _log_landing(paths: LakePaths, landing: Landing) -> None:
-    """Append to `landings`, unless the newest row says the same already."""
+    """Append to `landings`, unless the newest row is the same."""
     if known_partitions(paths) == landing.partitions:
         return
     number = commit_metadata(paths.landings).get("number", 0) + 1

@@ -4,8 +4,8 @@ In: ranges of offsets, or records. Out: files in the folder of `raw_messages` th
 yet, and the times of the last records of ranges. A range is a part of the work (`executing`): one
 client fetches all ranges of a task, into one file.
 
-Why running it again is safe: see `files`. Each offset of a range is asked for once, and a range
-that cannot be read to its end is an error.
+Why running it again is safe: see `files`. Each offset of a range is fetched once, and a range that
+cannot be read to its end is an error.
 """
 
 import math
@@ -41,7 +41,7 @@ RECORD_SCHEMA = pa.schema(
         ),
     ]
 )
-"""A record as it came."""
+"""A record as Kafka has it."""
 
 RAW_SCHEMA = pa.schema(
     [
@@ -51,7 +51,7 @@ RAW_SCHEMA = pa.schema(
         ("landed_day", pa.date32()),
     ]
 )
-"""`raw_messages`: one row a Kafka record."""
+"""`raw_messages`: one row for each Kafka record."""
 
 _FILE_SCHEMA = RAW_SCHEMA.remove(RAW_SCHEMA.get_field_index("landed_day"))
 
@@ -63,17 +63,17 @@ _CLIENT_BYTES = 16 << 20
 _PLACE = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
 
 Ranges: TypeAlias = Mapping[tuple[str, int], tuple[int, int]]
-"""Of each (topic, partition) the first offset, and the one behind the last."""
+"""The first offset of each (topic, partition), and the one after the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingBatch:
-    """The batch that records are landed in.
+    """The batch of records that are landed together.
 
     Attributes:
         raw: folder of `raw_messages`.
         number: number of the batch.
-        landed_at: when it is landed.
+        landed_at: its landing time.
     """
 
     raw: AnyPath
@@ -83,7 +83,7 @@ class LandingBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedFiles:
-    """What was fetched.
+    """The fetched records.
 
     Attributes:
         files: files of `raw_messages`, relative to its folder.
@@ -107,9 +107,10 @@ def fetch_into_files(
     Args:
         executor: where it runs.
         source: the cluster.
-        ranges: what to fetch.
+        ranges: the offsets to fetch.
         batch: the batch.
-        bases: what is added to the cluster's offsets of each (topic, partition); `ranges` have it.
+        bases: what is added to the cluster's offsets of each (topic, partition); `ranges` include
+            it.
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
@@ -135,7 +136,7 @@ def fetch_into_files(
 
 
 def _shared_out(ranges: Ranges, parts: int) -> list[Ranges]:
-    """Cut ranges into as many parts with about as many offsets each."""
+    """Cut ranges into a number of parts with about as many offsets each."""
     share = math.ceil(sum(end - start for start, end in ranges.values()) / parts)
     found: list[dict[tuple[str, int], tuple[int, int]]] = [{}]
     left = share
@@ -203,7 +204,7 @@ def _table(columns: Sequence[Sequence[object] | None]) -> pa.Table:
 
 
 def write_records(records: Sequence[CaptureRecord], batch: LandingBatch) -> list[WrittenFile]:
-    """Write records of a capture into a file; none for no record."""
+    """Write records of a capture into a file; no file for no records."""
     if not records:
         return []
     names = [name for name in RECORD_SCHEMA.names if name != "headers"]
@@ -212,7 +213,7 @@ def write_records(records: Sequence[CaptureRecord], batch: LandingBatch) -> list
 
 
 def _written(tables: Iterable[pa.Table], batch: LandingBatch) -> list[WrittenFile]:
-    """Write records into a file, in row groups of bounded size; no file for no record."""
+    """Write records into a file, in row groups of bounded size; no file for no records."""
     writer: FileWriter | None = None
     for group in gathered(tables, rows=_ROWS_PER_GROUP, size=_GROUP_BYTES):
         if writer is None:
@@ -226,7 +227,7 @@ def _written(tables: Iterable[pa.Table], batch: LandingBatch) -> list[WrittenFil
                 [
                     pa.repeat(pa.scalar(batch.number, pa.int64()), size),
                     pa.repeat(pa.scalar(batch.landed_at, pa.timestamp("us", tz="UTC")), size),
-                    # Partitions come in turns; readers skip by their bounds.
+                    # Partitions take turns; readers skip by their bounds.
                     *group.sort_by(_PLACE).columns,
                 ],
                 schema=_FILE_SCHEMA,

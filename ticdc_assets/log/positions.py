@@ -19,7 +19,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOffsets:
-    """One partition of the source and how far it is landed.
+    """One partition of the source and its landed offset.
 
     Attributes:
         topic: topic.
@@ -27,8 +27,8 @@ class PartitionOffsets:
         earliest: first offset the source still has.
         end: offset after the last one the source has.
         landed: next offset to land.
-        settled: whether all was landed that it had when it was listed after all other partitions.
-        newest_ms: Kafka's timestamp of the record before `landed`; None if it is not known.
+        settled: whether everything was landed that it had when it was listed after all others.
+        newest_ms: Kafka's timestamp of the record before `landed`; None if unknown.
     """
 
     topic: str
@@ -41,7 +41,7 @@ class PartitionOffsets:
 
     @property
     def backlog(self) -> int:
-        """Offsets the source has and we have not."""
+        """How many offsets the source has that are not landed."""
         return max(0, self.end - max(self.landed, self.earliest))
 
 
@@ -51,13 +51,13 @@ class Position:
 
     Attributes:
         batch: number of the newest landed batch.
-        next_offsets: the next offset to land of each partition, behind the gaps that were accepted.
+        next_offsets: the next offset to land of each partition, after accepted gaps.
         topic_ids: the ids of the topics that were landed from.
-        named: the names and patterns of topics that the newest batch was landed with; none in
-            earlier lakes, and of captures.
-        bases: what is added to the source's offsets of a partition to get those landed, where its
-            topic was made again; see `accepted_gaps`.
-        accepted_ids: of each partition with an accepted gap, the id its topic had then.
+        named: the names and patterns of topics when the newest batch was landed; empty in earlier
+            lakes, and for captures.
+        bases: what landing adds to the source's offsets of a partition whose topic was created
+            again; see `accepted_gaps`.
+        accepted_ids: for each partition with an accepted gap, its topic's id then.
     """
 
     batch: int
@@ -68,14 +68,14 @@ class Position:
     accepted_ids: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
 
     def base(self, place: TopicPartition) -> int:
-        """Return what is added to the source's offsets of a partition."""
+        """Return what landing adds to the source's offsets of a partition."""
         return self.bases.get(place, 0)
 
 
 def read_position(paths: LakePaths) -> Position:
     """Return the position; needs no Spark.
 
-    It is that of the newest commit of `raw_messages`, moved on over the gaps accepted since.
+    It comes from the newest commit of `raw_messages`, moved on over the gaps accepted since.
     """
     metadata = commit_metadata(paths.raw_messages)
     next_offsets: dict[TopicPartition, int] = {
@@ -100,7 +100,7 @@ def read_position(paths: LakePaths) -> Position:
 
 
 def landed_batch(paths: LakePaths) -> int:
-    """Return the newest landed batch, 0 if there is none; needs no Spark."""
+    """Return the newest landed batch; 0 if there is none; needs no Spark."""
     return commit_metadata(paths.raw_messages).get("batch", 0)
 
 
@@ -111,7 +111,7 @@ def decoded_position(paths: LakePaths) -> tuple[int, int]:
 
 
 def known_partitions(paths: LakePaths) -> tuple[PartitionOffsets, ...]:
-    """Return the partitions of the source as the newest landing saw them; needs no Spark."""
+    """Return the partitions of the source from the newest landing; needs no Spark."""
     row = newest_landing(paths)
     return () if row is None else partitions_of(row)
 
@@ -128,7 +128,7 @@ def newest_landing(paths: LakePaths) -> dict[str, Any] | None:
 def partitions_of(row: Mapping[str, Any]) -> tuple[PartitionOffsets, ...]:
     """Return the partitions in a row of `landings`."""
     return tuple(
-        # Lakes that are older do not say whether a partition was settled.
+        # Older lakes do not record whether a partition was settled.
         PartitionOffsets(**item | {"settled": bool(item.get("settled"))})
         for item in row["partitions"]
     )

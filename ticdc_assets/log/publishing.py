@@ -1,6 +1,6 @@
-"""Publishing a cut: one append to the table of cuts, and a file for readers that do not know them.
+"""Publishing a cut: one append to the table of cuts, and a file for readers that do not know cuts.
 
-In: a finished cut. Out: a row of `cuts`, from which on readers see it; then `by_name.json` beside
+In: a finished cut. Out: a row of `cuts`, which makes readers see it; then `by_name.json` next to
 the changefeed's tables. That file has, for each mirror, its database and table, the folder of its
 Delta table, and the Delta version that the cut names. A mirror's folder is named by an id, since a
 table may be renamed, or created again under its old name. No name from a message ever becomes part
@@ -22,24 +22,24 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def publish(paths: LakePaths, cut: Cut) -> None:
-    """Publish `cut`: one append, which is the moment readers see it."""
+    """Publish `cut`: one append; from then on readers see it."""
     append_cut(paths, cut)
     name_mirrors(paths, cut)
 
 
 def name_mirrors(paths: LakePaths, cut: Cut) -> None:
-    """Let the file tell of the mirrors of `cut`, the newest one, if it does not yet."""
+    """Write the mirrors of `cut`, the newest one, into the file, unless it already has them."""
     if named_cut(paths) == cut.number:
         return
     try:
         write_at_once(paths.by_name, json.dumps(_manifest(paths, cut), indent=1))
     except OSError as error:
-        # The mirrors are published, whatever becomes of their names.
+        # The mirrors are published, even if this file cannot be written.
         _LOGGER.warning("%s cannot be brought to cut %d: %s", paths.by_name, cut.number, error)
 
 
 def named_cut(paths: LakePaths) -> int | None:
-    """Return the number of the cut that the file is of, None if there is none."""
+    """Return the number of the cut in the file; None if there is none."""
     try:
         return json.loads(paths.by_name.read_bytes())["cut"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -47,7 +47,7 @@ def named_cut(paths: LakePaths) -> int | None:
 
 
 def _manifest(paths: LakePaths, cut: Cut) -> dict[str, Any]:
-    # A mirror that could not be made has the rows of an older cut.
+    # A failed mirror has the rows of an older cut.
     behind = {(item.database, item.table): item.tso for item in cut.failed}
     return {
         "changefeed": paths.changefeed,

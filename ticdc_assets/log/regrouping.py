@@ -1,9 +1,9 @@
 """Totals of a landing day whose rows were replaced.
 
-In: the change log, whose newest commit replaced the partition of a day (`Correction`). Out: the
-rows of `change_groups` of that day anew, and what else that commit says: tables that are to be
-folded again, batches whose checksums are to be compared again, and whether the schema registry is
-to be made anew.
+In: the change log, whose newest commit replaced the partition of a day (`Correction`). Out: new
+rows of `change_groups` for that day, and the other facts of that commit: tables that must be folded
+again, batches whose checksums must be compared again, and whether the schema registry must be made
+again.
 
 Why writing it again is safe: the table is overwritten as a whole, and names the commit.
 """
@@ -31,14 +31,14 @@ from ticdc_assets.log.change_statistics import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """What a commit that replaces a day of the change log says of itself.
+    """The facts in a commit that replaces a day of the change log.
 
     Attributes:
-        day: the landing day, as ISO 8601 has it.
+        day: the landing day in ISO 8601.
         tables: (database, table, lowest commit ts) of row changes that differ; see `Repair`.
-        batches: first and last batch that rows which differ had or have.
+        batches: first and last batch of rows that differ, before and after.
         schemas: whether DDL or bootstraps are among them.
-        truncated_ts: TSO up to which the change log was truncated, 0 if it was not.
+        truncated_ts: TSO up to which the change log was truncated; 0 if it was not.
     """
 
     day: str
@@ -49,7 +49,7 @@ class Correction:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Correction":
-        """Read what a commit carries."""
+        """Read a commit's JSON object."""
         first, last = values["batches"]
         tables = tuple((item[0], item[1], item[2]) for item in values["tables"])
         return cls(**values | {"tables": tables, "batches": (first, last)})

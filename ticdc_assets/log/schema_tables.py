@@ -93,7 +93,9 @@ REGISTRY_SCHEMA = pa.schema(
         ("schema", pa.string()),
     ]
 )
-"""`schema_registry`. `valid_from` and `valid_to` are TSO; `valid_to` is null while it holds."""
+"""`schema_registry`. `valid_from` and `valid_to` are TSO; `valid_to` is null for the current
+version.
+"""
 
 DDL_SCHEMA = pa.schema(
     [
@@ -136,11 +138,11 @@ _OF_DDL = frozenset({SchemaSource.DDL, SchemaSource.TEXT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registering:
-    """What one registering did.
+    """The result of one registering.
 
     Attributes:
         batch: newest batch of the change log that is registered.
-        changed: whether anything new was found.
+        changed: whether anything was new.
         schema_versions: schema versions in all.
         ddls: DDL in all.
         conflicts: conflicts in all.
@@ -156,8 +158,8 @@ class Registering:
 def register_new(lake: Lake) -> Registering:
     """Register the schemas and DDL of every batch that is not registered yet.
 
-    After DDL or bootstraps were corrected, all of them are registered anew. Where messages carry no
-    schemas, those that DDL text and rows tell are registered as inferred. It needs no Spark.
+    After DDL or bootstraps were corrected, all of them are registered again. If messages carry no
+    schemas, schemas from DDL text and rows are registered as inferred. It needs no Spark.
     """
     statistics = read_statistics(lake.paths)
     done = commit_metadata(lake.paths.schema_registry).get("batch", 0)
@@ -174,7 +176,7 @@ def register_new(lake: Lake) -> Registering:
         history = _sent_history(lake.paths)
         completed = completed_history(lake.paths, statistics, lake.changefeed.timezone)
     if completed is not history:
-        # New rows alone may prove a schema, and a late one may change what follows from it.
+        # New rows alone may prove a schema, and a late row may change its consequences.
         changed |= _registered(lake.paths) != {_content(version) for version in completed.versions}
     if changed or statistics.newest_batch(SCHEMA_KINDS) > done:
         write_history(lake.paths, history, completed, statistics.batch)
@@ -188,7 +190,7 @@ def register_new(lake: Lake) -> Registering:
 
 
 def _kept(history: SchemaHistory, kept_ts: int) -> SchemaHistory:
-    """Return what is known of bootstraps that may be gone from the change log."""
+    """Return the facts from bootstraps that may be gone from the change log."""
     kept = SchemaHistory()
     kept.restore(
         versions=(
@@ -212,8 +214,7 @@ def _content(version: SchemaVersion) -> tuple[str, str | None]:
 
 
 def _add_new(paths: LakePaths, history: SchemaHistory, done: int, newest: int) -> bool:
-    # In the order of the batches: of two claims the one that came first stays, however many batches
-    # are registered at a time.
+    # In batch order: the first of two claims stays, however many batches are registered at a time.
     changed = False
     for row in sorted(_new_rows(paths, done, newest), key=_order):
         coordinates = _place_of(row)
@@ -233,7 +234,7 @@ def _add_new(paths: LakePaths, history: SchemaHistory, done: int, newest: int) -
 
 
 def _new_rows(paths: LakePaths, done: int, newest: int) -> list[dict[str, Any]]:
-    """Return the DDL rows of the batches in (done, newest], and one bootstrap row a schema.
+    """Return the DDL rows of the batches in (done, newest], and a bootstrap row for each schema.
 
     Bootstraps repeat every two minutes for each table and partition: only the first copy counts.
     """
@@ -281,7 +282,7 @@ def _schema_text(schema: TableSchema | None) -> str | None:
 
 
 def read_history(paths: LakePaths) -> SchemaHistory:
-    """Return the history as it was sent, without inferred schemas; needs no Spark."""
+    """Return the history as sent, without inferred schemas; needs no Spark."""
     history = SchemaHistory()
     history.restore(
         versions=_sent_versions(paths),
@@ -294,7 +295,7 @@ def read_history(paths: LakePaths) -> SchemaHistory:
 def completed_history(
     paths: LakePaths, statistics: ChangeStatistics, timezone: str
 ) -> SchemaHistory:
-    """Return the history with what its messages lack; needs no Spark.
+    """Return the history, completed with what its messages lack; needs no Spark.
 
     Args:
         paths: tables of the changefeed.
@@ -309,12 +310,12 @@ def completed_history(
 
 
 def _sent_history(paths: LakePaths) -> SchemaHistory:
-    """Return the history as it was sent, which nobody adds to."""
+    """Return the history as sent, which no caller changes."""
     return kept(paths.schema_registry, "history as sent", lambda: read_history(paths))
 
 
 _VERSION_COLUMNS = ["schema", "source", "sql", "commit_ts", *PLACE]
-"""Columns of `schema_registry` that a version is made of; the others are for people."""
+"""The columns of `schema_registry` that define a version; the others are for people."""
 
 
 def _sent_versions(paths: LakePaths) -> tuple[SchemaVersion, ...]:
@@ -335,8 +336,8 @@ def write_history(
 
     Args:
         paths: tables of the changefeed.
-        history: as it was sent; its DDL and conflicts are written.
-        completed: the same with inferred schemas; its versions are written.
+        history: the history as sent; its DDL and conflicts are written.
+        completed: the history with inferred schemas; its versions are written.
         batch: the newest batch of the change log in them.
     """
     metadata = {"batch": batch}
@@ -423,7 +424,7 @@ def _version_rows(history: SchemaHistory) -> list[dict[str, Any]]:
 
 
 def _name_ends(history: SchemaHistory) -> dict[tuple[str, str], list[int]]:
-    """Return at which commit ts a (database, table) stopped to be: dropped or renamed away."""
+    """Return the commit ts at which a (database, table) ended: dropped or renamed away."""
     ends: dict[tuple[str, str], list[int]] = {}
     names = {(version.schema.database, version.schema.table) for version in history.versions}
     for ddl in history.ddls:
@@ -446,7 +447,7 @@ def _name_ends(history: SchemaHistory) -> dict[tuple[str, str], list[int]]:
 
 
 def _version_of(row: dict[str, Any], schema: str = "schema", prefix: str = "") -> SchemaVersion:
-    """Return a version by the column of its schema and the prefix of its other columns."""
+    """Return a version from the column of its schema and the prefix of its other columns."""
     found = _schema(row[schema])
     assert found is not None
     return SchemaVersion(

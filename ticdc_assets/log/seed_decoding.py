@@ -2,14 +2,15 @@
 
 In: the landed rows of a seed (`seed_landing`), and the form of its files (`seeds`). Out: one append
 to `change_log`: a row of kind `snapshot` for each row of an export, with its image as in a message,
-and a DDL of type `SNAPSHOT` for each table, which says that the table has these rows from the TSO
-of the export on. `topic`, `partition` and `offset` of a row are the file, the number of the seed
-and the line. Text that is not a row becomes a row of `quarantine` with its position.
+and for each table a DDL of type `SNAPSHOT`: the table has these rows from the TSO of the export on.
+`topic`, `partition` and `offset` of a row are the file, the number of the seed and the line. Text
+that is not a row becomes a row of `quarantine` with its position.
 
-What older seeds of the same tables at the same TSO have in quarantine is closed: it counts no more.
+Rows that older seeds of the same tables at the same TSO have in quarantine are closed: they no
+longer count.
 
 Why running it again is safe: the append carries the number of the seed as transaction identifier,
-and so do the quarantined rows, which come before it; the totals come last, as those of any batch
+and so do the quarantined rows, which come before it; the totals come last, as for any batch
 (`decoding`).
 """
 
@@ -70,7 +71,7 @@ SNAPSHOT_COLUMNS = (
     *("batch", "landed_at", "database", "table"),
     *("file", "line", "index", "format", "columns", "problem", "row"),
 )
-"""What decoding reads of a landed row."""
+"""The columns of a landed row that decoding reads."""
 
 
 def decode_seeds(lake: Lake) -> list[Added]:
@@ -87,7 +88,7 @@ def _decode_seed(lake: Lake, number: int) -> Added:
     found = decoded_files(lake, number, batch=batch, into=lake.paths)
     if found.faults:
         append_fault_files(lake.paths, found.faults, app_id=APPLICATION, version=number)
-    # Before the commit that ends it: the next run would not do it.
+    # This comes before the commit that ends the seed: the next run would not do it.
     close_former(lake.paths, number)
     append_files(
         lake.paths.change_log,
@@ -102,7 +103,7 @@ def _decode_seed(lake: Lake, number: int) -> Added:
 
 
 def close_former(paths: LakePaths, number: int) -> None:
-    """Close what is in quarantine of older seeds of the tables of a seed, at the same TSO."""
+    """Close the quarantined rows of older seeds of a seed's tables, at the same TSO."""
     seeds = read_seeds(paths)
     own = {(item.name, item.tso) for item in seeds if item.seed == number}
     former = {
@@ -131,9 +132,9 @@ def decoded_files(
     Args:
         lake: the changefeed's lake.
         number: number of the seed.
-        batch: number of the batch of the change log that it becomes.
-        into: where the change log and the quarantine are.
-        names: the tables that are wanted; all if None.
+        batch: number of its batch in the change log.
+        into: the tables of the change log and the quarantine.
+        names: the wanted tables; all if None.
     """
     every = read_seeds(lake.paths, number)
     seeds = [item for item in every if names is None or item.name in names]
@@ -158,8 +159,8 @@ def row_decoder(seeds: Iterable[Seed], batch: int | None) -> Decode:
     """Return the function from landed rows to rows of the change log.
 
     Args:
-        seeds: the tables, as their exports have them.
-        batch: number of the batch that they become; that of the seed if None.
+        seeds: the tables in their exports.
+        batch: number of the rows' batch; that of the seed if None.
     """
     by_place = {(item.seed, *item.name): item for item in seeds}
 
@@ -183,7 +184,7 @@ def row_decoder(seeds: Iterable[Seed], batch: int | None) -> Decode:
 def _by_table(
     records: pa.RecordBatch, seeds: Mapping[tuple[int, str, str], Seed]
 ) -> Iterator[tuple[Seed, pa.RecordBatch]]:
-    """Yield the rows of each table that stand together, all with the same columns.
+    """Yield consecutive rows of a table, all with the same columns.
 
     Rows of other tables are left out.
     """
@@ -216,7 +217,7 @@ def _decoded(
     is_good = found.reason.is_null()
 
     def of_rows(value: object, kind: pa.DataType) -> pa.Array:
-        """Return a value for rows, null for errors."""
+        """Return a value for rows; null for errors."""
         every = pa.repeat(pa.scalar(value, kind), size)
         return pc.if_else(is_good, every, None) if found.errors else every
 
@@ -259,7 +260,7 @@ def _decoded(
 
 
 def ddl_rows(seeds: Sequence[Seed], batch: int) -> pa.RecordBatch:
-    """Return the rows of the change log that say which tables begin with a seed."""
+    """Return the rows of the change log by which tables begin with a seed."""
     rows: list[dict[str, Any]] = []
     for number, seed in enumerate(seeds):
         event = DdlEvent(

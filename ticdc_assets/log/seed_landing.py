@@ -1,9 +1,9 @@
 """Landing seeds: the rows of exports, verbatim, into `snapshot_rows`.
 
-In: the files of an export's tables. Out: one append to `snapshot_rows`: a row for each row of a
-file, verbatim, with its file, its line and the TSO of the export. If a file cannot be read to its
-end, one more row has the line and the reason. Large files are split at the ends of rows, and the
-engine's workers read the parts (`executing`).
+In: the files of an export's tables. Out: one append to `snapshot_rows`: each row of a file,
+verbatim, with its file, its line and the TSO of the export. If a file cannot be read to its end,
+one more row has the line and the reason. Large files are split at the ends of rows, and workers
+read the parts (`executing`).
 
 Why running it again is safe: the append carries the number of the seed as transaction identifier.
 Files of a killed run have no effect (`files`).
@@ -47,10 +47,11 @@ SNAPSHOT_SCHEMA = pa.schema(
         ("row", pa.binary()),
     ]
 )
-"""`snapshot_rows`: one row of a file of an export a row; `batch` is the number of the seed.
+"""`snapshot_rows`: one row for each row of an export's file; `batch` is the seed's number.
 
-`columns` is what its file says of them, as JSON; null if it says nothing. `index` tells rows that
-begin in one line apart. A row with a `problem` stands for what could not be read from its line on.
+`columns` has the columns that its file names, as JSON; null if it names none. `index` distinguishes
+rows that begin in one line. A row with a `problem` means that its file could not be read from its
+line on.
 """
 
 _BOUNDED = ("batch", "landed_at", "database", "table", "tso", "file", "line")
@@ -59,7 +60,7 @@ _FILE_BYTES = 256 << 20
 _GROUP_BYTES = 32 << 20
 _GROUP_ROWS = 100_000
 _EXPANSION = 4
-"""Bytes that a compressed byte of an export becomes, about."""
+"""The approximate bytes that a compressed byte of an export becomes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +68,8 @@ class ExportPart:
     """A part of a file of one table.
 
     Attributes:
-        number: of the table among those that are seeded.
-        part: which part of which file.
+        number: the table's number among the seeded ones.
+        part: the part of a file.
     """
 
     number: int
@@ -95,7 +96,7 @@ def land_seed(
         files: the files of each.
 
     Returns:
-        CSV files whose last row has no line terminator, so that they may have been cut in it.
+        CSV files whose last row has no line terminator, so that they may have been cut off in it.
     """
     first = seeds[0]
     size = sum(file.size * (_EXPANSION if file.compression else 1) for own in files for file in own)
@@ -104,7 +105,7 @@ def land_seed(
     parts = _parts(runs_on, seeds, files)
     found = _Landed()
     done = 0
-    # Some at a time, so that people see how far it is.
+    # In steps, so that people see the progress.
     for some in _waves(parts, runs_on.workers):
         for landed in runs_on.run(_landing(lake.paths, seeds), some, tasks=runs_on.workers):
             found.files += landed.files
@@ -130,7 +131,7 @@ def land_seed(
 def _parts(
     runs_on: Executor, seeds: Sequence[Seed], files: Sequence[Sequence[ExportFile]]
 ) -> list[ExportPart]:
-    """Split files into parts; large ones are looked through for the ends of rows by the workers."""
+    """Split files into parts; workers search large files for the ends of rows."""
     # Its compiled loops take seconds, and Dagster loads this module for a schema.
     from ticdc_assets.source.exports.rows import split_file
 

@@ -26,25 +26,26 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
 APPLICATION = "seed"
-"""Application of the transaction identifiers that number seeds."""
+"""The application name in transaction identifiers of seeds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
-    """One table as one export has it.
+    """One table in one export.
 
     Attributes:
-        seed: number of the seed; all tables that were seeded together share it.
+        seed: number of the seed; tables that were seeded together share it.
         database: database of the table.
         table: name of the table.
         tso: TSO of the export.
         folder: where the export was.
-        fingerprint: what tells whether its files are the same.
-        create_sql: its CREATE TABLE there, "" if the schema came from the registry.
+        fingerprint: identifies the content of its files.
+        create_sql: its CREATE TABLE there; "" if the schema came from the registry.
         schema: its schema there, with the TSO as version.
-        notes: what of its CREATE TABLE is not understood.
-        dialect: how its CSV files are written.
-        timezone: zone of the session that exported it, in which TIMESTAMPs stand in the files.
+        notes: the parts of its CREATE TABLE that are not understood.
+        dialect: the dialect of its CSV files.
+        timezone: zone of the session that exported it, which is the zone of TIMESTAMPs in the
+            files.
         seeded_at: when it was seeded.
     """
 
@@ -68,16 +69,16 @@ class Seed:
 
 
 SEEDS_SCHEMA = pa.schema(fields_of(Seed, schema=pa.string(), dialect=pa.string()))
-"""`seeds`: one row a table and seed."""
+"""`seeds`: one row for each table and seed."""
 
 
 def landed_seed(paths: LakePaths) -> int:
-    """Return the number of the newest seed whose rows are landed, 0 if there is none."""
+    """Return the number of the newest seed whose rows are landed; 0 if there is none."""
     return _newest(paths.snapshot_rows)
 
 
 def decoded_seed(paths: LakePaths) -> int:
-    """Return the number of the newest seed whose rows are in the change log, 0 for none."""
+    """Return the number of the newest seed whose rows are in the change log; 0 for none."""
     return _newest(paths.change_log)
 
 
@@ -96,7 +97,7 @@ def read_seeds(paths: LakePaths, seed: int | None = None) -> list[Seed]:
 
 
 def write_seeds(paths: LakePaths, seeds: Sequence[Seed]) -> None:
-    """Add the tables of the next seed, in place of those of one that was not landed."""
+    """Write the tables of the next seed, in place of a seed that was not landed."""
     rows = [_row_of(item) for item in (*read_seeds(paths), *seeds)]
     write_table(
         paths.seeds,

@@ -6,9 +6,9 @@ the doctor all use it. Nothing is written and no Spark is needed.
 
 There is a gap if the next record to land no longer exists: it expired, or its topic was created
 again (its id changed, or it ends before the landed offsets). The next record of a partition that
-came since the newest landing is its first one (`_begun`). `accept` lets landing continue after a
-gap. Offsets here are those of the lake: for a recreated topic they continue after the old ones
-(`accepted_gaps`).
+was created since the newest landing is its first one (`_begun`). `accept` lets landing continue
+after a gap. Offsets here are those of the lake: for a recreated topic they continue after the old
+ones (`accepted_gaps`).
 
 Not handled: a topic or partition that does not exist has no offset at which landing could continue.
 """
@@ -46,18 +46,18 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Where the next record to land is gone.
+    """A partition whose next record to land is gone.
 
     Attributes:
         changefeed: name of the changefeed.
         topic: topic.
         partition: partition.
         landed: next offset to land.
-        available: first offset that the source has, or where it ends if that is lower.
-        cause: one clause that says what was seen.
-        to_offset: offset at which landing can go on; None if it cannot.
-        offset_base: what is added to the source's offsets from there on.
-        topic_id: id of the topic as it is now, None if there is none.
+        available: first offset that the source has, or its end if that is lower.
+        cause: one clause that says what happened.
+        to_offset: offset at which landing can continue; None if it cannot.
+        offset_base: what landing adds to the source's offsets from there on.
+        topic_id: id of the topic now; None if there is none.
     """
 
     changefeed: str
@@ -93,7 +93,7 @@ class Gap:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as values that JSON has."""
+        """Return it as JSON values."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -105,12 +105,12 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """A source beside what is landed of it.
+    """A source compared with its landed records.
 
     Attributes:
-        partitions: its partitions, by topic and number; of topics that were deleted when nothing of
-            them was left, as they were seen last.
-        gaps: where records are gone, in the same order.
+        partitions: its partitions, by topic and number; for completely landed topics that were
+            deleted, their last known state.
+        gaps: its gaps, in the same order.
         gone: the partitions of these deleted topics.
     """
 
@@ -125,14 +125,14 @@ class SourceState:
 
 
 def see_source(lake: Lake, *, captured: Ranges | None = None) -> SourceState:
-    """Return what a source has beside what is landed.
+    """Compare a source with its landed records.
 
     Args:
         lake: the changefeed's lake.
         captured: the offsets of its capture, if the caller has just read it.
 
     Raises:
-        SourceUnavailableError: it cannot be looked at now.
+        SourceUnavailableError: it cannot be read now.
     """
     position = read_position(lake.paths)
     match lake.changefeed.source:
@@ -145,7 +145,7 @@ def see_source(lake: Lake, *, captured: Ranges | None = None) -> SourceState:
 
 
 def begins(source: KafkaSource, ranges: Ranges, position: Position) -> Ranges:
-    """Return `ranges`, beginning where the first landing is to begin if this is the first."""
+    """Return `ranges`; before the first landing they start where landing should begin."""
     if position.batch or source.start.kind is StartKind.EARLIEST:
         return ranges
     starts = start_offsets(source, ranges)
@@ -156,7 +156,7 @@ def begins(source: KafkaSource, ranges: Ranges, position: Position) -> Ranges:
 
 
 def shifted(ranges: Ranges, position: Position) -> Ranges:
-    """Return offsets of the source as those of the lake."""
+    """Return offsets of the source as offsets of the lake."""
     return {
         place: OffsetRange(
             earliest=offsets.earliest + position.base(place), end=offsets.end + position.base(place)
@@ -171,13 +171,13 @@ def beside(
     ranges: Ranges,
     ids: Mapping[str, str],
 ) -> SourceState:
-    """Return offsets of a source beside what is landed.
+    """Compare offsets of a source with the landed records.
 
     Args:
         lake: the changefeed's lake.
-        position: where landing stands.
+        position: the landed position.
         ranges: the source's own offsets.
-        ids: ids of its topics, as far as it has some.
+        ids: ids of its topics, if it has any.
     """
     begun = _begun(lake.changefeed, position, ranges)
     partitions = tuple(
@@ -201,12 +201,12 @@ def beside(
 def _begun(
     changefeed: Changefeed, position: Position, places: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return the next offset to land of each partition but those that landing begins with.
+    """Return the next offset to land of each new partition of landed or named topics.
 
-    A partition that came since the newest landing begins at 0, as all of Kafka's do. It came since
-    if its topic was landed from, or if the topic was named already: then it would have been listed.
-    A topic that was named later may be older, and begins with what is left of it. What a capture
-    begins with says nothing.
+    A partition that was created since the newest landing begins at 0, as in all of Kafka. It is
+    that new if its topic was landed from or already named: otherwise it would have been listed. A
+    topic that was named later may be older, and begins with its remaining records. The begin of a
+    capture shows nothing.
     """
     begun = dict(position.next_offsets)
     if position.batch and isinstance(changefeed.source, KafkaSource):
@@ -241,10 +241,10 @@ def capture_ranges(source: CaptureSource) -> dict[TopicPartition, OffsetRange]:
 def _with_gone(
     paths: LakePaths, partitions: tuple[PartitionOffsets, ...], position: Position
 ) -> tuple[tuple[PartitionOffsets, ...], frozenset[TopicPartition]]:
-    """Add the partitions of topics that were deleted when nothing of them was left to land.
+    """Add the partitions of deleted topics that were completely landed.
 
-    So it is if none of the topic's tables exists any more, and all of it was landed when it was
-    looked at last: TiCDC sends nothing to such a topic.
+    This holds if none of the topic's tables exists any more, and all of it was landed at the last
+    check: TiCDC sends nothing to such a topic.
     """
     there = {item.topic for item in partitions}
     missing = {topic for topic, _ in position.next_offsets} - there
@@ -276,7 +276,7 @@ def _gaps(
     begun: Mapping[TopicPartition, int],
     ids: Mapping[str, str],
 ) -> list[Gap]:
-    """Return the gaps, those of partitions that are not there first."""
+    """Return the gaps, with those of missing partitions first."""
     items = {(item.topic, item.partition): item for item in partitions}
     gaps = [
         Gap(
@@ -298,7 +298,7 @@ def _gaps(
         if landed is None:
             continue
         now = ids.get(item.topic)
-        # Of a partition that was not there nothing was landed under another id.
+        # A partition that did not exist has no landed records under another id.
         known = position.topic_ids.get(item.topic) if place in position.next_offsets else now
         if now is not None and position.accepted_ids.get(place) == now:
             known = now
@@ -332,14 +332,14 @@ def _gaps(
 
 
 def accept(lake: Lake, topic: str, partition: int) -> AcceptedGap:
-    """Accept the gap of a partition, so that landing goes on behind it.
+    """Accept the gap of a partition, so that landing continues after it.
 
     The caller holds the changefeed's writer lock.
 
     Raises:
         NotFoundError: there is no gap.
-        LandingGapError: there is nothing behind it to go on with.
-        SourceUnavailableError: the source cannot be looked at now.
+        LandingGapError: the source has nothing after it.
+        SourceUnavailableError: the source cannot be read now.
     """
     state = see_source(lake)
     place = (topic, partition)

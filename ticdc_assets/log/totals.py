@@ -1,9 +1,9 @@
-"""Totals of rows of the change log: how many of each kind, table and schema, and between which ts.
+"""Totals of rows of the change log: the number and ts range of each kind, table and schema.
 
 In: rows of the change log as Arrow tables. Out: one dict per group, with the columns of
-`GROUP_KEY`, the landing day among them, and the counts of `change_groups`, with which the changes
-of a mirror and their completeness are known without reading a row. `joined_totals` adds up totals
-of parts, in any order.
+`GROUP_KEY`, which include the landing day, and the counts of `change_groups`. They give the changes
+of a mirror and their completeness without reading a row. `joined_totals` adds up totals of parts,
+in any order.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -33,19 +33,19 @@ GROUP_KEY = (
     "handle_key_only",
     "es_only",
 )
-"""Columns of the change log that tell groups apart."""
+"""The columns of the change log that define groups."""
 
 WATERMARK_ORDER = ("offset", "index", "commit_ts")
-"""What is kept of a watermark, in the order in which watermarks are looked at."""
+"""The stored fields of a watermark, in the order in which watermarks are compared."""
 
 TOTALS_COLUMNS = (
     *GROUP_KEY,
     *("batch", "landed_at", "commit_ts", "checksum", "offset", "index"),
 )
-"""Columns of the change log that totals are made of."""
+"""The columns of the change log that totals need."""
 
 NO_TOPIC = ""
-"""The topic of what came by none: of exports."""
+"""The topic of rows from exports."""
 
 Totals: TypeAlias = dict[str, Any]
 
@@ -53,7 +53,7 @@ Totals: TypeAlias = dict[str, Any]
 def totals_of(rows: pa.Table) -> list[Totals]:
     """Return the totals of rows with the columns `TOTALS_COLUMNS`.
 
-    A group has its watermarks, in their order: which of them step back is told one by one.
+    A group has its watermarks in order, because each is checked for a step back.
     """
     keys = list(GROUP_KEY)
     groups = (
@@ -94,13 +94,13 @@ def totals_of(rows: pa.Table) -> list[Totals]:
 
 
 def _without_files(rows: pa.Table) -> pa.Table:
-    """Return rows without the files of exports, of which a table may have thousands, as topics."""
+    """Return rows without topics that are files of exports; a table may have thousands."""
     topics = pc.if_else(pc.equal(rows["kind"], SNAPSHOT), NO_TOPIC, rows["topic"])
     return rows.set_column(rows.schema.get_field_index("topic"), "topic", topics)
 
 
 def joined_totals(parts: Iterable[Totals]) -> list[Totals]:
-    """Return the totals of rows whose parts have these totals."""
+    """Return the totals of rows from the totals of their parts."""
     groups: dict[tuple[object, ...], Totals] = {}
     for part in parts:
         key = tuple(part[name] for name in GROUP_KEY)
@@ -113,7 +113,7 @@ def joined_totals(parts: Iterable[Totals]) -> list[Totals]:
 
 
 def merged(one: Totals, other: Totals) -> Totals:
-    """Return the totals of a group of which there are two parts; else it is as in `other`."""
+    """Return the joined totals of a group in both parts; otherwise `other`."""
     sums = {name: one[name] + other[name] for name in _SUMS if name in one and name in other}
     return other | {
         **sums,
@@ -126,7 +126,7 @@ def merged(one: Totals, other: Totals) -> Totals:
 
 
 _SUMS = ("rows", "checksums", "steps_back")
-"""What adds up; parts of a batch have no steps back yet."""
+"""The columns that add up; parts of a batch have no steps back yet."""
 
 
 def _ordered(groups: Iterable[Totals]) -> list[Totals]:
@@ -137,10 +137,10 @@ def _ordered(groups: Iterable[Totals]) -> list[Totals]:
 
 
 def least(left: int | None, right: int | None) -> int | None:
-    """Return the lower of two numbers, where None is none."""
+    """Return the lower of two numbers; None means absent."""
     return min((value for value in (left, right) if value is not None), default=None)
 
 
 def greatest(left: int | None, right: int | None) -> int | None:
-    """Return the higher of two numbers, where None is none."""
+    """Return the higher of two numbers; None means absent."""
     return max((value for value in (left, right) if value is not None), default=None)

@@ -1,7 +1,7 @@
 """The global watermark of a changefeed, from the pipeline's control tables; no Spark.
 
-In: the partitions as the newest landing saw them, the statistics of the change log, the DDL history
-and the newest cut. Out: how far changes may be applied, and the state of each topic: live, waiting,
+In: the partitions from the newest landing, the statistics of the change log, the DDL history and
+the newest cut. Out: how far changes may be applied, and the state of each topic: live, waiting,
 retired or empty. Nothing is stored: it is computed again each time, and is never below the newest
 published cut.
 """
@@ -27,7 +27,7 @@ def read_watermark(
     statistics: ChangeStatistics | None = None,
     cut: Cut | None = None,
 ) -> GlobalWatermark:
-    """Return the global watermark; what the caller has read already need not be read again."""
+    """Return the global watermark; the caller passes what it has already read."""
     statistics = read_statistics(paths) if statistics is None else statistics
     cut = newest_cut(paths) if cut is None else cut
     return global_watermark(
@@ -63,7 +63,7 @@ def _topic_facts(
     statistics: ChangeStatistics,
     tables: Mapping[str, TopicTables],
 ) -> tuple[TopicFacts, ...]:
-    """Return what is known of each topic that was landed from or looked at."""
+    """Return the facts about each topic that was landed or checked."""
     by_topic: dict[str, list[PartitionOffsets]] = {}
     for item in partitions:
         by_topic.setdefault(item.topic, []).append(item)
@@ -75,7 +75,7 @@ def _topic_facts(
             TopicFacts(
                 topic=topic,
                 partitions=tuple(item.partition for item in listed),
-                # What was there before landing began, or expired, is no record of ours.
+                # Records from before the first landing, or expired ones, do not count.
                 empty=topic not in decoded and not any(item.backlog for item in listed),
                 settled=bool(listed) and all(item.settled for item in listed),
                 tables=None if told is None else told.tables,

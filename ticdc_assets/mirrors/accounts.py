@@ -2,8 +2,8 @@
 
 In: the change log, the plan of the cut, and the changes that the cut quarantined. Out: a
 `ChangeAccount` for each table that row changes cite. Row changes are counted by the cited name and
-their commit ts, independently of how mirrors select theirs. So a change that no mirror takes, and
-that is neither held nor excluded nor gone with its table, is *unaccounted*, with coordinates. A
+their commit ts, independently of how mirrors select theirs. So a change is *unaccounted*, with
+coordinates, if no mirror takes it and it is neither held, nor excluded, nor gone with its table. A
 change that cites a name while no table has it is held.
 
     read = applied + waiting + held + quarantined + excluded + superseded + unaccounted
@@ -28,21 +28,21 @@ from ticdc_assets.wire.rows import PLACE
 _COLUMNS = ("database", "table", "schema_version", "commit_ts")
 _EXAMPLES = 10
 
-# A change that two tables have a claim on goes to the stronger one.
+# A change that two tables claim goes to the stronger claim.
 _UNPLACED, _SUPERSEDED, _EXCLUDED, _HELD, _WAITING, _TAKEN = range(6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claim:
-    """Which changes of one name a table has a claim on.
+    """Which changes of one name a table claims.
 
     Attributes:
-        after_ts: above it.
-        until_ts: up to it; None for ever.
-        floor_ts: at or below it they are gone.
+        after_ts: above this commit ts.
+        until_ts: up to it; None without a limit.
+        floor_ts: changes at or below it are gone.
         versions: schema versions it takes; None for any.
         held: schema versions it holds.
-        taken: what becomes of those it takes.
+        taken: the outcome of the changes that it takes.
     """
 
     after_ts: int
@@ -55,7 +55,7 @@ class _Claim:
     def judged(
         self, stamps: npt.NDArray[np.int64], versions: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int8]:
-        """Return what becomes of changes by this claim; a version of -1 is none."""
+        """Return the outcome of changes by this claim; version -1 means none."""
         inside = stamps > self.after_ts
         if self.until_ts is not None:
             inside &= stamps <= self.until_ts
@@ -91,7 +91,7 @@ def account_changes(
     claims: dict[TableName, list[_Claim]] = {}
     for name, claim in _claims(plan, includes, failed):
         claims.setdefault(name, []).append(claim)
-    # Coordinates are most of what there is to read, and seldom needed.
+    # Coordinates are most of the data to read, and seldom needed.
     places = bool(quarantined)
     accounts = _accounts(read((*_COLUMNS, *PLACE) if places else _COLUMNS), claims, quarantined)
     if not places and any(item.unaccounted for item in accounts):
@@ -128,7 +128,7 @@ def _by_name(batch: pa.RecordBatch) -> Iterator[tuple[TableName, pa.RecordBatch]
 def _claims(
     plan: Plan, includes: Callable[[str, str], bool], failed: Collection[str]
 ) -> Iterator[tuple[TableName, _Claim]]:
-    """Yield which changes each table of the plan has a claim on, by the name that they cite."""
+    """Yield the claims of each table of the plan, with the name that the changes cite."""
     for mirror in plan.mirrors:
         if not includes(mirror.database, mirror.table):
             taken = _EXCLUDED
@@ -155,7 +155,7 @@ def _claims(
 
 
 def _claims_of(mirror: MirrorPlan, taken: int) -> Iterator[tuple[TableName, _Claim]]:
-    """Yield the claims of a mirror and, before them in time, of those that it had rows from."""
+    """Yield the claims of a mirror and, before them, those of mirrors that it got rows from."""
     for plan in mirror.sources():
         versions = frozenset(schema.version for schema in plan.versions)
         held = _cited((*plan.held, *plan.wrong_version))
@@ -164,7 +164,7 @@ def _claims_of(mirror: MirrorPlan, taken: int) -> Iterator[tuple[TableName, _Cla
 
 
 def _cited(groups: Iterable[HeldGroup]) -> frozenset[int]:
-    """Return the schema versions that held rows cite; those that cite none need none."""
+    """Return the schema versions that held rows cite; rows that cite none need none."""
     versions = (group.schema_version for group in groups)
     return frozenset(version for version in versions if version is not None)
 
@@ -177,7 +177,7 @@ def _claim(
     versions: frozenset[int] | None = None,
     held: frozenset[int] = frozenset(),
 ) -> tuple[TableName, _Claim]:
-    """Return the claim of a table while it went by a name, with that name."""
+    """Return a table's claim for the time that it had a name, with that name."""
     return (
         (binding.database, binding.table),
         _Claim(
@@ -192,7 +192,7 @@ def _claim(
 
 
 class _Tally:
-    """The account of one table, while it is being made."""
+    """The account of one table, while it is counted."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(_TAKEN + 1, np.int64)
@@ -228,7 +228,7 @@ class _Tally:
                 ]
 
     def account(self, database: str, table: str) -> ChangeAccount:
-        """Return what was counted."""
+        """Return the counts as an account."""
         counts = self._counts.tolist()
         return ChangeAccount(
             database=database,

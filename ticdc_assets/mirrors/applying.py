@@ -27,9 +27,9 @@ written, and publishing is one append. Replays change nothing: a key's last chan
 
 Values that do not fit their schema go to quarantine, one change each, and never stop a cut. A
 mirror that cannot be made never stops a cut either: it keeps the rows of the last cut that made it,
-is listed as *failed*, and each later cut folds it from the change log. A mirror that turns out to
-be damaged when it is read is folded at once. Where a table is damaged that all mirrors are made
-from, there is no cut.
+is listed as *failed*, and each later cut folds it from the change log. A mirror that is damaged is
+folded as soon as a read notices it. If a table that all mirrors are made from is damaged, there is
+no cut.
 
 Tables that the configuration leaves out have no mirror, no held rows and no quarantined changes in
 a cut. The cut records its filter, so a changed filter makes a new cut even if nothing was landed.
@@ -96,7 +96,7 @@ from ticdc_assets.spark.scratch import WRITING, Scratch, remove_forgotten
 from ticdc_assets.wire.rows import PLACE
 
 PARALLEL_MIRRORS = 2
-"""Mirrors worked on at a time: planning and commits are CPU, so about one per core."""
+"""How many mirrors are made at a time: planning and commits use CPU, so about one per core."""
 
 
 def apply_changes(
@@ -113,13 +113,13 @@ def apply_changes(
 
     Args:
         lake: the changefeed's lake.
-        until: TSO not to go beyond.
-        refold: (database, table) of mirrors to fold again from the change log whatever happened.
+        until: highest TSO of the cut.
+        refold: (database, table) of mirrors to fold again from the change log in any case.
         refold_quarantined: whether to fold every mirror again that has row changes in quarantine.
-        only: (database, table) of the one mirror that the cut is to have, in a place of its own.
-        truncation_point: up to where the change log was truncated; as its table says if None.
-        complete_ts: TSO up to which all is there whatever the watermarks say: that of a cut that
-            was published from the same records.
+        only: (database, table) of the cut's one mirror, in a separate place.
+        truncation_point: up to where the change log was truncated; read from its table if None.
+        complete_ts: TSO up to which the records are complete whatever the watermarks say: that of a
+            cut published from the same records.
     """
     again = bool(refold) or (refold_quarantined and count_open(lake.paths).apply > 0)
     found = standing(lake, until=until, refold=again, complete_ts=complete_ts)
@@ -144,7 +144,7 @@ def apply_changes(
         and tso == last.tso
         and same_content(cut, last)
         and not cut.unplaced
-        # Somebody has to say that what landed since the older cut was looked at again.
+        # A cut has to record that the records landed since the older cut were checked again.
         and last.rewind is None
     ):
         return Applying(
@@ -176,11 +176,12 @@ def apply_changes(
 
 
 _READ_TOGETHER = 500
-"""Mirrors whose changes are read at once, at most: a condition on the log names each of them."""
+"""How many mirrors' changes are read at once, at most: a condition on the log names each of them.
+"""
 
 
 class _Run:
-    """One apply, from plan to the cut that is ready to be published."""
+    """One apply, from the plan to a cut that is ready to be published."""
 
     def __init__(
         self,
@@ -202,7 +203,7 @@ class _Run:
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
         self._failed_before = {item.mirror_id: item for item in last.failed} if last else {}
         self.damages: dict[str, LakeDamagedError] = {}
-        """What was damaged of mirrors when they were read, by mirror id."""
+        """The damage of mirrors that reads noticed, by mirror id."""
 
     def make(
         self,
@@ -276,7 +277,7 @@ class _Run:
                 assert isinstance(table, MirrorPlan)
                 told = attempted(
                     partial(self._mirror_cut, table, result, held_rows, below, lost, unread),
-                    f"what the cut says of {joined_name(table.database, table.table)}",
+                    f"the cut's entry for {joined_name(table.database, table.table)}",
                 )
             if isinstance(told, Failure):
                 failed.append(self._failed(table, told))
@@ -310,12 +311,12 @@ class _Run:
     def _read_together(
         self, mirrors: Iterable[MirrorPlan], stale: Collection[str], ready: Collection[str]
     ) -> Iterator[tuple[int | None, list[MirrorPlan]]]:
-        """Yield all mirrors in groups whose changes are read at once, above which commit ts.
+        """Yield groups of mirrors whose changes are read at once, and the commit ts to start above.
 
         Args:
             mirrors: the mirrors.
-            stale: ids of those whose past is not what it was.
-            ready: ids of those that are made already.
+            stale: ids of those whose past has changed.
+            ready: ids of those that are already made.
         """
         last_ts = 0 if self._last is None else self._last.tso
         quiet: list[MirrorPlan] = []
@@ -356,7 +357,7 @@ class _Run:
         )
 
     def _maker(self, then: Plan | None, misfits: Misfits) -> MirrorMaker:
-        """Return what makes mirrors.
+        """Return the maker of mirrors.
 
         Args:
             then: the plan at the last cut, as it is known today.
@@ -375,10 +376,10 @@ class _Run:
     def _made(
         self, maker: MirrorMaker, mirror: MirrorPlan, stale: bool, ready: Made | None
     ) -> Made | LakeDamagedError:
-        """Make a mirror, by a fold where it turns out to be damaged: the change log has all of it.
+        """Make a mirror; fold it if it is damaged, because the change log has all of it.
 
         Returns:
-            The damage of a table that all mirrors are made from, if that is what is in the way.
+            The damage of a table that all mirrors are made from, if that is the reason.
         """
         try:
             try:
@@ -397,7 +398,7 @@ class _Run:
     def _accounts(
         self, plan: Plan, failed: Sequence[FailedMirror], faults: Sequence[Mapping[str, Any]]
     ) -> tuple[ChangeAccount, ...]:
-        """Account for the row changes since the last cut, and for those it had no account of."""
+        """Account for the row changes since the last cut, and for its unaccounted ones."""
         above, batch = (self._last.tso, self._last.batch) if self._last else (0, 0)
         unaccounted = [item.first_ts for item in self._last.unaccounted] if self._last else []
         above = min([above, *(ts - 1 for ts in unaccounted if ts is not None)])
@@ -418,7 +419,7 @@ class _Run:
     def _stale(
         self, plan: Plan, refold: frozenset[tuple[str, str]], late: Sequence[LateRows]
     ) -> set[str]:
-        """Return the ids of mirrors whose past is not what it was at the last cut."""
+        """Return the ids of mirrors whose past has changed since the last cut."""
         if self._last is None:
             return set()
         return {
@@ -431,7 +432,7 @@ class _Run:
     # The cut ----------------------------------------------------------------------------------
 
     def _failed(self, table: MirrorPlan | FailedPlan, failure: Failure) -> FailedMirror:
-        """Return what the cut says of a mirror that it could not make."""
+        """Return the cut's entry for a mirror that it could not make."""
         before = self._failed_before.get(table.mirror_id)
         if before is not None:
             since, tso = before.since, before.tso
@@ -459,7 +460,7 @@ class _Run:
     def _kept(
         self, table: MirrorPlan | FailedPlan, held: Mapping[str | None, int]
     ) -> Iterator[MirrorCut]:
-        """Yield what a mirror that could not be made was at the last cut, under its name now."""
+        """Yield a failed mirror's entry in the last cut, under its name now."""
         before = self._before.get(table.mirror_id)
         if before is not None:
             yield replace(
@@ -469,7 +470,7 @@ class _Run:
                 mode=FAILED,
                 changes=0,
                 held=held[table.mirror_id],
-                # The history is folded anew with its mirror.
+                # The history is folded again with its mirror.
                 history_digest=None,
             )
 
@@ -492,7 +493,7 @@ class _Run:
         caveats += export_caveats(mirror, self._statistics, self._lake.changefeed, unread)
         if not mirror.schema.handle_key:
             caveats.append(
-                "no key: a bag of rows, replays that no watermark tells are counted twice"
+                "no key: a bag of rows, replays that no watermark identifies are counted twice"
             )
         if self._statistics.es_only:
             caveats.append("not a consistent cut: the messages have no commit ts")

@@ -8,9 +8,9 @@ replace the full list of changes.
 
 Writing mirrors (`mirrors`) and reading them as of a TSO between cuts (`as_of`) both use this
 module, so they give the same rows. This module finds the rows; `fold_runs` folds them, in this
-process or in Spark's workers. A mirror that only Spark can read (because another program gave it
-features of Delta) is first copied into files, so all later code is the same. Only files of a
-temporary folder are written, and the same change log gives the same result.
+process or in Spark's workers. If only Spark can read a mirror (because another program gave it
+features of Delta), the mirror is first copied into files, so all later code is the same. Only files
+of a temporary folder are written, and the same change log gives the same result.
 """
 
 from collections import Counter
@@ -88,12 +88,12 @@ class ChangeFolding(ChangeReader):
         Args:
             mirror: its plan at `until`.
             until: TSO up to which changes are folded.
-            base: the mirror as a cut has it, None to fold all changes there are.
+            base: the mirror in a cut; None to fold all changes.
             above: TSO of that cut, above which changes are folded.
-            with_keys: whether to fold the changes alone, and give the keys of what changed.
-            table: folder of the table that files of rows are written for, and how it has them;
-                None if nobody names them.
-            watched: keys of operations whose newest whole change is asked for.
+            with_keys: whether to fold only the changes, and return the changed keys.
+            table: folder and layout of the table that files of rows are written for; None if no
+                commit names them.
+            watched: keys whose newest whole change is returned.
         """
         before: list[_RowsBefore] = []
         known = KnownColumns()
@@ -170,7 +170,7 @@ class ChangeFolding(ChangeReader):
         return fold
 
     def _output(self, table: tuple[AnyPath, FileLayout] | None) -> Output:
-        """Return where the files of a fold come."""
+        """Return where a fold writes its files."""
         folder, layout = (self.scratch.folder(), None) if table is None else table
         return Output(folder=folder, faults=self.scratch.folder(), layout=layout)
 
@@ -180,7 +180,7 @@ class ChangeFolding(ChangeReader):
         return self.with_origins(convert, mirror, above)
 
     def with_origins(self, convert: ArrowMap, mirror: MirrorPlan, above: int) -> ArrowMap:
-        """Return a function to operations which tell replays, if the table has no key."""
+        """Return a function to operations that identify replays, if the table has no key."""
         if mirror.schema.handle_key:
             return convert
         return bag_operations(convert, self.watermarks(above))
@@ -188,12 +188,12 @@ class ChangeFolding(ChangeReader):
     def _rows_of_start(
         self, mirror: MirrorPlan, start: Base
     ) -> tuple[list["_RowsBefore"], KnownColumns]:
-        """Return the mirror's rows in the base cut, without those that the floor takes."""
+        """Return the mirror's rows in the base cut, without those at or below the floor."""
         cut = start.mirror
         rows = self._mirror_rows(
             cut,
             self._lake.paths,
-            # A CREATE or TRUNCATE below the truncation point that was not known to the base.
+            # A CREATE or TRUNCATE below the truncation point that the base did not know.
             above=mirror.floor_ts
             if mirror.floor_ts != cut.floor_ts and mirror.handover is None
             else None,
@@ -206,7 +206,7 @@ class ChangeFolding(ChangeReader):
             mirror,
             self._lake.changefeed.timezone,
             start.tso,
-            # There is no change to be found that a row came from.
+            # No row's change can be found here.
             error_rank=0,
         )
         return ([_RowsBefore(rows=rows, convert=convert)] if rows.count else []), known
@@ -219,11 +219,11 @@ class ChangeFolding(ChangeReader):
         )
 
     def _mirror_rows(self, cut: MirrorCut, paths: LakePaths, above: int | None = None) -> Rows:
-        """Return the rows of a mirror as a cut has them.
+        """Return the rows of a mirror in a cut.
 
         Args:
             cut: the mirror in the cut.
-            paths: where it is.
+            paths: tables of the changefeed.
             above: leave out rows whose last change is not above this commit ts; none if None.
         """
         layout = MirrorLayout(schema=cut.table_schema)
@@ -248,7 +248,7 @@ class ChangeFolding(ChangeReader):
             yield _RowsBefore(rows=fold.faults.rows(), convert=faults_as_operations(mirror.schema))
 
     def _given(self, mirror: MirrorPlan) -> list[tuple[HandoverPart, Folded]]:
-        """Fold what is handed over to the mirror, and before that what was handed over to it."""
+        """Fold the rows handed over to the mirror, after those handed over to their tables."""
         folded: dict[str, Folded] = {}
         for plan in earlier_first(mirror, lambda item: [part.plan for part in item.parts]):
             given = [(part, folded[part.plan.digest]) for part in plan.parts]
@@ -273,15 +273,15 @@ class ChangeFolding(ChangeReader):
     def folded_into_files(
         self, mirrors: Sequence[tuple[MirrorPlan, int, FileLayout]], *, until: int
     ) -> list[Folded]:
-        """Fold all changes of mirrors that begin with nothing, and write their rows as files.
+        """Fold all changes of mirrors that begin empty, and write their rows as files.
 
         Args:
-            mirrors: their plans at `until`, each with how many changes it has, about, and how its
-                table has files; each `begins_empty`.
+            mirrors: their plans at `until`, each with its approximate number of changes and the
+                layout of its files; each `begins_empty`.
             until: TSO up to which changes are folded.
 
         Returns:
-            What came of each.
+            The result for each.
         """
         log = self.dataset()
         names = columns_in(log, *(mirror for mirror, _, _ in mirrors))
@@ -314,12 +314,12 @@ class ChangeFolding(ChangeReader):
         return run_folds(runs_on, changes, folds)
 
     def begins_empty(self, mirror: MirrorPlan) -> bool:
-        """Return whether a mirror is made of its changes in the change log alone."""
+        """Return whether a mirror is made from its changes in the change log alone."""
         return mirror.handover is None and self.start(mirror) is None
 
 
 def _casting_stamps(mirror: MirrorPlan) -> list[int]:
-    """Return the commit ts of the DDL that may cast values as in a lenient SQL mode."""
+    """Return the commit ts of DDL that may cast values as in a lenient SQL mode."""
     steps = [*mirror.steps]
     for part in mirror.parts:
         steps += handover_steps(part, mirror)
@@ -331,7 +331,7 @@ def _columns(schema: TableSchema, rows: int) -> frozenset[str]:
 
 
 def _casts_of(base: MirrorCut, mirror: MirrorPlan) -> Counter[tuple[str, int]]:
-    """Return the casts that a cut has counted, under the names that the columns have now."""
+    """Return the casts that a cut has counted, by the columns' names now."""
     return casts_after(base.casts, mirror.steps_since(base.table_schema.version))
 
 
@@ -346,13 +346,13 @@ def _inherited_casts(
 
 
 def _with_past(fold: Folded, known: KnownColumns, casts: Counter[tuple[str, int]]) -> Folded:
-    """Return a folding with what is known of the rows that it was folded over."""
+    """Return a folding with the facts about the rows that it was folded over."""
     counts = fold.counts
     return replace(fold, before=known, counts=replace(counts, casts=counts.casts + casts))
 
 
 def _known(given: Sequence[tuple[HandoverPart, Folded]]) -> KnownColumns:
-    """Return what the rows that were handed over told of their columns."""
+    """Return what the handed-over rows show about their columns."""
     hidden: set[str] = set()
     columns: set[str] = set()
     for part, fold in given:
@@ -362,15 +362,15 @@ def _known(given: Sequence[tuple[HandoverPart, Folded]]) -> KnownColumns:
 
 
 def hidden_columns(mirror: MirrorPlan, folded: Folded) -> list[str]:
-    """Return the columns of the mirror that no row was ever sent for.
+    """Return the columns of the mirror that are never sent.
 
-    The DDL text tells them; where it is not known (a changefeed read from its middle) the rows do:
-    an image of the Simple protocol has every column but the virtual generated ones.
+    The DDL text shows them. Without it (a changefeed read from its middle) the rows do: an image of
+    the Simple protocol has every column except virtual generated ones.
     """
     hidden = mirror.generated | folded.before.hidden
     if folded.counts.puts:
         never = folded.never_sent
-        # A mirror that had rows knows its columns: only those that are new may join.
+        # A mirror that had rows knows its columns: only new ones may join.
         hidden = (hidden & never) | (never - folded.before.columns)
     return sorted(hidden & {column.name for column in mirror.schema.columns})
 

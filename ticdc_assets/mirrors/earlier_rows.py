@@ -1,12 +1,12 @@
-"""Rows of before the changefeed, which a mirror may lack.
+"""Rows from before the changefeed, which a mirror may lack.
 
 In: the plan of a mirror, the change log in numbers, and the configuration. Out: the caveat of a
 mirror that may lack rows, or None. Pure: the same input gives the same caveat.
 
-A changefeed sends changes. A row that did not change since the changefeed began is in no message.
-So all rows of a table are known only if a message created or emptied the table, or if an export
-brought its rows (`Lineage.is_whole`). The setting `complete_tables` says it of tables that were
-empty when the changefeed began.
+A changefeed sends changes. No message has a row that did not change since the changefeed began. So
+all rows of a table are known only if a message created or emptied the table, or if an export
+brought its rows (`Lineage.is_whole`). The setting `complete_tables` names tables that were empty
+when the changefeed began.
 """
 
 from ticdc_assets.changelog.plan import LACKS_EARLIER, MirrorPlan
@@ -18,7 +18,7 @@ from ticdc_assets.model.tso import time_with_tso
 def earlier_rows(
     mirror: MirrorPlan, statistics: ChangeStatistics, changefeed: Changefeed
 ) -> str | None:
-    """Return the caveat of a mirror that may lack rows of before the changefeed.
+    """Return the caveat of a mirror that may lack rows from before the changefeed.
 
     Args:
         mirror: its plan.
@@ -32,16 +32,16 @@ def earlier_rows(
         plan
         for plan in mirror.sources()
         if not plan.is_whole
-        # One that took over rows lacks what those lack that it has them from.
+        # A table that took over rows lacks what their earlier table lacks.
         and not plan.parts
         and not any(said.includes(item.database, item.table) for item in plan.bindings)
     ]
     if not lacking:
         return None
-    # A table that took the name of a dropped one has no rows of before that.
+    # A table that took the name of a dropped one has no earlier rows.
     since = max([statistics.first_ts or 0, *(plan.bindings[0].after_ts for plan in lacking)])
     time = time_with_tso(since, es_only=statistics.es_only)
-    # An export has a TSO, and only changes that have one can be placed above it.
+    # An export has a TSO, and only changes with a TSO can be placed above it.
     way_out = "seed it"
     if statistics.es_only:
         way_out = "to seed it, set `enable-tidb-extension=true` in the sink URI"

@@ -8,11 +8,11 @@ quarantine. Out: its caveats:
   the setting `start_ts` has that TSO. Without the setting, the lowest TSO of any message is used: a
   changefeed sends no watermark below its start, and no row or DDL at or below it. If that TSO is
   above the export, changes may be missing.
-- *unknown columns*: the export had no value of them. They are known of a row once a later change of
-  it arrives, so the caveat goes when no row of the export is left as it was.
+- *unknown columns*: the export had no value of them. A later change of a row brings them, so the
+  caveat goes when no row of the export is unchanged.
 - *quarantined rows* of the export.
 
-All of it is a pure function of what it is given, but for the look at the rows that are left.
+All functions are pure, except that they read the remaining rows of the export.
 """
 
 from collections import Counter
@@ -37,9 +37,9 @@ class UnknownColumns:
     """Columns of a mirror that an export had no value of.
 
     Attributes:
-        ts: TSO of the export: rows whose last change is at it are those of the export.
+        ts: TSO of the export, which is the last change of the export's rows.
         names: their names in the mirror.
-        keyed: whether the table has a key; without one a row is found by all of its columns.
+        keyed: whether the table has a key; without one a row is identified by all of its columns.
     """
 
     ts: int
@@ -48,7 +48,7 @@ class UnknownColumns:
 
     @property
     def caveat(self) -> str:
-        """What the mirror says of it."""
+        """The caveat's text."""
         plural = len(self.names) > 1
         keyless = "" if self.keyed else "; without a key, no delete finds these rows"
         return str(
@@ -68,7 +68,7 @@ def export_caveats(
     changefeed: Changefeed,
     unread: Mapping[SeededTable, int],
 ) -> list[str]:
-    """Return what is to be said of a mirror's exports whatever rows of them are left.
+    """Return the caveats of a mirror's exports that do not depend on the remaining rows.
 
     Args:
         mirror: its plan.
@@ -83,7 +83,7 @@ def export_caveats(
 def export_gap(
     mirror: MirrorPlan, statistics: ChangeStatistics, changefeed: Changefeed
 ) -> Caveat | None:
-    """Return the caveat of a mirror that may lack changes after the export it begins with.
+    """Return the caveat of a mirror that may lack changes after its first export.
 
     Args:
         mirror: its plan.
@@ -114,7 +114,7 @@ def export_gap(
 
 
 def unknown_columns(mirror: MirrorPlan, statistics: ChangeStatistics) -> list[UnknownColumns]:
-    """Return the columns that exports had no value of, if rows of the exports are as they were."""
+    """Return the columns without a value from exports, if rows of the exports may be unchanged."""
     lacking = statistics.exported_columns()
     found: list[UnknownColumns] = []
     for plan in mirror.sources() if lacking else ():
@@ -135,7 +135,7 @@ def lacking_columns(schema: TableSchema, shapes: Iterable[Collection[str]]) -> l
 
     Args:
         schema: the schema of the rows.
-        shapes: the columns that the rows have that lack some (`exported_columns`).
+        shapes: the columns of the rows that lack some (`exported_columns`).
     """
     known = list(shapes)
     return [
@@ -146,7 +146,7 @@ def lacking_columns(schema: TableSchema, shapes: Iterable[Collection[str]]) -> l
 
 
 def _names_now(plan: MirrorPlan, shapes: Iterable[Collection[str]] | None) -> list[str]:
-    """Return the columns that some of these shapes lack, by their names in the plan's schema."""
+    """Return the columns that some of these shapes lack, by their current names."""
     if not shapes:
         return []
     assert plan.exported is not None
@@ -163,12 +163,13 @@ def _names_now(plan: MirrorPlan, shapes: Iterable[Collection[str]] | None) -> li
 def still_unknown(
     unknown: Iterable[UnknownColumns], layout: MirrorLayout, rows: Callable[[], Rows | None]
 ) -> list[UnknownColumns]:
-    """Return those of which a row of their export is left as it was.
+    """Return the unknown columns of exports that still have an unchanged row.
 
     Args:
         unknown: the columns.
         layout: the columns of the mirror.
-        rows: the rows of the mirror, at least with their commit ts; None if only Spark reads them.
+        rows: the rows of the mirror, at least with their commit ts; None if only Spark can read
+            them.
     """
     waiting = {item.ts: item for item in unknown}
     left: list[UnknownColumns] = []
@@ -178,7 +179,7 @@ def still_unknown(
         left += [waiting.pop(ts) for ts in stamps & waiting.keys()]
         if not waiting:
             break
-    # What cannot be read here may have such rows.
+    # A file that cannot be read here may have such rows.
     return left if found is not None else list(waiting.values())
 
 
@@ -196,11 +197,11 @@ def unknown_caveats(
         mirror: its plan.
         statistics: the change log in numbers.
         made: the mirror as it was made.
-        before: the mirror in the cut before, None if there was none.
+        before: the mirror in the cut before; None if there was none.
     """
     found = unknown_columns(mirror, statistics)
     if before is not None and before.version == made.version:
-        # The same rows: what was known of them is.
+        # The rows are the same, so the caveats are too.
         return [item.caveat for item in found if item.caveat in before.caveats]
     layout = MirrorLayout(schema=made.table_schema)
     left = still_unknown(found, layout, lambda: mirror_stamps(paths, made))
@@ -217,7 +218,7 @@ def quarantined_by_seed(faults: Iterable[Mapping[str, Any]]) -> Counter[SeededTa
 
 
 def quarantined_rows(mirror: MirrorPlan, counts: Mapping[SeededTable, int]) -> Caveat | None:
-    """Return the caveat of a mirror rows of whose export are in quarantine."""
+    """Return the caveat of a mirror whose export has rows in quarantine."""
     for plan in mirror.sources():
         exported = plan.exported
         if exported is not None:

@@ -1,12 +1,11 @@
-"""What becomes of each file of a mirror or a history in its next version.
+"""Decide what the next version of a mirror or a history does with each file.
 
 In: the files of a version, and how many rows each of them loses. Out: which stay, which get a
-deletion vector, and which are written again, alone or with others. All sizes that decide it are
-here. Pure.
+deletion vector, and which are written again, alone or with others. All size limits are here. Pure.
 
-Small files are written again together with new rows, each with those that are about as large. So a
-table that gets a few rows a second has as many files as its size has digits, and no row is written
-again often. What is left for a compaction are large files.
+Small files are written again together with new rows of about the same size. So a table that gets a
+few rows a second has as many files as its size has digits, and no row is written again often. Only
+large files are left for a compaction.
 """
 
 from collections.abc import Sequence
@@ -23,17 +22,17 @@ SMALL_BYTES = 16 << 20
 """Bytes of a file up to which it is written again together with new rows."""
 
 MOST_DELETED = 0.2
-"""Share of a file's rows up to which they are marked as deleted: a reader still reads them."""
+"""The share of a file's rows that may be marked as deleted: readers still read them."""
 
 JOINED_BYTES = 64 << 20
 """Bytes of a file up to which a compaction writes it again together with others."""
 
 _WORTH_WRITING = 0.05
-"""Share of a file's rows from which on a compaction writes it again because they are gone."""
+"""The share of deleted rows from which on a compaction writes a file again."""
 
 
 class Fate(Enum):
-    """What becomes of a file."""
+    """What the next version does with a file."""
 
     KEPT = auto()
     MARKED = auto()
@@ -44,13 +43,13 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRows:
-    """A file of the version that is gone on from.
+    """A file of the base version.
 
     Attributes:
         action: the `add` that names it.
-        searched: the file as rows are looked for in it.
+        searched: the file, in the form that rows are searched in.
         rows: how many rows it has.
-        left: how many of them are there.
+        left: how many of them are not deleted.
     """
 
     action: Action
@@ -65,12 +64,12 @@ class LiveRows:
 
 
 def fate_of(file: LiveRows, lost: int, *, has_vectors: bool) -> Fate:
-    """Return what becomes of a file that loses so many rows: the one place that decides it.
+    """Decide what happens to a file that loses so many rows.
 
-    - GONE: none is left.
+    - GONE: no row is left.
     - JOINED: it is small, and its other rows are written again with the new rows.
-    - COPIED: its other rows are written into a file of their own: the table has no vectors, or so
-      many rows are gone that reading them costs more than to write the others once.
+    - COPIED: its other rows are written into a separate file: the table has no vectors, or so many
+      rows are gone that reading them costs more than writing the others once.
     - MARKED: it gets a vector.
     """
     left = file.left - lost
@@ -88,8 +87,8 @@ def fate_of(file: LiveRows, lost: int, *, has_vectors: bool) -> Fate:
 def about_as_large(files: Sequence[LiveRows], rows: int) -> list[LiveRows]:
     """Return the small files that are written again with so many rows.
 
-    Each that is at most twice as large as what it is written with: so sizes grow in steps, and a
-    row is written again as often as its file doubles.
+    A file is chosen if it is at most twice as large as the rows that it is joined with. So sizes
+    grow in steps, and a row is written again as often as its file doubles.
     """
     chosen: list[LiveRows] = []
     small = (file for file in files if file.size <= SMALL_BYTES)
@@ -102,7 +101,7 @@ def about_as_large(files: Sequence[LiveRows], rows: int) -> list[LiveRows]:
 
 
 def compacted_together(files: Sequence[LiveRows]) -> list[list[LiveRows]]:
-    """Return the files whose rows are to be written again, those together that are small."""
+    """Return the files to write again in a compaction, with small ones together."""
     groups: list[list[LiveRows]] = []
     open_group: list[LiveRows] = []
     size = 0

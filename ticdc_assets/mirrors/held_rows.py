@@ -22,9 +22,9 @@ def count_held(
     """Return the held rows at or below a cut, by table and schema version.
 
     Args:
-        changes: where changes are read.
+        changes: reads the changes.
         plan: the plan of the cut.
-        totals: the totals of the change log, which say when rows landed.
+        totals: the totals of the change log, with the times when rows landed.
     """
     landed: dict[tuple[object, ...], datetime] = {}
     for row in totals:
@@ -51,7 +51,7 @@ def count_held(
 
 
 def _counted(changes: ChangeFolding, plan: Plan) -> Iterator[tuple[str | None, HeldGroup, int]]:
-    """Yield groups with the mirror that they wait for, None for none, and how many rows wait."""
+    """Yield groups with the mirror that they wait for (or None), and how many rows wait."""
 
     def count(bindings: Sequence[Binding], group: HeldGroup, *, above: int = 0) -> int:
         return changes.count_rows(
@@ -64,14 +64,14 @@ def _counted(changes: ChangeFolding, plan: Plan) -> Iterator[tuple[str | None, H
             is_known = group.max_ts <= plan.cut_ts and any(_covers(it, group) for it in bindings)
             yield mirror.mirror_id, group, group.rows if is_known else count(bindings, group)
         for group in _by_citation(mirror.wrong_version):
-            # Some of the group's rows are another table's, maybe all of them.
+            # Another table may own some or all of the group's rows.
             rows = count(_meeting(mirror, group), group, above=mirror.floor_ts)
             yield mirror.mirror_id, group, rows
     for group in plan.held:
         is_known = group.max_ts <= plan.cut_ts
         yield None, group, group.rows if is_known else count([_time_of(group)], group)
     times = [_time_of(group) for group in plan.strays]
-    # Of most tables that were dropped and created again no row lies in between.
+    # Most tables that were dropped and created again have no rows in between.
     if times and changes.count_rows(times, above=0, until=plan.cut_ts):
         for group, time in zip(plan.strays, times, strict=True):
             yield None, group, count([time], group)

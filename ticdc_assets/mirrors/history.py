@@ -7,7 +7,7 @@ them.
 A version is valid for the cuts in [valid_from, valid_to). Tests compare the versions with
 `ticdc_assets_tests/reference/history_fold.py`.
 
-Why running it again is safe: only files of one run are written, which no commit names.
+Why running it again is safe: it writes only files of one run, which no commit names.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,11 +54,11 @@ from ticdc_assets.storage.paths import AnyPath
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryBase:
-    """A history to go on from.
+    """A history to continue.
 
     Attributes:
         cut: the mirror in the cut that names it; if it names none, the mirror's own rows are the
-            versions to go on from.
+            versions to continue.
         tso: TSO of that cut.
     """
 
@@ -80,13 +80,13 @@ class HistoryBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """Versions of rows as a fold left them.
+    """The result of a fold into versions.
 
     Attributes:
-        rows: as `version_schema` has them.
-        begun: how many of them are versions.
-        heads: how many tell what becomes of a version that is not among them.
-        unread: how many tell of a change that could not be read.
+        rows: the rows, with the columns of `version_schema`.
+        begun: how many rows are versions.
+        heads: how many rows end or mark a version that is not among them.
+        unread: how many rows are changes that could not be read.
     """
 
     rows: KeptRows
@@ -100,8 +100,8 @@ class HistoryFolding:
 
     Args:
         lake: the changefeed's lake.
-        changes: where changes are read.
-        only_key: fold the row of this key only, if set (as `RowResolver` gives it).
+        changes: reads the changes.
+        only_key: fold only the row of this key, if set (as `RowResolver` returns it).
     """
 
     def __init__(
@@ -126,18 +126,18 @@ class HistoryFolding:
     ) -> Versions:
         """Return the versions up to a cut.
 
-        What came before each plan is folded before it; a table may have begun anew many times.
+        Earlier plans are folded first; a table may have started again many times.
 
         Args:
             plan: the table's plan at the cut.
             until: TSO of the cut.
-            base: the history to go on from, None to fold all changes there are.
-            table: folder of the table that the versions are written for, and how it has files; then
-                they have the columns of `HistoryLayout`, and nothing but versions is among them.
+            base: the history to continue; None to fold all changes.
+            table: folder and layout of the table that the versions are written for; then the rows
+                have the columns of `HistoryLayout` and are all versions.
         """
         folded: dict[int, Versions] = {}
         for item in _past_first(plan, base):
-            # A key may have changed since: what is asked for is known under the last one only.
+            # A key may have changed since: the wanted row is known only by its last key.
             only_key = self._only_key if item is plan else None
             ends_at = until if item is plan else item.bindings[-1].until_ts
             assert ends_at is not None
@@ -163,7 +163,7 @@ class HistoryFolding:
         return folded[id(plan)]
 
     def _passages(self, plan: MirrorPlan) -> Iterator[tuple[MirrorPlan, Passage]]:
-        """Yield the plans that versions come from when the plan begins, and how."""
+        """Yield the plans whose versions a plan begins with, and how they are passed on."""
         parts = plan.parts
         own: HandoverPart | None = next(
             (part for part in parts if part.plan.mirror_id == plan.mirror_id), None
@@ -198,7 +198,7 @@ class HistoryFolding:
         if base.cut.history_version is not None:
             stored = history_as_stored(self._lake.paths, base.cut)
             if stored is not None:
-                # The columns that no file has, by no name, are null.
+                # Columns that the files do not have under any name are null.
                 names = dict(zip(stored.schema.names, stored.stored, strict=True))
                 own = (*(names[name] for name in layout.names), "", "")
                 return replace(stored, schema=target, stored=own).here_if_few()
@@ -214,7 +214,7 @@ class HistoryFolding:
         return copied_by_spark(frame, target, self._changes.scratch.folder())
 
     def _mirror_rows(self, cut: MirrorCut) -> Frame:
-        """Return the rows of a mirror as versions; how each came is not known any more."""
+        """Return the rows of a mirror as versions; the ways that they came are unknown."""
         F = functions(self._lake.spark)
         layout = MirrorLayout(schema=cut.table_schema)
         columns = [quoted(column.name) for column in cut.table_schema.columns]
@@ -240,7 +240,7 @@ class HistoryFolding:
         only_key: str | None,
         table: tuple[AnyPath, FileLayout] | None,
     ) -> Versions:
-        """Fold the plan's changes in (above, until] behind the versions of `sources`."""
+        """Fold the plan's changes in (above, until] after the versions of `sources`."""
         changes = self._changes.changes(plan, above, until)
         convert = history_operations(plan, self._timezone, only_key)
         return run_history(
@@ -260,7 +260,7 @@ class HistoryFolding:
 
 
 def _past_first(plan: MirrorPlan, base: HistoryBase | None) -> list[MirrorPlan]:
-    """Return the plans that a history comes from, each behind those that came before it."""
+    """Return the plans that a history comes from, oldest first."""
 
     def before(item: MirrorPlan) -> list[MirrorPlan]:
         if base is not None and goes_on_from(item, base):
@@ -272,7 +272,7 @@ def _past_first(plan: MirrorPlan, base: HistoryBase | None) -> list[MirrorPlan]:
 
 
 def goes_on_from(plan: MirrorPlan, base: HistoryBase) -> bool:
-    """Whether a plan, and not one before it, is the one that a history was made by."""
+    """Whether the history was made by this plan, not by an earlier one."""
     return (plan.mirror_id, plan.floor_ts) == (base.cut.mirror_id, base.cut.floor_ts)
 
 
@@ -281,15 +281,15 @@ def goes_on_from(plan: MirrorPlan, base: HistoryBase) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryFold:
-    """What is folded for one history.
+    """The input of a fold for one history.
 
     Attributes:
         schema: the table's schema.
         convert: the function from changes to operations.
-        before: versions that changes are folded behind, each with the function from them to
-            operations, and whether those that have ended stay as they are.
-        heads: as of `fold_versions`.
-        table: as of `HistoryFolding.folded`.
+        before: the versions that changes are folded after, each with its function to operations,
+            and whether ended versions stay unchanged.
+        heads: see `fold_versions`.
+        table: see `HistoryFolding.folded`.
     """
 
     schema: TableSchema
@@ -308,7 +308,7 @@ class _Part:
 
 
 def begun_versions(rows: pa.Table, layout: HistoryLayout) -> pa.Table:
-    """Return of folded rows what are versions, as a history has them."""
+    """Return the versions among folded rows, with the columns of a history."""
     begun = rows.filter(ds.field("valid_from").is_valid())
     return begun.select(layout.places).rename_columns(layout.names)
 
@@ -317,12 +317,12 @@ _ORDER = ("key", *SEQUENCE_FIELDS)
 
 
 def run_history(lake: Lake, scratch: Scratch, history: HistoryFold, changes: Rows) -> Versions:
-    """Fold changes behind versions, in this process or in Spark's workers.
+    """Fold changes after versions, in this process or in Spark's workers.
 
     Args:
         lake: the changefeed's lake.
-        scratch: where files of versions come.
-        history: what is folded.
+        scratch: where files of versions are written.
+        history: the input of the fold.
         changes: the changes.
     """
     count = changes.count + sum(rows.count for rows, _, _ in history.before)
@@ -349,7 +349,7 @@ def run_history(lake: Lake, scratch: Scratch, history: HistoryFold, changes: Row
             _, convert, keeps_ended = history.before[part.source]
             for batch in part.read():
                 if keeps_ended:
-                    # What has ended is as it was. It goes by the fold, in buckets of its own.
+                    # Ended versions do not change. They bypass the fold, in separate buckets.
                     ended = batch.filter(batch.column("valid_to").is_valid())
                     yield buckets + number % buckets, ended
                     batch = batch.filter(batch.column("valid_to").is_null())

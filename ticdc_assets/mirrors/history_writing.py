@@ -16,8 +16,8 @@ How a history is made, cheapest first:
 - fold: the same from all changes in the change log, for a history that is new or whose past changed
   (`MirrorPlan.past_digest`, late rows).
 
-Why running it again is safe: each way is one Delta commit, made from the version that the last
-published cut names. Versions of a killed run are taken back by it.
+Why running it again is safe: each way is one Delta commit from the version that the last published
+cut names. The commit takes back versions of a killed run.
 
 Not here: histories of dropped tables. The last cut that had such a table names its history.
 """
@@ -54,14 +54,14 @@ from ticdc_assets.rows.row_identity import may_be_rescued
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeHistory:
-    """A history as an apply left it.
+    """The result of making a history.
 
     Attributes:
         version: its Delta version.
         rows: its versions of rows.
-        unread: row changes that fit no schema and are not in it, over all cuts.
-        digest: what decided how rows become it (`MirrorPlan.past_digest`).
-        since: TSO from which on it has all versions; 0 if from the first change on.
+        unread: how many row changes fit no schema and are missing from it, over all cuts.
+        digest: identifies the past that it was made from (`MirrorPlan.past_digest`).
+        since: TSO from which on it has all versions; 0 for the first change.
     """
 
     version: int
@@ -76,7 +76,7 @@ class HistoryWriter:
 
     Args:
         lake: the changefeed's lake.
-        changes: where changes are read.
+        changes: reads the changes.
         tso: TSO of the cut.
     """
 
@@ -104,16 +104,16 @@ class HistoryWriter:
 
         Args:
             plan: its plan at the cut.
-            base: the history as the last cut has it, None if there is none to go on from.
+            base: the history in the last cut; None if there is none to continue.
             changed: whether there may be row changes since.
-            published: the newest version that a cut names, None if none does.
+            published: the newest version that a cut names; None if none does.
         """
         if base is None:
             return self._overwrite(plan, self._kept_base(plan), published)
         path = self._lake.paths.history(plan.mirror_id)
         touched = self._is_touched(plan, base)
         if not changed and not touched:
-            # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
+            # A manual compaction keeps the rows; a vacuum will remove the files they had before.
             same = same_rows_at(path, base.version)
             if same is not None:
                 return self._made(plan, base, version=same, rows=base.rows, unread=0)
@@ -129,18 +129,18 @@ class HistoryWriter:
         )
 
     def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
-        """Return what the change log is to be folded behind, where it was truncated."""
+        """Return the base that the changes are folded after if the change log was truncated."""
         base = read_truncation_point(self._lake.paths).base_of(plan.mirror_id)
         return None if base is None else HistoryBase(cut=base.mirror, tso=base.tso)
 
     def _since(self, plan: MirrorPlan, base: HistoryBase | None) -> int:
-        """Return from which TSO on a history has all versions that is made from `base`."""
+        """Return the TSO from which on a history made from `base` has all versions."""
         if base is None or base.cut.history_version is None or base.cut.history_since is None:
             return read_truncation_point(self._lake.paths).tso_of(plan.mirror_id)
         return base.cut.history_since
 
     def _is_touched(self, plan: MirrorPlan, base: HistoryBase) -> bool:
-        """Whether something other than row changes happened to the versions there are."""
+        """Whether something other than row changes happened to the existing versions."""
         before = base.cut.table_schema
         passage = Passage(
             schema=before, plan=plan, timezone=self._lake.changefeed.timezone, since_ts=base.tso
@@ -175,7 +175,7 @@ class HistoryWriter:
         )
 
     def _change(self, plan: MirrorPlan, base: HistoryBase, writer: TableWriter) -> MadeHistory:
-        """Add the versions that began since the last cut, and end those that they follow."""
+        """Add the versions that began since the last cut, and end those before them."""
         layout = HistoryLayout(schema=plan.schema)
         versions = self._heads(plan, base.tso)
         heads = _heads_in(versions)
@@ -187,7 +187,7 @@ class HistoryWriter:
         )
         found = writer.find(keys, count=heads.num_rows, current=layout.valid_to)
         is_there = found.counts > 0
-        # Where there is no such version, a head that began is one by itself.
+        # Without such a version, a head that began is a version itself.
         alone = heads.filter(pa.array(~is_there))
         begun = begun_versions(alone, layout)
 
@@ -203,7 +203,7 @@ class HistoryWriter:
         return self._made(plan, base, version=version, rows=base.rows + new, unread=versions.unread)
 
     def _heads(self, plan: MirrorPlan, above: int) -> Versions:
-        """Return the versions since a cut, and what becomes of those that were current at it."""
+        """Return the versions since a cut, and the ends of those that were current at it."""
         convert = history_operations(plan, self._lake.changefeed.timezone)
         return run_history(
             self._lake,
@@ -217,13 +217,13 @@ class HistoryWriter:
 
 
 def _heads_in(versions: Versions) -> pa.Table:
-    """Return what becomes of versions that are in the table already, one row a key."""
+    """Return the ends and marks of versions that the table already has, one row a key."""
     found = [table.filter(ds.field("is_head")) for table in versions.rows.tables()]
     return pa.concat_tables([versions.rows.schema.empty_table(), *found]).combine_chunks()
 
 
 def _ended(current: pa.Table, heads: pa.Table, layout: HistoryLayout) -> pa.Table:
-    """Return current versions with the end, or the mark, that their heads give them."""
+    """Return current versions with the end or the mark from their heads."""
     for name, place in ((layout.valid_to, "valid_to"), (layout.ended_by, "ended_by")):
         number = current.schema.get_field_index(name)
         current = current.set_column(number, current.schema.field(number), heads[place])

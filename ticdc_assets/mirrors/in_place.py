@@ -1,8 +1,8 @@
 """Schema changes of a mirror that write no rows: renames, drops, widening, new NULL columns.
 
 In: the schema of a mirror's table and the steps to the schema at the cut. Out: for each column of
-the latter the column that it was, or None if rows change (a default that is not NULL, a cast that
-changes text, a type that Delta does not widen); then all rows are written anew.
+the latter its column before, or None if rows change (a default that is not NULL, a cast that
+changes text, a type that Delta does not widen); then all rows are written again.
 
 Rescued data is stored by column name, so a renamed or dropped column must have no entry in it: the
 caller first checks the entries of `Alterations.rescued`. Pure.
@@ -34,9 +34,9 @@ class Alterations:
     """How a table's columns come from one schema to another.
 
     Attributes:
-        origin: for each column of the mirror afterwards the one that it was, None if it is new.
+        origin: for each column of the mirror afterwards its column before; None if it is new.
         rescued: columns of the old schema that must have no entry in the rescued data.
-        needs_features: whether Delta needs features for it that not every reader has.
+        needs_features: whether it needs Delta features that not every reader has.
     """
 
     origin: Mapping[str, str | None]
@@ -47,7 +47,7 @@ class Alterations:
 def alterations(
     base: TableSchema, final: TableSchema, steps: Sequence[SchemaStep], timezone: str
 ) -> Alterations | None:
-    """Return how a table of schema `base` becomes one of `final`, or None if rows change.
+    """Return how the columns of `base` become those of `final`, or None if rows change.
 
     Args:
         base: the schema that the table has.
@@ -82,7 +82,7 @@ def alterations(
 def _origins(
     base: TableSchema, steps: Sequence[SchemaStep], timezone: str
 ) -> dict[str, str | None] | None:
-    """Return the column of `base` that each final one is, None for a new one that is NULL."""
+    """Return each final column's column in `base`; None for a new one that is NULL."""
     origin: dict[str, str | None] = {column.name: column.name for column in base.columns}
     for step in steps:
         found: dict[str, str | None] = {}

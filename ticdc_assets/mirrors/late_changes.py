@@ -4,7 +4,7 @@ In: the change log, the last cut, and the truncation of the change log. Out: the
 and of late rows, by spans of the tables; the number of rows below the truncation; and the caveats
 of mirrors that lack such changes. Nothing is written.
 
-Replays are told by a digest of what a record says (`_SAID`). Only digests move to a bucket, so the
+A digest of a record's content (`_SAID`) identifies replays. Only digests move to a bucket, so the
 size of the images does not matter there.
 """
 
@@ -34,7 +34,7 @@ from ticdc_assets.spark.executing import executor
 from ticdc_assets.wire.rows import ROW
 
 _SAID = ("commit_ts", "database", "table", "table_id", "op", "schema_version", "before", "after")
-"""What two records have in common if one of them is a replay of the other."""
+"""The columns that a record and its replay have in common."""
 
 _TOLD_SCHEMA = pa.schema(
     [
@@ -48,7 +48,7 @@ _TOLD_SCHEMA = pa.schema(
 
 
 def _told(rows: pa.RecordBatch, batch: int) -> pa.RecordBatch:
-    """Return what is compared of row changes; new are those that came after a batch."""
+    """Return the columns of row changes to compare; rows after a batch are new."""
     said = zip(*(rows.column(name).to_pylist() for name in _SAID), strict=True)
     keys = [blake2b(repr(row).encode(), digest_size=16).hexdigest() for row in said]
     return pa.RecordBatch.from_arrays(
@@ -63,12 +63,12 @@ def _told(rows: pa.RecordBatch, batch: int) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
-    """What became of the new rows of a bucket.
+    """The result for the new rows of a bucket.
 
     Attributes:
-        replays: rows that were there before.
-        counted: rows that are late.
-        late: the spans of all rows that are no replays, by table.
+        replays: rows that the change log already had.
+        counted: late rows.
+        late: the spans of all rows that are not replays, by table.
     """
 
     replays: int
@@ -77,13 +77,13 @@ class _Compared:
 
 
 class LateChanges:
-    """What came late, as one apply sees it.
+    """The late changes of one apply.
 
     Args:
         lake: the changefeed's lake.
-        changes: where changes are read.
+        changes: reads the changes.
         statistics: the statistics of the change log.
-        last: the last cut, None before the first.
+        last: the last cut; None before the first.
     """
 
     def __init__(
@@ -99,15 +99,15 @@ class LateChanges:
         self._last = last
 
     def rows(self) -> tuple[int, int, list[LateRows]]:
-        """Tell replays from late rows among what landed since the last cut at or below it.
+        """Separate replays from late rows among those landed since the last cut, at or below it.
 
-        A row that is in the change log already, with the same images and commit ts, is a replay.
-        Any other one is late: it takes its place, never mind that its cut was published. Without
-        commit ts, rows of the millisecond that the last cut ended in are neither: nothing says
-        that two like changes in it are one.
+        A row is a replay if the change log already has one with the same images and commit ts. Any
+        other row is late: it takes its place, although its cut was published. Without commit ts,
+        rows of the millisecond that the last cut ended in are neither: two equal changes in it may
+        be different ones.
 
         Returns:
-            How many were replays, how many were late, and what is to be folded in.
+            How many were replays, how many were late, and the spans to fold in.
         """
         if self._last is None or self._statistics.batch <= self._last.batch:
             return 0, 0, []
@@ -185,7 +185,7 @@ class LateChanges:
         )
 
     def unplaced(self) -> int:
-        """Count what landed since the last cut and lies where the change log was truncated."""
+        """Count the rows landed since the last cut whose place in the change log was truncated."""
         truncation_point = self._changes.truncation_point
         if (
             truncation_point.cut is None
@@ -199,14 +199,14 @@ class LateChanges:
 def caveats_below(
     changes: ChangeFolding, known: Knowledge, plan: Plan, cuts: Iterable[Cut]
 ) -> dict[str, str]:
-    """Return the caveats of mirrors that lack what was learnt after a truncation, by mirror id.
+    """Return the caveats of mirrors that lack facts learnt after a truncation, by mirror id.
 
     Args:
-        changes: where changes are read.
-        known: what is known of schemas and changes.
+        changes: reads the changes.
+        known: the known schemas and changes.
         plan: the mirrors.
-        cuts: cuts whose mirrors may have such caveats. A mirror has the caveat too as long as it
-            has the rows of then.
+        cuts: cuts whose mirrors may have such caveats. A mirror keeps the caveat as long as it has
+            their rows.
     """
     truncation_point = changes.truncation_point
     if truncation_point.cut is None:

@@ -1,7 +1,7 @@
-"""Values that were cast as TiDB does in a lenient SQL mode, as cuts and caveats tell of them.
+"""Values that were cast as TiDB does in a lenient SQL mode, for cuts and caveats.
 
-In: counts by column and commit ts of the DDL. Out: the form in which a cut keeps them, and a caveat
-for each. Values only: asking again gives the same.
+In: counts by column and commit ts of the DDL. Out: their form in a cut, and a caveat for each.
+Pure.
 """
 
 from collections.abc import Mapping

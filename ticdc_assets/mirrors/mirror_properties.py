@@ -11,7 +11,7 @@ from ticdc_assets.delta.control import LOG_RETENTION
 
 
 def mirror_properties(retention: Retention) -> dict[str, str]:
-    """Return the properties that keep Delta and a VACUUM by hand from what kept cuts need."""
+    """Return the properties that keep what kept cuts need from Delta and a manual VACUUM."""
     longest = retention.longest
     if longest is None:
         return {

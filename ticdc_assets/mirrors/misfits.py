@@ -1,14 +1,14 @@
-"""Changes that do not fit their schema: put them into quarantine, and close them again.
+"""Changes that do not fit their schema: put them into quarantine, and close them later.
 
 In: a folding of a mirror, and the quarantined changes of older cuts. Out: rows of `quarantine`, one
-per change. A change that is already there is not added again. A change is closed if a fold of all
-changes no longer refuses it, or if a later full change of its row has replaced it.
+per change. A change is not added twice. A change is closed if a fold of all changes no longer
+refuses it, or if a later full change of its row has replaced it.
 
-A change is of the mirror whose table had the name that it cites at its commit ts, whatever the
-table was called when the change was refused, and is called now.
+A change belongs to the mirror whose table had the cited name at the change's commit ts, whatever
+the table's name was when the change was refused, and is now.
 
-Why running it again is safe: a change whose row is there, and open, gets no other one, and closing
-a closed row changes nothing.
+Why running it again is safe: a change with an open row gets no second one, and closing a closed row
+changes nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ from ticdc_assets.rows.mirror_rows import (
 )
 
 Doubts: TypeAlias = dict[Place, list[tuple[str, int]]]
-"""By the place of a change in quarantine the keys of its operations, and their commit ts."""
+"""The keys of quarantined changes' operations and their commit ts, by the change's place."""
 
 
 class Misfits:
@@ -49,11 +49,11 @@ class Misfits:
 
     Args:
         lake: the changefeed's lake.
-        changes: where changes are read.
+        changes: reads the changes.
         plans: all tables at the cut.
-        batch: newest batch of the change log that is looked at.
+        batch: newest batch of the change log to read.
         tso: TSO of the cut.
-        last: the last cut, None before the first.
+        last: the last cut; None before the first.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class Misfits:
         self._tso = tso
         self._last_tso = 0 if last is None else last.tso
         self._plans = plans
-        # What the last cut has in quarantine. A run that ended before it published its cut may have
-        # closed some.
+        # The changes that the last cut has in quarantine. A run that ended before it published its
+        # cut may have closed some.
         self._counted = read_counted(lake.paths, void_since=None if last is None else last.made_at)
         self._lock = Lock()
 
     @cached_property
     def _faults(self) -> Mapping[str, list[dict[str, Any]]]:
-        """What the last cut has in quarantine, by the id of the mirror."""
+        """The changes that the last cut has in quarantine, by the id of the mirror."""
         found: dict[str, list[dict[str, Any]]] = {}
         if not self._counted:
             return found
@@ -93,13 +93,14 @@ class Misfits:
             cites = row | cited.get(place_of(row), {})
             name = (cites["database"], cites["table"])
             owners = [plan for plan in by_name.get(name, ()) if plan.meets(name, ts, ts)]
-            # That of a dropped table goes with the one that has its name now, which never meets it.
+            # A change of a dropped table goes with the table that has its name now, which never
+            # reads it.
             for plan in owners or [plan for plan in by_name.get(was, ()) if plan.name == was]:
                 found.setdefault(plan.mirror_id, []).append(row)
         return found
 
     def has_open(self, mirror: MirrorPlan) -> bool:
-        """Return whether changes in quarantine would be rows of a mirror if they fitted."""
+        """Return whether a mirror would have rows from its quarantined changes if they fitted."""
         return any(
             row["redriven_at"] is None
             for source in mirror.sources()
@@ -107,9 +108,10 @@ class Misfits:
         )
 
     def quarantine(self, mirror: MirrorPlan, folded: Folded, is_fold: bool) -> None:
-        """Quarantine the changes that did not fit, unless they are there already.
+        """Quarantine the changes that did not fit, unless they already are.
 
-        A fold meets every change of the mirror, so what it no longer refuses is closed.
+        A fold reads every change of the mirror, so the changes that it no longer refuses are
+        closed.
         """
         faults = self._faults.get(mirror.mirror_id, ()) if is_fold else ()
         if not folded.counts.errors and not faults:
@@ -129,7 +131,7 @@ class Misfits:
                     )
 
             append_faults(self._lake.paths, new(), app_id="apply")
-            # Of what was handed over nothing was met again.
+            # The fold did not read the handed-over changes again.
             begin = mirror.handover.ts if mirror.handover else 0
             fixed = [
                 place
@@ -141,11 +143,11 @@ class Misfits:
             self._close(fixed, Closing.REDRIVE)
 
     def _close(self, places: Sequence[Place], closing: Closing) -> None:
-        """Close what is in quarantine at some places."""
+        """Close the quarantined changes at some places."""
         close_rows(self._lake.paths, "apply", places, closing)
 
     def doubts(self, mirror: MirrorPlan) -> Doubts:
-        """Return what older cuts had in quarantine of a mirror: at each place its keys."""
+        """Return a mirror's changes that older cuts had in quarantine: at each place its keys."""
         faults = [
             row
             for row in self._faults.get(mirror.mirror_id, ())
@@ -166,10 +168,10 @@ class Misfits:
         return found
 
     def close_void(self, folded: Folded, doubts: Doubts) -> int:
-        """Close what is in quarantine of rows that a later whole change has replaced.
+        """Close quarantined changes of rows that a later whole change has replaced.
 
         Returns:
-            How many changes that older cuts had in quarantine are void.
+            How many quarantined changes of older cuts are void.
         """
         void = [
             place

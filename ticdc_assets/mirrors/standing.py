@@ -1,8 +1,8 @@
-"""Where the mirrors stand before an apply, and whether there is anything to do.
+"""The position of the mirrors before an apply, and whether there is anything to do.
 
-In: the tables that steer the pipeline, and how far the mirrors are to go. Out: a `Standing` with
-the TSO that they are to be brought to, and how the apply ends if it has nothing to do. No Spark is
-started, and no mirror is written; what a killed run left behind its cut is finished, so asking
+In: the control tables of the pipeline, and how far the mirrors should go. Out: a `Standing` with
+the TSO of the next cut, or with the apply's outcome if it has nothing to do. No Spark is started,
+and no mirror is written. What a killed run left to do after its cut is finished, so running it
 again gives the same.
 """
 
@@ -37,9 +37,9 @@ class Applying:
     Attributes:
         outcome: how it ended.
         reason: one clause that says why, in numbers.
-        cut: the newest published cut, None before the first.
+        cut: the newest published cut; None before the first.
         watermark: the global watermark.
-        repaired: what was broken of the mirrors that were made again for it, each a sentence.
+        repaired: the damage of the mirrors that were made again, each a sentence.
     """
 
     outcome: Outcome
@@ -51,15 +51,15 @@ class Applying:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where the mirrors stand before an apply.
+    """The position of the mirrors before an apply.
 
     Attributes:
         statistics: the change log in numbers.
-        last: the newest cut, None before the first.
+        last: the newest cut; None before the first.
         watermark: the global watermark.
         gaps: the gaps that were accepted.
-        tso: the TSO that the mirrors are to be brought to.
-        ended: how the apply ends, None if there is something to do.
+        tso: the TSO to bring the mirrors to.
+        ended: the apply's outcome; None if there is something to do.
     """
 
     statistics: ChangeStatistics
@@ -77,10 +77,10 @@ def standing(
     refold: bool = False,
     complete_ts: int | None = None,
 ) -> "Standing":
-    """Return where the mirrors stand, and how an apply ends that has nothing to do; no Spark.
+    """Return the mirrors' position, and the outcome of an apply with nothing to do; no Spark.
 
     The caller holds the changefeed's writer lock. The arguments are those of `apply_changes`;
-    `refold` is whether mirrors are to be folded again whatever happened.
+    `refold` is whether mirrors are folded again in any case.
     """
     statistics = read_statistics(lake.paths)
     last = newest_cut(lake.paths)
@@ -88,7 +88,7 @@ def standing(
     tso = 0 if last is None else last.tso
     gaps = close_accepted(lake.paths, es_only=statistics.es_only)
     if last is not None:
-        # A run may have been killed behind its cut.
+        # A run may have been killed after its cut.
         name_mirrors(lake.paths, last)
 
     def stands(outcome: Outcome | None, reason: str = "") -> Standing:
@@ -110,7 +110,7 @@ def standing(
             Outcome.AHEAD,
             f"the mirrors are at {last.moment}, beyond {wanted}; nothing was changed",
         )
-    # Without commit ts nothing says what is complete: everything that landed is applied.
+    # Without commit ts, completeness is unknown: everything that landed is applied.
     limit = statistics.newest_change if statistics.es_only else watermark.watermark_ts
     waits = bool(watermark.waiting) and not statistics.es_only
     if complete_ts is not None:
@@ -140,7 +140,7 @@ def standing(
         and last.tables == filter_text(lake.changefeed.tables)
         # It decides which mirrors may lack changes after an export.
         and last.start_ts == lake.changefeed.start_ts
-        # It decides which mirrors may lack rows of before the changefeed.
+        # It decides which mirrors may lack rows from before the changefeed.
         and last.complete_tables == choice_text(lake.changefeed.complete_tables)
     ):
         return stands(

@@ -1,4 +1,4 @@
-"""What writes the mirror and the history of a table.
+"""The writers of a table's mirror and history.
 
 In: a table's schema and name, and the settings of its changefeed. Out: the `TableWriter` of its
 mirror or of its history. Nothing is read or written.
@@ -21,14 +21,14 @@ def mirror_writer(
     *,
     published: int | None = None,
 ) -> TableWriter:
-    """Return what writes a mirror.
+    """Return the writer of a mirror.
 
     Args:
         lake: the changefeed's lake.
-        schema: the schema that the mirror is to have.
+        schema: the mirror's new schema.
         name: (database, table) upstream.
         mirror_id: id of the mirror.
-        published: the newest version that a cut names, None if none does.
+        published: the newest version that a cut names; None if none does.
     """
     layout, table = MirrorLayout(schema=schema), lake.paths.mirror(mirror_id)
     told = joined_name(*name)
@@ -43,7 +43,7 @@ def history_writer(
     *,
     published: int | None = None,
 ) -> TableWriter:
-    """Return what writes a history; see `mirror_writer`."""
+    """Return the writer of a history; see `mirror_writer`."""
     layout, table = HistoryLayout(schema=schema), lake.paths.history(mirror_id)
     told = f"the history of {joined_name(*name)}"
     return _writer(lake, table, layout, name, told, published)

@@ -1,19 +1,18 @@
 """Writing a mirror or a history: one commit from the version that a cut names to the next one.
 
 In: the table, the keys of rows that are replaced or gone, and new rows. Out: the table's next
-version. There is one way, whatever the size: the positions of the keys are found in the live files
-(`rows.finding`), new rows are written as new files, and one log entry names what the version has.
-A file that loses rows is kept with a deletion vector, or its other rows are written again;
+version. There is one way, whatever the size: a search finds the keys' positions in the live files
+(`rows.finding`), new rows are written as new files, and one log entry names the version's files. A
+file that loses rows gets a deletion vector, or its other rows are written again;
 `file_fates` decides that for each file. If every row is new, all files go.
 
-Where the work runs: in this process while few rows are looked through; else each file is a part of
-a step (`executing`).
+Where the work runs: in this process if few rows are searched; otherwise each file is a part of a
+step (`executing`).
 
 Why running it again is safe: a file or a vector has no effect until a commit names it. The log
-entry is put where none is (`storage.creating`), so nothing of it is there if another program was
-faster. The entry is the difference between the newest version and what is wanted; so commits of a
-killed run, which no cut names, are taken back by it, and rows that others changed are what the cut
-has.
+entry is put only where none exists (`storage.creating`), so nothing is committed if another program
+was faster. The entry is the difference between the newest version and the wanted one. So it takes
+back commits of a killed run, which no cut names, and rows that others changed.
 """
 
 import json
@@ -83,27 +82,27 @@ _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GROUP_ROWS = 100_000
-"""Rows of a row group, about."""
+"""Approximate number of rows of a row group."""
 
 GROUP_BYTES = 32 << 20
-"""Bytes of its values, about, before they are encoded."""
+"""Approximate bytes of its values, before they are encoded."""
 
 FILE_BYTES = 256 << 20
 """Bytes of rows, before they are encoded, from which on a file is closed."""
 
 _SEARCHED = 1_000
-"""Rows whose key columns are looked through for the cost of one row of another step."""
+"""How many rows' keys can be searched for the cost of one row of another step."""
 
 _COPIED = 50
-"""Rows that are copied from file to file for the cost of one row of another step."""
+"""How many rows can be copied between files for the cost of one row of another step."""
 
 _CHECKPOINT_INTERVAL = 20
-"""Commits from one checkpoint to the next."""
+"""How many commits there are from one checkpoint to the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundKeys:
-    """Where keys are in a table.
+    """The places of keys in a table.
 
     Attributes:
         files: the files, each with the rows in it that have one of the keys.
@@ -116,7 +115,7 @@ class FoundKeys:
     def rows(
         self, wanted: np.ndarray[Any, np.dtype[np.bool_]], writer: "TableWriter"
     ) -> Iterator[tuple[pa.Table, np.ndarray[Any, np.dtype[np.int64]]]]:
-        """Yield the rows of wanted keys, file by file, with the number of the key of each."""
+        """Yield the rows of wanted keys, file by file, with each row's key number."""
         for file, found in self.files:
             chosen = found.where(wanted)
             if len(chosen.positions):
@@ -127,15 +126,15 @@ class TableWriter:
     """Writes the next version of a mirror or of a history.
 
     Args:
-        spark: the session, which is asked for nothing if the work is small.
+        spark: the session, which is not used if the work is small.
         table: folder of the table.
-        schema: the columns that it is to have.
+        schema: its new columns.
         key: names of the key columns.
         rescued: name of the column of rescued data.
-        told: what people call the table.
-        retention: what is kept for how long.
-        portable: whether it stays without the features that not every reader has.
-        published: the newest version that a cut names, None if none does.
+        told: the table's name in messages.
+        retention: the configured ages.
+        portable: whether it stays without features that not every reader has.
+        published: the newest version that a cut names; None if none does.
     """
 
     def __init__(
@@ -166,14 +165,14 @@ class TableWriter:
         self._newest = LogState()
         self._state = LogState()
 
-    # What is there ------------------------------------------------------------------------------
+    # The base version -------------------------------------------------------------------------
 
     def begin(self, version: int) -> None:
-        """Go on from the rows of a version."""
+        """Continue from the rows of a version."""
         self._newest = self._read()
         base = version
         if self._newest.version != version:
-            # A compaction by hand leaves the rows.
+            # A manual compaction keeps the rows.
             same = same_rows_at(self.table, version)
             base = version if same is None else same
         is_newest = base == self._newest.version
@@ -181,7 +180,7 @@ class TableWriter:
         self._require_written()
 
     def begin_anew(self) -> FileLayout:
-        """Go on without the rows that are there; return how files of new rows are written."""
+        """Continue without the existing rows; return the layout of files of new rows."""
         if self._published is not None:
             renew_if_lost(self.table, self._published, self._configuration)
         self._newest = self._read()
@@ -197,7 +196,7 @@ class TableWriter:
         features = features_of(self._newest)
         if self._portable and features:
             _LOGGER.warning(
-                "%s is configured as portable, and has the Delta features %s of before; it keeps "
+                "%s is configured as portable, but already has the Delta features %s; it keeps "
                 "them, and not every reader supports them",
                 self._told,
                 ", ".join(features),
@@ -209,7 +208,7 @@ class TableWriter:
             raise CommitError(f"{self._told}: {error}") from None
 
     def layout(self) -> FileLayout:
-        """Return how files of new rows are written."""
+        """Return the layout of files of new rows."""
         stored = {item["name"]: (stored_name(item), stored_id(item)) for item in self._state.fields}
         return layout_of(self._schema, stored, self._key)
 
@@ -217,24 +216,24 @@ class TableWriter:
         """Return whether the table may get features that not every reader has.
 
         Args:
-            rows: how many rows it has: few are written anew for less than a reader is worth.
+            rows: how many rows it has; writing few rows again costs less than losing a reader.
         """
         return not self._portable and rows > file_fates.SMALL_ROWS
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the newest version has other rows than the one that is gone on from."""
+        """Whether the newest version has other rows than the base version."""
         return self._newest.version != self._state.version
 
     def alter(self, origin: Mapping[str, str | None]) -> None:
-        """Let columns change, while rows stay what they are (`delta_protocol.altered`)."""
+        """Change columns while rows do not change (`delta_protocol.altered`)."""
         self._state = altered(self._state, self._schema, origin)
 
     def live(self, current: str | None = None) -> list[LiveRows]:
-        """Return the files of the version that is gone on from.
+        """Return the files of the base version.
 
         Args:
-            current: a column that is NULL in the rows that are meant.
+            current: a column that is NULL in the wanted rows.
         """
         stored = {item["name"]: stored_name(item) for item in self._state.fields}
         types = {item.name: item.type for item in self._schema}
@@ -264,16 +263,16 @@ class TableWriter:
         return found
 
     def rows_at(self, file: LiveRows, found: FoundRows) -> pa.Table:
-        """Return rows of a file as the table has them."""
+        """Return rows of a file with the table's columns."""
         return rows_at(file.searched, found.positions, self._schema, self._stored_names(file))
 
     def find(self, keys: Keys, *, count: int, current: str | None = None) -> FoundKeys:
-        """Return where keys are.
+        """Return the places of keys.
 
         Args:
             keys: the keys.
             count: how many there are.
-            current: a column that is NULL in the rows that are meant; all rows are if None.
+            current: a column that is NULL in the wanted rows; all rows are wanted if None.
         """
         files = self.live(current)
         own = [file for file in files if _may_have(file, keys)]
@@ -312,20 +311,20 @@ class TableWriter:
         files: Sequence[WrittenFile],
         metadata: Mapping[str, Any],
     ) -> int:
-        """Put rows in the place of those that were found.
+        """Replace the found rows by new ones.
 
         Args:
-            found: the rows that are gone; None if none are.
+            found: the rows to remove; None for none.
             rows: new rows, as the table has its columns.
             files: files of new rows, written by `layout`.
             metadata: what the commit carries.
 
         Returns:
-            The version that it is.
+            The new version.
 
         Raises:
             ConflictError: another program was faster; nothing was committed.
-            NotThereError: a file is not there; nothing was committed.
+            NotThereError: a file is missing; nothing was committed.
         """
         together = [(file, None) for file in self.live()] if found is None else found.files
         fates: list[tuple[LiveRows, FoundRows | None, Fate]] = []
@@ -355,7 +354,7 @@ class TableWriter:
     def replace(
         self, rows: Iterable[pa.Table], files: Sequence[WrittenFile], metadata: Mapping[str, Any]
     ) -> int:
-        """Put rows in the place of all that there are; see `change`."""
+        """Replace all rows; see `change`."""
         return self._commit(self._state, [], [*files, *self._write(rows)], metadata)
 
     def compact(self, version: int, metadata: Mapping[str, Any], *, few: int) -> int:
@@ -364,7 +363,7 @@ class TableWriter:
         Args:
             version: the version whose rows they are.
             metadata: what the commit carries.
-            few: files from which on small ones are written together.
+            few: how many small files are needed to write them together.
 
         Returns:
             The version that has these rows now.
@@ -375,7 +374,7 @@ class TableWriter:
         self.begin(version)
         names = [item["name"] for item in self._state.fields]
         if self.is_ahead or names != self._schema.names:
-            return version  # of a killed run, or of an earlier layout: the next sync's work
+            return version  # of a killed run or an earlier layout: the next sync handles it
         files = self.live()
         groups = compacted_together(files) if len(files) >= few else []
         joined = {id(file) for group in groups for file in group}
@@ -387,13 +386,13 @@ class TableWriter:
         return self._commit(state, kept, written, metadata, changes_rows=False)
 
     def _rows_of(self, files: Sequence[tuple[LiveRows, FoundRows | None]]) -> Iterator[pa.Table]:
-        """Yield the rows of files that stay."""
+        """Yield the remaining rows of files."""
         for file, found in files:
             for batch in self._part(file, found).read():
                 yield pa.Table.from_batches([batch])
 
     def _part(self, file: LiveRows, found: FoundRows | None) -> RowPart:
-        """Return the rows of a file that stay."""
+        """Return the remaining rows of a file."""
         deleted = file.searched.deleted
         if found is not None and len(found.positions):
             deleted = vector_with(deleted, found.positions)
@@ -411,7 +410,7 @@ class TableWriter:
     def _copied(
         self, groups: Sequence[Sequence[tuple[LiveRows, FoundRows | None]]]
     ) -> list[WrittenFile]:
-        """Write the rows of files that stay, each group into files of its own."""
+        """Write the remaining rows of files, each group into separate files."""
         if not groups:
             return []
         table, layout = self.table, self.layout()
@@ -436,7 +435,7 @@ class TableWriter:
         return [file for own in found for file in own]
 
     def _marked(self, files: Sequence[tuple[LiveRows, FoundRows]]) -> list[Action]:
-        """Write the vectors of files that lose rows; return how the commit names the files."""
+        """Write the vectors of files that lose rows; return how the commit names them."""
         vectors: list[DeletionVector] = [
             vector_with(file.searched.deleted, found.positions) for file, found in files
         ]
@@ -508,7 +507,7 @@ def _row_groups(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _first(rows: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the first of some rows: enough to tell how many there are, if they are few."""
+    """Yield the first of some rows: enough to count them if they are few."""
     count = size = 0
     for item in rows:
         yield item
@@ -530,6 +529,6 @@ def _may_have(file: LiveRows, keys: Keys) -> bool:
 
 
 def _is_same(newest: LogState, wanted: LogState) -> bool:
-    """Return whether a version has what is wanted already."""
+    """Return whether a version already has the wanted state."""
     has_changes = any(file_changes(newest, wanted))
     return newest.version >= 0 and not has_changes and newest.metadata == wanted.metadata

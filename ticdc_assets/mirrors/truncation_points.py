@@ -8,8 +8,8 @@ so reading again is safe.
 
 The point is a property of the Delta table (`PROPERTY`), set by the commit that removed the rows.
 Every later version of the table has it. So the point exists if and only if the rows are gone. It
-has the batches of its bases as the table numbers them: `raw_messages` by what landed, a change log
-by its own batches, which those of another generation have nothing to do with.
+has the batches of its bases in the table's own numbers: `raw_messages` counts landings, a change
+log its own batches, which are unrelated to those of another generation.
 """
 
 import json
@@ -45,7 +45,7 @@ class RowSpan:
     until_ts: int
 
     def condition(self, above: int = 0) -> ds.Expression:
-        """Return the condition on rows of the change log that they are these and above a TSO."""
+        """Return the condition for these rows of the change log above a TSO."""
         at = ds.field("commit_ts")
         return (
             (ds.field("database") == self.database)
@@ -60,7 +60,7 @@ class LackingTable:
     """A table that lacks something at a cut.
 
     Attributes:
-        mirror_id: its mirror; None for row changes that cite a name which no table had.
+        mirror_id: its mirror; None for row changes that cite a name without a table.
         database: database at the cut.
         table: name at the cut.
         reason: what it lacks, in one clause.
@@ -80,12 +80,12 @@ class LackingTable:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes it the same table at two cuts."""
+        """Identifies the table across cuts."""
         return self.name if self.mirror_id is None else (self.mirror_id,)
 
     @property
     def clause(self) -> str:
-        """What people are told."""
+        """The clause for messages."""
         return f"{joined_name(*self.name)}: {self.reason}"
 
 
@@ -94,16 +94,15 @@ class KeptTable(LackingTable):
     """A table that was not truncated at the newest base, because it lacked something there.
 
     Attributes:
-        base: number of the cut that it rests on: all of its changes above that are there. 0 for
-            none.
-        since: when it was left out first, without being truncated since.
+        base: number of the cut that it rests on: all of its changes above that exist. 0 for none.
+        since: since when it has been left out.
     """
 
     base: int
     since: datetime
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as values that JSON has."""
+        """Return it as JSON values."""
         return {
             "database": self.database,
             "table": self.table,
@@ -114,7 +113,7 @@ class KeptTable(LackingTable):
 
     @property
     def sentence(self) -> str:
-        """What people are told."""
+        """The sentence for messages."""
         from_where = "at all" if not self.base else f"beyond cut {self.base}"
         return (
             f"{joined_name(*self.name)} is not truncated {from_where} since "
@@ -136,7 +135,7 @@ class TruncationPoint:
 
     Attributes:
         batch: newest batch of the table that the newest base was made from.
-        cut: the newest base cut, None if nothing was ever removed.
+        cut: the newest base cut; None if nothing was ever removed.
         kept: the tables that do not rest on it.
         older: the other cuts that tables rest on, by number.
     """
@@ -148,7 +147,7 @@ class TruncationPoint:
 
     @property
     def number(self) -> int:
-        """The number of the newest base cut, 0 if there is none."""
+        """The number of the newest base cut; 0 if there is none."""
         return self.cut.number if self.cut is not None else 0
 
     @property
@@ -158,20 +157,20 @@ class TruncationPoint:
 
     @property
     def tso(self) -> int:
-        """TSO of the newest base cut, 0 if there is none."""
+        """TSO of the newest base cut; 0 if there is none."""
         return self.cut.tso if self.cut is not None else 0
 
     @cached_property
     def lowest(self) -> int:
-        """TSO of the lowest base that a table rests on, 0 if one rests on none."""
+        """TSO of the lowest base that a table rests on; 0 if one rests on none."""
         return min([self.tso, *(self.place_of_kept(item)[0] for item in self.kept)])
 
     def tso_of(self, mirror_id: str) -> int:
-        """Return the TSO up to which the changes of a mirror may be gone, 0 if none are."""
+        """Return the TSO up to which the changes of a mirror may be gone; 0 if none are."""
         return self.place_of(mirror_id)[0]
 
     def place_of(self, mirror_id: str) -> tuple[int, int]:
-        """Return the TSO of a mirror's base and the newest batch in it, (0, 0) without one."""
+        """Return the TSO of a mirror's base and the newest batch in it; (0, 0) without one."""
         kept = self._kept.get(mirror_id)
         return (self.tso, self.batch) if kept is None else self.place_of_kept(kept)
 
@@ -183,16 +182,16 @@ class TruncationPoint:
         return (cut.tso, self.batch if cut is self.cut else cut.batch)
 
     def base_of(self, mirror_id: str) -> Base | None:
-        """Return the base of a mirror, None if it has none or is not in it."""
+        """Return the base of a mirror; None if it has none or is not in it."""
         kept = self._kept.get(mirror_id)
         cut = self.cut if kept is None else self._cut(kept.base)
         mirror = None if cut is None else self._mirrors(cut).get(mirror_id)
         return None if cut is None or mirror is None else Base(mirror=mirror, tso=cut.tso)
 
     def placed(self) -> ds.Expression:
-        """Return the condition on row changes of the change log that they have their place.
+        """Return the condition that row changes of the change log have their place.
 
-        Those that landed after it was truncated do not.
+        Rows that landed after their place was truncated do not have it.
         """
         placed = (ds.field("commit_ts") > self.tso) | (ds.field("batch") <= self.batch)
         for item in self.kept:
@@ -212,7 +211,7 @@ class TruncationPoint:
         return {}
 
     def _mirrors(self, cut: Cut) -> dict[str, MirrorCut]:
-        # Asked for each table, of which there may be thousands.
+        # Each table needs this, and there may be thousands.
         if cut.number not in self._by_cut:
             self._by_cut[cut.number] = {item.mirror_id: item for item in cut.mirrors}
         return self._by_cut[cut.number]
@@ -259,10 +258,10 @@ def has_lost_records(paths: LakePaths) -> bool:
 
 
 def truncation_point_of(paths: LakePaths, table: DeltaTable | None) -> TruncationPoint:
-    """Return up to where the version that is open of one of the two tables was truncated.
+    """Return up to where the open version of one of the two tables was truncated.
 
-    Who reads the table beside retention needs both of one version: a point that is older than the
-    rows says that rows are there which are gone.
+    A reader that runs during retention needs the point and the rows of one version: an older point
+    counts rows that are gone.
 
     Raises:
         NotFoundError: it was truncated further meanwhile, and a base cut is gone.
@@ -272,14 +271,14 @@ def truncation_point_of(paths: LakePaths, table: DeltaTable | None) -> Truncatio
         return TruncationPoint()
     kept = tuple(_kept_tables(stored["kept"]))
     numbers = {stored["base"], *(item.base for item in kept)} - {0}
-    # Those that a new generation starts from are published ones.
+    # The cuts that a new generation starts from are published ones.
     published = paths.of(paths.generation)
     cuts = {number: cut for number in numbers for cut in read_cuts(published, number=number)}
     if cuts.keys() != numbers:
         raise NotFoundError(
-            f"what is read of changefeed {paths.changefeed!r} was truncated meanwhile: try again"
+            f"changefeed {paths.changefeed!r} was truncated during this read: try again"
         )
-    # A base of an older generation numbers its batches in its own way; here they are the table's.
+    # A base of an older generation numbers its batches differently; these are the table's numbers.
     cuts = {
         number: replace(cuts[number], batch=batch)
         for number, batch in stored["batches"]
@@ -290,7 +289,7 @@ def truncation_point_of(paths: LakePaths, table: DeltaTable | None) -> Truncatio
 
 
 def base_number(table: AnyPath) -> int | None:
-    """Return the number of a table's newest base cut, None if nothing was ever removed from it."""
+    """Return the number of a table's newest base cut; None if nothing was ever removed from it."""
     stored = _stored(open_table(table))
     return None if stored is None else stored["base"] or None
 
@@ -304,7 +303,7 @@ _BELOW = "what came late lies below what is kept, since "
 
 
 def caveat_below(tso: int) -> str:
-    """Return the caveat of a mirror that may lack what was learnt too late, up to a TSO."""
+    """Return the caveat of a mirror that may lack facts learnt too late, up to a TSO."""
     return f"{_BELOW}{tso}"
 
 
@@ -315,24 +314,24 @@ def tso_below(caveat: str) -> int | None:
 
 
 def is_told_below(caveats: Iterable[str]) -> bool:
-    """Return whether a caveat of `caveat_below` is among some."""
+    """Return whether one of the caveats is a caveat of `caveat_below`."""
     return any(tso_below(caveat) is not None for caveat in caveats)
 
 
 def marks_below(
     truncation_point: TruncationPoint, known: Knowledge, mirrors: Iterable[MirrorPlan]
 ) -> dict[str, str]:
-    """Return a caveat for each mirror whose base would not be made the same today.
+    """Return a caveat for each mirror whose base would be different today.
 
     Args:
         truncation_point: up to where the change log was truncated.
-        known: what is known now of schemas and changes.
-        mirrors: the mirrors to be marked.
+        known: the schemas and changes known now.
+        mirrors: the mirrors to mark.
     """
     if truncation_point.cut is None:
         return {}
     below = [group for group in known.row_groups if group.min_ts <= truncation_point.tso]
-    # What no table takes was kept, and so was what a table was left out with.
+    # Changes that no table takes were kept, and so were those that a left-out table lacks.
     there = {(item.database, item.table) for item in known.plan(truncation_point.tso).held}
     there |= {item.name for item in truncation_point.kept if item.mirror_id is None}
 
@@ -345,7 +344,7 @@ def marks_below(
         return plan.floor_ts > tso or not lived_on or base is None
 
     def is_gone(plan: MirrorPlan, group: RowGroup) -> bool:
-        """Whether changes of a group that a plan's rows came from are gone."""
+        """Whether some changes that a plan's rows came from are gone."""
         tso = truncation_point.tso_of(plan.mirror_id)
         return (
             plan.floor_ts <= tso
@@ -368,6 +367,6 @@ def marks_below(
                 for source in mirror.sources(is_lost)
             )
         if not is_sound:
-            # The caveat is kept until the rows of then count no more.
+            # The caveat is kept as long as the old rows count.
             caveats[mirror.mirror_id] = caveat_below(max(tso, mirror.floor_ts))
     return caveats

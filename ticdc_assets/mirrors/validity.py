@@ -6,8 +6,8 @@ before it continues from the newest cut, a read as of a TSO before it continues 
 and retention before it makes a cut the base cut.
 
 A mirror would be the same if its plan is the same (digests of names, schemas, steps, held rows), if
-no row change at or below the cut landed after it, and if no row change of it was corrected since.
-Only the given values are read, and the same values give the same answer.
+no row change at or below the cut landed after it, and if none of its row changes was corrected
+since. Only the given values are read, and the same values give the same answer.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ from ticdc_assets.storage.lake_paths import LakePaths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateRows:
-    """Row changes that landed behind a cut and are at or below it.
+    """Row changes that landed after a cut and are at or below it.
 
     Attributes:
         name: (database, table) that they cite.
@@ -45,12 +45,12 @@ class LateRows:
 
 
 class Knowledge:
-    """What is known now of the changes of a changefeed.
+    """The facts known now about the changes of a changefeed.
 
     Args:
         history: every schema version and DDL.
-        row_groups: the row changes, one group a schema or shape cited.
-        repairs: what was corrected by decoding records again.
+        row_groups: the row changes, one group for each cited schema or shape.
+        repairs: the corrections from decoding records again.
         timezone: the changefeed's time zone (IANA name).
         exported: how many rows of exports there are.
     """
@@ -79,7 +79,7 @@ class Knowledge:
     def of(
         cls, paths: LakePaths, timezone: str, statistics: ChangeStatistics | None = None
     ) -> "Knowledge":
-        """Read what is known; needs no Spark."""
+        """Read the known facts; needs no Spark."""
         statistics = read_statistics(paths) if statistics is None else statistics
         row_groups = statistics.row_groups
         history = completed_history(paths, statistics, timezone)
@@ -103,13 +103,13 @@ class Knowledge:
     def flaw(
         self, mirror: MirrorPlan, was: MirrorCut | None, cut: Cut, late: Iterable[LateRows]
     ) -> str | None:
-        """Return why a mirror of a cut would not be made the same today, None if it would.
+        """Return why a mirror of a cut would be different today; None if it would not.
 
         Args:
             mirror: its plan, at or above the cut.
             was: the mirror in the cut, if it has it.
             cut: the cut.
-            late: the row changes that came behind the cut and are at or below it.
+            late: the row changes that landed after the cut and are at or below it.
         """
         if was is None:
             return "it is not in the cut"
@@ -128,7 +128,7 @@ class Knowledge:
 
         Args:
             cut: the cut.
-            mirror: whose row changes; those that were handed over to it count. All if None.
+            mirror: whose row changes, including those handed over to it; all if None.
         """
         repairs = self._undoing(cut)
         if mirror is None or not repairs:
@@ -136,7 +136,7 @@ class Knowledge:
         return any(_concerns(plan, repair) for plan in mirror.sources() for repair in repairs)
 
     def _undoing(self, cut: Cut) -> list[Repair]:
-        """Return the corrections since a cut; it is asked for each mirror."""
+        """Return the corrections since a cut; each mirror needs it."""
         place = (cut.batch, cut.tso)
         if place not in self._undoing_at:
             found = [repair for repair in self._repairs if repair.undoes(*place)]
@@ -144,7 +144,7 @@ class Knowledge:
         return self._undoing_at[place]
 
     def has_changes(self, mirror: MirrorPlan, above: int, until: int) -> bool:
-        """Return whether row changes in (above, until] may be of a mirror."""
+        """Return whether a mirror may have row changes in (above, until]."""
         return above < until and any(
             mirror.meets(group.name, max(group.min_ts, above + 1), min(group.max_ts, until))
             for group in self.groups_of(mirror)
@@ -152,12 +152,12 @@ class Knowledge:
         )
 
     def count(self, mirror: MirrorPlan) -> int:
-        """Return how many changes and rows of an export there may be of a mirror, at most."""
+        """Return how many changes and exported rows a mirror may have, at most."""
         count = sum(group.rows for group in self.groups_of(mirror))
         return count + (mirror.exported.rows if mirror.exported is not None else 0)
 
     def groups_of(self, mirror: MirrorPlan) -> list[RowGroup]:
-        """Return the row changes that may be of a mirror."""
+        """Return the row changes that a mirror may have."""
         names = {(binding.database, binding.table): None for binding in mirror.bindings}
         return [
             group

@@ -9,6 +9,7 @@ Nothing is written, and versions do not change: reading again gives the same.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -29,12 +30,12 @@ from ticdc_assets.storage.paths import AnyPath
 
 
 def mirror_in_spark(lake: Lake, mirror: MirrorCut) -> Frame:
-    """Return the rows of a mirror as a cut names it."""
+    """Return the rows of a mirror at its version in a cut."""
     return delta_frame(lake.spark, mirror.path(lake.paths), mirror.version)
 
 
 def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -> Rows | None:
-    """Return the rows of a mirror as a cut names it for a step, or None if only Spark reads it.
+    """Return the rows of a mirror in a cut for a step; None if only Spark can read it.
 
     Args:
         paths: tables of the changefeed.
@@ -42,7 +43,7 @@ def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -
         above: leave out rows whose last change is not above this commit ts; none if None.
 
     Returns:
-        Rows with the columns of `MirrorLayout`, in its order; few and small ones are read already.
+        Rows with the columns of `MirrorLayout`, in its order; few and small ones are already read.
     """
     layout = MirrorLayout(schema=mirror.table_schema)
     path = mirror.path(paths)
@@ -63,7 +64,7 @@ def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -
 
 
 def mirror_stamps(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
-    """Return the commit ts of the rows of a mirror, unread, or None if only Spark reads them."""
+    """Return the commit ts of a mirror's rows, unread; None if only Spark can read them."""
     layout = MirrorLayout(schema=mirror.table_schema)
     path = mirror.path(paths)
     files = _files(path, mirror.version)
@@ -74,12 +75,33 @@ def mirror_stamps(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
 
 
 def mirror_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
-    """Return the rows of a mirror for a step with all columns that the table has; else as above."""
+    """Return the rows of a mirror with all columns of its table for a step; None as above."""
     return _as_stored(mirror.path(paths), mirror.version)
 
 
+def first_rows(paths: LakePaths, mirror: MirrorCut, limit: int) -> pa.Table | None:
+    """Return up to `limit` rows of a mirror as a cut names it, or None if only Spark reads them.
+
+    They have the columns of `MirrorLayout`. No more files are opened than have to be.
+    """
+    layout = MirrorLayout(schema=mirror.table_schema)
+    path = mirror.path(paths)
+    found = _files(path, mirror.version)
+    if found is None or not set(layout.names) <= set(found.schema.names):
+        return None
+    rows = layout.arrow.empty_table()
+    with reading(path, mirror.version):
+        for file in found.files:
+            if rows.num_rows >= limit:
+                break
+            batches = replace(found, files=[file]).rows(layout.arrow).read(most=limit)
+            wanted = islice((item for item in batches if item.num_rows), limit - rows.num_rows)
+            rows = pa.concat_tables([rows, pa.Table.from_batches(list(wanted), layout.arrow)])
+    return rows.slice(0, limit)
+
+
 def mirror_rescued(paths: LakePaths, mirror: MirrorCut, names: Collection[str]) -> bool:
-    """Return whether the rescued data of a mirror may have an entry of one of some columns."""
+    """Return whether the rescued data of a mirror may have an entry for one of some columns."""
     layout = MirrorLayout(schema=mirror.table_schema)
     path = mirror.path(paths)
     files = _files(path, mirror.version)
@@ -96,24 +118,24 @@ def mirror_rescued(paths: LakePaths, mirror: MirrorCut, names: Collection[str]) 
 
 
 def is_portable_mirror(paths: LakePaths, mirror: MirrorCut) -> bool:
-    """Return whether the files of a mirror alone say which rows a cut has (`is_portable`)."""
+    """Return whether the files of a mirror alone define the rows in a cut (`is_portable`)."""
     opened = open_table(mirror.path(paths), mirror.version)
     return opened is not None and is_portable(opened)
 
 
 def mirror_columns(paths: LakePaths, mirror: MirrorCut) -> pa.Schema:
-    """Return the columns that the table of a mirror has."""
+    """Return the columns of a mirror's table."""
     opened = open_table(mirror.path(paths), mirror.version)
     return pa.schema([]) if opened is None else pa.schema(opened.schema())
 
 
 def stored_mirror(paths: LakePaths, mirror: MirrorCut) -> ds.Dataset | None:
-    """Return the rows of a mirror as a cut names it, unread, or None if only Spark reads them."""
+    """Return the rows of a mirror in a cut, unread; None if only Spark can read them."""
     return _stored(mirror.path(paths), mirror.version)
 
 
 def mirror_in_sql(paths: LakePaths, mirror: MirrorCut) -> str:
-    """Return the relation, for a FROM, of a mirror as a cut names it."""
+    """Return the relation, for a FROM, of a mirror in a cut."""
     return _in_sql(mirror.path(paths), mirror.version)
 
 
@@ -121,22 +143,22 @@ def mirror_in_sql(paths: LakePaths, mirror: MirrorCut) -> str:
 
 
 def history_in_spark(lake: Lake, mirror: MirrorCut) -> Frame:
-    """Return the history of a mirror as a cut names it; the mirror must have one."""
+    """Return the history of a mirror in a cut; the mirror must have one."""
     return delta_frame(lake.spark, *_history(lake.paths, mirror))
 
 
 def stored_history(paths: LakePaths, mirror: MirrorCut) -> ds.Dataset | None:
-    """Return the history of a mirror as a cut names it, unread, or None if only Spark reads it."""
+    """Return the history of a mirror in a cut, unread; None if only Spark can read it."""
     return _stored(*_history(paths, mirror))
 
 
 def history_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
-    """Return the history of a mirror as a cut names it for a step, or None if Spark reads it."""
+    """Return the history of a mirror in a cut for a step; None if only Spark can read it."""
     return _as_stored(*_history(paths, mirror))
 
 
 def history_in_sql(paths: LakePaths, mirror: MirrorCut) -> str:
-    """Return the relation, for a FROM, of the history of a mirror as a cut names it."""
+    """Return the relation, for a FROM, of the history of a mirror in a cut."""
     return _in_sql(*_history(paths, mirror))
 
 
@@ -155,7 +177,7 @@ class _VersionFiles:
     Attributes:
         files: the files, and which of their rows are gone.
         schema: the columns of the table.
-        stored: what each column is called in the files, by its name.
+        stored: each column's name in the files, by its own name.
     """
 
     files: Sequence[DataFile]
@@ -173,11 +195,11 @@ class _VersionFiles:
 
 
 _READABLE = frozenset({"timestampNtz", "deletionVectors", "columnMapping", "typeWidening"})
-"""Features of Delta that a reader has to know, of those that our writers use."""
+"""Delta features that a reader has to know, among those that this package's writers use."""
 
 
 def _files(table: AnyPath, version: int) -> _VersionFiles | None:
-    """Return the files of a version, or None if only Spark reads it."""
+    """Return the files of a version; None if only Spark can read it."""
     opened = open_table(table, version)
     if opened is None or opened.metadata().partition_columns:
         return None

@@ -1,10 +1,9 @@
 """Alerts: which problems are new for a target, and the message about them.
 
-In: the current problems of a changefeed, and those that a target knows. Out: one message with new,
-worse, better and ended problems, and the problems that the target knows afterwards. `deliver` sends
-it.
+In: the current problems of a changefeed, and those already sent to a target. Out: one message with
+new, worse, better and ended problems, and the problems sent by then. `deliver` sends it.
 
-A target gets one message about each change. The known problems are stored only after the target
+A target gets one message about each change. The sent problems are stored only after the target
 accepted the message, so a target that is down gets the differences later: nothing is sent twice,
 and only problems that came and went in the meantime are left out.
 
@@ -29,15 +28,15 @@ _OVER: Final = "ok again"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something that does not go well.
+    """A problem of a changefeed.
 
     Attributes:
-        name: the check, or the job; it is the same as long as the problem is.
+        name: the check, or the job; it stays the same while the problem lasts.
         level: how bad it is.
-        sentence: what was seen.
-        link: URL of a page about it, "" if there is none.
-        event: which event it is about, for a problem that is one event after the other; each is
-            told, and the end of none. "" for a problem that lasts.
+        sentence: what happened.
+        link: URL of a page about it; "" if there is none.
+        event: the id of the event, for a problem that is a series of events: each is sent, and none
+            has an end. "" for a problem that lasts.
     """
 
     name: str
@@ -48,19 +47,19 @@ class Problem:
 
     @property
     def mark(self) -> str:
-        """What a target that was told of it keeps: its level and its event."""
+        """What is stored of it after it was sent: its level and its event."""
         return f"{self.level.word} {self.event}".strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What a target is told.
+    """A message to a target.
 
     Attributes:
-        level: the worst of what is told; OK if all of it is good news.
+        level: the worst level of its problems; OK if all of it is good news.
         title: one line.
         body: the problems, one a paragraph.
-        changes: how many changes it tells of.
+        changes: how many changes it reports.
     """
 
     level: Level
@@ -72,13 +71,13 @@ class Message:
 def news(
     changefeed: str, problems: Iterable[Problem], told: Mapping[str, str], least: Level
 ) -> tuple[Message | None, dict[str, str]]:
-    """Return the message for a target, None if nothing changed, and what it knows after it.
+    """Return the message for a target (None if nothing changed) and the marks to store after it.
 
     Args:
         changefeed: name of the changefeed.
-        problems: what does not go well now.
-        told: mark of each problem that the target was told of, by the problem's name.
-        least: level below which a problem is none to this target.
+        problems: the current problems.
+        told: mark of each problem sent to the target, by the problem's name.
+        least: lowest level of problems for this target.
     """
     now = {item.name: item for item in problems if item.level >= least}
     changed = sorted(
@@ -106,7 +105,7 @@ def news(
 
 
 def _counted(changed: list[Problem], over: list[str]) -> str:
-    """Return the title's words: the names where they are few, else how many."""
+    """Return the title's words: the names if there are few, otherwise their number."""
     parts: list[str] = []
     for level, word in ((Level.FAIL, "failing"), (Level.WARN, "warning")):
         names = [item.name for item in changed if item.level is level]
@@ -118,22 +117,22 @@ def _counted(changed: list[Problem], over: list[str]) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Return a text in one line, cut where it is long."""
+    """Return a text in one line, shortened if it is long."""
     return textwrap.shorten(text, _SENTENCE, placeholder=" …")
 
 
 def understands(target: OptionValue) -> bool:
-    """Return whether the URL of a target is one that alerts can be sent to."""
+    """Return whether alerts can be sent to a target's URL."""
     from apprise import Apprise
 
     return Apprise.instantiate(target.value, suppress_exceptions=True) is not None
 
 
 def deliver(message: Message, target: OptionValue) -> None:
-    """Send a message; it took it when this returns.
+    """Send a message; the target has accepted it when this returns.
 
     Raises:
-        TicdcError: the target's URL is none, or the target did not take the message.
+        TicdcError: the target's URL is invalid, or the target did not accept the message.
     """
     from apprise import Apprise, LogCapture, NotifyFormat, NotifyType
 
@@ -147,7 +146,7 @@ def deliver(message: Message, target: OptionValue) -> None:
             notify_type=kinds.get(message.level, NotifyType.FAILURE),
             body_format=NotifyFormat.TEXT,
         )
-        # The library leaves passwords out of what it logs, but not out of a URL that is none.
+        # The library leaves passwords out of its log, but not out of an invalid URL.
         said = " ".join(log.getvalue().split()).replace(target.value, target.shown)
     if not taken:
         raise TicdcError(

@@ -1,7 +1,7 @@
 """Verdicts about a changefeed: ok, late or wrong, and what to do about it.
 
 In: a `Status` and the limits of the changefeed's configuration. Out: one `Verdict` for each
-`Check`. Pure: the same status always gives the same verdicts. `read_status` keeps them in the
+`Check`. Pure: the same status always gives the same verdicts. `read_status` stores them in the
 status, so that the command line, the metrics, the report, the sensor and the asset checks say the
 same. Checks that read mirrors (keys, the rebuild) or files (damage) are elsewhere.
 """
@@ -30,12 +30,12 @@ CLOCK_TOLERANCE_SECONDS = 5.0
 
 
 def judge(changefeed: Changefeed, status: Status) -> dict[Check, Verdict]:
-    """Return the verdicts about a changefeed, in the order in which people look at them."""
+    """Return the verdicts about a changefeed, the most important first."""
     return {check: said(changefeed, status) for check, said in _JUDGES.items()}
 
 
 def _beyond(seconds: float, warn_seconds: float, error_seconds: float) -> tuple[Level, float]:
-    """Return the level of a time span, and the limit that it exceeds; 0 if none."""
+    """Return the level of a time span, and the limit that it exceeds; 0 if it exceeds none."""
     if seconds >= error_seconds:
         return Level.FAIL, error_seconds
     return (Level.WARN, warn_seconds) if seconds >= warn_seconds else (Level.OK, 0.0)
@@ -69,8 +69,8 @@ def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
     if status.ending is not None:
         return Verdict(
             sentence=(
-                f"The changefeed is {status.ending.text}: the source has ended, and everything "
-                f"that a cut can have is applied.{_worst_text(status, lag)}"
+                f"The changefeed is {status.ending.text}: the source has ended, and every change "
+                f"that can be in a cut is applied.{_worst_text(status, lag)}"
             )
         )
     level, limit = _beyond(lag.seconds, changefeed.lag_warn_seconds, changefeed.lag_error_seconds)
@@ -110,7 +110,7 @@ _PART_NAMES: Mapping[LagPart, str] = {
 
 
 def _what_to_do(changefeed: Changefeed, status: Status, lag: Lag) -> str:
-    """Return the step with the largest part of the lag, and what to check there."""
+    """Return the step with the largest part of the lag, and the next check there."""
     name = changefeed.name
     if status.es_only:
         return (
@@ -124,9 +124,9 @@ def _what_to_do(changefeed: Changefeed, status: Status, lag: Lag) -> str:
         case LagPart.SOURCE_TO_KAFKA:
             return (
                 "Most of it is before Kafka: the newest landed watermark (from "
-                f"{status.slowest or '?'}) is old itself. Check the checkpoint and state of the "
-                "changefeed in TiCDC (`cdc cli changefeed query`), and whether all partitions get "
-                f"watermarks (check watermark_progress of {name})."
+                f"{status.slowest or '?'}) is old. Check the checkpoint and state of the "
+                "changefeed in TiCDC (`cdc cli changefeed query`), and whether all partitions "
+                f"get watermarks (check watermark_progress of {name})."
             )
         case LagPart.KAFKA_TO_RAW:
             return (
@@ -177,8 +177,8 @@ def _why_no_cut(status: Status) -> str:
 def _judge_watermark(changefeed: Changefeed, status: Status) -> Verdict:
     """Judge whether the watermark and the rows move together.
 
-    If rows land far beyond a watermark that does not move, it is *stuck*; if it moves for long
-    without any row or DDL, it is *quiet*.
+    The watermark is *stuck* if it does not move while rows land far beyond it; it is *quiet* if it
+    moves for long without any row or DDL.
     """
     limits, watermark = changefeed.checks, status.watermark.watermark_ts
     if status.es_only:
@@ -283,7 +283,7 @@ def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
 
 
 def _held_advice(changefeed: Changefeed, status: Status) -> Iterable[str]:
-    """Yield what to do about held rows, a sentence each."""
+    """Yield advice about held rows, a sentence each."""
     if any(item.schema_version is not None for item in status.held):
         yield (
             "TiCDC repeats schemas in bootstraps while a table changes: "
@@ -306,7 +306,7 @@ def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
     if cut is None:
         return Verdict(sentence="No cut was published yet; nothing to check.")
     unwell = [item for item in status.tables if item.state is not TableState.COMPLETE]
-    # Tables without a mirror come last, others by name.
+    # Tables without a mirror come last; the others are sorted by name.
     unwell.sort(key=lambda item: (not item.has_mirror, item.database, item.table))
     findings = [f"failed: {item.failed.sentence}" for item in unwell if item.failed is not None]
     findings += [
@@ -337,7 +337,7 @@ def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
 
 
 def _earlier_advice(changefeed: Changefeed, status: Status) -> str:
-    """Return what to do about tables that may lack rows of before the changefeed."""
+    """Return the advice about tables that may lack rows from before the changefeed."""
     lacking = [
         item
         for item in status.tables
@@ -355,7 +355,7 @@ def _earlier_advice(changefeed: Changefeed, status: Status) -> str:
 def judge_quarantine(
     changefeed: str, faults: Iterable[Faults], seen_until: datetime | None = None
 ) -> Verdict:
-    """Judge whether open rows came since `seen_until`; if it is None, all are new."""
+    """Judge whether rows opened since `seen_until`; if it is None, all are new."""
     found = list(faults)
     new = [item for item in found if seen_until is None or item.since > seen_until]
     total = sum(item.rows for item in found)
@@ -378,7 +378,7 @@ def judge_quarantine(
 
 
 def _judge_accounts(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge whether each row change that is new in the newest cut is accounted for."""
+    """Judge whether each new row change in the newest cut is accounted for."""
     cut = status.cut
     if cut is None:
         return Verdict(sentence="No cut was published yet; nothing to check.")

@@ -8,13 +8,13 @@ raw -> mirror
     watermarks are unknown; then up to Kafka's timestamp of the newest landed record.
 Kafka -> raw
     while records wait in the source: from Kafka's timestamp of the last landed record of a waiting
-    partition (the oldest of these) until now, without time that is already counted. 0 if no record
-    waits.
+        partition (the oldest of these) until now, without time that is already counted. 0 if no
+        record waits.
 source -> Kafka
     the rest: TiCDC, its sink, and the way to the broker.
 
-Limits: the upstream's clock makes the TSO, TiCDC's machine (or the broker) makes the record's
-timestamp, and this machine's clock is now. If the clocks differ, seconds move between the parts;
+Limits: the TSO comes from the upstream's clock, the record's timestamp from TiCDC's machine (or the
+broker), and now from this machine's clock. If the clocks differ, seconds move between the parts;
 the sum stays the same. Without the source's current offsets, the backlog is that of the newest
 landing, so time that newer records spend in Kafka counts as source -> Kafka. A partition without
 watermarks counts there too; `watermark_progress` says more.
@@ -43,7 +43,7 @@ class Lag:
     Attributes:
         total_ms: now less the physical time of the newest cut; 0 if the cut is ahead of now.
         parts: milliseconds of each part.
-        ahead_ms: by how much the cut is ahead of this machine's clock, 0 if it is not.
+        ahead_ms: by how much the cut is ahead of this machine's clock; 0 if it is not.
     """
 
     total_ms: int
@@ -62,7 +62,7 @@ class Lag:
 
     @property
     def largest(self) -> LagPart:
-        """The part that is the largest; of equal ones that nearest to the mirrors."""
+        """The largest part; of equal ones the one nearest to the mirrors."""
         return max(reversed(LagPart), key=lambda part: self.parts[part])
 
     def part_seconds(self, part: LagPart) -> float:
@@ -71,14 +71,14 @@ class Lag:
 
 
 def split_lag(now_ms: int, cut_ms: int, *, landed_ms: int, waiting_since_ms: int | None) -> Lag:
-    """Return the lag of a cut and its parts, whatever the clocks say.
+    """Return the lag of a cut and its parts, even if clocks differ.
 
     Args:
         now_ms: now.
         cut_ms: physical time of the cut.
         landed_ms: physical time up to which everything has landed.
-        waiting_since_ms: Kafka's timestamp of the last record landed where records wait; None if
-            none wait.
+        waiting_since_ms: Kafka's timestamp of the last landed record in partitions with waiting
+            records; None if none wait.
     """
     total = max(now_ms - cut_ms, 0)
     raw_to_mirror = min(max(landed_ms - cut_ms, 0), total)
@@ -98,8 +98,8 @@ def split_lag(now_ms: int, cut_ms: int, *, landed_ms: int, waiting_since_ms: int
 def waiting_since(partitions: Iterable[PartitionOffsets], landed_at: datetime | None) -> int | None:
     """Return since when records wait in the source, by Kafka's timestamps; None if none wait.
 
-    Of a partition that waits it is the time of its last landed record. Where that is not known it
-    is the time of the last landing, and the partition waits at least since then.
+    For a waiting partition it is the time of its last landed record. If that is unknown, it is the
+    time of the last landing: the partition waits at least since then.
     """
     waiting = [item for item in partitions if item.backlog]
     fallback = None if landed_at is None else round(landed_at.timestamp() * 1000)

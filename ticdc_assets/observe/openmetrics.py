@@ -27,7 +27,7 @@ from ticdc_assets.observe.table_status import TableStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Figure:
-    """One metric: its name, what it means, and its values by the labels besides `changefeed`."""
+    """One metric: its name, its meaning, and its values by the labels besides `changefeed`."""
 
     name: str
     help: str
@@ -154,7 +154,7 @@ FIGURES: tuple[_Figure, ...] = (
     ),
     _Figure(
         name="ticdc_landing_gaps",
-        help="Partitions whose next record to land is gone: landing is stopped.",
+        help="Partitions whose next record to land is gone: landing has stopped.",
         values=_single(lambda status: len(status.gaps)),
     ),
     _Figure(
@@ -259,17 +259,17 @@ FIGURES: tuple[_Figure, ...] = (
         ),
     ),
 )
-"""Every metric, in the order it is written; a counter's samples end in `_total`."""
+"""Every metric, in the order of the output; a counter's samples end in `_total`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What metrics are made of.
+    """The input of the metrics.
 
     Attributes:
-        statuses: one of each changefeed.
-        source_up: for each changefeed whose source was looked at, whether it answered.
-        readable: for each changefeed whose tables were looked at, whether none is broken.
+        statuses: one for each changefeed.
+        source_up: for each changefeed whose source was checked, whether it answered.
+        readable: for each changefeed whose tables were checked, whether none is broken.
     """
 
     statuses: Sequence[Status]
@@ -284,13 +284,13 @@ def openmetrics_text(figures: Figures) -> str:
 
 @contextmanager
 def serve_figures(read: Callable[[], Figures], host: str, port: int) -> Iterator[str]:
-    """Serve figures over HTTP, read anew for each request, and yield the URL.
+    """Serve figures over HTTP, read again for each request, and yield the URL.
 
-    A request whose reading fails gets status 500, so Prometheus' `up` is 0 meanwhile; the error is
+    If reading fails, the request gets status 500, so Prometheus' `up` is 0 meanwhile; the error is
     on standard error.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: the server cannot listen on the address.
     """
     server, thread = start_http_server(port, addr=host, registry=_registry(read))
     try:
@@ -302,7 +302,7 @@ def serve_figures(read: Callable[[], Figures], host: str, port: int) -> Iterator
 
 
 def _registry(read: Callable[[], Figures]) -> CollectorRegistry:
-    # Without descriptions of its own: finding them out would read everything once more.
+    # Without descriptions of its own: collecting them would read everything again.
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_FiguresCollector(read))
     return registry
@@ -318,7 +318,7 @@ class _FiguresCollector(Collector):
             ("ticdc_source_up", "1 if the source answered, 0 if not.", figures.source_up),
             (
                 "ticdc_lake_readable",
-                "1 if the tables that steer the pipeline can be read, else 0.",
+                "1 if the control tables of the changefeed can be read, else 0.",
                 figures.readable,
             ),
         )

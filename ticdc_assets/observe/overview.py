@@ -5,8 +5,8 @@ session and without writing; a later read gives the later state.
 
 Its `Status` has the progress of the changefeed and its tables, as in all other outputs.
 
-Not handled: nothing is read from the source, so the backlog is that of the newest landing, and the
-lag of TiCDC itself is unknown here.
+Not handled: nothing is read from the source, so the backlog is that of the newest landing, and
+TiCDC's own lag is unknown here.
 """
 
 from bisect import bisect_right
@@ -45,13 +45,13 @@ from ticdc_assets.registry.differences import Difference, differences
 from ticdc_assets.storage.lake_paths import LakePaths
 
 DDL_SHOWN = 2000
-"""So many of the newest DDL are read in full."""
+"""How many of the newest DDL are read in full."""
 
 SCHEMA_TABLES_SHOWN = 100
-"""So many tables, those whose schema changed last, are shown with their versions."""
+"""How many tables are shown with their versions: those whose schema changed last."""
 
 VERSIONS_SHOWN = 20
-"""So many of the newest versions of each."""
+"""How many of the newest versions of each table are shown."""
 
 _LISTED_COLUMNS = ["database", "table", "schema_version", "valid_from"]
 
@@ -63,9 +63,9 @@ class PartitionFigures:
     Attributes:
         topic: topic.
         partition: partition.
-        offsets: what the newest landing saw of it, None if only the change log knows it.
+        offsets: its offsets in the newest landing; None if only the change log knows it.
         progress: its watermark.
-        state: what it means for the global watermark, in a word or two; empty if nothing.
+        state: its effect on the global watermark, in a word or two; empty if none.
     """
 
     topic: str
@@ -81,11 +81,11 @@ class DdlFigures:
 
     Attributes:
         commit_ts: commit ts.
-        action: what the text says it does.
-        database: database after it, empty where the message names none.
-        table: table after it, empty where the message names none.
+        action: what it does.
+        database: database after it; empty if the message names none.
+        table: table after it; empty if the message names none.
         sql: its text.
-        not_understood: first piece of the text that was not understood, None if all was.
+        not_understood: first piece of the text that was not understood; None if all was.
     """
 
     commit_ts: int
@@ -103,10 +103,10 @@ class VersionFigures:
     Attributes:
         version: the schema version.
         valid_from: TSO from which it holds.
-        source: what it was learnt from.
+        source: where it came from.
         columns: number of columns.
-        sql: text of the DDL, None if it did not come by one.
-        changes: what differs from the version before; () for the first that is shown.
+        sql: text of its DDL; None if it did not come from a DDL.
+        changes: the differences from the version before; () for the first that is shown.
         is_first: whether no version before it is known.
     """
 
@@ -126,8 +126,8 @@ class SchemaFigures:
     Attributes:
         database: database.
         table: table.
-        total: number of its versions, also of those that are not in `versions`.
-        versions: the newest, or those that are asked for.
+        total: number of its versions, including those that are not in `versions`.
+        versions: the newest, or the requested ones.
     """
 
     database: str
@@ -138,11 +138,11 @@ class SchemaFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaNews:
-    """The oldest schema versions that hold from later than a TSO.
+    """The oldest schema versions that start after a TSO.
 
     Attributes:
-        total: number of versions of all tables, old ones too.
-        newest_ts: TSO from which the newest of all holds; 0 if there is none.
+        total: number of versions of all tables, including old ones.
+        newest_ts: TSO at which the newest of all starts; 0 if there is none.
         later: number of versions that are newer than those of `tables`.
         tables: the tables with such versions, each with these.
     """
@@ -159,8 +159,8 @@ class FeedOverview:
 
     Attributes:
         changefeed: its configuration.
-        status: how far it is, and what is to be said of it.
-        since: from when on its series are.
+        status: its progress and verdicts.
+        since: the start of its series.
         cuts: its cuts.
         landings: its landings.
         quarantine: its quarantine.
@@ -199,10 +199,10 @@ class FeedOverview:
 
 
 def read_overview(lake: Lake, *, days: float = 7, now: datetime | None = None) -> FeedOverview:
-    """Return what is known of a changefeed now.
+    """Return an overview of a changefeed now.
 
     Args:
-        lake: the changefeed and its tables; none of them need exist.
+        lake: the changefeed and its tables, which need not exist.
         days: how far back its series go.
         now: the moment; the time of this machine if None.
     """
@@ -269,7 +269,7 @@ def _partitions(status: Status) -> tuple[PartitionFigures, ...]:
 
 
 def newest_ddls(paths: LakePaths) -> tuple[tuple[DdlFigures, ...], int, int]:
-    """Return the newest DDL, how many there are in all, and how many were not understood."""
+    """Return the newest DDL, the number of all DDL, and how many were not understood."""
     names = ["commit_ts", "action", "database", "table", "sql", "not_understood", "offset"]
     table = read_table(paths.ddl_history, columns=names)
     if table is None:
@@ -303,7 +303,7 @@ def newest_schemas(paths: LakePaths) -> tuple[tuple[SchemaFigures, ...], int]:
             ]
         )
     )
-    # What changed lately is worth a look; what has one version says nothing.
+    # Recent changes are worth showing; a table with one version is not.
     shown = newest.slice(0, SCHEMA_TABLES_SHOWN)
     versions = _listed_versions(listed, _names(shown))
     spans = {name: range(len(own))[-VERSIONS_SHOWN:] for name, own in versions.items()}
@@ -311,14 +311,14 @@ def newest_schemas(paths: LakePaths) -> tuple[tuple[SchemaFigures, ...], int]:
 
 
 def schema_news(paths: LakePaths, since: int | None, *, most: int) -> SchemaNews:
-    """Return the oldest schema versions that hold from later than a TSO.
+    """Return the oldest schema versions that start after a TSO.
 
-    Versions that hold from one TSO are told together, so that the TSO says where to go on.
+    Versions that start at one TSO are returned together, so that the TSO says where to continue.
 
     Args:
         paths: the tables of the changefeed.
-        since: the TSO; None if versions are to be counted only.
-        most: how many versions are told; more only if the last ones hold from one TSO.
+        since: the TSO; None to count versions only.
+        most: how many versions are returned; more only if the last ones start at one TSO.
     """
     listed = read_table(paths.schema_registry, columns=_LISTED_COLUMNS)
     if listed is None or not listed.num_rows:
@@ -352,7 +352,7 @@ def _names(rows: pa.Table) -> list[tuple[str, str]]:
 def _listed_versions(
     listed: pa.Table, wanted: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str], list[tuple[int, int]]]:
-    """Return for each table since when its versions hold, and their numbers, oldest first."""
+    """Return each table's versions with their starts, oldest first."""
     versions: dict[tuple[str, str], list[tuple[int, int]]] = {name: [] for name in wanted}
     for database, table, version, valid_from in zip(
         *(listed[name].to_pylist() for name in _LISTED_COLUMNS), strict=True
@@ -369,16 +369,16 @@ def _schemas(
     versions: Mapping[tuple[str, str], Sequence[tuple[int, int]]],
     spans: Mapping[tuple[str, str], range],
 ) -> tuple[SchemaFigures, ...]:
-    """Return tables with a span of their versions; the texts of others are not read.
+    """Return tables with some of their versions; the texts of others are not read.
 
     Args:
         paths: the tables of the changefeed.
-        versions: all versions of each table, as `_listed_versions` has them.
-        spans: which of them are wanted, by their positions.
+        versions: all versions of each table, from `_listed_versions`.
+        spans: the positions of the wanted versions.
     """
     if not versions:
         return ()
-    # What differs is told by the version before.
+    # The version before shows what differs.
     needed = {
         name: set(versions[name][max(0, span.start - 1) : span.stop])
         for name, span in spans.items()

@@ -34,7 +34,7 @@ from ticdc_assets.model.tso import lag_ms, lag_seconds
 from ticdc_assets.storage.lake_paths import LakePaths
 
 MIRROR_BUDGET = 3_000_000
-"""Entries of mirrors (cuts times tables) that are counted at most."""
+"""How many entries of mirrors (cuts times tables) are counted at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class CutPoint:
         published_at: when it was published.
         held: row changes that waited for their schema.
         replays: replayed row changes that it ignored.
-        late: row changes that came after their cut.
-        changes: keys it changed, None where mirrors were not counted.
-        modes: number of mirrors by how the cut made them; {} where they were not counted.
+        late: row changes that landed after their cut.
+        changes: keys it changed; None if mirrors were not counted.
+        modes: number of mirrors by how the cut made them; {} if they were not counted.
     """
 
     number: int
@@ -86,7 +86,7 @@ class CutPoint:
 
     @property
     def lag_seconds(self) -> float:
-        """How far behind it was when it was published; 0 if it was ahead of the clock."""
+        """Its lag when it was published; 0 if it was ahead of the clock."""
         return lag_seconds(self.tso, self.published_at)
 
 
@@ -112,13 +112,13 @@ class LandingPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineReason:
-    """One reason for which something is or was in quarantine.
+    """One reason for quarantine.
 
     Attributes:
         stage: `decode` or `apply`.
         reason: what is wrong, a stable word.
         open: rows that are open.
-        redriven: rows that were tried again with success.
+        redriven: rows that were redriven successfully.
         newest_at: when the newest was refused.
     """
 
@@ -135,10 +135,10 @@ class QuarantineFigures:
 
     Attributes:
         open: rows that are open now.
-        series: how many were open when.
+        series: how many were open over time.
         reasons: by stage and reason, those with most open rows first.
         newest: the newest open rows, newest first: coordinates, reason, position, expected and the
-            table, and nothing of what was in the record.
+            table, without the record's content.
     """
 
     open: int
@@ -152,9 +152,9 @@ class CutHistory:
     """Cuts over time.
 
     Attributes:
-        newest: the newest cut, None before the first.
+        newest: the newest cut; None before the first.
         points: cuts published since the wanted moment, and the one before, oldest first.
-        counted_from: number of the first point whose mirrors were counted, None if none was.
+        counted_from: number of the first point whose mirrors were counted; None if none was.
         table_changes: keys changed by (database, table), over the counted points.
     """
 
@@ -172,7 +172,7 @@ _CUT_COLUMNS = ["number", "tso", "published_at", "held", "replays", "late"]
 def read_cut_history(
     paths: LakePaths, since: datetime, *, newest: Cut | None, budget: int = MIRROR_BUDGET
 ) -> CutHistory:
-    """Return the cuts published since a moment, and the one in force at it.
+    """Return the cuts published since a moment, and the newest one before it.
 
     Args:
         paths: its tables.
@@ -182,7 +182,7 @@ def read_cut_history(
     """
     if newest is None:
         return CutHistory(newest=None, points=(), counted_from=None, table_changes={})
-    # What was published between the two looks belongs to the next page.
+    # A cut published between the two reads belongs to the next page.
     void = void_numbers(paths)
     known = (ds.field("number") <= newest.number) & ~ds.field("number").isin(sorted(void))
     rows = _cut_rows(paths, known & (ds.field("published_at") >= pa.scalar(since)))
@@ -242,9 +242,9 @@ def _by_mode(
     void: frozenset[int],
     tables: dict[tuple[str, str], int],
 ) -> Iterable[tuple[int, str, int, int]]:
-    """Yield (cut, mode, mirrors, keys changed); add what changed to `tables`.
+    """Yield (cut, mode, mirrors, keys changed); add the changed keys to `tables`.
 
-    Of each mirror in a cut only what is counted is read: its schema is most of its bytes.
+    Only the counted fields of a cut's mirrors are read: schemas are most of the bytes.
     """
     for batch in read_leaves(paths.cuts, _LEAVES, column="number", least=oldest):
         number = batch.column("number")
@@ -299,7 +299,7 @@ def read_landings(paths: LakePaths, since: datetime) -> tuple[LandingPoint, ...]
 
 
 def _backlog(partitions: pa.StructArray) -> pa.Array:
-    """Return what each partition has and was not landed, as `PartitionOffsets.backlog`."""
+    """Return how many records of each partition are not landed, as `PartitionOffsets.backlog`."""
     end, landed, earliest = (
         pc.struct_field(partitions, name) for name in ("end", "landed", "earliest")
     )
@@ -308,7 +308,7 @@ def _backlog(partitions: pa.StructArray) -> pa.Array:
 
 
 def list_sums(lists: pa.ChunkedArray, value: Any) -> list[int]:
-    """Return, for each list of structs, the sum of what `value` makes of the structs."""
+    """Return, for each list of structs, the sum of `value` over the structs."""
     sums: list[int] = []
     for chunk in lists.chunks:
         totals = [0] * len(chunk)
@@ -344,13 +344,13 @@ _SHOWN = (
 def read_quarantine_figures(
     paths: LakePaths, since: datetime, *, tables: TableFilter | None = None, examples: int = 20
 ) -> QuarantineFigures:
-    """Return what is and was in quarantine; of what was in a record nothing is read.
+    """Return what is and was in quarantine, without the records' content.
 
     Args:
         paths: its tables.
-        since: from when on the series is.
+        since: the start of the series.
         tables: the tables that are mirrored; faults of others do not count. None: all.
-        examples: so many of the newest open rows are told.
+        examples: how many of the newest open rows are returned.
     """
     table = read_table(
         paths.quarantine,
@@ -408,7 +408,7 @@ def _counts(table: pa.Table, tables: TableFilter | None) -> pa.Array:
 
 
 def _open_over_time(table: pa.Table, since: datetime) -> Series:
-    """Return how many rows were open from `since` on: a value holds until the next."""
+    """Return how many rows were open from `since` on; a value holds until the next."""
     steps: dict[float, int] = {}
     for column, sign in (("quarantined_at", 1), ("redriven_at", -1)):
         counted = (
@@ -442,8 +442,8 @@ def _open_over_time(table: pa.Table, since: datetime) -> Series:
 def lag_series(points: Sequence[CutPoint], since: datetime, now: datetime) -> Series:
     """Return the replication lag in seconds over time, from `since` or the first cut to `now`.
 
-    It grows by a second each second; at each cut there are two points, as the lag was just before
-    it was published and just after.
+    It grows by a second each second; each cut has two points: the lag just before it was published
+    and just after.
     """
     times: list[float] = []
     values: list[float] = []
@@ -456,7 +456,7 @@ def lag_series(points: Sequence[CutPoint], since: datetime, now: datetime) -> Se
     current: CutPoint | None = None
     latest = begin
     for point in points:
-        # A clock that was set back does not turn the line around.
+        # A clock that was set back does not reverse the line.
         at = max(latest, point.published_ms)
         if current is not None:
             if not times:
@@ -479,7 +479,7 @@ _SPANS: tuple[tuple[float, float], ...] = (
     (86_400, 600),
     (math.inf, 3600),
 )
-"""Up to which age (in seconds) rates are means over how many seconds."""
+"""For each largest age (in seconds), the seconds of a rate's mean."""
 
 
 def rate_series(events: Iterable[tuple[float, int]], since: datetime, now: datetime) -> Series:
@@ -502,7 +502,7 @@ def rate_series(events: Iterable[tuple[float, int]], since: datetime, now: datet
         return Series()
     edges = _edges(max(begin, shown[0][0]), end)
     if not edges:
-        # All of it is of this very moment: there is no time yet to have a rate over.
+        # All events are of this moment: there is no time span for a rate yet.
         return Series()
     totals = [0] * len(edges)
     for at, count in shown:
@@ -511,13 +511,13 @@ def rate_series(events: Iterable[tuple[float, int]], since: datetime, now: datet
         round(total / (following - edge), 4)
         for edge, following, total in zip(edges, [*edges[1:], end], totals, strict=True)
     ]
-    # A value holds up to the next point, so the end repeats the last.
+    # A value holds until the next point, so the end repeats the last.
     times = [edge * 1000 for edge in edges] + [end * 1000]
     return Series(tuple(times), (*values, values[-1]), len(times))
 
 
 def _edges(begin: float, end: float) -> list[float]:
-    """Return where spans begin, ascending; the last ends at `end`, so its newest is complete."""
+    """Return where spans begin, ascending; the last span ends at `end` and is complete."""
     edges: list[float] = []
     at = end
     for age, width in _SPANS:
@@ -548,8 +548,8 @@ def step_series(values: Iterable[tuple[float, float]], now: datetime) -> Series:
 def thinned(series: Series, limit: int = 2000) -> Series:
     """Return at most `limit` of the points, with the extremes of every part of the time.
 
-    The time is divided into equal parts; of each the first, the lowest, the highest and the last
-    point stay, which is what a plot of that many pixels shows anyway.
+    The time is divided into equal parts. The first, lowest, highest and last point of each stay; a
+    plot of that many pixels shows no more.
     """
     if len(series) <= limit:
         return series

@@ -28,7 +28,7 @@ from ticdc_assets.observe.verdicts import Check, Verdict
 from ticdc_assets.observe.wording import iso
 
 if TYPE_CHECKING:
-    # It looks at sources by way of Spark's types.
+    # That module imports Spark's types.
     from ticdc_assets.log.sources import Gap
     from ticdc_assets.mirrors.truncation_points import KeptTable
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # Topics -----------------------------------------------------------------------------------------
 
 NEW_TOPIC = "new"
-"""State of a topic that the source has and no landing has looked at."""
+"""State of a topic in the source that no landing has read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +45,12 @@ class TopicStatus:
 
     Attributes:
         topic: the topic.
-        state: what it is to the global watermark (`TopicState`), or NEW_TOPIC.
+        state: its effect on the global watermark (`TopicState`), or NEW_TOPIC.
         partitions: how many partitions it has.
         backlog: records that wait in it.
         watermark_ts: lowest watermark of its partitions; None while one has none.
         waiting: partitions without any watermark that hold back the global one.
-        tables: tables of it that exist; None if no message has told of one.
+        tables: its existing tables; None if no message has named one.
     """
 
     topic: str
@@ -66,7 +66,7 @@ ACCOUNT_COUNTS = (
     *("read", "applied", "waiting", "held", "quarantined", "excluded", "superseded"),
     "unaccounted",
 )
-"""What is counted of the row changes that a cut is the first to have (`ChangeAccount`)."""
+"""The counts of the new row changes of a cut (`ChangeAccount`)."""
 
 
 # Changefeeds ------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ ACCOUNT_COUNTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The end of a changefeed whose source has ended, and of which all is applied that can be.
+    """The end of a changefeed whose source has ended and whose changes are applied.
 
     Attributes:
         tso: the last cut.
@@ -97,7 +97,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeTimes:
-    """What the change log has, in TSOs; each None where there is nothing of it.
+    """The range of the change log, in TSOs; None if it has no such rows.
 
     Attributes:
         oldest: lowest commit ts of a row or DDL.
@@ -112,36 +112,36 @@ class ChangeTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How far a changefeed is.
+    """The status of a changefeed.
 
     Attributes:
         changefeed: its name.
         at: when it was read.
-        cut: the newest cut, None before the first.
+        cut: the newest cut; None before the first.
         watermark: the global watermark.
         es_only: whether the messages have no commit ts and no watermarks.
-        progress: how far the watermark of each partition is.
-        times: what the change log has in time.
-        partitions: the source's partitions, and how far each is landed.
-        source_seen_at: when the source was looked at; None if never.
+        progress: the watermark of each partition.
+        times: the range of the change log.
+        partitions: the source's partitions, with their landed offsets.
+        source_seen_at: when the source was checked; None if never.
         landed_at: when something landed last; None if nothing has.
         landed_batch: newest batch landed.
         decoded_batch: landed batch up to which everything is decoded.
         log_batch: newest batch of the change log.
-        log_rows: rows of the change log by kind, as far as it is kept.
+        log_rows: rows of the change log by kind, without removed rows.
         steps_back: watermarks that stepped back.
         topics: the topics, by name.
-        tables: the tables, the one that is furthest behind first.
-        lag: how far the mirrors are behind; None before the first cut. Of a changefeed that is
-            finished it is measured at its end, not now; so are those of its tables.
-        faults: what is open in the quarantine, of tables that are mirrored or not known.
+        tables: the tables, the one that lags most first.
+        lag: how far the mirrors are behind; None before the first cut. A finished changefeed's lag,
+            and its tables', is measured at its end, not now.
+        faults: the open rows of the quarantine, of mirrored or unknown tables.
         conflicts: rows of `schema_conflicts`.
         checksums: row checksums compared.
-        gaps: where records are gone that were not landed, if the source was looked at.
+        gaps: where records are gone that were not landed, if the source was checked.
         accepted_gaps: the gaps that were accepted.
         untruncated: the tables that retention does not truncate, because they lack changes.
-        ending: where it finished; None as long as more may come or be applied.
-        verdicts: what is to be said of all this, by the limits of the changefeed.
+        ending: where it finished; None while more may come or be applied.
+        verdicts: the verdicts, by the limits of the changefeed.
     """
 
     changefeed: str
@@ -173,12 +173,12 @@ class Status:
 
     @property
     def backlog(self) -> int:
-        """Records that wait in the source, as it was seen."""
+        """Records that wait in the source, when it was last read."""
         return sum(item.backlog for item in self.partitions)
 
     @property
     def newest_record_ms(self) -> int | None:
-        """Kafka's timestamp of the newest landed record; None if it is not known."""
+        """Kafka's timestamp of the newest landed record; None if unknown."""
         return max((item.newest_ms for item in self.partitions if item.newest_ms), default=None)
 
     @property
@@ -193,7 +193,7 @@ class Status:
 
     @property
     def held_rows(self) -> int:
-        """How many these are."""
+        """The number of these row changes."""
         return sum(item.rows for item in self.held)
 
     @property
@@ -202,7 +202,7 @@ class Status:
         return self.age_seconds(self.held[0].since) if self.held else 0.0
 
     def age_seconds(self, since: datetime) -> float:
-        """Return how long ago a moment was when this was read; 0 if it is later."""
+        """Return how long before this status a moment was; 0 if it is later."""
         return max(0.0, (self.at - since).total_seconds())
 
     @property
@@ -222,7 +222,7 @@ class Status:
 
     @property
     def quiet_seconds(self) -> float | None:
-        """For how long of upstream time only watermarks came; None without a watermark."""
+        """How much upstream time passed with watermarks only; None without a watermark."""
         watermark = self.watermark.watermark_ts
         known = [ts for ts in (self.times.newest, self.times.first_watermark) if ts is not None]
         if watermark is None or not known:
@@ -231,7 +231,7 @@ class Status:
 
     @property
     def quarantined(self) -> Mapping[str, int]:
-        """Open rows of the quarantine by stage, of tables that are mirrored or not known."""
+        """Open rows of the quarantine by stage, of mirrored or unknown tables."""
         counts = Counter({"decode": 0, "apply": 0})
         for item in self.faults:
             counts[item.stage] += item.rows
@@ -254,12 +254,12 @@ class Status:
 
     @property
     def accounts(self) -> Mapping[str, int]:
-        """What became of the row changes that the newest cut is the first to have."""
+        """The accounts of the new row changes in the newest cut."""
         accounts = self.cut.accounts if self.cut else ()
         return {name: sum(getattr(item, name) for item in accounts) for name in ACCOUNT_COUNTS}
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as values that JSON has; TSOs are whole numbers."""
+        """Return it as JSON values; TSOs are integers."""
         lag, cut = self.lag, self.cut
         return {
             "changefeed": self.changefeed,

@@ -46,14 +46,14 @@ def read_status(
     source: Sequence[PartitionOffsets] | None = None,
     gaps: Sequence[Gap] = (),
 ) -> Status:
-    """Return how far a changefeed is; needs no Spark.
+    """Return the status of a changefeed; needs no Spark.
 
     Args:
         lake: the changefeed's lake.
         now: the time to measure lags at.
-        source: the source's partitions as they were seen at `now`; if None, what waits is what the
-            newest landing left.
-        gaps: the gaps that were seen with it.
+        source: the source's partitions at `now`; if None, the backlog is what the newest landing
+            left.
+        gaps: the gaps that were seen with them.
     """
     cut = newest_cut(lake.paths)
     statistics = read_statistics(lake.paths)
@@ -70,7 +70,7 @@ def read_status(
     ending = None
     if lake.changefeed.has_ended and cut is not None and landed <= decoded_batch:
         ending = _ending(cut, watermark, statistics, partitions, now_ms)
-    # What is finished does not get later: its lags are those at its end.
+    # A finished changefeed does not fall further behind: its lags are those at its end.
     measured_ms = now_ms if ending is None else physical_ms(ending.tso)
     lag = None
     if cut is not None:
@@ -128,16 +128,16 @@ def _ending(
     partitions: Iterable[PartitionOffsets],
     now_ms: int,
 ) -> Ending | None:
-    """Return the end of a source that has ended, if the newest cut has all that one can have."""
+    """Return the end of a source that has ended, if the newest cut has everything it can have."""
     newest = statistics.newest_change or 0
     last_ts = newest if statistics.es_only else watermark.watermark_ts or 0
     cut_ms = physical_ms(cut.tso)
-    # A cut that is in the future tells of clocks that differ, and is no end yet.
+    # A cut in the future means that clocks differ; it is not an end yet.
     if any(item.backlog for item in partitions) or not physical_ms(last_ts) <= cut_ms <= now_ms:
         return None
     if statistics.es_only:
         return Ending(tso=cut.tso, has_rest=False)
-    # A DDL belongs to the cuts above its commit ts, a row to that at it too.
+    # A cut has the DDL below its TSO, and the rows up to it.
     is_left = any(
         row["max_ts"] is not None
         and (row["max_ts"] > cut.tso or (row["kind"] == "ddl" and row["max_ts"] == cut.tso))
@@ -163,7 +163,7 @@ def _landed_ms(
 def _with_times(
     source: Iterable[PartitionOffsets], known: Iterable[PartitionOffsets]
 ) -> tuple[PartitionOffsets, ...]:
-    """Return partitions as the source has them, with the times that the newest landing knows."""
+    """Return the source's partitions, with the times from the newest landing."""
     times = {(item.topic, item.partition, item.landed): item.newest_ms for item in known}
     return tuple(
         replace(item, newest_ms=times.get((item.topic, item.partition, item.landed)))
@@ -177,7 +177,7 @@ _FAULT_KEYS = ["stage", "reason", "quarantined_at", "database", "table"]
 
 
 def read_faults(paths: LakePaths, tables: TableFilter | None = None) -> tuple[Faults, ...]:
-    """Return what is open in the quarantine and counts for a choice of tables (None: all)."""
+    """Return the open rows of the quarantine for a choice of tables (None: all)."""
     is_open = ds.field("redriven_at").is_null()
     found = read_table(paths.quarantine, is_open, columns=[*_FAULT_KEYS, "commit_ts"])
     if found is None:

@@ -22,7 +22,7 @@ from ticdc_assets.observe.wording import iso
 
 
 class TableState(StrEnum):
-    """How a table is, in a word."""
+    """The state of a table, in a word."""
 
     COMPLETE = "complete"
     CAVEATS = "with caveats"
@@ -37,11 +37,11 @@ class TableStatus:
     Attributes:
         database: its database at the cut.
         table: its name at the cut.
-        mirror_id: stable id of its mirror; None of a table that is known from rows only.
+        mirror_id: stable id of its mirror; None for a table known only from rows.
         has_mirror: False if no cut has made a mirror of it yet.
         rows: rows of the mirror.
         complete_ms: upstream time up to which it has every change, in epoch milliseconds.
-        lag_ms: now less that; 0 if that is ahead of now.
+        lag_ms: now minus `complete_ms`; 0 if that is ahead of now.
         held: row changes that wait for their schema.
         held_since: when the first of them landed.
         quarantined: row changes that did not fit.
@@ -49,7 +49,7 @@ class TableStatus:
         caveats: reasons why the mirror may differ from its table.
         failed: why the newest cut could not make the mirror; None if it could.
         lenient_casts: values that did not fit when their column was modified, and were cast.
-        last_change_ts: highest commit ts of a row change that landed; None if it is not known.
+        last_change_ts: highest commit ts of a landed row change; None if unknown.
     """
 
     database: str
@@ -81,7 +81,7 @@ class TableStatus:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """What it lacks of the changes up to the cut, as people are told."""
+        """The changes up to the cut that it lacks, in words."""
         found = [self.failed.sentence] if self.failed is not None else []
         found += [f"{self.held:,} held"] if self.held else []
         found += [f"{self.quarantined:,} quarantined"] if self.quarantined else []
@@ -91,7 +91,7 @@ class TableStatus:
 
     @property
     def state(self) -> TableState:
-        """How it is; the worst that can be said."""
+        """Its state; the worst that applies."""
         if self.failed is not None or self.unaccounted:
             return TableState.FAILED
         if not self.is_complete:
@@ -100,12 +100,12 @@ class TableStatus:
 
     @property
     def verdict(self) -> Verdict:
-        """What is to be said of it; a late cut is judged once, and not for each table."""
+        """Its verdict; a late cut is judged once, not for each table."""
         return Verdict(level=_STATE_LEVELS[self.state], sentence=self._said(self.caveats))
 
     @property
     def brief(self) -> str:
-        """How it is, without the caveats: for lists that name each caveat once."""
+        """Its state without the caveats, for lists that name each caveat once."""
         return self._said(())
 
     def _said(self, caveats: Iterable[str]) -> str:
@@ -113,7 +113,7 @@ class TableStatus:
         return f"{self.state}: {reasons}" if reasons else str(self.state)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as values that JSON has."""
+        """Return it as JSON values."""
         return {
             "database": self.database,
             "table": self.table,
@@ -160,9 +160,9 @@ def table_statuses(
 
     Args:
         cut: the newest cut.
-        faults: what is open in the quarantine; what has a table counts.
+        faults: the open rows of the quarantine; those with a table count.
         now_ms: now, in epoch milliseconds.
-        last_changes: highest commit ts of a row change by (database, table), where it is known.
+        last_changes: highest commit ts of a row change by (database, table), if known.
     """
     if cut is None:
         return ()

@@ -5,7 +5,7 @@ from enum import IntEnum, StrEnum
 
 
 class Level(IntEnum):
-    """How bad it is."""
+    """How bad a verdict is."""
 
     OK = 0
     WARN = 1
@@ -19,23 +19,23 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is to be said of some figures.
+    """A judgement of some figures.
 
     Attributes:
         level: how bad it is.
-        sentence: what is seen, and what to do about it if anything.
+        sentence: what happened, and what to do about it, if anything.
     """
 
     level: Level = Level.OK
     sentence: str
 
     def as_json(self) -> dict[str, str]:
-        """Return it as values that JSON has."""
+        """Return it as JSON values."""
         return {"level": self.level.word, "sentence": self.sentence}
 
 
 class Check(StrEnum):
-    """What is judged of a changefeed; the asset checks of Dagster have these names."""
+    """The checks of a changefeed; Dagster's asset checks have these names."""
 
     REPLICATION_LAG = "replication_lag"
     WATERMARK_PROGRESS = "watermark_progress"

@@ -10,7 +10,7 @@ _UNITS = ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"))
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time in the unit a person would use."""
+    """Return a length of time in a unit that people would use."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     for limit, unit, name in _UNITS:

@@ -16,18 +16,17 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
-from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted
 from ticdc_assets.observe.alerting import Problem, deliver, news
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
-from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.partitions import ANONYMOUS, IMPLICIT_ASSET_JOB_NAME, FeedNames
 from ticdc_assets.orchestration.status_metadata import OPEN, SEEN_UNTIL
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER
@@ -102,7 +101,7 @@ def problems(
             # The newest is of a run that has not come to it; the one before it holds.
             record = _last_evaluated(instance, key)
         evaluation = None if record is None else record.evaluation
-        if record is None or not isinstance(evaluation, dg.AssetCheckEvaluation):
+        if not isinstance(evaluation, dg.AssetCheckEvaluation):
             continue
         grown = _growth(evaluation) if key.name == Check.QUARANTINE_GROWTH else None
         if not evaluation.passed or grown is not None:
@@ -158,9 +157,8 @@ def _growth(evaluation: dg.AssetCheckEvaluation) -> _Growth | None:
     )
 
 
-def _last_evaluated(
-    instance: DagsterInstance, key: dg.AssetCheckKey
-) -> AssetCheckExecutionRecord | None:
+def _last_evaluated(instance: DagsterInstance, key: dg.AssetCheckKey) -> Any:
+    """Return the newest record of a check that has an evaluation; None if there is none."""
     records = instance.event_log_storage.get_asset_check_execution_history(
         key, limit=_EVALUATIONS_LOOKED_AT
     )
@@ -225,7 +223,7 @@ def _chosen(run: DagsterRun) -> frozenset[str]:
 def _work_of(run: DagsterRun) -> str:
     """Return what a run did: its job, or the assets that were chosen."""
     chosen = _chosen(run) if run.job_name == IMPLICIT_ASSET_JOB_NAME else frozenset[str]()
-    return ", ".join(sorted(chosen)) or run.job_name
+    return ", ".join(sorted(chosen)) or run.job_name.removeprefix(ANONYMOUS)
 
 
 def _why(instance: DagsterInstance, run: DagsterRun) -> str:

@@ -2,34 +2,30 @@
 
     kafka_topic -> raw_messages -> decode_messages, quarantine -> change_log
     seed_tables -> snapshot -> change_log
-    change_log -> schema_registry -> apply_changes -> mirrors
+    change_log -> schema_registry -> apply_changes
+    change_log -> mirrors/<database>/<table>
 
 A step reads the data that is new since its own last commit, so running it again is safe and the
 next run continues an interrupted one. The bodies only call the pipeline and report the results.
 
-`change_log` has one partition per landing day and `mirrors` one per table. A run cannot mix the
-two, and a sync has no partition. So `decode_messages` and `apply_changes`, which have no
-partitions, do a sync's work and report each changed day or table on these two assets.
-Materialising partitions of `change_log` decodes those days again and corrects differences;
-materialising partitions of `mirrors` folds those tables again from the change log, at their cut.
+`change_log` has one partition per landing day, and a sync has none. So `decode_messages` decodes
+for a sync and reports each changed day on `change_log`; materialising its partitions decodes those
+days again and corrects differences. In the same way `apply_changes` brings all mirrors to one cut
+and reports each changed table on its own asset; materialising that folds the table again from the
+change log, at the newest cut (`mirror_assets`).
 """
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, timedelta
 from typing import TypedDict
 
 import dagster as dg
 from pydantic import Field
 
-from ticdc_assets.base.errors import ConfigError, NotFoundError, TicdcError
-from ticdc_assets.base.names import joined_name
+from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
 from ticdc_assets.log.change_statistics import read_statistics
-from ticdc_assets.log.cuts import Cut, require_cut
-from ticdc_assets.log.watermark import read_watermark
-from ticdc_assets.mirrors.applying import apply_changes
-from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.model.tso import cut_of
 from ticdc_assets.orchestration.exports import seed_tables_asset, snapshot_asset
 from ticdc_assets.orchestration.lineage import (
@@ -39,10 +35,7 @@ from ticdc_assets.orchestration.lineage import (
     schema_registry_lineage,
 )
 from ticdc_assets.orchestration.metadata import (
-    maintaining_metadata,
-    mirror_metadata,
     ran_metadata,
-    rebuild_metadata,
     redecoding_metadata,
     utc_now,
 )
@@ -50,20 +43,16 @@ from ticdc_assets.orchestration.partitions import (
     DAY_FORMAT,
     FeedNames,
     landing_days,
-    partition_of,
-    table_of,
 )
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.syncing import LOGGED, Event, PartitionReporter, Syncing
+from ticdc_assets.orchestration.syncing import Event, Reporter, Syncing
 from ticdc_assets.orchestration.table_schemas import (
     change_log_columns,
     quarantine_columns,
     raw_messages_columns,
     schema_registry_columns,
 )
-from ticdc_assets.repair.maintenance import maintain
-from ticdc_assets.repair.rebuilding import rebuild
 from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.spark.compute import watched
 from ticdc_assets.wire import WireFormat
@@ -119,8 +108,6 @@ def changefeed_assets(steps: ChangefeedSteps) -> list[dg.AssetsDefinition | dg.A
         # would be 50 runs.
         warnings.simplefilter("ignore", dg.BetaWarning)
         assets = [make(steps) for make in _MAKERS]
-        if steps.changefeed.history or steps.changefeed.soft_delete:
-            assets.append(_history(steps))
         owners = list(steps.changefeed.owners)
         return list(dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), assets))
 
@@ -218,7 +205,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         key=steps.names.asset("change_log"),
         deps=[
             steps.names.asset("decode_messages"),
-            # Days are no tables: without a mapping, a day would ask for a table of its name.
+            # Days are no tables: without a mapping, a day would depend on a table of its name.
             dg.AssetDep(steps.names.asset("snapshot"), partition_mapping=dg.AllPartitionMapping()),
         ],
         partitions_def=landing_days(steps.paths, utc_now().date()),
@@ -249,7 +236,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                     accept_losses=config.accept_losses,
                 )
             )
-        reporter = PartitionReporter(steps, context.instance)
+        reporter = Reporter(steps, context.instance)
         _log(context, reporter.days(redecoding.decoding.days, but=frozenset(days)))
         for item in redecoding.days:
             say = context.log.warning if item.losses else context.log.info
@@ -258,7 +245,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 redecoding_metadata(item, steps.paths),
                 partition_key=f"{item.day:{DAY_FORMAT}}",
             )
-        return dg.MaterializeResult(data_version=LOGGED, metadata=ran_metadata(ran))
+        return dg.MaterializeResult(metadata=ran_metadata(ran))
 
     return change_log
 
@@ -296,8 +283,8 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         description=(
             "Brings every mirror to one cut: all row changes at or below the global watermark, "
             "with DDL in order, published for all tables at once. `outcome` and `reason` say how "
-            "it ended, even if nothing could be applied. Each changed table is reported on "
-            "`mirrors` and on its own asset."
+            "it ended, even if nothing could be applied. Each changed table is reported on its own "
+            "asset."
         ),
         freshness_policy=_freshness(steps.changefeed),
         **_common(steps.names),
@@ -319,127 +306,12 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     return apply_changes_asset
 
 
-def _mirrors(steps: ChangefeedSteps) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=steps.names.asset("mirrors"),
-        deps=[steps.names.asset("apply_changes")],
-        partitions_def=steps.names.tables,
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        description=(
-            "Copies of the upstream tables: one Delta table and one partition per table, all at "
-            "the TSO of the newest cut. `apply_changes` keeps them up to date. Materialise a "
-            "partition to fold that table again from the whole change log."
-        ),
-        **_common(steps.names),
-    )
-    def mirrors(context: dg.AssetExecutionContext, spark: LakeSpark) -> dg.MaterializeResult:
-        with steps.writing(context):
-            tables = frozenset(table_of(key) for key in context.partition_keys)
-            cut = require_cut(steps.paths)
-            _require_tables(cut, tables)
-            applying = steps.note(
-                apply_changes(
-                    steps.lake.using(spark.spark_session),
-                    until=cut.tso,
-                    refold=tables,
-                )
-            )
-            made = _require_published(applying)
-        _log(context, PartitionReporter(steps, context.instance).mirrors(applying, but=tables))
-        _require_made(made, tables)
-        for mirror in (item for item in made.mirrors if (item.database, item.table) in tables):
-            context.add_asset_metadata(
-                mirror_metadata(mirror, made, steps.paths, utc_now()),
-                partition_key=partition_of(mirror.database, mirror.table),
-            )
-        return dg.MaterializeResult()
-
-    return mirrors
-
-
-def _maintenance(steps: ChangefeedSteps) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=steps.names.asset("maintenance"),
-        deps=[steps.names.asset("apply_changes")],
-        description=(
-            "Removes data older than `retention`, compacts small files (OPTIMIZE) and removes "
-            "files that no kept cut needs (VACUUM). No row of a mirror changes, now or as of a "
-            "kept cut."
-        ),
-        **_common(steps.names),
-    )
-    def maintenance(context: dg.AssetExecutionContext, spark: LakeSpark) -> dg.MaterializeResult:
-        with steps.writing(context), watched() as ran:
-            done = steps.note(maintain(steps.lake.using(spark.spark_session)))
-        for line in done.lines():
-            context.log.info("%s", line)
-        return dg.MaterializeResult(metadata=maintaining_metadata(done) | ran_metadata(ran))
-
-    return maintenance
-
-
 class RedecodeConfig(dg.Config):
     """What decoding days again is allowed."""
 
     accept_losses: bool = Field(
         default=False,
         description="Let rows go whose record is refused now; the run that refused says which.",
-    )
-
-
-class RebuildConfig(dg.Config):
-    """What a rebuild is allowed."""
-
-    accept_losses: bool = Field(
-        default=False,
-        description="Publish the rebuilt tables although they lack something that the published "
-        "ones have; the run that refused says what.",
-    )
-
-
-def _rebuild(steps: ChangefeedSteps) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=steps.names.asset("rebuild"),
-        deps=[steps.names.asset("raw_messages")],
-        description=(
-            "Makes everything again that is made from what landed, compares the mirrors with the "
-            "published ones, and publishes them by one cut. Readers have the old ones until then."
-        ),
-        **_common(steps.names),
-    )
-    def rebuilt(
-        context: dg.AssetExecutionContext, config: RebuildConfig, spark: LakeSpark
-    ) -> dg.MaterializeResult:
-        with steps.writing(context), watched() as ran:
-            lake = steps.lake.using(spark.spark_session)
-            done = steps.note(rebuild(lake, accept_losses=config.accept_losses))
-            if done.cut is not None:
-                applying = Applying(
-                    outcome=Outcome.PUBLISHED,
-                    reason="rebuilt",
-                    cut=done.cut,
-                    watermark=read_watermark(steps.paths),
-                )
-                _log(context, PartitionReporter(steps, context.instance).mirrors(applying))
-        for line in done.lines():
-            context.log.info("%s", line)
-        return dg.MaterializeResult(metadata=rebuild_metadata(done) | ran_metadata(ran))
-
-    return rebuilt
-
-
-def _history(steps: ChangefeedSteps) -> dg.AssetSpec:
-    return dg.AssetSpec(
-        key=steps.names.asset("history"),
-        deps=[steps.names.asset("apply_changes")],
-        partitions_def=steps.names.tables,
-        description=(
-            "Every version of every row of the configured tables, with the cuts at which it begins "
-            "and ends. `apply_changes` updates it together with the mirror, at the same cut, and "
-            "reports it here. Materialise the table's partition of `mirrors` to fold both again."
-        ),
-        group_name=steps.changefeed.name,
-        kinds=_KINDS,
     )
 
 
@@ -452,9 +324,6 @@ _MAKERS: tuple[Callable[[ChangefeedSteps], dg.AssetsDefinition | dg.AssetSpec], 
     _change_log,
     _schema_registry,
     _apply_changes,
-    _mirrors,
-    _maintenance,
-    _rebuild,
 )
 
 
@@ -487,32 +356,6 @@ def _freshness(changefeed: Changefeed) -> dg.FreshnessPolicy | None:
 
 def _common(names: FeedNames) -> _Common:
     return {"group_name": names.changefeed, "kinds": _KINDS, "pool": names.pool}
-
-
-def _require_tables(cut: Cut, tables: Iterable[tuple[str, str]]) -> None:
-    missing = [
-        joined_name(database, table)
-        for database, table in sorted(tables)
-        if cut.mirror(database, table) is None
-    ]
-    if missing:
-        raise NotFoundError(
-            f"no mirror of {', '.join(missing)} in the newest cut ({cut.moment}): the table was "
-            "dropped or renamed, or its schema has not arrived yet"
-        )
-
-
-def _require_published(applying: Applying) -> Cut:
-    if applying.cut is None or applying.outcome in (Outcome.WAITING, Outcome.AHEAD):
-        raise TicdcError(f"the mirrors were not folded: {applying.reason}")
-    return applying.cut
-
-
-def _require_made(cut: Cut, tables: Collection[tuple[str, str]]) -> None:
-    """Fail a run whose tables could not be made; the others of the cut are published."""
-    failed = [item for item in cut.failed if (item.database, item.table) in tables]
-    if failed:
-        raise TicdcError("; ".join(item.sentence for item in failed))
 
 
 def _log(context: dg.AssetExecutionContext, events: Iterable[Event]) -> None:

@@ -1,8 +1,8 @@
-"""Backfills from a program: chosen days of `change_log`, chosen tables of `mirrors`.
+"""Backfills from a program: chosen days of `change_log`, chosen mirrors.
 
-In: days, or tables by name. Out: the result of each run. The runs materialise the same assets as a
-backfill in the UI, and are recorded in the same instance; one run takes a range of adjacent
-partitions, like Dagster's own single-run backfills.
+In: days, or tables by name. Out: the results. The runs materialise the same assets as a person in
+the UI, and are recorded in the same instance; a run of days takes a range of adjacent ones, like
+Dagster's own single-run backfills, and one run folds all tables.
 
 Why running it again is safe: a correct day is left as it is, and a table is folded to its current
 state. A run waits some time for the writer's lock, so a backfill fits between syncs.
@@ -25,6 +25,7 @@ from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.metadata import utc_now
+from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of, ranges_of
 from ticdc_assets.orchestration.run import execute, open_instance
 from ticdc_assets.orchestration.steps import LOCK_PATIENCE_SECONDS, steps_of
@@ -36,10 +37,10 @@ _RANGE_END = "dagster/asset_partition_range_end"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesReport:
-    """What a backfill of tables did.
+    """What folding tables again did.
 
     Attributes:
-        mirrors: each table as its run left it.
+        mirrors: each table as the run left it.
         cut: the newest cut afterwards.
     """
 
@@ -66,7 +67,7 @@ def backfill_days(
     accept_losses: bool = False,
     instance: DagsterInstance | None = None,
 ) -> tuple[RedecodedDay, ...]:
-    """Decode landing days again, as runs of the changefeed's job; return each day, in order.
+    """Decode landing days again, as runs of `change_log`; return each day, in order.
 
     Args:
         settings: the settings.
@@ -87,7 +88,7 @@ def backfill_days(
         raise NotFoundError(f"nothing landed on {listed(map(str, sorted(days)))}: {known}")
     wanted = sorted(day for day in set(days) if landed[0] <= day <= utc_now().date())
     keys = [f"{day:{DAY_FORMAT}}" for day in days_between(wanted[0], wanted[-1])]
-    job = definitions_of([steps], has_mirrors=False).resolve_job_def(steps.names.job("redecode"))
+    job = definitions_of([steps], has_mirrors=False).resolve_implicit_global_asset_job_def()
     done: list[RedecodedDay] = []
     with nullcontext(instance) if instance else open_instance(settings) as where:
         for tags in _range_tags([f"{day:{DAY_FORMAT}}" for day in wanted], keys):
@@ -99,6 +100,7 @@ def backfill_days(
                 config={steps.names.op("change_log"): {"accept_losses": accept_losses}},
                 tags=tags,
                 patience=LOCK_PATIENCE_SECONDS,
+                selection=[steps.names.asset("change_log")],
             )
             done += next(item for item in steps.results if isinstance(item, Redecoding)).days
     return tuple(done)
@@ -111,7 +113,7 @@ def backfill_tables(
     *,
     instance: DagsterInstance | None = None,
 ) -> TablesReport:
-    """Fold tables again from the change log, at the newest cut, as runs of the asset `mirrors`.
+    """Fold tables again from the change log, at the newest cut, in one run of their assets.
 
     Args:
         settings: the settings.
@@ -128,33 +130,27 @@ def backfill_tables(
     steps = replace(steps_of(settings, settings.changefeed(changefeed)), say=tell)
     cut = require_cut(steps.paths)
     names = {(item.database, item.table) for item in (named_mirror(cut, text) for text in tables)}
-    wanted = [partition_of(*name) for name in names]
-    definition = steps.names.tables
-    assert definition.name is not None
-    job = definitions_of([steps], has_mirrors=False).resolve_implicit_global_asset_job_def()
-    made: list[MirrorCut] = []
+    shown = MirrorAssets.of(steps)
+    is_shared = not shown.mirrors
+    config = {"tables": sorted(partition_of(*name) for name in names)}
+    job = definitions_of([steps]).resolve_implicit_global_asset_job_def()
     with nullcontext(instance) if instance else open_instance(settings) as where:
-        # An instance that never saw a sync does not know the tables yet.
-        where.add_dynamic_partitions(definition.name, sorted(wanted))
-        for tags in _range_tags(wanted, where.get_dynamic_partitions(definition.name)):
-            steps.results.clear()
-            result = execute(
-                steps,
-                job,
-                where,
-                tags=tags,
-                patience=LOCK_PATIENCE_SECONDS,
-                selection=[steps.names.asset("mirrors")],
-            )
-            applying = next(item for item in steps.results if isinstance(item, Applying))
-            cut = applying.cut or cut
-            of_run = {event.partition for event in result.get_asset_materialization_events()} & set(
-                wanted
-            )
-            made += (
-                item for item in cut.mirrors if partition_of(item.database, item.table) in of_run
-            )
-    return TablesReport(mirrors=tuple(made), cut=cut)
+        execute(
+            steps,
+            job,
+            where,
+            config={steps.names.op("mirrors"): config} if is_shared else None,
+            patience=LOCK_PATIENCE_SECONDS,
+            selection=[steps.names.asset("mirrors")]
+            if is_shared
+            else sorted(key for key, name in shown.by_key.items() if name in names),
+        )
+    applying = next(item for item in steps.results if isinstance(item, Applying))
+    cut = applying.cut or cut
+    return TablesReport(
+        mirrors=tuple(item for item in cut.mirrors if (item.database, item.table) in names),
+        cut=cut,
+    )
 
 
 def named_mirror(cut: Cut, text: str) -> MirrorCut:

@@ -29,6 +29,7 @@ from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.sensors import changefeed_sensor
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
 from ticdc_assets.orchestration.tables_sensor import tables_sensor
+from ticdc_assets.orchestration.whole_lake_jobs import maintenance_job, rebuild_job
 from ticdc_assets.orchestration.wrong_entries import wrong_entries
 
 # One for all: definitions that are merged may not have two resources of one name.
@@ -52,8 +53,8 @@ def definitions_of(
 
     Args:
         changefeeds: the changefeeds.
-        has_mirrors: whether each mirror is an asset of its own, if they are not too many; the jobs
-            of a changefeed need none of these.
+        has_mirrors: whether the assets of mirrors are among them; no job of a changefeed needs
+            these.
     """
     mirrors = [MirrorAssets.of(steps) for steps in changefeeds] if has_mirrors else []
     checks = [(steps, changefeed_checks(steps)) for steps in changefeeds]
@@ -61,15 +62,16 @@ def definitions_of(
         assets=[
             *(asset for steps in changefeeds for asset in changefeed_assets(steps)),
             *(report_asset(steps) for steps in changefeeds),
-            *(spec for shown in mirrors for spec in shown.specs()),
+            *(asset for shown in mirrors for asset in shown.definitions()),
         ],
-        asset_checks=[
-            *(check for _, each in checks for check in each),
-            *(check for shown in mirrors for check in shown.checks()),
-        ],
+        asset_checks=[check for _, each in checks for check in each],
         jobs=[
             *(job for steps in changefeeds for job in changefeed_jobs(steps)),
-            *(follow_job(steps) for steps in changefeeds),
+            *(
+                make(steps)
+                for steps in changefeeds
+                for make in (follow_job, maintenance_job, rebuild_job)
+            ),
         ],
         schedules=[
             *(make(steps) for steps in changefeeds for make in _SCHEDULES),

@@ -65,6 +65,15 @@ def status_verdicts(
     }
 
 
+def cheap_checks(names: FeedNames) -> list[dg.AssetCheckKey]:
+    """Return the checks that each sync evaluates: those that need no Spark."""
+    return [
+        readable_key(names),
+        *(dg.AssetCheckKey(names.asset(asset), check.value) for check, asset in _ASSETS.items()),
+        dg.AssetCheckKey(names.asset("quarantine"), Check.QUARANTINE_GROWTH.value),
+    ]
+
+
 def readable_key(names: FeedNames) -> dg.AssetCheckKey:
     """Return the key of the check that fails if a table cannot be read."""
     return dg.AssetCheckKey(names.asset("apply_changes"), LAKE_READABLE)
@@ -200,7 +209,7 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     names = steps.names
     keys = dg.AssetCheckSpec(
         name=KEYS_UNIQUE,
-        asset=names.asset("mirrors"),
+        asset=names.asset("apply_changes"),
         description=(
             "Fails when a mirror of the newest cut has the same key more than once, and names up "
             f"to 5 such keys of each table. It reads the keys of all mirrors. Run it with "
@@ -210,7 +219,7 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     )
 
     # That a result may be left out is what `can_subset` is for here, and below.
-    @dg.multi_asset_check(specs=[keys], name=names.op(f"mirrors_{KEYS_UNIQUE}"), can_subset=True)
+    @dg.multi_asset_check(specs=[keys], name=names.op(KEYS_UNIQUE), can_subset=True)
     def keys_unique(
         context: dg.AssetCheckExecutionContext, spark: LakeSpark
     ) -> Iterator[dg.AssetCheckResult]:
@@ -226,7 +235,7 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
 
     rebuild = dg.AssetCheckSpec(
         name=MIRROR_EQUALS_REBUILD,
-        asset=names.asset("mirrors"),
+        asset=names.asset("apply_changes"),
         description=(
             "Rebuilds every mirror of the newest cut from the landed records, in a separate "
             "folder, and compares. Fails with the keys and columns that differ. Run it with "
@@ -236,9 +245,7 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         ),
     )
 
-    @dg.multi_asset_check(
-        specs=[rebuild], name=names.op(f"mirrors_{MIRROR_EQUALS_REBUILD}"), can_subset=True
-    )
+    @dg.multi_asset_check(specs=[rebuild], name=names.op(MIRROR_EQUALS_REBUILD), can_subset=True)
     def mirror_equals_rebuild(
         context: dg.AssetCheckExecutionContext, spark: LakeSpark
     ) -> Iterator[dg.AssetCheckResult]:

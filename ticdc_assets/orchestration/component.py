@@ -4,8 +4,8 @@ In: the attributes of the component, which are the keys of an entry of `changefe
 `lake`. Out: the definitions of that changefeed, the same as from the changefeeds file. The schema
 of the attributes comes from the settings' models, so each key is described once.
 
-The attributes are read by the same code as the file, so each mistake is reported with its key, and
-loading again is safe.
+Dagster renders the attributes' templates; then they are read by the same code as the file, so each
+mistake is reported with its key. Loading again is safe.
 """
 
 import os
@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import dagster as dg
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ticdc_assets.base.errors import ConfigError
-from ticdc_assets.config import Changefeed, Settings, lake_path, parse_changefeeds
+from ticdc_assets.config import Changefeed, Settings, changefeeds_of, lake_path
 from ticdc_assets.config.reading import Keys, Reads
 from ticdc_assets.config.sources import SourceKeys
 from ticdc_assets.orchestration.changefeeds import definitions_of
@@ -61,36 +60,37 @@ _LAKE = (
 _MODEL = _attributes(Changefeed, "ChangefeedAttributes", lake=_LAKE)
 
 
-class ChangefeedComponent(dg.Component):
+class ChangefeedComponent(dg.Component, dg.Resolvable):
     """One TiCDC changefeed: its assets, checks, jobs, schedules and sensors.
 
     Args:
-        settings: the changefeed and the lake.
+        attributes: the keys of an entry of the changefeeds file, and `lake`.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, attributes: Mapping[str, Any]) -> None:
+        self._attributes = attributes
 
     @classmethod
-    def get_model_cls(cls) -> type[BaseModel]:
+    def model(cls) -> type[BaseModel]:
         """Return the model of the attributes."""
         return _MODEL
 
     @classmethod
-    def load(
-        cls, attributes: BaseModel | None, context: dg.ComponentLoadContext
+    def resolve_from_model(
+        cls, context: dg.ResolutionContext, model: BaseModel
     ) -> "ChangefeedComponent":
-        """Read the attributes; a capture's path is relative to the component's folder.
+        """Return the component; templates, such as `{{ env.SERVERS }}`, have their values then."""
+        return cls(context.resolve_value(model.model_dump(exclude_unset=True)))
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Return the definitions of the changefeed.
+
+        A capture's path and `lake` are relative to the component's folder.
 
         Raises:
             ConfigError: an attribute is wrong; the text has every mistake found.
         """
-        given = {} if attributes is None else attributes.model_dump(exclude_unset=True)
-        return cls(read_attributes(given, context.path))
-
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Return the definitions of the changefeed."""
-        settings = self._settings
+        settings = read_attributes(self._attributes, context.path)
         return definitions_of([steps_of(settings, item) for item in settings.changefeeds])
 
 
@@ -106,10 +106,9 @@ def read_attributes(given: Mapping[str, Any], folder: Path) -> Settings:
     """
     entry = {key: value for key, value in given.items() if key != "lake"}
     lake = given.get("lake")
-    document = yaml.safe_dump({"changefeeds": [_texts(entry)]})
     path = folder / "defs.yaml"
     try:
-        changefeeds = parse_changefeeds(document, path=path, env=os.environ)
+        changefeeds = changefeeds_of({"changefeeds": [_texts(entry)]}, path=path, env=os.environ)
     except ConfigError as error:
         raise ConfigError(str(error).replace("changefeeds[0]", "attributes")) from None
     if lake is not None and "://" in lake:

@@ -36,12 +36,12 @@ def judge_keys(found: KeyCounts | None) -> CheckVerdict:
     if found is None:
         return CheckVerdict(passed=True, description="No cut was published yet; there is no key.")
     metadata: Metadata = {
-        "cut": dg.MetadataValue.int(found.cut),
+        "cut": found.cut,
         **tso_metadata("applied_ts", found.tso),
-        "mirrors": dg.MetadataValue.int(found.mirrors),
-        "mirrors_without_key": dg.MetadataValue.int(found.without_key),
-        "rows": dg.MetadataValue.int(found.rows),
-        "repeated_keys": dg.MetadataValue.int(sum(item.keys for item in found.repeated)),
+        "mirrors": found.mirrors,
+        "mirrors_without_key": found.without_key,
+        "rows": found.rows,
+        "repeated_keys": sum(item.keys for item in found.repeated),
     }
     if not found.repeated:
         without = (
@@ -99,19 +99,17 @@ def judge_rebuild(found: Verification | None) -> CheckVerdict:
             passed=True, description="No cut was published yet; nothing to rebuild."
         )
     metadata: Metadata = {
-        "cut": dg.MetadataValue.int(found.cut),
+        "cut": found.cut,
         **tso_metadata("applied_ts", found.tso),
-        "proof_from": dg.MetadataValue.text(
-            "the first record" if found.proof_from is None else str(found.proof_from)
-        ),
-        "mirrors": dg.MetadataValue.int(len(found.mirrors)),
-        "different": dg.MetadataValue.int(sum(not item.is_sound for item in found.mirrors)),
-        "records": dg.MetadataValue.int(found.records),
-        "seconds": dg.MetadataValue.float(found.seconds),
+        "proof_from": "the first record" if found.proof_from is None else str(found.proof_from),
+        "mirrors": len(found.mirrors),
+        "different": sum(not item.is_sound for item in found.mirrors),
+        "records": found.records,
+        "seconds": found.seconds,
     }
     notes = found.notes()
     if notes:
-        metadata["notes"] = dg.MetadataValue.text("\n".join(notes))
+        metadata["notes"] = "\n".join(notes)
     if found.equal:
         return CheckVerdict(passed=True, description=f"{found.summary}.", metadata=metadata)
     unsound = [item for item in found.mirrors if not item.is_sound]
@@ -180,10 +178,10 @@ def judge_seeds(found: Sequence[SeedBalance]) -> CheckVerdict:
     lost = [item for item in found if item.lost or (item.quarantined and not item.rows)]
     quarantined = [item for item in found if item.quarantined]
     metadata: Metadata = {
-        "tables": dg.MetadataValue.int(len(found)),
-        "landed_rows": dg.MetadataValue.int(sum(item.landed for item in found)),
-        "seeded_rows": dg.MetadataValue.int(sum(item.rows for item in found)),
-        "quarantined": dg.MetadataValue.int(sum(item.quarantined for item in found)),
+        "tables": len(found),
+        "landed_rows": sum(item.landed for item in found),
+        "seeded_rows": sum(item.rows for item in found),
+        "quarantined": sum(item.quarantined for item in found),
     }
     if not lost and not quarantined:
         rows = sum(item.rows for item in found)
@@ -210,8 +208,8 @@ def judge_source(found: SourceDifference) -> CheckVerdict:
     differing = [item for item in found.tables if not item.equal]
     metadata: Metadata = {
         **tso_metadata("export_ts", found.tso),
-        "tables": dg.MetadataValue.int(len(found.tables)),
-        "differing_tables": dg.MetadataValue.int(len(differing)),
+        "tables": len(found.tables),
+        "differing_tables": len(differing),
     }
     if differing:
         metadata["rows"] = table_of(

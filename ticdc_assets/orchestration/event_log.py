@@ -8,6 +8,7 @@ disk after each event; if the machine stops, the last events of a run may be mis
 store of what a step prints is left out: it starts four programs for a run, and what a command
 prints is on its terminal. One that somebody configured is used.
 
+Dagster exports neither the storage nor what opens an instance in parts, hence two private imports.
 Why this is safe: only `_connect` is another one, over the same files. If a later Dagster does not
 call it, its own is used. Other programs read and write the files at the same time.
 """
@@ -19,11 +20,6 @@ from typing import Any
 from dagster import DagsterInstance
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.storage.event_log import SqliteEventLogStorage
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME
-from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
-from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
-from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
-from dagster._serdes import ConfigurableClassData
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
@@ -31,19 +27,29 @@ _RUNS = 2
 """Databases of runs that are open: that of the run, and that of what belongs to none."""
 
 
+_INDEX = "index"
+"""What Dagster calls the database of all runs."""
+
+_NO_COMPUTE_LOGS = {
+    "compute_logs": {
+        "module": "dagster._core.storage.noop_compute_log_manager",
+        "class": "NoOpComputeLogManager",
+    }
+}
+"""How a `dagster.yaml` says that what steps print is not kept."""
+
+
 def opened_instance(home: str) -> DagsterInstance:
     """Open the Dagster instance of a folder with a `dagster.yaml`."""
-    ref, none = InstanceRef.from_dir(home), NoOpComputeLogManager
-    if ref.compute_logs_data.class_name == LocalComputeLogManager.__name__:
-        ref = ref._replace(
-            compute_logs_data=ConfigurableClassData(none.__module__, none.__name__, "{}")
-        )
+    ref = InstanceRef.from_dir(home)
+    if ref.compute_logs_data.class_name == "LocalComputeLogManager":
+        ref = InstanceRef.from_dir(home, overrides=_NO_COMPUTE_LOGS)
     instance, storage = DagsterInstance.from_ref(ref), ref.storage_data
     log = instance.event_log_storage
     if (
         isinstance(log, SqliteEventLogStorage)
         and storage is not None
-        and storage.class_name == DagsterSqliteStorage.__name__
+        and storage.class_name == "DagsterSqliteStorage"
     ):
         instance._event_storage = OpenEventLog(log._base_dir)
         instance._event_storage.register_instance(instance)
@@ -67,7 +73,7 @@ class OpenEventLog(SqliteEventLogStorage):
 
     def _engine(self, shard: str) -> Engine:
         if shard not in self._engines:
-            for name in [name for name in self._engines if name != INDEX_SHARD_NAME][: 1 - _RUNS]:
+            for name in [name for name in self._engines if name != _INDEX][: 1 - _RUNS]:
                 self._engines.pop(name).dispose()
             engine = self._engines[shard] = create_engine(
                 self.conn_string_for_shard(shard),

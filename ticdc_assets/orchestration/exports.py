@@ -158,7 +158,7 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
 
     source = dg.AssetCheckSpec(
         name=MIRROR_EQUALS_SOURCE,
-        asset=names.asset("mirrors"),
+        asset=names.asset("apply_changes"),
         description=(
             "Compares the mirrors, as of the TSO of an export of the upstream, with the export. "
             f"Fails with the keys and columns that differ. Run it with {names.job('diff')}, and "
@@ -167,9 +167,7 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         ),
     )
 
-    @dg.multi_asset_check(
-        specs=[source], name=names.op(f"mirrors_{MIRROR_EQUALS_SOURCE}"), can_subset=True
-    )
+    @dg.multi_asset_check(specs=[source], name=names.op(MIRROR_EQUALS_SOURCE), can_subset=True)
     def mirror_equals_source(
         context: dg.AssetCheckExecutionContext, config: ExportConfig, spark: LakeSpark
     ) -> Iterator[dg.AssetCheckResult]:
@@ -226,9 +224,7 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         # A run key is asked for once.
         return dg.RunRequest(
             run_key=f"{place}@{tso}",
-            run_config={
-                "ops": {names.op(f"mirrors_{MIRROR_EQUALS_SOURCE}"): {"config": {"folder": place}}}
-            },
+            run_config={"ops": {names.op(MIRROR_EQUALS_SOURCE): {"config": {"folder": place}}}},
         )
 
     return [new_exports]

@@ -244,12 +244,9 @@ class Surroundings:
         """Keep the reports of a sync until they are due."""
         # What a step says of other assets is never left out: nobody would say it again.
         self._untold.add(event for step in done for event in step.events)
-        self._untold.add(
-            report.event()
-            for step in done
-            if step.new_data is not NewData.NOTHING
-            for report in step.reports
-        )
+        if new_data is not NewData.NOTHING:
+            # All steps or none: an asset whose upstream is newer is shown as out of date.
+            self._untold.add(report.event() for step in done for report in step.reports)
         self._untold_changes |= new_data is NewData.CHANGES
         self._report_if_due()
         self._judge()

@@ -3,32 +3,25 @@
 `<changefeed>_sync` lands, decodes, registers and applies once. `<changefeed>_redrive` does the same
 without landing, and first tries quarantined records and rows again. `<changefeed>_seed` starts
 tables with the rows of an export, `<changefeed>_diff` compares the mirrors with one (`exports`).
-`<changefeed>_maintenance` applies retention, compacts and vacuums, once a day.
-`<changefeed>_redecode` decodes landing days again and corrects differences. `<changefeed>_verify`
-runs the checks that no sync runs: it counts keys, rebuilds the mirrors and compares.
-`<changefeed>_rebuild` does so too, and puts the rebuilt tables in place of the published ones.
-`<changefeed>_report` writes the status page. `follow_job` has the job that follows.
+`<changefeed>_verify` runs the checks that no sync runs: it counts keys, rebuilds the mirrors and
+compares. Two schedules have no job of their own: one decodes the day before again, one writes the
+status page; a person materialises `change_log` or `report`. `follow_job` has the job that follows,
+`whole_lake_jobs` maintenance and rebuild.
 """
 
 from collections.abc import Mapping
 from datetime import UTC, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
 from ticdc_assets.config import OFF
 from ticdc_assets.log.landing import landed_days
-from ticdc_assets.orchestration.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD
+from ticdc_assets.orchestration.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD, cheap_checks
 from ticdc_assets.orchestration.exports import MIRROR_EQUALS_SOURCE
-from ticdc_assets.orchestration.partitions import DAY_FORMAT, REPORT, JobKind
+from ticdc_assets.orchestration.partitions import DAY_FORMAT, JobKind
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.repair.redecoding import first_whole_day
-
-if TYPE_CHECKING:
-    # What `define_asset_job` returns; Dagster does not export its name.
-    from dagster._core.definitions.unresolved_asset_job_definition import (
-        UnresolvedAssetJobDefinition,
-    )
 
 MAINTENANCE_CRON = "30 1 * * *"
 """The default time of maintenance: when the day before is complete."""
@@ -43,7 +36,7 @@ _REDRIVEN = ("decode_messages", "quarantine", "schema_registry", "apply_changes"
 _SYNCED = ("raw_messages", *_REDRIVEN)
 
 
-def changefeed_jobs(steps: ChangefeedSteps) -> "list[UnresolvedAssetJobDefinition]":
+def changefeed_jobs(steps: ChangefeedSteps) -> list[Any]:
     """Return the jobs of one changefeed, without the one that follows."""
     names, feed = steps.names, steps.changefeed.name
 
@@ -52,7 +45,7 @@ def changefeed_jobs(steps: ChangefeedSteps) -> "list[UnresolvedAssetJobDefinitio
         selection: dg.AssetSelection,
         description: str,
         config: Mapping[str, Any] | None = None,
-    ) -> "UnresolvedAssetJobDefinition":
+    ) -> Any:  # Dagster does not export what `define_asset_job` returns
         return dg.define_asset_job(
             name=names.job(kind),
             selection=selection,
@@ -65,19 +58,22 @@ def changefeed_jobs(steps: ChangefeedSteps) -> "list[UnresolvedAssetJobDefinitio
         return dg.AssetSelection.assets(*map(names.asset, wanted))
 
     def checks_of_mirrors(*wanted: str) -> dg.AssetSelection:
-        keys = [dg.AssetCheckKey(names.asset("mirrors"), name) for name in wanted]
+        keys = [dg.AssetCheckKey(names.asset("apply_changes"), name) for name in wanted]
         return dg.AssetSelection.checks(*keys)
+
+    def steps_of_a_sync(*wanted: str) -> dg.AssetSelection:
+        return assets(*wanted).without_checks() | dg.AssetSelection.checks(*cheap_checks(names))
 
     return [
         job(
             "sync",
-            assets(*_SYNCED),
+            steps_of_a_sync(*_SYNCED),
             f"Lands the records of {feed}'s source, decodes them, and cuts every mirror at the "
             "global watermark. Running it twice changes nothing.",
         ),
         job(
             "redrive",
-            assets(*_REDRIVEN),
+            steps_of_a_sync(*_REDRIVEN),
             "After a fix: tries the records and row changes in quarantine again. Those that fit "
             "now take their place by commit ts; the others stay in quarantine.",
             {
@@ -100,38 +96,11 @@ def changefeed_jobs(steps: ChangefeedSteps) -> "list[UnresolvedAssetJobDefinitio
             f"Compares the mirrors of {feed} with an export of the upstream, as of its TSO. It "
             "changes no table, and syncs continue meanwhile.",
         ),
-        # Its partitions are the landing days.
-        job(
-            "redecode",
-            assets("change_log"),
-            f"Decodes the records of {feed} that landed on the chosen days again and compares. "
-            "Equal rows are not written; differences are corrected, and the next sync folds the "
-            "affected tables.",
-        ),
         job(
             "verify",
             checks_of_mirrors(KEYS_UNIQUE, MIRROR_EQUALS_REBUILD),
             f"Rebuilds the mirrors of {feed} from the landed records in a separate folder and "
             "compares them with the newest cut. It changes no table, and syncs continue meanwhile.",
-        ),
-        job(
-            "rebuild",
-            assets("rebuild"),
-            f"Makes all tables of {feed} again from what landed, compares the mirrors with the "
-            "published ones, and publishes them by one cut. Syncs wait; readers have the old "
-            "mirrors until then.",
-        ),
-        job(
-            "maintenance",
-            assets("maintenance"),
-            f"Removes old data of {feed}, and compacts small files. Syncs wait for it; no row of "
-            "a mirror or of a kept cut changes.",
-        ),
-        job(
-            "report",
-            assets(REPORT),
-            f"Writes the status page of {feed}. It only reads tables, without Spark, and runs in "
-            "parallel with syncs.",
         ),
     ]
 
@@ -168,7 +137,7 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
 
     @dg.schedule(
         name=names.schedule("redecode"),
-        job_name=names.job("redecode"),
+        target=dg.AssetSelection.assets(names.asset("change_log")),
         **_times(steps.changefeed.schedules.redecode, REDECODE_CRON),
         description=(
             "Decodes the records landed the day before (UTC) again and compares. It skips, with a "

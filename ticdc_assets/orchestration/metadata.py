@@ -5,10 +5,11 @@ represents exactly; each comes with its time. `summing` names the numbers that a
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import dagster as dg
 
@@ -35,7 +36,8 @@ from ticdc_assets.repair.seeding import SeededRows, Seeding
 from ticdc_assets.spark.compute import Ran
 from ticdc_assets.storage.lake_paths import LakePaths
 
-Metadata: TypeAlias = dict[str, dg.MetadataValue]
+Metadata: TypeAlias = dict[str, Any]
+"""What Dagster takes as metadata: plain texts, numbers and truth values, and its own values."""
 
 LOOKED_AT_BATCH = "change_log_batch"
 """Name of the newest batch of the change log that an apply looked at; the sensor reads it."""
@@ -46,17 +48,22 @@ QUARANTINE_SAID = "apply_changes: {open_apply_before} open row changes before, {
 """What events say in one clause, made of their metadata: `described` fills it in."""
 
 
-def described(said: str, metadata: Mapping[str, dg.MetadataValue]) -> str:
+def described(said: str, metadata: Mapping[str, Any]) -> str:
     """Return `said` with values of metadata in the place of their names in braces."""
-    return said.format_map({name: item.value for name, item in metadata.items()})
+    return said.format_map(
+        {
+            name: item.value if isinstance(item, dg.MetadataValue) else item
+            for name, item in metadata.items()
+        }
+    )
 
 
 def tso_metadata(name: str, tso: int | None) -> Metadata:
     """Return `name` with a TSO and, under `<name>_time`, the time of its physical part."""
     if tso is None:
-        return {name: dg.MetadataValue.text("none yet")}
+        return {name: "none yet"}
     return {
-        name: dg.MetadataValue.text(str(tso)),
+        name: str(tso),
         f"{name}_time": dg.MetadataValue.timestamp(to_datetime(tso)),
     }
 
@@ -75,9 +82,9 @@ def offsets_metadata(partitions: Iterable[PartitionOffsets]) -> dg.MetadataValue
 def landing_metadata(landing: Landing, paths: LakePaths) -> Metadata:
     """Return the metadata of a landing."""
     return {
-        "records": dg.MetadataValue.int(landing.records),
-        "batch": dg.MetadataValue.int(landing.batch),
-        "backlog": dg.MetadataValue.int(landing.backlog),
+        "records": landing.records,
+        "batch": landing.batch,
+        "backlog": landing.backlog,
         "offsets": offsets_metadata(landing.partitions),
         "path": dg.MetadataValue.path(str(paths.raw_messages)),
     }
@@ -85,15 +92,15 @@ def landing_metadata(landing: Landing, paths: LakePaths) -> Metadata:
 
 def rate_metadata(count: int, seconds: float) -> Metadata:
     """Return how long a step took and, if it had anything to do, how many a second that is."""
-    metadata: Metadata = {"seconds": dg.MetadataValue.float(round(seconds, 3))}
+    metadata: Metadata = {"seconds": round(seconds, 3)}
     if count and seconds > 0:
-        metadata["per_second"] = dg.MetadataValue.float(round(count / seconds, 1))
+        metadata["per_second"] = round(count / seconds, 1)
     return metadata
 
 
 def ran_metadata(ran: Ran) -> Metadata:
     """Return where the work of a step ran, nothing if it had none."""
-    return {"ran": dg.MetadataValue.text(ran.sentence)} if ran.sentence else {}
+    return {"ran": ran.sentence} if ran.sentence else {}
 
 
 def decoding_metadata(
@@ -101,16 +108,13 @@ def decoding_metadata(
 ) -> Metadata:
     """Return the metadata of a decoding."""
     return {
-        "changes": dg.MetadataValue.int(sum(decoding.changes.values())),
-        **{
-            f"changes_{kind}": dg.MetadataValue.int(count)
-            for kind, count in sorted(decoding.changes.items())
-        },
-        "quarantined": dg.MetadataValue.int(decoding.quarantined),
-        "read_one_by_one": dg.MetadataValue.int(decoding.alone),
-        "batch": dg.MetadataValue.int(decoding.batch),
-        "batches": dg.MetadataValue.int(decoding.batches),
-        "dagster/row_count": dg.MetadataValue.int(sum(row["rows"] for row in statistics.rows)),
+        "changes": sum(decoding.changes.values()),
+        **{f"changes_{kind}": count for kind, count in sorted(decoding.changes.items())},
+        "quarantined": decoding.quarantined,
+        "read_one_by_one": decoding.alone,
+        "batch": decoding.batch,
+        "batches": decoding.batches,
+        "dagster/row_count": sum(row["rows"] for row in statistics.rows),
         "watermarks": table_of(
             "topic string, partition int, watermark string, time string, steps_back int",
             [
@@ -130,7 +134,7 @@ def decoding_metadata(
 def day_metadata(appended: int, paths: LakePaths) -> Metadata:
     """Return the metadata of the rows appended to one landing day of the change log."""
     return {
-        "appended": dg.MetadataValue.int(appended),
+        "appended": appended,
         "path": dg.MetadataValue.path(str(paths.change_log)),
     }
 
@@ -138,14 +142,14 @@ def day_metadata(appended: int, paths: LakePaths) -> Metadata:
 def redecoding_metadata(day: RedecodedDay, paths: LakePaths) -> Metadata:
     """Return what decoding one landing day again did."""
     return {
-        "result": dg.MetadataValue.text(day.sentence()),
-        "records": dg.MetadataValue.int(day.records),
-        "rows_before": dg.MetadataValue.int(day.before),
-        "rows": dg.MetadataValue.int(day.rows),
-        "losses": dg.MetadataValue.text("; ".join(day.losses) or "none"),
-        "quarantined": dg.MetadataValue.int(day.quarantined),
-        "left_quarantine": dg.MetadataValue.int(day.released),
-        "schemas_differ": dg.MetadataValue.bool(day.schemas),
+        "result": day.sentence(),
+        "records": day.records,
+        "rows_before": day.before,
+        "rows": day.rows,
+        "losses": "; ".join(day.losses) or "none",
+        "quarantined": day.quarantined,
+        "left_quarantine": day.released,
+        "schemas_differ": day.schemas,
         "tables_to_fold": table_of(
             "database string, table string",
             [(database, table) for database, table in day.tables],
@@ -157,10 +161,10 @@ def redecoding_metadata(day: RedecodedDay, paths: LakePaths) -> Metadata:
 def redriving_metadata(redriving: Redriving) -> Metadata:
     """Return the metadata of a re-drive."""
     return {
-        "redriven": dg.MetadataValue.int(redriving.records),
-        "redriven_decoded": dg.MetadataValue.int(redriving.decoded),
-        "redriven_still_quarantined": dg.MetadataValue.int(redriving.still_quarantined),
-        "tables_to_fold": dg.MetadataValue.int(len(redriving.refold)),
+        "redriven": redriving.records,
+        "redriven_decoded": redriving.decoded,
+        "redriven_still_quarantined": redriving.still_quarantined,
+        "tables_to_fold": len(redriving.refold),
     }
 
 
@@ -169,24 +173,24 @@ def seeding_metadata(seeding: Seeding, paths: LakePaths) -> Metadata:
     refused = {joined_name(*name): reason for name, reason in sorted(seeding.refused.items())}
     return {
         "dagster/uri": dg.MetadataValue.path(str(paths.snapshot_rows)),
-        "tso": dg.MetadataValue.text(str(seeding.tso)),
-        "tables": dg.MetadataValue.int(len(seeding.tables)),
-        "seeded_rows": dg.MetadataValue.int(seeding.rows),
-        "quarantined": dg.MetadataValue.int(sum(item.quarantined for item in seeding.tables)),
-        "excluded_tables": dg.MetadataValue.int(seeding.excluded),
-        "refused_tables": dg.MetadataValue.json(refused),
-        "skipped_files": dg.MetadataValue.json(dict(seeding.skipped)),
-        "unterminated_files": dg.MetadataValue.text(listed(seeding.unterminated)),
+        "tso": str(seeding.tso),
+        "tables": len(seeding.tables),
+        "seeded_rows": seeding.rows,
+        "quarantined": sum(item.quarantined for item in seeding.tables),
+        "excluded_tables": seeding.excluded,
+        "refused_tables": refused,
+        "skipped_files": dict(seeding.skipped),
+        "unterminated_files": listed(seeding.unterminated),
     }
 
 
 def seeded_rows_metadata(item: SeededRows, seeding: Seeding) -> Metadata:
     """Return the metadata of one table that was seeded."""
     return {
-        "dagster/partition_row_count": dg.MetadataValue.int(item.rows),
-        "tso": dg.MetadataValue.text(str(seeding.tso)),
-        "seed": dg.MetadataValue.int(item.seed),
-        "quarantined": dg.MetadataValue.int(item.quarantined),
+        "dagster/partition_row_count": item.rows,
+        "tso": str(seeding.tso),
+        "seed": item.seed,
+        "quarantined": item.quarantined,
     }
 
 
@@ -194,12 +198,12 @@ def rebuild_metadata(done: Rebuild) -> Metadata:
     """Return the metadata of a rebuild; no value of a row is in it."""
     found = done.verification
     return {
-        "cut": dg.MetadataValue.text("none" if done.cut is None else str(done.cut.number)),
-        "generation": dg.MetadataValue.text("none" if done.cut is None else done.cut.generation),
-        "records": dg.MetadataValue.int(0 if found is None else found.records),
-        "compared": dg.MetadataValue.text("nothing" if found is None else found.summary),
-        "losses": dg.MetadataValue.text("; ".join(done.losses) or "none"),
-        "notes": dg.MetadataValue.text("\n".join(done.lines())),
+        "cut": "none" if done.cut is None else str(done.cut.number),
+        "generation": "none" if done.cut is None else done.cut.generation,
+        "records": 0 if found is None else found.records,
+        "compared": "nothing" if found is None else found.summary,
+        "losses": "; ".join(done.losses) or "none",
+        "notes": "\n".join(done.lines()),
     }
 
 
@@ -207,15 +211,13 @@ def maintaining_metadata(done: Maintaining) -> Metadata:
     """Return the metadata of a maintenance."""
     retaining = done.retaining
     return {
-        "change_log_rows_removed": dg.MetadataValue.int(retaining.changes),
-        "raw_records_removed": dg.MetadataValue.int(retaining.records),
-        "cuts_removed": dg.MetadataValue.int(retaining.cuts),
+        "change_log_rows_removed": retaining.changes,
+        "raw_records_removed": retaining.records,
+        "cuts_removed": retaining.cuts,
         **tso_metadata("truncation_point", retaining.truncation_point.tso or None),
         **tso_metadata("raw_truncation_point", retaining.raw_truncation_point.tso or None),
-        "bytes_freed": dg.MetadataValue.int(
-            sum(item.before.disk_bytes - item.after.disk_bytes for item in done.tables)
-        ),
-        "notes": dg.MetadataValue.text("; ".join(retaining.reasons) or "none"),
+        "bytes_freed": sum(item.before.disk_bytes - item.after.disk_bytes for item in done.tables),
+        "notes": "; ".join(retaining.reasons) or "none",
         "tables": table_of(
             "table string, rows_removed int, files_unnamed int, "
             "files_before int, files int, bytes_before int, bytes int",
@@ -238,10 +240,10 @@ def maintaining_metadata(done: Maintaining) -> Metadata:
 def quarantine_metadata(added: int, counts: QuarantineCounts, paths: LakePaths) -> Metadata:
     """Return how much is in quarantine."""
     return {
-        "quarantined": dg.MetadataValue.int(added),
-        "open": dg.MetadataValue.int(counts.decode + counts.apply),
-        "open_decode": dg.MetadataValue.int(counts.decode),
-        "open_apply": dg.MetadataValue.int(counts.apply),
+        "quarantined": added,
+        "open": counts.decode + counts.apply,
+        "open_decode": counts.decode,
+        "open_apply": counts.apply,
         "path": dg.MetadataValue.path(str(paths.quarantine)),
     }
 
@@ -249,41 +251,34 @@ def quarantine_metadata(added: int, counts: QuarantineCounts, paths: LakePaths) 
 def registering_metadata(registering: Registering, paths: LakePaths) -> Metadata:
     """Return the metadata of a registering."""
     return {
-        "changed": dg.MetadataValue.bool(registering.changed),
-        "schema_versions": dg.MetadataValue.int(registering.schema_versions),
-        "ddls": dg.MetadataValue.int(registering.ddls),
-        "conflicts": dg.MetadataValue.int(registering.conflicts),
-        "batch": dg.MetadataValue.int(registering.batch),
-        "dagster/row_count": dg.MetadataValue.int(registering.schema_versions),
+        "changed": registering.changed,
+        "schema_versions": registering.schema_versions,
+        "ddls": registering.ddls,
+        "conflicts": registering.conflicts,
+        "batch": registering.batch,
+        "dagster/row_count": registering.schema_versions,
         "path": dg.MetadataValue.path(str(paths.schema_registry)),
     }
 
 
-def applying_metadata(applying: Applying, batch: int, now: datetime, *, limit: int) -> Metadata:
-    """Return how an apply ended.
-
-    Args:
-        applying: how it ended.
-        batch: the newest batch of the change log it looked at.
-        now: the time.
-        limit: tables that are told each by itself, at most.
-    """
+def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata:
+    """Return how an apply ended, having seen the change log up to its `batch`."""
     metadata: Metadata = {
-        "outcome": dg.MetadataValue.text(str(applying.outcome)),
-        "reason": dg.MetadataValue.text(applying.reason),
-        LOOKED_AT_BATCH: dg.MetadataValue.int(batch),
+        "outcome": str(applying.outcome),
+        "reason": applying.reason,
+        LOOKED_AT_BATCH: batch,
         **tso_metadata("watermark", applying.watermark.watermark_ts),
     }
     if applying.watermark.slowest is not None:
         topic, partition = applying.watermark.slowest
-        metadata["slowest_partition"] = dg.MetadataValue.text(f"{topic}/{partition}")
+        metadata["slowest_partition"] = f"{topic}/{partition}"
     if applying.watermark.waiting:
-        metadata["partitions_without_watermark"] = dg.MetadataValue.text(
-            ", ".join(f"{topic}/{partition}" for topic, partition in applying.watermark.waiting)
+        metadata["partitions_without_watermark"] = ", ".join(
+            f"{topic}/{partition}" for topic, partition in applying.watermark.waiting
         )
     metadata["topics"] = _topics_metadata(applying.watermark)
     if applying.cut is not None:
-        metadata |= _cut_metadata(applying.cut, now, limit)
+        metadata |= _cut_metadata(applying.cut, now, _TABLES_LISTED)
     return metadata
 
 
@@ -320,15 +315,15 @@ def _cut_metadata(cut: Cut, now: datetime, limit: int) -> Metadata:
             ", ".join(f"{name} int" for name in ACCOUNT_COUNTS),
             [tuple(sum(getattr(it, name) for it in cut.accounts) for name in ACCOUNT_COUNTS)],
         )
-        totals["accounts_not_listed"] = dg.MetadataValue.int(len(cut.accounts) - len(accounts))
+        totals["accounts_not_listed"] = len(cut.accounts) - len(accounts)
     if len(mirrors) < len(cut.mirrors):
-        totals["mirrors_not_listed"] = dg.MetadataValue.int(len(cut.mirrors) - len(mirrors))
+        totals["mirrors_not_listed"] = len(cut.mirrors) - len(mirrors)
     return totals | {
         **tso_metadata("applied_ts", cut.tso),
-        "lag_seconds": dg.MetadataValue.float(lag_seconds(cut.tso, now)),
-        "cut": dg.MetadataValue.int(cut.number),
-        "rows": dg.MetadataValue.int(sum(item.rows for item in cut.mirrors)),
-        "failed_mirrors": dg.MetadataValue.int(len(cut.failed)),
+        "lag_seconds": lag_seconds(cut.tso, now),
+        "cut": cut.number,
+        "rows": sum(item.rows for item in cut.mirrors),
+        "failed_mirrors": len(cut.failed),
         "accounts": table_of(
             "database string, table string" + "".join(f", {name} int" for name in ACCOUNT_COUNTS),
             [
@@ -336,14 +331,12 @@ def _cut_metadata(cut: Cut, now: datetime, limit: int) -> Metadata:
                 for item in accounts
             ],
         ),
-        "held": dg.MetadataValue.int(sum(item.rows for item in cut.held)),
-        "quarantined": dg.MetadataValue.int(
-            cut.quarantined + sum(item.quarantined for item in cut.mirrors)
-        ),
-        "replays": dg.MetadataValue.int(cut.replays),
-        "late": dg.MetadataValue.int(cut.late),
-        "watermark_steps_back": dg.MetadataValue.int(cut.steps_back),
-        "ddl_without_effect": dg.MetadataValue.text(_counts(cut.ignored)),
+        "held": sum(item.rows for item in cut.held),
+        "quarantined": cut.quarantined + sum(item.quarantined for item in cut.mirrors),
+        "replays": cut.replays,
+        "late": cut.late,
+        "watermark_steps_back": cut.steps_back,
+        "ddl_without_effect": _counts(cut.ignored),
         "mirrors": table_of(
             "database string, table string, mode string, changes int, rows int, "
             "held int, quarantined int, caveats string",
@@ -376,74 +369,91 @@ def _worth_telling(cut: Cut, limit: int) -> list[MirrorCut]:
     return sorted(told, key=lambda item: not item.incomplete)[:limit]
 
 
-def left_out_metadata(changed: Sequence[MirrorCut], cut: Cut) -> Metadata:
-    """Return tables that changed and are not reported each by itself, in one event's metadata."""
+def together_metadata(changed: Sequence[MirrorCut], cut: Cut) -> Metadata:
+    """Return the tables that changed, where one asset represents all."""
     names = [joined_name(item.database, item.table) for item in changed]
     listed = names[:_NAMES_LISTED]
     return {
-        "tables": dg.MetadataValue.int(len(names)),
-        "changes": dg.MetadataValue.int(sum(item.changes for item in changed)),
-        "rows": dg.MetadataValue.int(sum(item.rows for item in changed)),
-        "modes": dg.MetadataValue.text(_counts(Counter(item.mode for item in changed))),
+        "tables": len(names),
+        "changes": sum(item.changes for item in changed),
+        "rows": sum(item.rows for item in changed),
+        "modes": _counts(Counter(item.mode for item in changed)),
         **tso_metadata("applied_ts", cut.tso),
-        "cut": dg.MetadataValue.int(cut.number),
-        "names": dg.MetadataValue.text(", ".join(listed)),
-        "names_not_listed": dg.MetadataValue.int(len(names) - len(listed)),
+        "cut": cut.number,
+        "names": ", ".join(listed),
+        "names_not_listed": len(names) - len(listed),
     }
 
 
 _NAMES_LISTED = 1_000
 
+_TABLES_LISTED = 100
+"""Of how many tables an event on `apply_changes` says each."""
+
 
 def mirror_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths, now: datetime) -> Metadata:
     """Return one mirror at a cut."""
     return {
-        "database": dg.MetadataValue.text(mirror.database),
-        "table": dg.MetadataValue.text(mirror.table),
-        "rows": dg.MetadataValue.int(mirror.rows),
-        "changes": dg.MetadataValue.int(mirror.changes),
-        "mode": dg.MetadataValue.text(mirror.mode),
+        "database": mirror.database,
+        "table": mirror.table,
+        "rows": mirror.rows,
+        "changes": mirror.changes,
+        "mode": str(mirror.mode),
         **tso_metadata("applied_ts", cut.tso),
-        "lag_seconds": dg.MetadataValue.float(lag_seconds(cut.tso, now)),
-        "held": dg.MetadataValue.int(mirror.held),
-        "quarantined": dg.MetadataValue.int(mirror.quarantined),
-        "unknown_deletes": dg.MetadataValue.int(mirror.unknown_deletes),
-        "lenient_casts": dg.MetadataValue.int(mirror.casts.total()),
-        "caveats": dg.MetadataValue.text(", ".join(mirror.caveats) or "none"),
-        "key": dg.MetadataValue.text(", ".join(mirror.table_schema.handle_key) or "none"),
-        "cut": dg.MetadataValue.int(cut.number),
-        "delta_version": dg.MetadataValue.int(mirror.version),
+        "lag_seconds": lag_seconds(cut.tso, now),
+        "held": mirror.held,
+        "quarantined": mirror.quarantined,
+        "unknown_deletes": mirror.unknown_deletes,
+        "lenient_casts": mirror.casts.total(),
+        "caveats": ", ".join(mirror.caveats) or "none",
+        "key": ", ".join(mirror.table_schema.handle_key) or "none",
+        "cut": cut.number,
+        "delta_version": mirror.version,
         "path": dg.MetadataValue.path(str(mirror.path(paths))),
-        "dagster/row_count": dg.MetadataValue.int(mirror.rows),
-        "dagster/column_schema": dg.MetadataValue.table_schema(mirror_columns(mirror)),
+        "dagster/row_count": mirror.rows,
+        "dagster/column_schema": mirror_columns(mirror),
     }
 
 
-def cut_metadata(cut: Cut) -> Metadata:
-    """Return a cut that was published."""
-    return {
-        "cut": dg.MetadataValue.int(cut.number),
-        **tso_metadata("applied_ts", cut.tso),
-        "mirrors": dg.MetadataValue.int(len(cut.mirrors)),
-        "rows": dg.MetadataValue.int(sum(mirror.rows for mirror in cut.mirrors)),
-        "failed": dg.MetadataValue.int(len(cut.failed)),
-    }
+_LONGEST_VALUE = 60
+"""Characters of a value that a sample of rows shows."""
+
+
+def sample_metadata(rows: Sequence[Mapping[str, str | None]]) -> Metadata:
+    """Return some rows of a mirror as a table for people, {} of none."""
+    if not rows:
+        return {}
+    names = list(rows[0])
+    lines = [
+        "| " + " | ".join(map(_cell, names)) + " |",
+        "|" + " --- |" * len(names),
+        *("| " + " | ".join(_cell(row[name]) for name in names) + " |" for row in rows),
+    ]
+    return {"sample": dg.MetadataValue.md("\n".join(lines))}
+
+
+def _cell(text: str | None) -> str:
+    """Return a value as it may be in a table of Markdown: on one line, and not too long."""
+    if text is None:
+        return "*NULL*"
+    shown = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~$&])", r"\\\1", " ".join(shown.split()))
 
 
 def history_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths) -> Metadata:
     """Return the history of one mirror at a cut."""
     versions = mirror.history_rows or 0
     return {
-        "database": dg.MetadataValue.text(mirror.database),
-        "table": dg.MetadataValue.text(mirror.table),
-        "versions": dg.MetadataValue.int(versions),
-        "current": dg.MetadataValue.int(mirror.rows),
-        "unread": dg.MetadataValue.int(mirror.history_unread or 0),
+        "database": mirror.database,
+        "table": mirror.table,
+        "versions": versions,
+        "current": mirror.rows,
+        "unread": mirror.history_unread or 0,
         **tso_metadata("applied_ts", cut.tso),
-        "cut": dg.MetadataValue.int(cut.number),
-        "delta_version": dg.MetadataValue.int(mirror.history_version or 0),
+        "cut": cut.number,
+        "delta_version": mirror.history_version or 0,
         "path": dg.MetadataValue.path(str(mirror.history_path(paths))),
-        "dagster/row_count": dg.MetadataValue.int(versions),
+        "dagster/row_count": versions,
     }
 
 

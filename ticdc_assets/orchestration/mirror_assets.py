@@ -1,44 +1,52 @@
-"""One asset per mirror, so that other assets can depend on one table.
+"""One asset a mirror, `<changefeed>/mirrors/<database>/<table>`, made by one subsettable step.
 
-In: the newest cut, read when the code location loads. Out: for each of its mirrors an external
-asset `<changefeed>/mirrors/<database>/<table>` with the check `table_lag`, and upstream of them
-`cuts`. Nothing here computes rows: `apply_changes` reports each changed mirror on its asset, and
-the tables sensor reports the check when its verdict changes. To fold a table again, materialise its
-partition of `mirrors`.
+In: the newest cut, read when the code location loads, and the assets that somebody selects. Out:
+these tables, folded again from the whole change log, at the newest cut. A sync folds what changed
+and reports each changed table on its asset, so an asset's history is that of its table, whichever
+run wrote it. Folding a table again gives the same rows, so a run may be repeated.
 
-Loading costs Dagster a millisecond for each asset and another for its check, in every process that
-loads the location. If there are more mirrors than `dagster.table_assets`, the only asset is `cuts`,
-and its description says so: 0065 in docs/decisions.
+A table with a history has a second asset, `<changefeed>/histories/<database>/<table>`. Both are
+folded together.
 
-A table created after the location was loaded has no asset until the location is loaded again; the
-tables sensor counts such tables. Loading reads one small table and writes nothing.
+Whatever loads the location pays for each asset. If there are more mirrors than
+`dagster.table_assets`, one asset, `<changefeed>/mirrors`, represents all tables: 0065 in
+docs/decisions. A table created after the location was loaded has no asset until the location is
+loaded again, which the tables sensor requests. Loading reads one small table and writes nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import dagster as dg
+from pydantic import Field
 
-from ticdc_assets.base.errors import LakeDamagedError
+from ticdc_assets.base.errors import LakeDamagedError, NotFoundError, TicdcError
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Changefeed
-from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut
+from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, require_cut
+from ticdc_assets.mirrors.applying import apply_changes
+from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.observe.judging import judge_table
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.wording import duration
-from ticdc_assets.orchestration.lineage import COLUMN_LINEAGE, mirror_lineage
 from ticdc_assets.orchestration.metadata import utc_now
-from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.partitions import FeedNames, table_named
+from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
+from ticdc_assets.orchestration.syncing import DATA_VERSION, Reporter, assets_of
 from ticdc_assets.orchestration.table_schemas import mirror_columns
 from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
 from ticdc_assets.storage.lake_paths import LakePaths
 
 TABLE_LAG = "table_lag"
 
+Table = tuple[str, str]
+"""(database, table)."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class MirrorAssets:
     """The mirrors that a code location shows as assets.
 
@@ -55,7 +63,7 @@ class MirrorAssets:
 
     @classmethod
     def of(cls, steps: ChangefeedSteps) -> "MirrorAssets":
-        """Return the mirrors of the newest cut; none where it cannot be read."""
+        """Return the mirrors of the newest cut; none if it cannot be read."""
         try:
             cut = newest_cut(steps.paths)
         except LakeDamagedError:
@@ -65,72 +73,121 @@ class MirrorAssets:
         shown = assets_of(cut, steps.changefeed)
         return cls(steps=steps, mirrors=shown, left_out=len(mirrors) - len(shown))
 
+    @cached_property
+    def by_key(self) -> Mapping[dg.AssetKey, Table]:
+        """The table of each asset: of mirrors, and of histories."""
+        names = self.steps.names
+        return {
+            key: (item.database, item.table)
+            for item in self.mirrors
+            for key in (
+                names.mirror(item.database, item.table),
+                *(
+                    [names.history(item.database, item.table)]
+                    if item.history_version is not None
+                    else []
+                ),
+            )
+        }
+
     @property
-    def tables(self) -> frozenset[tuple[str, str]]:
+    def tables(self) -> frozenset[Table]:
         """The (database, table) of each."""
         return frozenset((item.database, item.table) for item in self.mirrors)
 
-    def specs(self) -> Iterator[dg.AssetSpec]:
-        """Yield an external asset for each mirror, and `cuts`, which all of them depend on.
+    def definitions(self) -> list[dg.AssetsDefinition]:
+        """Return the step that folds tables again, with their assets and checks.
 
-        All in a group of their own: 2,000 tables would hide the steps that lead to them. And the
-        group of the steps shows each dependency out of it, so only `cuts` depends on `mirrors`.
+        None as long as nothing is published.
         """
-        names, changefeed = self.steps.names, self.steps.changefeed
-        if self.mirrors or self.left_out:
+        if self.mirrors:
+            return [_table_assets(self)]
+        return [_shared_asset(self)] if self.left_out else []
+
+
+# One asset a table ------------------------------------------------------------------------------
+
+
+def _table_assets(shown: MirrorAssets) -> dg.AssetsDefinition:
+    steps, names = shown.steps, shown.steps.names
+
+    @dg.multi_asset(
+        name=names.op("mirrors"),
+        specs=list(_specs(shown)),
+        check_specs=list(_check_specs(shown)),
+        can_subset=True,
+        pool=names.pool,
+    )
+    def mirrors(
+        context: dg.AssetExecutionContext, spark: LakeSpark
+    ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
+        selected = frozenset(context.selected_asset_keys)
+        if selected:
+            tables = frozenset(shown.by_key[key] for key in selected)
+            if _is_synced(context, steps):
+                cut, events = require_cut(steps.paths), Reporter(steps, context.instance)
+                results = events.tables(cut, tables)
+            else:
+                cut, results = _fold(context, steps, spark, tables)
+            for event in results:
+                if event.asset_key in selected:
+                    yield dg.MaterializeResult(
+                        asset_key=event.asset_key,
+                        metadata=dict(event.metadata),
+                        data_version=_data_version(event),
+                    )
+                else:
+                    context.log_event(event)
+            _require_made(cut, tables)
+        if checks := context.selected_asset_check_keys:
+            with reported_failures(steps.paths):
+                status = read_status(steps.lake, utc_now())
+            verdicts = lag_verdicts(names, steps.changefeed, status, shown.tables)
+            for key in sorted(checks & verdicts.keys()):
+                yield verdicts[key].result(key)
+
+    return mirrors
+
+
+def _specs(shown: MirrorAssets) -> Iterator[dg.AssetSpec]:
+    """Yield the asset of each mirror, and of its history.
+
+    All in a group of their own: hundreds of tables would hide the steps that lead to them.
+    """
+    steps, names = shown.steps, shown.steps.names
+    # The days of the change log are no tables: a mirror is made from all of them.
+    made_from = dg.AssetDep(names.asset("change_log"), partition_mapping=dg.AllPartitionMapping())
+    owners = list(steps.changefeed.owners)
+    for mirror in shown.mirrors:
+        table = joined_name(mirror.database, mirror.table)
+        yield dg.AssetSpec(
+            key=names.mirror(mirror.database, mirror.table),
+            deps=[made_from],
+            description=(
+                f"A copy of the upstream table {table}, at the TSO of the newest cut. Syncs keep "
+                "it up to date; materialise it to fold it again from the whole change log."
+            ),
+            group_name=names.mirrors_group,
+            kinds={"deltalake", "table"},
+            owners=owners,
+            metadata=mirror_definition(names, mirror, steps.paths),
+            skippable=True,
+        )
+        if mirror.history_version is not None:
             yield dg.AssetSpec(
-                key=names.asset("cuts"),
-                deps=[names.asset("mirrors")],
+                key=names.history(mirror.database, mirror.table),
+                deps=[made_from],
                 description=(
-                    "Published cuts: from each cut on, all mirrors are read at its TSO. "
-                    "`apply_changes` publishes them, and reports the newest here."
-                    f"{self._said_of_left_out()}"
-                ),
-                group_name=names.mirrors_group,
-                kinds={"deltalake"},
-                owners=list(changefeed.owners),
-                metadata={
-                    "dagster/uri": self.steps.paths.cuts.absolute().as_uri(),
-                    "mirrors_without_assets": self.left_out,
-                },
-            )
-        for mirror in self.mirrors:
-            table = joined_name(mirror.database, mirror.table)
-            yield dg.AssetSpec(
-                key=names.mirror(mirror.database, mirror.table),
-                deps=[names.asset("cuts")],
-                description=(
-                    f"A copy of the upstream table {table}, at the TSO of the newest cut. Depend "
-                    "on it like on any other asset. To fold it again, materialise "
-                    f"[its partition of mirrors](/assets/{names.changefeed}/mirrors)."
+                    f"Every version of every row of {table}, with the cuts at which it begins and "
+                    "ends. Syncs write it together with the mirror, at the same cut; materialise "
+                    "it to fold both again."
                 ),
                 group_name=names.mirrors_group,
                 kinds={"deltalake", "table"},
-                owners=list(changefeed.owners),
-                metadata=mirror_definition(names, mirror, self.steps.paths),
+                owners=owners,
+                metadata={"dagster/uri": mirror.history_path(steps.paths).absolute().as_uri()},
+                skippable=True,
             )
-
-    def _said_of_left_out(self) -> str:
-        """Return the sentence on mirrors that are no assets, "" if all of them are."""
-        if not self.left_out:
-            return ""
-        limit = self.steps.changefeed.dagster.table_assets
-        return (
-            f" The {self.left_out} mirrors are no assets of their own, being more than {limit} "
-            "(dagster.table_assets): each is a partition of `mirrors`, and a downstream asset may "
-            "depend on `cuts`."
-        )
-
-    def checks(self) -> list[dg.AssetChecksDefinition]:
-        """Return the op that evaluates the check of every mirror, if there is one."""
-        return [_table_lag_checks(self)] if self.mirrors else []
-
-
-def assets_of(cut: Cut | None, changefeed: Changefeed) -> tuple[MirrorCut, ...]:
-    """Return the mirrors of a cut that are assets of their own: all, or none if there are many."""
-    if cut is None or len(cut.mirrors) > changefeed.dagster.table_assets:
-        return ()
-    return cut.mirrors
 
 
 def mirror_definition(
@@ -141,15 +198,144 @@ def mirror_definition(
         "dagster/table_name": f"{names.changefeed}.{joined_name(mirror.database, mirror.table)}",
         "dagster/uri": mirror.path(paths).absolute().as_uri(),
         "dagster/column_schema": mirror_columns(mirror),
-        COLUMN_LINEAGE: mirror_lineage(names, mirror),
     }
+
+
+def _data_version(event: dg.AssetMaterialization) -> dg.DataVersion | None:
+    tags = event.tags or {}
+    return dg.DataVersion(tags[DATA_VERSION]) if DATA_VERSION in tags else None
+
+
+def _is_synced(context: dg.AssetExecutionContext, steps: ChangefeedSteps) -> bool:
+    """Return whether the run brings all mirrors up to date anyway ("Materialize all").
+
+    Then there is no reason to fold each table again as well.
+    """
+    return context.job_def.graph.has_node_named(steps.names.op("apply_changes"))
+
+
+# Beyond the limit -------------------------------------------------------------------------------
+
+
+class FoldConfig(dg.Config):
+    """Tables to fold again."""
+
+    tables: list[str] = Field(
+        default=[], description="`database.table` of each table to fold again; none by default."
+    )
+
+
+def _shared_asset(shown: MirrorAssets) -> dg.AssetsDefinition:
+    steps, names = shown.steps, shown.steps.names
+    limit = steps.changefeed.dagster.table_assets
+
+    @dg.asset(
+        key=names.asset("mirrors"),
+        deps=[dg.AssetDep(names.asset("change_log"), partition_mapping=dg.AllPartitionMapping())],
+        description=(
+            f"Copies of {shown.left_out} upstream tables, at the TSO of the newest cut. They are "
+            f"more than {limit} (dagster.table_assets), so none is an asset of its own. Syncs keep "
+            "them up to date. To fold some again from the whole change log, name them in `tables` "
+            "of the run's configuration."
+        ),
+        group_name=names.mirrors_group,
+        kinds={"deltalake", "table"},
+        owners=list(steps.changefeed.owners),
+        pool=names.pool,
+        output_required=False,
+    )
+    def mirrors(
+        context: dg.AssetExecutionContext, config: FoldConfig, spark: LakeSpark
+    ) -> Iterator[dg.MaterializeResult]:
+        tables = frozenset(table_named(name) for name in config.tables)
+        if not tables or _is_synced(context, steps):
+            context.log.info("no table is folded again: none is named in `tables`")
+            return
+        cut, results = _fold(context, steps, spark, tables)
+        for event in results:
+            yield dg.MaterializeResult(metadata=dict(event.metadata))
+        _require_made(cut, tables)
+
+    return mirrors
+
+
+# Folding ----------------------------------------------------------------------------------------
+
+
+def _fold(
+    context: dg.AssetExecutionContext,
+    steps: ChangefeedSteps,
+    spark: LakeSpark,
+    tables: frozenset[Table],
+) -> tuple[Cut, Iterable[dg.AssetMaterialization]]:
+    """Fold tables again at the newest cut; return the cut that has them, and what to report.
+
+    Raises:
+        dg.Failure: there is no such table, or nothing could be published.
+    """
+    reporter = Reporter(steps, context.instance)
+    with steps.writing(context):
+        cut = require_cut(steps.paths)
+        _require_tables(cut, tables)
+        applying = steps.note(
+            apply_changes(steps.lake.using(spark.spark_session), until=cut.tso, refold=tables)
+        )
+        made = _require_published(applying)
+    for event in reporter.mirrors(applying, but=tables):
+        context.log_event(event)
+    return made, reporter.tables(made, tables)
+
+
+def _require_tables(cut: Cut, tables: Iterable[Table]) -> None:
+    missing = [
+        joined_name(database, table)
+        for database, table in sorted(tables)
+        if cut.mirror(database, table) is None
+    ]
+    if missing:
+        raise NotFoundError(
+            f"no mirror of {', '.join(missing)} in the newest cut ({cut.moment}): the table was "
+            "dropped or renamed, or its schema has not arrived yet"
+        )
+
+
+def _require_published(applying: Applying) -> Cut:
+    if applying.cut is None or applying.outcome in (Outcome.WAITING, Outcome.AHEAD):
+        raise TicdcError(f"the mirrors were not folded: {applying.reason}")
+    return applying.cut
+
+
+def _require_made(cut: Cut, tables: Collection[Table]) -> None:
+    """Fail a run whose tables could not be made; the others of the cut are published."""
+    failed = [item for item in cut.failed if (item.database, item.table) in tables]
+    if failed:
+        raise TicdcError("; ".join(item.sentence for item in failed))
+
+
+# The check of each mirror -----------------------------------------------------------------------
+
+
+def _check_specs(shown: MirrorAssets) -> Iterator[dg.AssetCheckSpec]:
+    changefeed, names = shown.steps.changefeed, shown.steps.names
+    description = (
+        "How far the mirror is behind: now minus the upstream time up to which it has every "
+        f"change. Warns from {duration(changefeed.lag_warn_seconds)}, fails from "
+        f"{duration(changefeed.lag_error_seconds)}, and if the mirror could not be made. "
+        f"{runbook(TABLE_LAG)}"
+    )
+    for mirror in shown.mirrors:
+        yield dg.AssetCheckSpec(
+            name=TABLE_LAG,
+            asset=names.mirror(mirror.database, mirror.table),
+            description=description,
+        )
 
 
 def lag_verdicts(
     names: FeedNames,
     changefeed: Changefeed,
     status: Status,
-    tables: Iterable[tuple[str, str]],
+    tables: Iterable[Table],
 ) -> dict[dg.AssetCheckKey, CheckVerdict]:
     """Return what `table_lag` says of each of `tables` that the newest cut has."""
     found = {(item.database, item.table): item for item in status.tables}
@@ -157,56 +343,12 @@ def lag_verdicts(
         dg.AssetCheckKey(names.mirror(*name), TABLE_LAG): CheckVerdict.of(
             judge_table(changefeed, status, item),
             {
-                "lag_seconds": dg.MetadataValue.float(item.lag_seconds),
-                "rows": dg.MetadataValue.int(item.rows),
-                "held": dg.MetadataValue.int(item.held),
-                "quarantined": dg.MetadataValue.int(item.quarantined),
+                "lag_seconds": item.lag_seconds,
+                "rows": item.rows,
+                "held": item.held,
+                "quarantined": item.quarantined,
             },
         )
         for name in sorted(tables)
         if (item := found.get(name)) is not None
     }
-
-
-def _table_lag_checks(shown: MirrorAssets) -> dg.AssetChecksDefinition:
-    """Return one op for the checks of all mirrors: 2,000 ops would load for long.
-
-    Its inputs and outputs are numbered: Dagster's own names for them are not unique where one
-    table is called `a-b` and another `a_b`.
-    """
-    steps, changefeed = shown.steps, shown.steps.changefeed
-    names = steps.names
-    keys = [names.mirror(item.database, item.table) for item in shown.mirrors]
-    specs = {
-        f"lag_{number}": dg.AssetCheckSpec(
-            name=TABLE_LAG,
-            asset=key,
-            description=(
-                "How far the mirror is behind: now minus the upstream time up to which it has "
-                f"every change. Warns from {duration(changefeed.lag_warn_seconds)}, fails from "
-                f"{duration(changefeed.lag_error_seconds)}, and if the mirror could not be "
-                f"made. {runbook(TABLE_LAG)}"
-            ),
-        )
-        for number, key in enumerate(keys)
-    }
-
-    @dg.op(
-        name=names.op(f"mirrors_{TABLE_LAG}"),
-        ins={f"mirror_{number}": dg.In(dg.Nothing) for number in range(len(keys))},
-        out={name: dg.Out(None, is_required=False) for name in specs},
-    )
-    def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        asked = context.selected_asset_check_keys
-        with reported_failures(steps.paths):
-            status = read_status(steps.lake, utc_now())
-        for key, verdict in lag_verdicts(names, changefeed, status, shown.tables).items():
-            if key in asked:
-                yield verdict.result(key)
-
-    return dg.AssetChecksDefinition.create(
-        node_def=evaluate,
-        keys_by_input_name={f"mirror_{number}": key for number, key in enumerate(keys)},
-        check_specs_by_output_name=specs,
-        can_subset=True,
-    )

@@ -40,7 +40,17 @@ JobKind: TypeAlias = Literal[
     "rebuild",
     "report",
 ]
-"""The kinds of jobs of a changefeed: `jobs` and `follow_job` say what each does."""
+"""The kinds of jobs of a changefeed: `jobs`, `follow_job` and `whole_lake_jobs` say what each does.
+
+`redecode` and `report` only have a schedule, which materialises an asset."""
+
+_OF_SCHEDULES: tuple[JobKind, ...] = ("redecode", "report")
+
+IMPLICIT_ASSET_JOB_NAME = "__ASSET_JOB"
+"""The job of runs that materialise chosen assets, as the UI and its backfills start them."""
+
+ANONYMOUS = "__anonymous_asset_job_"
+"""How Dagster begins the name of the job of a schedule that materialises assets."""
 
 _PLAIN = frozenset("_-$#@~+=")
 
@@ -62,6 +72,12 @@ class FeedNames:
         """Return the key of the asset of one mirror."""
         return dg.AssetKey([self.changefeed, "mirrors", _identifier(database), _identifier(table)])
 
+    def history(self, database: str, table: str) -> dg.AssetKey:
+        """Return the key of the asset of one mirror's history."""
+        return dg.AssetKey(
+            [self.changefeed, "histories", _identifier(database), _identifier(table)]
+        )
+
     @property
     def mirrors_group(self) -> str:
         """The group of the assets of single mirrors."""
@@ -77,12 +93,13 @@ class FeedNames:
         return f"ticdc_{self.changefeed}"
 
     def job(self, kind: JobKind) -> str:
-        """Return the name of a job."""
-        return f"{self.changefeed}_{kind}"
+        """Return the name of a job, as runs have it."""
+        name = f"{self.changefeed}_{kind}"
+        return f"{ANONYMOUS}{self.schedule(kind)}" if kind in _OF_SCHEDULES else name
 
     def schedule(self, kind: JobKind) -> str:
         """Return the name of the schedule of a job."""
-        return f"{self.job(kind)}_schedule"
+        return f"{self.changefeed}_{kind}_schedule"
 
     @property
     def jobs(self) -> list[str]:
@@ -108,11 +125,6 @@ class FeedNames:
     def tags(self) -> dict[str, str]:
         """Tags of the changefeed's runs."""
         return {CHANGEFEED_TAG: self.changefeed}
-
-    @property
-    def tables(self) -> dg.DynamicPartitionsDefinition:
-        """One partition a mirror."""
-        return dg.DynamicPartitionsDefinition(name=f"ticdc_{self.changefeed}_tables")
 
 
 def seeded_tables(names: FeedNames) -> dg.DynamicPartitionsDefinition:

@@ -51,7 +51,7 @@ def report_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             metadata={
                 "path": dg.MetadataValue.path(str(paths.report)),
                 "page": dg.MetadataValue.url(paths.report.absolute().as_uri()),
-                "bytes": dg.MetadataValue.int(len(text.encode("utf-8"))),
+                "bytes": len(text.encode("utf-8")),
                 **_figures(overview),
             }
         )
@@ -65,7 +65,7 @@ def _figures(overview: "FeedOverview") -> Metadata:
 
     found, status = headlines(overview), overview.status
     figures: Metadata = {
-        "verdict": dg.MetadataValue.text(verdict(overview).word),
+        "verdict": verdict(overview).word,
         "headlines": dg.MetadataValue.md(
             "\n".join(
                 ["| figure | value | verdict | |", "|---|---|---|---|"]
@@ -77,14 +77,14 @@ def _figures(overview: "FeedOverview") -> Metadata:
         ),
         **tso_metadata("applied_ts", None if status.cut is None else status.cut.tso),
         **tso_metadata("watermark", status.watermark.watermark_ts),
-        "tables": dg.MetadataValue.int(len(status.tables)),
-        "tables_incomplete": dg.MetadataValue.int(status.incomplete),
-        "held": dg.MetadataValue.int(status.held_rows),
-        "quarantined": dg.MetadataValue.int(sum(status.quarantined.values())),
-        "backlog": dg.MetadataValue.int(status.backlog),
+        "tables": len(status.tables),
+        "tables_incomplete": status.incomplete,
+        "held": status.held_rows,
+        "quarantined": sum(status.quarantined.values()),
+        "backlog": status.backlog,
     }
     if status.lag is not None:
-        figures["lag_seconds"] = dg.MetadataValue.float(status.lag.seconds)
+        figures["lag_seconds"] = status.lag.seconds
     return figures
 
 
@@ -96,7 +96,8 @@ def report_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
     return [
         dg.ScheduleDefinition(
             name=names.schedule("report"),
-            job_name=names.job("report"),
+            target=dg.AssetSelection.assets(names.asset(REPORT)),
+            tags=names.tags,
             cron_schedule=cron,
             execution_timezone="UTC",
             default_status=dg.DefaultScheduleStatus.RUNNING,

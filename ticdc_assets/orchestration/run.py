@@ -29,6 +29,9 @@ import dagster as dg
 import yaml
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
+# Dagster exports no name for where a run belongs: see `_runs_of_location`.
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
+
 import ticdc_assets
 from ticdc_assets.base.errors import PrerequisiteError, TicdcError
 from ticdc_assets.base.ports import HOST, port_is_free
@@ -47,6 +50,7 @@ from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import JobKind
 from ticdc_assets.orchestration.signals import signals_handled
 from ticdc_assets.orchestration.steps import ChangefeedSteps, patient_lock, steps_of
+from ticdc_assets.orchestration.tables_sensor import WEBSERVER
 from ticdc_assets.orchestration.workers import WORKER_TAG, worker_of, worker_tag
 from ticdc_assets.repair.maintenance import Maintaining
 from ticdc_assets.repair.rebuilding import Rebuild
@@ -301,7 +305,10 @@ def execute(
         pass
     run_id = str(uuid4())
     try:
-        with seen_at_work(steps.paths, steps.changefeed.writer) as lock:
+        with (
+            seen_at_work(steps.paths, steps.changefeed.writer) as lock,
+            _runs_of_location(instance),
+        ):
             return job.execute_in_process(
                 run_config={
                     "ops": {
@@ -314,7 +321,9 @@ def execute(
                 instance=instance,
                 run_id=run_id,
                 # The run has its worker from the beginning: it may be killed before any step.
-                tags=steps.names.tags | dict(tags or {}) | {WORKER_TAG: worker_tag(run_id, lock)},
+                tags=steps.names.tags
+                | dict(tags or {})
+                | {WORKER_TAG: worker_tag(run_id, lock), _RETRIES: "0"},
                 asset_selection=selection,
             )
     except dg.DagsterExecutionInterruptedError:
@@ -323,6 +332,32 @@ def execute(
         if isinstance(failure.__cause__, TicdcError):
             raise failure.__cause__ from None
         raise
+
+
+_RETRIES = "dagster/max_retries"
+"""Tag of a run that says how often the daemon starts it again; it would after a Ctrl-C."""
+
+
+@contextmanager
+def _runs_of_location(instance: DagsterInstance) -> Iterator[None]:
+    """Let the runs that are created meanwhile belong to the code location of the UI.
+
+    The UI's timeline shows only such runs, and `execute_in_process` has no argument for it.
+    """
+    create = instance.create_run_for_job
+    repository = RemoteRepositoryOrigin(
+        RegisteredCodeLocationOrigin(LOCATION_NAME), "__repository__"
+    )
+
+    def create_for_location(job_def: dg.JobDefinition, *args: Any, **kwargs: Any) -> dg.DagsterRun:
+        kwargs["remote_job_origin"] = repository.get_job_origin(job_def.name)
+        return create(job_def, *args, **kwargs)
+
+    instance.create_run_for_job = create_for_location
+    try:
+        yield
+    finally:
+        instance.create_run_for_job = create
 
 
 # The instance -----------------------------------------------------------------------------------
@@ -577,7 +612,7 @@ def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]
         encoding="utf-8",
     )
     command = [
-        *(sys.executable, "-m", "ticdc_assets.orchestration.dagster_dev", "dev"),
+        *(sys.executable, "-m", "dagster", "dev"),
         *("-w", str(workspace)),
         *("--host", HOST),
         *("--port", str(port)),
@@ -587,5 +622,9 @@ def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]
         HOME_VARIABLE: str(home),
         CHANGEFEEDS_VARIABLE: str(settings.path),
         LAKE_VARIABLE: str(settings.lake),
+        # The tables sensor asks there for the assets of tables that were created.
+        WEBSERVER: os.environ.get(WEBSERVER) or f"http://{HOST}:{port}",
+        # It recommends its newer `dg dev`, which is no part of Dagster itself.
+        "PYTHONWARNINGS": "ignore:Function `dev_command` is superseded",
     }
     return command, env

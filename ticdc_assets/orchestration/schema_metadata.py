@@ -19,8 +19,8 @@ from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets.registry.differences import Difference, DifferenceKind
 from ticdc_assets.storage.lake_paths import LakePaths
 
-_VERSIONS = 100
-_DDLS = 100
+_VERSIONS = 25
+_DDLS = 25
 _CHANGES = 6
 
 _KEPT: dict[LakePaths, tuple[tuple[int | None, int | None], Metadata]] = {}

@@ -383,11 +383,9 @@ def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:
         asset_key=names.asset("kafka_topic"),
         description=f"{counted(status.backlog, 'record waits', 'records wait')} to be landed",
         metadata={
-            "backlog": dg.MetadataValue.int(status.backlog),
-            "records": dg.MetadataValue.int(
-                sum(item.end - item.earliest for item in status.partitions)
-            ),
-            "partitions": dg.MetadataValue.int(len(status.partitions)),
+            "backlog": status.backlog,
+            "records": sum(item.end - item.earliest for item in status.partitions),
+            "partitions": len(status.partitions),
             "offsets": offsets_metadata(status.partitions),
         },
     )

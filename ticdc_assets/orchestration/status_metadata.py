@@ -48,8 +48,8 @@ def quarantine_verdict(
     return CheckVerdict.of(
         judge_quarantine(changefeed, faults, seen_until),
         {
-            OPEN: dg.MetadataValue.int(sum(item.rows for item in faults)),
-            "new": dg.MetadataValue.int(sum(new)),
+            OPEN: sum(item.rows for item in faults),
+            "new": sum(new),
             "reasons": table_of(
                 "stage string, reason string, open int",
                 [
@@ -59,34 +59,32 @@ def quarantine_verdict(
                     )
                 ],
             ),
-            SEEN_UNTIL: dg.MetadataValue.text(max(moments).isoformat() if moments else ""),
+            SEEN_UNTIL: max(moments).isoformat() if moments else "",
         },
     )
 
 
 def _lag_metadata(changefeed: Changefeed, status: Status) -> Metadata:
     metadata: Metadata = {
-        "warns_from": dg.MetadataValue.text(duration(changefeed.lag_warn_seconds)),
-        "fails_from": dg.MetadataValue.text(duration(changefeed.lag_error_seconds)),
+        "warns_from": duration(changefeed.lag_warn_seconds),
+        "fails_from": duration(changefeed.lag_error_seconds),
         **tso_metadata("watermark", status.watermark.watermark_ts),
     }
     cut, lag = status.cut, status.lag
     if cut is None or lag is None:
         return metadata
     metadata |= {
-        "lag_seconds": dg.MetadataValue.float(lag.seconds),
-        **{f"{part}_seconds": dg.MetadataValue.float(lag.part_seconds(part)) for part in LagPart},
-        "backlog": dg.MetadataValue.int(status.backlog),
+        "lag_seconds": lag.seconds,
+        **{f"{part}_seconds": lag.part_seconds(part) for part in LagPart},
+        "backlog": status.backlog,
         **tso_metadata("applied_ts", cut.tso),
-        "mirrors": dg.MetadataValue.int(len(cut.mirrors)),
+        "mirrors": len(cut.mirrors),
         **_worst_tables(status),
     }
     if status.ending is not None:
         metadata["finished_at"] = dg.MetadataValue.timestamp(status.ending.at)
     elif status.watermark.watermark_ts is not None:
-        metadata["changefeed_lag_seconds"] = dg.MetadataValue.float(
-            lag_seconds(status.watermark.watermark_ts, status.at)
-        )
+        metadata["changefeed_lag_seconds"] = lag_seconds(status.watermark.watermark_ts, status.at)
     return metadata
 
 
@@ -95,8 +93,8 @@ def _worst_tables(status: Status) -> Metadata:
         return {}
     worst = status.tables[0]
     return {
-        "worst_table": dg.MetadataValue.text(joined_name(worst.database, worst.table)),
-        "worst_table_lag_seconds": dg.MetadataValue.float(worst.lag_seconds),
+        "worst_table": joined_name(worst.database, worst.table),
+        "worst_table_lag_seconds": worst.lag_seconds,
         "worst_tables": table_of(
             "database string, table string, lag_seconds float, held int, quarantined int",
             [
@@ -112,16 +110,16 @@ def _watermark_metadata(changefeed: Changefeed, status: Status) -> Metadata:
     metadata: Metadata = {
         **tso_metadata("watermark", status.watermark.watermark_ts),
         **tso_metadata("newest_change", status.times.newest),
-        "watermarks_stepped_back": dg.MetadataValue.int(status.steps_back),
-        "stuck_warns_from": dg.MetadataValue.text(duration(limits.stuck_warn_seconds)),
-        "stuck_fails_from": dg.MetadataValue.text(duration(limits.stuck_error_seconds)),
-        "rows_beyond_seconds": dg.MetadataValue.float(status.beyond_seconds),
+        "watermarks_stepped_back": status.steps_back,
+        "stuck_warns_from": duration(limits.stuck_warn_seconds),
+        "stuck_fails_from": duration(limits.stuck_error_seconds),
+        "rows_beyond_seconds": status.beyond_seconds,
         "topics": _topics_table(status),
     }
     if status.slowest is not None:
-        metadata["slowest_partition"] = dg.MetadataValue.text(status.slowest)
+        metadata["slowest_partition"] = status.slowest
     if status.quiet_seconds is not None:
-        metadata["quiet_seconds"] = dg.MetadataValue.float(status.quiet_seconds)
+        metadata["quiet_seconds"] = status.quiet_seconds
     return metadata
 
 
@@ -147,12 +145,12 @@ def _topics_table(status: Status) -> dg.MetadataValue:
 def _held_metadata(changefeed: Changefeed, status: Status) -> Metadata:
     limits = changefeed.checks
     metadata: Metadata = {
-        "held": dg.MetadataValue.int(status.held_rows),
-        "warns_from": dg.MetadataValue.text(duration(limits.held_warn_seconds)),
-        "fails_from": dg.MetadataValue.text(duration(limits.held_error_seconds)),
+        "held": status.held_rows,
+        "warns_from": duration(limits.held_warn_seconds),
+        "fails_from": duration(limits.held_error_seconds),
     }
     if status.held:
-        metadata["oldest_seconds"] = dg.MetadataValue.float(status.held_seconds)
+        metadata["oldest_seconds"] = status.held_seconds
         metadata["tables"] = _held_table(status, status.held[:LISTED])
     return metadata
 
@@ -182,11 +180,11 @@ def _mirrors_metadata(_: Changefeed, status: Status) -> Metadata:
     if cut is None:
         return {}
     metadata: Metadata = {
-        "mirrors": dg.MetadataValue.int(len(cut.mirrors)),
-        "incomplete": dg.MetadataValue.int(status.incomplete),
-        "failed": dg.MetadataValue.int(len(status.failed)),
-        "with_caveats": dg.MetadataValue.int(sum(bool(item.caveats) for item in status.tables)),
-        "undecoded_records": dg.MetadataValue.int(cut.quarantined),
+        "mirrors": len(cut.mirrors),
+        "incomplete": status.incomplete,
+        "failed": len(status.failed),
+        "with_caveats": sum(bool(item.caveats) for item in status.tables),
+        "undecoded_records": cut.quarantined,
         **tso_metadata("applied_ts", cut.tso),
     }
     if status.failed:
@@ -223,13 +221,12 @@ def _mirrors_metadata(_: Changefeed, status: Status) -> Metadata:
 def _accounts_metadata(_: Changefeed, status: Status) -> Metadata:
     if status.cut is None:
         return {}
-    return {name: dg.MetadataValue.int(count) for name, count in status.accounts.items()}
+    return dict(status.accounts)
 
 
 def _checksums_metadata(_: Changefeed, status: Status) -> Metadata:
     metadata: Metadata = {
-        str(agreement): dg.MetadataValue.int(count)
-        for agreement, count in status.checksums.counts.items()
+        str(agreement): count for agreement, count in status.checksums.counts.items()
     }
     examples = status.checksums.examples
     if not examples:
@@ -251,7 +248,7 @@ def _checksums_metadata(_: Changefeed, status: Status) -> Metadata:
 
 def _conflicts_metadata(_: Changefeed, status: Status) -> Metadata:
     rows = status.conflicts
-    metadata: Metadata = {"conflicts": dg.MetadataValue.int(len(rows))}
+    metadata: Metadata = {"conflicts": len(rows)}
     if not rows:
         return metadata
     metadata["claims"] = table_of(

@@ -77,7 +77,7 @@ class ChangefeedSteps:
         return FeedNames(changefeed=self.changefeed.name)
 
     @contextmanager
-    def writing(self, context: dg.AssetExecutionContext) -> Iterator[None]:
+    def writing(self, context: dg.AssetExecutionContext | dg.OpExecutionContext) -> Iterator[None]:
         """Hold the writer lock; turn an error of ours into a failure of the step.
 
         Runs of one instance wait for each other in the changefeed's pool. The lock may be held by

@@ -61,13 +61,12 @@ _SUMS: Final[Mapping[tuple[type[Event], str], _Sums]] = {
     (dg.AssetMaterialization, "apply_changes"): _Sums(
         added_by_cut=("replays", "late"), listed=("rescued_data_renamed_in",)
     ),
-    (dg.AssetMaterialization, "mirrors"): _Sums(
+    (dg.AssetMaterialization, "mirrors/*"): _Sums(
         added=("changes",), listed=("mode",), said=MIRROR_SAID
     ),
-    (dg.AssetMaterialization, "history"): _Sums(),
-    (dg.AssetMaterialization, "cuts"): _Sums(),
+    (dg.AssetMaterialization, "histories/*"): _Sums(),
 }
-"""By the event's type, and the name of its asset: the second part of its key."""
+"""By the event's type, and the name of its asset: the key without the changefeed and the table."""
 
 _Read: TypeAlias = Mapping[str, dg.MetadataValue]
 
@@ -85,7 +84,7 @@ class Untold:
     def add(self, events: Iterable[Event]) -> None:
         """Keep the events of a sync; those on the same asset and partition become one."""
         for event in events:
-            sums = _SUMS.get((type(event), event.asset_key.path[1]))
+            sums = _SUMS.get((type(event), _kind(event.asset_key)))
             if sums is None:
                 self._events[len(self._events)] = event
                 continue
@@ -97,6 +96,11 @@ class Untold:
         """Return the events, and keep them no longer."""
         events, self._events = self._events, {}
         return list(events.values())
+
+
+def _kind(key: dg.AssetKey) -> str:
+    _, name, *table = key.path
+    return f"{name}/*" if table else name
 
 
 def _together(older: Event, newer: Event, sums: _Sums) -> Event:
@@ -116,15 +120,15 @@ def _summed(older: _Read, newer: _Read, sums: _Sums) -> Metadata:
     is_same_cut = _value(older, "cut", None) == _value(newer, "cut", None)
     added = sums.added if is_same_cut else sums.added + sums.added_by_cut
     oldest = sums.first + sums.added_by_cut if is_same_cut else sums.first
-    metadata = dict(newer)
+    metadata: Metadata = dict(newer)
     for name in {**newer, **older}:
         if any(fnmatchcase(name, pattern) for pattern in added):
             total = _value(older, name, 0) + _value(newer, name, 0)
-            metadata[name] = dg.MetadataValue.int(total)
+            metadata[name] = total
         elif name in sums.listed:
             texts = [text for each in (older, newer) if (text := _value(each, name, ""))]
             parts = dict.fromkeys(part for text in texts for part in text.split(", "))
-            metadata[name] = dg.MetadataValue.text(", ".join(parts))
+            metadata[name] = ", ".join(parts)
         elif name in oldest and name in older:
             metadata[name] = older[name]
     if "seconds" in older and "seconds" in newer:

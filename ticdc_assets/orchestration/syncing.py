@@ -2,16 +2,16 @@
 
 In: a changefeed's steps, a session, and the Dagster instance to report to. Out: for each step a
 `Step` with the results of its own assets, and events about other assets: changed landing days of
-`change_log`, changed `mirrors` and histories, `quarantine`. An asset's body returns the first and
-logs the second; a follow run yields both.
+`change_log`, each mirror and history that changed, `quarantine`. An asset's body returns the first
+and logs the second; a follow run yields both.
 
-The caller holds the changefeed's writer lock. Only the partitions that the instance knows are
+The caller holds the changefeed's writer lock. Only the days and tables that the instance knows are
 cached from sync to sync, because asking the instance gets slower with every event. Losing this
 cache does no harm.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import wraps
@@ -23,6 +23,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from ticdc_assets.base.names import counted
+from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.control import partition_days
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.checksums import compare_new
@@ -42,48 +43,35 @@ from ticdc_assets.orchestration.metadata import (
     Metadata,
     applying_metadata,
     changed_mirrors,
-    cut_metadata,
     day_metadata,
     decoding_metadata,
     described,
     history_metadata,
     landing_metadata,
-    left_out_metadata,
     mirror_metadata,
     quarantine_metadata,
     ran_metadata,
     rate_metadata,
     redriving_metadata,
     registering_metadata,
+    sample_metadata,
     seeded_rows_metadata,
     seeding_metadata,
+    together_metadata,
     utc_now,
 )
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of, seeded_tables
 from ticdc_assets.orchestration.schema_metadata import schema_metadata
 from ticdc_assets.orchestration.steps import ChangefeedSteps
+from ticdc_assets.reading.mirrors import sample_rows
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.seeding import Seeding, seed
 from ticdc_assets.source.exports.dialect import CsvDialect
 from ticdc_assets.spark.compute import watched
 from ticdc_assets.storage.lake_paths import LakePaths
 
-APPLIED = dg.DataVersion("applied")
-"""The data version of every `apply_changes`, and so the one that each mirror was made from.
-
-An apply writes the mirrors itself. Would it have a version of its own each time, every mirror that
-it left alone (and, being reported within the step, every one that it changed) would be shown as
-out of date.
-"""
-
-DECODED = dg.DataVersion("decoded")
-"""The data version of every `decode_messages`, for the same reason."""
-
-LOGGED = dg.DataVersion("logged")
-"""The data version of every day of `change_log`.
-
-A sync reads new records of the newest days; it does not report the days that it did not read.
-"""
+_TABLES_SAMPLED = 100
+"""Of how many tables at most a sync shows rows: reading them takes some milliseconds each."""
 
 Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation
 
@@ -95,27 +83,18 @@ class Report:
     Attributes:
         asset: the asset.
         metadata: the numbers.
-        data_version: its data version; Dagster's own choice if None.
     """
 
     asset: dg.AssetKey
     metadata: Metadata
-    data_version: dg.DataVersion | None = None
 
     def result(self) -> dg.MaterializeResult:
         """Return what an asset's body returns."""
-        return dg.MaterializeResult(
-            asset_key=self.asset, metadata=self.metadata, data_version=self.data_version
-        )
+        return dg.MaterializeResult(asset_key=self.asset, metadata=self.metadata)
 
     def event(self) -> dg.AssetMaterialization:
         """Return the same as an event that any run may report."""
-        version = self.data_version
-        return dg.AssetMaterialization(
-            asset_key=self.asset,
-            metadata=self.metadata,
-            tags=None if version is None else {"dagster/data_version": version.value},
-        )
+        return dg.AssetMaterialization(asset_key=self.asset, metadata=self.metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +151,7 @@ class Syncing:
     ) -> None:
         self._steps = steps
         self._spark = spark
-        self._reporter = PartitionReporter(steps, instance)
+        self._reporter = Reporter(steps, instance)
         self._looked_at = 0
 
     @_saying_where
@@ -207,7 +186,7 @@ class Syncing:
         dialect: CsvDialect,
         timezone: str | None,
     ) -> Step:
-        """Seed tables from an export; the arguments are those of `repair.seeding.seed`."""
+        """Seed tables from an export; the arguments are those of `services.seeding.seed`."""
         steps, began = self._steps, monotonic()
         found = steps.note(
             seed(
@@ -258,7 +237,6 @@ class Syncing:
                     metadata=decoding_metadata(decoding, statistics, steps.paths)
                     | rate_metadata(sum(decoding.changes.values()), monotonic() - began)
                     | redriven,
-                    data_version=DECODED,
                 ),
                 Report(
                     asset=names.asset("quarantine"),
@@ -325,18 +303,16 @@ class Syncing:
                         applying,
                         statistics.batch,
                         utc_now(),
-                        limit=steps.changefeed.dagster.table_events,
                     )
                     | rate_metadata(sum(item.changes for item in changed), monotonic() - began),
-                    data_version=APPLIED,
                 ),
             ),
             events=(*self._reporter.mirrors(applying), *self._reporter.quarantine(before)),
         )
 
 
-class PartitionReporter:
-    """What the instance has been told of a changefeed's partitions, and what it has not been.
+class Reporter:
+    """What the instance has been told of a changefeed's tables and days, and what it has not been.
 
     Args:
         steps: the changefeed.
@@ -346,9 +322,8 @@ class PartitionReporter:
     def __init__(self, steps: ChangefeedSteps, instance: DagsterInstance) -> None:
         self._steps = steps
         self._instance = instance
-        self._known: dict[dg.AssetKey, set[str]] = {}
-        self._tables: set[str] | None = None
-        self._mirrors: set[dg.AssetKey] | None = None
+        self._days: set[str] | None = None
+        self._tables: set[dg.AssetKey] | None = None
 
     def days(
         self, days: Mapping[date, int], *, but: frozenset[date] = frozenset()
@@ -359,98 +334,103 @@ class PartitionReporter:
         it, or of a run that was killed between decoding and reporting.
         """
         key = self._steps.names.asset("change_log")
-        known = self._known_partitions(key)
+        if self._days is None:
+            self._days = set(self._instance.get_materialized_partitions(key))
         there = partition_days(self._steps.paths.change_log, "landed_day")
         for day in sorted({*there, *days} - but):
             partition = f"{day:{DAY_FORMAT}}"
-            if not days.get(day) and partition in known:
+            if not days.get(day) and partition in self._days:
                 continue
-            known.add(partition)
+            self._days.add(partition)
             metadata = day_metadata(days.get(day, 0), self._steps.paths)
             yield dg.AssetMaterialization(
                 asset_key=key,
                 partition=partition,
                 description=described(DAY_SAID, metadata),
                 metadata=metadata,
-                tags=_input_tags(LOGGED.value, self._steps.names.asset("decode_messages"), DECODED),
             )
 
     def mirrors(
         self, applying: Applying, *, but: frozenset[tuple[str, str]] = frozenset()
-    ) -> Iterator[Event]:
-        """Make the partitions of `mirrors` those of the cut, and yield reports of what changed.
+    ) -> Iterator[dg.AssetMaterialization]:
+        """Yield a report of each table that an apply changed, but for those in `but`.
 
         Also reported is what this instance has never heard of: mirrors of a lake that is older than
-        it, or of a run that was killed between publishing and reporting. Where that, or what
-        changed, is more than `table_events` tables, one event tells of all of them.
+        it, or of a run that was killed between publishing and reporting. If the mirrors are too
+        many to be assets of their own, one report on the asset that they share tells of all.
         """
-        cut = applying.cut
+        cut, names = applying.cut, self._steps.names
+        changed = {_name(item) for item in changed_mirrors(applying)} - but
         if cut is None:
             return
-        by_partition = {partition_of(item.database, item.table): item for item in cut.mirrors}
-        self._have_tables(by_partition.keys())
-        key = self._steps.names.asset("mirrors")
-        changed = {(item.database, item.table) for item in changed_mirrors(applying)}
-        known = self._known_partitions(key)
-        unheard = {
-            (item.database, item.table)
-            for partition, item in by_partition.items()
-            if partition not in known
-        }
-        limit = self._steps.changefeed.dagster.table_events
-        if len(changed) > limit:
-            yield self._left_out([item for item in cut.mirrors if _name(item) in changed], cut)
-            changed.clear()
-            unheard.clear()
-        elif len(unheard) > limit:
-            # They were told of together when they came; an instance that is new is told so once.
-            if not known and not self._has_heard(key):
-                yield self._left_out([item for item in cut.mirrors if _name(item) in unheard], cut)
-            unheard.clear()
-        for partition, mirror in sorted(by_partition.items()):
-            name = _name(mirror)
-            if name not in but and (name in changed or name in unheard):
-                known.add(partition)
-                yield self._mirror(key, partition, mirror, cut)
-        yield from self._single_mirrors(cut, changed | unheard, limit)
-        yield from self._histories(cut, changed)
-        if applying.outcome is Outcome.PUBLISHED:
-            yield dg.AssetMaterialization(
-                asset_key=self._steps.names.asset("cuts"),
-                description=f"cut {cut.number} at {cut.moment}",
-                metadata=cut_metadata(cut),
-            )
-
-    def _single_mirrors(
-        self, cut: Cut, changed: Set[tuple[str, str]], limit: int
-    ) -> Iterator[Event]:
-        """Yield reports of the mirrors that are assets of their own."""
-        names = self._steps.names
-        if len(cut.mirrors) > self._steps.changefeed.dagster.table_assets:
+        shown = assets_of(cut, self._steps.changefeed)
+        if cut.mirrors and not shown:
+            if changed:
+                yield self._together(cut, changed)
             return
-        # To ask what the instance has heard of each costs more than to tell it again of some.
-        ask = len(cut.mirrors) <= limit
+        if self._tables is None:
+            prefix = [names.changefeed]
+            self._tables = set(self._instance.get_asset_keys(prefix=prefix)) if shown else set()
+        told = {
+            _name(item)
+            for item in shown
+            if _name(item) in changed or names.mirror(*_name(item)) not in self._tables
+        }
+        yield from self.tables(cut, told - but)
+
+    def tables(
+        self, cut: Cut, tables: Collection[tuple[str, str]]
+    ) -> Iterator[dg.AssetMaterialization]:
+        """Yield a report of each of `tables`, and of its history, as they are at a cut.
+
+        One report of all if the mirrors are too many to be assets of their own.
+        """
+        names = self._steps.names
+        if not assets_of(cut, self._steps.changefeed):
+            yield self._together(cut, tables)
+            return
+        # The cut says of which generation it is.
+        paths = LakePaths(root=self._steps.root, changefeed=self._steps.changefeed.name)
+        is_sampled = len(tables) <= _TABLES_SAMPLED
         for mirror in cut.mirrors:
-            own = names.mirror(*_name(mirror))
-            if _name(mirror) in changed or (ask and own not in self._known_mirrors(cut)):
-                if ask:
-                    self._known_mirrors(cut).add(own)
-                yield self._mirror(own, None, mirror, cut)
+            if _name(mirror) not in tables or mirror.failed:
+                continue
+            key = names.mirror(*_name(mirror))
+            if self._tables is not None:
+                self._tables.add(key)
+            metadata = mirror_metadata(mirror, cut, paths, utc_now())
+            if is_sampled:
+                metadata |= self._sample(mirror, paths)
+            yield dg.AssetMaterialization(
+                asset_key=key,
+                description=described(MIRROR_SAID, metadata),
+                metadata=metadata,
+                tags={DATA_VERSION: data_version(mirror)},
+            )
+            if mirror.history_version is not None:
+                yield dg.AssetMaterialization(
+                    asset_key=names.history(*_name(mirror)),
+                    description=f"{counted(mirror.history_rows or 0, 'version')}, {mirror.rows} "
+                    "current",
+                    metadata=history_metadata(mirror, cut, paths),
+                )
 
-    def _left_out(self, mirrors: Sequence[MirrorCut], cut: Cut) -> dg.AssetObservation:
-        """Return the one event that tells of mirrors which are too many to be told each."""
-        return dg.AssetObservation(
+    def _sample(self, mirror: MirrorCut, paths: LakePaths) -> Metadata:
+        """Return the first rows of a mirror as a table; nothing if the changefeed says so."""
+        feed = self._steps.changefeed
+        if not feed.dagster.sample_rows or not mirror.rows:
+            return {}
+        rows = sample_rows(paths, mirror, feed.timezone, limit=feed.dagster.sample_rows)
+        return sample_metadata(rows)
+
+    def _together(self, cut: Cut, tables: Collection[tuple[str, str]]) -> dg.AssetMaterialization:
+        """Return the report on the asset that all mirrors share."""
+        mirrors = [item for item in cut.mirrors if _name(item) in tables]
+        return dg.AssetMaterialization(
             asset_key=self._steps.names.asset("mirrors"),
-            description=(
-                f"{len(mirrors)} tables changed, more than are reported each by itself "
-                f"(dagster.table_events, {self._steps.changefeed.dagster.table_events})"
-            ),
-            metadata=left_out_metadata(mirrors, cut),
+            description=f"{len(mirrors)} tables changed",
+            metadata=together_metadata(mirrors, cut),
         )
-
-    def _has_heard(self, key: dg.AssetKey) -> bool:
-        """Return whether the instance has an event of an asset."""
-        return bool(self._instance.get_asset_records([key]))
 
     def seeded(self, seeding: Seeding) -> Iterator[Event]:
         """Yield a report on `snapshot` of each table that was seeded."""
@@ -474,7 +454,7 @@ class PartitionReporter:
         if after != before:
             added = max(0, after.apply - before.apply)
             metadata = quarantine_metadata(added, after, paths) | {
-                "open_apply_before": dg.MetadataValue.int(before.apply)
+                "open_apply_before": before.apply
             }
             yield dg.AssetObservation(
                 asset_key=self._steps.names.asset("quarantine"),
@@ -482,91 +462,22 @@ class PartitionReporter:
                 metadata=metadata,
             )
 
-    def _have_tables(self, wanted: Set[str]) -> None:
-        """Make the partitions of `mirrors` those that are wanted.
 
-        Partitions come first: an event of a partition that does not exist shows up nowhere.
-        """
-        name = self._steps.names.tables.name
-        assert name is not None
-        if self._tables is None:
-            self._tables = set(self._instance.get_dynamic_partitions(name))
-        new, gone = sorted(wanted - self._tables), sorted(self._tables - wanted)
-        if new:
-            self._instance.add_dynamic_partitions(name, new)
-        for partition in gone:
-            self._instance.delete_dynamic_partition(name, partition)
-            for known in self._known.values():
-                known.discard(partition)
-        self._tables = set(wanted)
+DATA_VERSION = "dagster/data_version"
+"""Tag of an event: by it Dagster knows whether what was made from a mirror is out of date."""
 
-    def _known_partitions(self, key: dg.AssetKey) -> set[str]:
-        if key not in self._known:
-            self._known[key] = set(self._instance.get_materialized_partitions(key))
-        return self._known[key]
 
-    def _known_mirrors(self, cut: Cut) -> set[dg.AssetKey]:
-        """Return the assets of single mirrors that the instance has heard of."""
-        if self._mirrors is None:
-            keys = [self._steps.names.mirror(item.database, item.table) for item in cut.mirrors]
-            self._mirrors = {
-                record.asset_entry.asset_key
-                for record in self._instance.get_asset_records(keys)
-                if record.asset_entry.last_materialization is not None
-            }
-        return self._mirrors
+def data_version(mirror: MirrorCut) -> str:
+    """Return what names the rows of a mirror: the version of its Delta table."""
+    return f"{mirror.generation}/{mirror.mirror_id}@{mirror.version}"
 
-    def _histories(self, cut: Cut, changed: set[tuple[str, str]]) -> Iterator[Event]:
-        """Yield reports of the histories that changed, and of those never reported."""
-        kept = [item for item in cut.mirrors if item.history_version is not None]
-        if not kept:
-            return
-        key = self._steps.names.asset("history")
-        known = self._known_partitions(key)
-        partitions = {partition_of(*_name(item)): item for item in kept}
-        paths = self._steps.paths
-        unheard = partitions.keys() - known
-        if len(unheard) > self._steps.changefeed.dagster.table_events:
-            unheard = set[str]()
-        for partition, mirror in partitions.items():
-            if _name(mirror) in changed or partition in unheard:
-                known.add(partition)
-                yield dg.AssetMaterialization(
-                    asset_key=key,
-                    partition=partition,
-                    description=f"{counted(mirror.history_rows or 0, 'version')}, {mirror.rows} "
-                    "current",
-                    metadata=history_metadata(mirror, cut, paths),
-                )
 
-    def _mirror(
-        self, key: dg.AssetKey, partition: str | None, mirror: MirrorCut, cut: Cut
-    ) -> dg.AssetMaterialization:
-        version = f"{mirror.generation}/{mirror.mirror_id}@{mirror.version}"
-        # The cut says of which generation it is.
-        paths = LakePaths(root=self._steps.root, changefeed=self._steps.changefeed.name)
-        metadata = mirror_metadata(mirror, cut, paths, utc_now())
-        return dg.AssetMaterialization(
-            asset_key=key,
-            partition=partition,
-            description=described(MIRROR_SAID, metadata),
-            metadata=metadata,
-            tags=_input_tags(version, self._steps.names.asset("apply_changes"), APPLIED),
-        )
+def assets_of(cut: Cut | None, changefeed: Changefeed) -> tuple[MirrorCut, ...]:
+    """Return the mirrors of a cut that are assets of their own: all, or none if there are many."""
+    if cut is None or len(cut.mirrors) > changefeed.dagster.table_assets:
+        return ()
+    return cut.mirrors
 
 
 def _name(mirror: MirrorCut) -> tuple[str, str]:
     return (mirror.database, mirror.table)
-
-
-def _input_tags(
-    version: str, parent: dg.AssetKey, parent_version: dg.DataVersion
-) -> dict[str, str]:
-    """Return the tags that Dagster itself gives to what a step returns, for what is reported."""
-    name = parent.to_user_string()
-    return {
-        "dagster/data_version": version,
-        "dagster/code_version": "none",
-        f"dagster/input_data_version/{name}": parent_version.value,
-        f"dagster/input_event_pointer/{name}": "NULL",
-    }

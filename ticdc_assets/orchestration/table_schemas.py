@@ -174,20 +174,25 @@ def mirror_columns(mirror: MirrorCut) -> dg.TableSchema:
         dg.TableColumn(
             name=layout.commit_ts,
             type="bigint",
-            description="Commit ts of the row's last change.",
+            description="Commit ts of the row's last change; from change_log.commit_ts.",
         ),
         dg.TableColumn(
             name=layout.rescued,
             type="map<string,string>",
-            description="Exact text of values that no typed column can hold, by column.",
+            description="Exact text of values that no typed column can hold, by column; from "
+            "change_log.after.",
         ),
     ]
     return dg.TableSchema(columns=[*upstream, *ours])
 
 
 def _upstream_type(column: ColumnSchema, *, key: bool) -> str:
-    """Return what a column is upstream."""
-    return f"{declared_type(column)} upstream{'; part of the key' if key else ''}"
+    """Return what a column is upstream, and what it is made from here.
+
+    Dagster's web server draws no lineage of columns, so it is said.
+    """
+    said = f"{declared_type(column)} upstream{'; part of the key' if key else ''}"
+    return f"{said}; from change_log.after"
 
 
 def _described(schema: T.StructType, descriptions: Mapping[str, str]) -> dg.TableSchema:

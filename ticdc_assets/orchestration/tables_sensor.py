@@ -1,19 +1,18 @@
 """The sensor about tables: new and dropped tables, their lag, and changed schemas.
 
-In: the newest cut and the schema registry, from their small tables; no Spark. Out: the dynamic
-partitions of `mirrors` as in the newest cut, one observation on `mirrors` for each schema that
-changed since the last report, the check `table_lag` of each mirror whose level differs from the one
-in Dagster, and otherwise a reason in numbers.
+In: the newest cut and the schema registry, from their small tables; no Spark. Out: one observation
+on a mirror's asset for each schema that changed since the last report, the check `table_lag` of
+each mirror whose level differs from the one in Dagster, and otherwise a reason in numbers. What
+Dagster has of dropped tables is wiped: an asset without a definition would stay in the catalogue
+forever. The lake keeps its cuts.
 
 A code location shows the mirrors of the cut at which it was loaded. If tables were created or
 dropped since, the sensor says so. If `TICDC_WEBSERVER_URL` names the web server, it asks the server
 to reload the location, once for each set of tables, so a location that does not load is not
 reloaded forever.
 
-A sync also makes partitions for the tables it reports. This sensor makes those that no sync
-reported: for a lake synced from another instance, or by a killed run. The cursor keeps the TSO up
-to which schemas were reported, and their number, so that late schema versions at or below it are
-counted. Losing the cursor reports some schemas again and loses nothing.
+The cursor keeps the TSO up to which schemas were reported, and their number, so that late schema
+versions at or below it are counted. Losing the cursor reports some schemas again and loses nothing.
 """
 
 import hashlib
@@ -39,10 +38,10 @@ from ticdc_assets.observe.overview import (
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
 from ticdc_assets.orchestration.metadata import utc_now
-from ticdc_assets.orchestration.mirror_assets import MirrorAssets, assets_of, lag_verdicts
-from ticdc_assets.orchestration.partitions import partition_of
+from ticdc_assets.orchestration.mirror_assets import MirrorAssets, lag_verdicts
 from ticdc_assets.orchestration.schema_metadata import said_changes
 from ticdc_assets.orchestration.steps import ChangefeedSteps
+from ticdc_assets.orchestration.syncing import assets_of
 from ticdc_assets.orchestration.verdicts import shown_level
 
 INTERVAL_SECONDS = 60
@@ -78,13 +77,12 @@ def tables_sensor(shown: MirrorAssets) -> dg.SensorDefinition:
 
     @dg.sensor(
         name=steps.names.tables_sensor,
-        asset_selection=dg.AssetSelection.assets(steps.names.asset("mirrors")),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            "Adds a partition of mirrors for each table of the newest cut, removes those of "
-            "dropped tables, reports schema changes on mirrors, and reports on each mirror's asset "
-            "whether it is late. It requests no run."
+            "Reports changed schemas and whether it is late on each mirror's asset, wipes the "
+            "assets of dropped tables, and has the location loaded again when tables were created "
+            "or dropped. It requests no run."
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -100,21 +98,11 @@ def tick(
     context: dg.SensorEvaluationContext, shown: MirrorAssets, now: datetime
 ) -> dg.SensorResult:
     """Evaluate the sensor once."""
-    steps = shown.steps
+    steps, names = shown.steps, shown.steps.names
     cursor = read_cursor(context.cursor, TablesCursor)
     cut = newest_cut(steps.paths)
-    name = steps.names.tables.name
-    assert name is not None
-    wanted = {partition_of(item.database, item.table) for item in cut.mirrors} if cut else set()
-    there = set(context.instance.get_dynamic_partitions(name))
-    # Without a cut nothing is known of tables, least of all that they are gone.
-    gone = sorted(there - wanted) if cut else []
-    new = sorted(wanted - there)
-    requests: list[Any] = []
-    if new:
-        requests.append(steps.names.tables.build_add_request(new))
-    if gone:
-        requests.append(steps.names.tables.build_delete_request(gone))
+    wanted = {names.mirror(it.database, it.table) for it in assets_of(cut, steps.changefeed)}
+    gone = wipe_ghosts(context.instance, steps, cut)
     # The first tick of an instance has no news: all of it is older than the instance.
     news = schema_news(steps.paths, cursor.told_ts or None, most=_SCHEMAS_TOLD)
     told = _changed(news)
@@ -127,25 +115,47 @@ def tick(
     lags, late_tables = _lag_events(context.instance, shown, now)
     drifts = [item for item in told if not item[1].is_first]
     said = (
-        f"{counted(len(wanted), 'table')} in the newest cut, {len(new)} new, {len(gone)} gone; "
-        f"{news.total} "
-        f"schema versions, {len(told)} new, {len(drifts)} of them of known tables, "
-        f"{late} late; {late_tables} of {counted(len(shown.mirrors), 'mirror')} late{reload}"
+        f"{counted(len(cut.mirrors) if cut else 0, 'table')} in the newest cut, {len(gone)} assets "
+        f"of dropped tables wiped; {counted(news.total, 'schema version')}, {len(told)} new, "
+        f"{len(drifts)} of them of known tables, {late} late; {late_tables} of "
+        f"{counted(len(shown.mirrors), 'mirror')} late{reload}"
     )
-    if told or new or gone:
+    if told or gone:
         context.log.info("%s", said)
     return dg.SensorResult(
         # A result without runs is a skipped tick, whatever else it brings.
         skip_reason=said,
         cursor=cursor_text(after),
-        dynamic_partitions_requests=requests,
         asset_events=[
-            _observation(steps, table, version)
+            _observation(key, version)
             for table, version in drifts
-            if partition_of(table.database, table.table) in wanted
+            if (key := names.mirror(table.database, table.table)) in wanted
         ]
         + lags,
     )
+
+
+def wipe_ghosts(
+    instance: dg.DagsterInstance, steps: ChangefeedSteps, cut: Cut | None
+) -> list[dg.AssetKey]:
+    """Wipe what an instance has of mirrors that are no assets any more; return their keys."""
+    if cut is None:
+        return []  # nothing is known of tables, least of all that they are gone
+    names, shown = steps.names, assets_of(cut, steps.changefeed)
+    alive = {names.asset("mirrors")} if cut.mirrors and not shown else set[dg.AssetKey]()
+    for item in shown:
+        alive.add(names.mirror(item.database, item.table))
+        if item.history_version is not None:
+            alive.add(names.history(item.database, item.table))
+    there = [
+        key
+        for root in ("mirrors", "histories")
+        for key in instance.get_asset_keys(prefix=[names.changefeed, root])
+    ]
+    gone = sorted(set(there) - alive)
+    if gone:
+        instance.wipe_assets(gone)
+    return gone
 
 
 def _lag_events(
@@ -231,19 +241,16 @@ def _changed(news: SchemaNews) -> list[tuple[SchemaFigures, VersionFigures]]:
     )
 
 
-def _observation(
-    steps: ChangefeedSteps, table: SchemaFigures, version: VersionFigures
-) -> dg.AssetObservation:
+def _observation(key: dg.AssetKey, version: VersionFigures) -> dg.AssetObservation:
     changes = said_changes(version.changes)
     return dg.AssetObservation(
-        asset_key=steps.names.asset("mirrors"),
-        partition=partition_of(table.database, table.table),
+        asset_key=key,
         description=f"schema changed: {changes}",
         metadata={
-            "schema_changes": dg.MetadataValue.text(changes),
-            "schema_version": dg.MetadataValue.text(str(version.version)),
+            "schema_changes": changes,
+            "schema_version": str(version.version),
             "schema_valid_from": dg.MetadataValue.timestamp(to_datetime(version.valid_from)),
-            "columns": dg.MetadataValue.int(version.columns),
-            "source": dg.MetadataValue.text(version.source),
+            "columns": version.columns,
+            "source": version.source,
         },
     )

@@ -2,9 +2,9 @@
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from ticdc_assets.base.own_files import documented
 from ticdc_assets.observe.verdicts import Level, Verdict
@@ -27,7 +27,7 @@ class CheckVerdict:
     passed: bool
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN
     description: str
-    metadata: Metadata = field(default_factory=dict[str, dg.MetadataValue])
+    metadata: Metadata = field(default_factory=Metadata)
 
     @classmethod
     def of(cls, said: Verdict, metadata: Metadata) -> "CheckVerdict":
@@ -67,7 +67,7 @@ class CheckVerdict:
         )
 
 
-def shown_level(record: AssetCheckExecutionRecord | None) -> str | None:
+def shown_level(record: Any) -> str | None:
     """Return the level that Dagster shows of a check; None before it is evaluated."""
     evaluation = None if record is None else record.evaluation
     return _level(evaluation) if isinstance(evaluation, dg.AssetCheckEvaluation) else None

@@ -60,12 +60,12 @@ class TableRows:
         database: its database then.
         table: its name then.
         schema: its schema then.
-        hidden: columns no row was ever sent for (virtual generated ones): not shown.
+        hidden: columns that are never sent (virtual generated ones): not shown.
         rows: how many.
-        made: how to have the rows in Spark.
-        stored: how to have them for a step; None comes where only Spark reads them.
+        made: returns the rows in Spark.
+        stored: returns them for a step; None if only Spark can read them.
         warnings: why they may differ from the table, each a sentence.
-        unknown: columns that are not known in some rows: no export and no message had a value.
+        unknown: columns without a value from any export or message in some rows.
     """
 
     database: str
@@ -84,13 +84,13 @@ class TableRows:
         return self.made()
 
     def few(self) -> Rows | None:
-        """Return the rows for this process to read, None if they are many or only Spark can."""
+        """Return the rows for this process; None if they are many or only Spark can read them."""
         rows = self.stored()
         return rows if rows is not None and rows.count <= INLINE_ROWS else None
 
 
 def require_changes(paths: LakePaths, cut: Cut, statistics: ChangeStatistics, tso: int) -> None:
-    """Raise NotFoundError if a TSO is beyond a cut, the newest one, or below the oldest change."""
+    """Raise NotFoundError if a TSO is above the newest cut or below the oldest change."""
     wanted = moment_text(tso, es_only=cut.es_only)
     if tso > cut.tso:
         raise NotFoundError(
@@ -104,7 +104,7 @@ def require_changes(paths: LakePaths, cut: Cut, statistics: ChangeStatistics, ts
 
 
 def incomplete(database: str, table: str, tso: int, exported: int) -> NotFoundError:
-    """Return the error of a read as of a TSO below the export that brought a table's rows."""
+    """Return the error for a read at a TSO below the export that brought a table's rows."""
     return NotFoundError(
         f"{joined_name(database, table)} is not known as of {time_with_tso(tso)}: it was seeded "
         f"from an export, so its rows are only known from {time_with_tso(exported)} on"
@@ -119,7 +119,7 @@ class AsOf:
         tso: the TSO, or the cut of a time (`tso.cut_of`).
 
     Raises:
-        NotFoundError: nothing is published yet, or the TSO is beyond the newest cut or below the
+        NotFoundError: nothing is published yet, or the TSO is above the newest cut or below the
             oldest change.
     """
 
@@ -128,16 +128,16 @@ class AsOf:
         self._tso = tso
         self._timezone = lake.changefeed.timezone
         self._wire_format = lake.changefeed.wire_format
-        # First: what is counted later may be more than the cut has, but is never less.
+        # This comes first: what is counted later may exceed the cut, but never falls short of it.
         newest = require_cut(lake.paths)
         self._moment = moment_text(tso, es_only=newest.es_only)
         self._statistics = read_statistics(lake.paths)
         require_changes(lake.paths, newest, self._statistics, tso)
         self._folding = ChangeFolding(
             lake,
-            # The newest cut's: what landed after it is in no cut and changes no answer.
+            # Up to the newest cut: what landed later is in no cut and changes no answer.
             batch=newest.batch,
-            # Rows are read for as long as the process runs.
+            # The rows can be read as long as the process runs.
             scratch=Scratch(lake.paths, READING),
         )
         truncation_point = self._folding.truncation_point
@@ -162,20 +162,20 @@ class AsOf:
 
     @cached_property
     def plan(self) -> Plan:
-        """Which tables there were, and how each comes from the change log."""
+        """Which tables existed, and how each comes from the change log."""
         return self._known.plan(self._tso).of_tables(self._tables.includes)
 
     @cached_property
     def _below(self) -> dict[str, str]:
-        """The caveats of tables that may lack what was learnt after a truncation.
+        """The caveats of tables that may lack changes which arrived after a truncation.
 
-        A later cut may have told it, and the newest may not have the rows any more that lack it.
+        A later cut may have reported it, and the newest may no longer have the rows that lack it.
         """
         return caveats_below(self._folding, self._known, self.plan, self._cuts)
 
     @cached_property
     def _lost(self) -> dict[str, list[str]]:
-        """The caveats of tables that may lack changes of accepted gaps."""
+        """The caveats of tables that may lack changes in accepted gaps."""
         gaps = read_accepted(self._lake.paths)
         return gap_caveats(
             self._lake.paths, gaps, self.plan.mirrors, self._statistics.rows, self._tso
@@ -233,7 +233,7 @@ class AsOf:
         above = self._base.tso if base is not None and self._base is not None else 0
         folded = self._folding.folded(mirror, until=self._tso, base=base, above=above)
         if folded.counts.lost:
-            # A value of the cut does not survive a schema step: only all changes tell which.
+            # A value in the cut does not survive a schema step: only all changes show which do.
             return self._folded(mirror, None)
         return self._made(
             mirror,
@@ -286,10 +286,10 @@ class AsOf:
             unknown=tuple(dict.fromkeys(name for item in unknown for name in item.names)),
         )
 
-    # What may be built on ---------------------------------------------------------------------
+    # The base ----------------------------------------------------------------------------------
 
     def _usable_base(self, mirror: MirrorPlan) -> MirrorCut | None:
-        """Return the mirror in the cut below, if it would be made like that today."""
+        """Return the mirror in the cut below, if it would be the same today."""
         if self._base is None:
             return None
         base = next(
@@ -306,7 +306,7 @@ class AsOf:
 
     @cached_property
     def _came_late(self) -> tuple[LateRows, ...]:
-        """The rows that came after the base and are not above it; replays are among them."""
+        """The rows that arrived after the base and are not above it, including replays."""
         assert self._base is not None
         if self._base.batch >= self._batch:
             return ()

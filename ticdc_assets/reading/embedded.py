@@ -56,7 +56,7 @@ _SETTINGS = (
     "python_enable_replacements = false",
     "enable_external_access = false",
 )
-"""What keeps a query to the tables that it is given."""
+"""What limits a query to its tables."""
 
 _Name = tuple[str, str]
 
@@ -66,7 +66,7 @@ _NAMED = re.compile(rf"({_PART})(?:\.({_PART}))?(?:\s+AS\s.*)?", re.DOTALL | re.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
-    """What a query gives.
+    """The result of a query.
 
     Attributes:
         columns: names of the columns, which may repeat.
@@ -90,16 +90,16 @@ def query(
     """Yield the result of one query over the tables of a changefeed.
 
     Args:
-        spark: a session, which is asked for nothing but tables that only Spark reads.
+        spark: a session, which is used only for tables that only Spark can read.
         settings: the configuration.
         changefeed: name of the changefeed.
         text: the query, in DuckDB's dialect.
         as_of: TSO that the tables are read as of; the newest cut if None.
-        say: is told which tables Spark has to read.
+        say: called with a line for each table that Spark has to read.
 
     Raises:
-        QueryError: the text is no query, or names something that is not there.
-        NotFoundError: there is no such changefeed, or nothing is known as of then.
+        QueryError: the text is not a query, or names something that does not exist.
+        NotFoundError: there is no such changefeed, or nothing is known at that TSO.
         LakeDamagedError: a table of the query is broken.
     """
     lake = Lake.open(settings.lake, settings.changefeed(changefeed), spark)
@@ -132,12 +132,12 @@ def query(
 
 
 _OF_FILES = (duckdb.InvalidInputException, duckdb.IOException)
-"""Errors by which the engine may mean files that cannot be read."""
+"""Errors that may mean unreadable files."""
 
 
 @contextmanager
 def _connection(folder: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield an engine without tables, for which there is nothing outside."""
+    """Yield an engine without tables and without access to anything outside."""
     engine = duckdb.connect(":memory:", config={"temp_directory": f"{folder}/spilled"})
     try:
         for setting in _SETTINGS:
@@ -175,7 +175,7 @@ def _unquoted(part: str) -> str:
 def _chosen(
     wanted: Sequence[_Name], known: Mapping[_Name, Callable[[], "_Relation"]]
 ) -> Iterator[tuple[_Name, Callable[[], "_Relation"]]]:
-    """Yield the tables that a query names; what is not known is left for the engine to miss."""
+    """Yield the tables that a query names; the engine reports unknown ones."""
     folded: dict[_Name, list[_Name]] = {}
     for database, table in known:
         folded.setdefault((database.lower(), table.lower()), []).append((database, table))
@@ -186,7 +186,7 @@ def _chosen(
             candidates = [name for name in candidates if name == (database, table)]
             if not candidates:
                 raise QueryError(
-                    f"{joined_name(database, table)} may be one of {same}: spell it like one"
+                    f"{joined_name(database, table)} may be one of {same}: write the exact name"
                 )
         for name in candidates:
             yield name, known[name]
@@ -211,7 +211,7 @@ class _Relation:
 def _at_the_cut(
     lake: Lake, folder: Path, say: Callable[[str], None]
 ) -> dict[_Name, Callable[[], _Relation]]:
-    """Return how to have each table of the newest cut."""
+    """Return how to read each table of the newest cut."""
     paths = lake.paths
     cut = require_cut(paths)
     known: dict[_Name, Callable[[], _Relation]] = {}
@@ -275,7 +275,7 @@ def _at_the_cut(
 def _as_of(
     moment: AsOf, folder: Path, say: Callable[[str], None]
 ) -> dict[_Name, Callable[[], _Relation]]:
-    """Return how to have each table as of a TSO."""
+    """Return how to read each table as of a TSO."""
 
     def rows(database: str, table: str) -> _Relation:
         found = moment.table(database, table)
@@ -297,7 +297,7 @@ class _Stored:
 
     Attributes:
         rows: the rows, by the names that their columns have in files.
-        names: what these columns are called, in their order.
+        names: the columns' own names, in order.
     """
 
     rows: ds.Dataset | pa.Table
@@ -310,7 +310,7 @@ def _unread(rows: ds.Dataset | None) -> _Stored | None:
 
 
 def _copied(rows: Rows | None, folder: Path) -> _Stored | None:
-    """Write rows of which files lack some, or have under other names, into files for the engine."""
+    """Copy rows into files for the engine, if its files have deleted rows or other column names."""
     if rows is None:
         return None
     if rows.table is not None:
@@ -327,7 +327,7 @@ def _copied(rows: Rows | None, folder: Path) -> _Stored | None:
 
 
 def _by_spark(frame: DataFrame, folder: Path, name: str, say: Callable[[str], None]) -> _Stored:
-    """Let Spark write rows that only it can read into files that anybody can."""
+    """Make Spark copy rows that only it can read into files that the engine reads."""
     say(f"{name}: Spark copies it first; --engine spark reads it in place")
     place = folder / str(len(list(folder.iterdir())))
     names = frame.columns

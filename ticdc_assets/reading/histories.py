@@ -2,8 +2,8 @@
 
 In: the newest cut, and the histories that it names. Out: every version of a table's rows
 (`read_history`), the newest version of every row that ever existed (`read_with_deleted`), or all
-versions of one row in canonical text (`row_versions`), which are computed from the change log if no
-history is kept. Nothing is written.
+versions of one row in canonical text (`row_versions`), computed from the change log if no history
+is kept. Nothing is written.
 """
 
 # Arrow makes its compute functions when it is imported, so the checker does not see them.
@@ -54,10 +54,10 @@ def read_history(
     *,
     settings: Settings | None = None,
 ) -> DataFrame:
-    """Return every version of a table's rows, from when to when it was there.
+    """Return every version of a table's rows, with the time from which to which it was current.
 
-    The rows of any TSO are those with `_ticdc_valid_from <= tso` whose `_ticdc_valid_to` is NULL
-    or above it.
+    The rows of any TSO are those with `_ticdc_valid_from <= tso` whose `_ticdc_valid_to` is NULL or
+    above it.
 
     Args:
         spark: the session.
@@ -86,7 +86,7 @@ def read_with_deleted(
     as_of: int | str | datetime | None = None,
     settings: Settings | None = None,
 ) -> DataFrame:
-    """Return the newest version of every row that a table ever had, the deleted ones flagged.
+    """Return the newest version of every row that a table ever had, with a flag on deleted ones.
 
     Args:
         spark: the session.
@@ -98,9 +98,9 @@ def read_with_deleted(
         settings: the configuration; as the command line reads it if None.
 
     Raises:
-        NotFoundError: there is no such changefeed, no such table, no history of it is kept, or it
-            does not have all rows as of then.
-        ConfigError: `as_of` is neither, or a TSO where there are none.
+        NotFoundError: there is no such changefeed or table, no history of it is kept, or the
+            history lacks rows as of then.
+        ConfigError: `as_of` is neither, or is a TSO in a changefeed without TSO.
     """
     settings = settings or load_settings()
     lake = Lake.open(settings.lake, settings.changefeed(changefeed), spark)
@@ -149,14 +149,14 @@ def with_deleted_sql(
 ) -> str:
     """Return the SELECT of a table with its deleted rows.
 
-    A row is the newest version of a key. In a table without a key every copy of a row that there
-    ever was is one.
+    A row is the newest version of a key. In a table without a key it is each copy of a row that
+    ever existed.
 
     Args:
         schema: the table's schema.
-        hidden: columns no row was ever sent for.
+        hidden: columns that are never sent.
         relation: its history.
-        as_of: TSO to read as of; all that is known if None.
+        as_of: TSO to read as of; everything known if None.
         dialect: the engine that the SELECT is for.
     """
     layout, quoted = HistoryLayout(schema=schema), dialect.quoted
@@ -178,7 +178,7 @@ def with_deleted_sql(
     if not schema.handle_key:
         return f"SELECT {columns} FROM {source}"
     identity = [quoted(name) for name in schema.handle_key]
-    # A key value that its typed column cannot hold is NULL there and told by the rescued data.
+    # A key value that its typed column cannot hold is NULL there and is in the rescued data.
     identity += [
         f"{quoted(layout.rescued)}[{dialect.literal(column.name)}]"
         for column in key_columns(schema)
@@ -206,7 +206,8 @@ def require_history(paths: LakePaths, cut: Cut, database: str, table: str) -> Mi
 def _require_known(lake: Lake, cut: Cut, mirror: MirrorCut, tso: int) -> None:
     """Raise NotFoundError if a mirror's history does not have all rows as of a TSO.
 
-    It may have them below a truncation of the change log, unlike a read of mirrors (`as_of`).
+    Unlike a read of mirrors (`as_of`), a history may have them below a truncation of the change
+    log.
     """
     name, es_only = (mirror.database, mirror.table), cut.es_only
     statistics = read_statistics(lake.paths)
@@ -232,7 +233,7 @@ def _require_known(lake: Lake, cut: Cut, mirror: MirrorCut, tso: int) -> None:
     if exported is not None:
         raise incomplete(*name, tso, exported)
     if plan is None and all(item.mirror_id != mirror.mirror_id for item in then.failed):
-        raise NotFoundError(f"the table that is {shown} now was not there as of {wanted}")
+        raise NotFoundError(f"the table that is now {shown} did not exist as of {wanted}")
 
 
 def deleted_lines(
@@ -245,18 +246,18 @@ def deleted_lines(
 ) -> Iterator[str]:
     """Yield the rows of `read_with_deleted` as JSON objects in canonical text.
 
-    Each says by the names of `HistoryLayout` since when it is gone and why, NULL if it is there.
+    Each has, by the names of `HistoryLayout`, when and why it was deleted; NULL if it was not.
 
     Args:
         lake: the changefeed's lake.
         cut: the newest cut.
         name: (database, table) in it.
-        as_of: TSO; that of the cut if None.
+        as_of: TSO; the cut's if None.
         limit: how many rows at most; all if None.
 
     Raises:
-        NotFoundError: there is no such table, no history of it is kept, or it does not have all
-            rows as of then.
+        NotFoundError: there is no such table, no history of it is kept, or the history lacks rows
+            as of then.
     """
     mirror = require_history(lake.paths, cut, *name)
     if as_of is not None:
@@ -298,9 +299,9 @@ class RowVersionLine:
 
     Attributes:
         op: how it came.
-        valid_from: commit ts from which on it is there.
-        valid_to: first cut without it, None if it is current.
-        ended_by: how it ended, None if it is current.
+        valid_from: commit ts from which on it is current.
+        valid_to: first cut without it; None if it is current.
+        ended_by: how it ended; None if it is current.
         row: its values.
     """
 
@@ -311,7 +312,7 @@ class RowVersionLine:
     row: CanonicalRow
 
     def described(self) -> dict[str, Any]:
-        """Return it as what JSON has."""
+        """Return it as a JSON object."""
 
         def time(tso: int | None) -> str | None:
             return None if tso is None else to_datetime(tso).isoformat(timespec="milliseconds")
@@ -343,7 +344,7 @@ def row_versions(
 
     Raises:
         NotFoundError: there is no such table.
-        ConfigError: the key is not one of this table, or the table has none.
+        ConfigError: it is not a key of this table, or the table has none.
     """
     mirror = require_mirror(cut, *name)
     schema = mirror.table_schema
@@ -373,9 +374,9 @@ def row_versions(
 def parse_key(schema: TableSchema, text: str) -> dict[str, str]:
     """Return the values of a key as people write it.
 
-    A key of one column is its value as it is. One of several is their values in the key's order,
-    separated by commas, each in double quotes if it holds a comma. Both may be written with names
-    as well: `id=1`, `a=1,b=x`; of one column only where nothing else is meant (`id=` first).
+    A key of one column is its plain value. A key of several columns is their values in the key's
+    order, separated by commas, in double quotes if they contain a comma. Both may have names:
+    `id=1`, `a=1,b=x`; for one column only if the text starts with its name (`id=`).
 
     Raises:
         ConfigError: it is not a key of this table, or the table has none.
@@ -410,7 +411,7 @@ def _versions_of(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the versions of one row, with the columns of `HistoryLayout`.
 
-    They are those of its history, or those that the change log tells.
+    They come from its history, or from the change log.
     """
     schema = mirror.table_schema
     layout = HistoryLayout(schema=schema)
@@ -441,14 +442,14 @@ def _folded_versions(
     mirror: MirrorCut,
     values: dict[str, str],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the versions that the change log tells of one row, as they are folded."""
+    """Yield the versions of one row, folded from the change log."""
     schema = mirror.table_schema
     there = Knowledge.of(lake.paths, lake.changefeed.timezone).plan(cut.tso)
     plan = next((item for item in there.mirrors if item.mirror_id == mirror.mirror_id), None)
     if plan is None:
         raise NotFoundError(
-            f"{joined_name(mirror.database, mirror.table)} cannot be folded at {cut.moment} "
-            f"by what is known now; run: ticdc-assets sync {lake.paths.changefeed}"
+            f"{joined_name(mirror.database, mirror.table)} cannot be folded at {cut.moment} from "
+            f"what is known now; run: ticdc-assets sync {lake.paths.changefeed}"
         )
     columns = [column for name in schema.handle_key if (column := schema.column(name)) is not None]
     changes = ChangeFolding(
@@ -461,16 +462,15 @@ def _folded_versions(
     kept = changes.truncation_point.base_of(mirror.mirror_id)
     base = None if kept is None else HistoryBase(cut=kept.mirror, tso=kept.tso)
     for table in folding.folded(plan, until=cut.tso, base=base).rows.tables():
-        # A row without it is no version.
+        # A row without it is not a version.
         yield from table.filter(pc.field("valid_from").is_valid()).to_batches()
 
 
 def _of_row(
     schema: TableSchema, values: dict[str, str], timezone: str
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Return what keeps the versions of a row among others, all with `HistoryLayout.places`."""
-    # What the typed column cannot hold stands in the rescued data, and so does a value of a past
-    # type.
+    """Return a filter for the versions of a row; all rows have `HistoryLayout.places`."""
+    # The rescued data has values that the typed column cannot hold, and values of past types.
     wanted = [
         (number, column.name, values[column.name], typed_of(column, timezone)(values[column.name]))
         for number, column in enumerate(schema.columns)

@@ -22,7 +22,12 @@ from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.delta.generations import paths_of
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut, tso_as_of
-from ticdc_assets.mirrors.versions import is_portable_mirror, mirror_as_stored, mirror_in_spark
+from ticdc_assets.mirrors.versions import (
+    first_rows,
+    is_portable_mirror,
+    mirror_as_stored,
+    mirror_in_spark,
+)
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text
 from ticdc_assets.observe.status import Status
@@ -51,13 +56,13 @@ class MirrorListing:
         database: database.
         table: table.
         key: columns of the handle key, [] if there is none.
-        columns: columns, without ours and without virtual generated ones.
+        columns: its columns, without this package's and virtual generated ones.
         rows: rows at the cut.
-        applied_ts: TSO that the rows are at: that of the cut, or an older one of a failed mirror.
-        moment: what people are told it is at: the TSO, or the time of a cut without one.
-        status: how far it is, and what is to be said of it.
+        applied_ts: TSO of the rows: the cut's, or an older one for a failed mirror.
+        moment: the moment of the rows for people: the TSO, or a time in a cut without TSO.
+        status: how far it is, and its problems.
         path: the Delta table.
-        version: Delta version that is the mirror at the cut; None of one that was never made.
+        version: Delta version of the mirror at the cut; None if it was never made.
     """
 
     database: str
@@ -97,23 +102,23 @@ def require_mirror(cut: Cut, database: str, table: str) -> MirrorCut:
 
 
 def applied_ts(cut: Cut, database: str, table: str) -> int:
-    """Return the TSO that a table's rows in a cut are at.
+    """Return the TSO of a table's rows in a cut.
 
-    It is that of the cut, or of a mirror that could not be made that of the older cut it is from.
+    It is the cut's, or for a failed mirror that of the older cut that its rows come from.
     """
     failed = cut.failure(database, table)
     return cut.tso if failed is None or failed.tso is None else failed.tso
 
 
 def list_mirrors(paths: LakePaths, status: Status) -> list[MirrorListing]:
-    """Return the mirrors of the newest cut; [] before the first. Needs no Spark session.
+    """Return the mirrors of the newest cut; [] before the first. It needs no Spark session.
 
-    A table without a mirror is listed too: one that no cut could make yet, and one that is known
-    from rows only.
+    Tables without a mirror are listed too: those that no cut could make yet, and those known only
+    from rows.
 
     Args:
         paths: the changefeed's tables.
-        status: how it is now.
+        status: the changefeed's status now.
     """
     cut = status.cut
     if cut is None:
@@ -128,7 +133,7 @@ def list_mirrors(paths: LakePaths, status: Status) -> list[MirrorListing]:
 def _listing(
     paths: LakePaths, cut: Cut, status: TableStatus, mirror: MirrorCut | None
 ) -> MirrorListing:
-    """Return what is listed of a table, which may have no mirror."""
+    """Return the listing of a table, which may have no mirror."""
     tso = applied_ts(cut, status.database, status.table)
     schema = None if mirror is None else mirror.table_schema
     return MirrorListing(
@@ -173,11 +178,11 @@ class MirrorLocation:
 
     Attributes:
         path: the folder of the Delta table.
-        version: the version that the newest cut names; a newer one may be of no cut yet.
+        version: the version that the newest cut names; no cut may name a newer one yet.
         applied_ts: TSO that its rows are at.
         rows: rows at that version.
-        portable: whether its files alone say which rows there are, so that readers without
-            deletion vectors, column mapping and type widening read it too.
+        portable: whether readers without deletion vectors, column mapping and type widening can
+            read it.
     """
 
     path: AnyPath
@@ -255,8 +260,8 @@ def read_mirror(
     Virtual generated columns, which TiCDC never sends, are left out.
 
     Args:
-        spark: the session; None is enough for Arrow, and one is started only for a table that
-            Arrow cannot read.
+        spark: the session; None is enough for Arrow, and one is started only for a table that Arrow
+            cannot read.
         changefeed: name of the changefeed.
         database: the table's database at that moment.
         table: its name at that moment.
@@ -266,11 +271,11 @@ def read_mirror(
         engine: `spark` for a DataFrame, `arrow` for a table in memory.
 
     Raises:
-        NotFoundError: there is no such changefeed, or no such table then, or nothing is known as
-            of then.
-        ConfigError: `as_of` is neither, or a TSO where there are none.
-        LakeDamagedError: files of it are missing or torn. Spark says so in words of its own, when
-            rows are asked for.
+        NotFoundError: there is no such changefeed, or no such table then, or nothing is known as of
+            then.
+        ConfigError: `as_of` is neither, or is a TSO in a changefeed without TSO.
+        LakeDamagedError: its files are missing or torn. Spark raises its own error, when rows are
+            read.
     """
     settings = settings or load_settings()
     lake = Lake.open(settings.lake, settings.changefeed(changefeed), spark)
@@ -297,8 +302,8 @@ def iterate_rows(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (database, table, row) of tables, `row` a JSON object in canonical text.
 
-    With `by_key` the rows of a table come in the order of its key, numbers as numbers. A table of
-    up to `_ROWS_AT_ONCE` rows comes in one piece, a larger one a partition at a time.
+    With `by_key` the rows of a table come in the order of its key, with numbers in numeric order. A
+    table of up to `_ROWS_AT_ONCE` rows comes in one piece, a larger one a partition at a time.
     """
     for table in tables:
         few = table.few()
@@ -317,6 +322,28 @@ def iterate_rows(
             texts = _rendered_by_workers(rows, table, timezone)
         for text in texts:
             yield table.database, table.table, text
+
+
+def sample_rows(
+    paths: LakePaths, mirror: MirrorCut, timezone: str, *, limit: int
+) -> list[dict[str, str | None]]:
+    """Return up to `limit` rows of a mirror as canonical text; [] if only Spark reads them.
+
+    Args:
+        paths: the changefeed's tables.
+        mirror: the mirror, as a cut names it.
+        timezone: the changefeed's.
+        limit: how many rows at most.
+    """
+    rows = first_rows(paths, mirror, limit) if limit else None
+    if rows is None:
+        return []
+    layout = MirrorLayout(schema=mirror.table_schema)
+    return [
+        {name: text for name, text in row.items() if name not in mirror.hidden}
+        for batch in rows.to_batches()
+        for row in canonical_rows(batch, layout, timezone)
+    ]
 
 
 _ROWS_AT_ONCE = 100_000

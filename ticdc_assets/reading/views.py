@@ -48,16 +48,16 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
 HISTORY = "__history"
-"""Ends the name of the view of a table's history."""
+"""Suffix of the view of a table's history."""
 
 WITH_DELETED = "__with_deleted"
-"""Ends the name of the view of a table with its deleted rows."""
+"""Suffix of the view of a table with its deleted rows."""
 
 _OWNER = "ticdc.changefeed"
 
 
 class QueryError(TicdcError):
-    """A text that is no query, or one that cannot be run; the message is for people."""
+    """A text that is not a query, or a query that cannot run; the message is for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class Views:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _View:
-    """A view to be: its names as upstream has them, and the SELECT it stands for."""
+    """A planned view: its names upstream, and its SELECT."""
 
     database: str
     name: str
@@ -116,7 +116,7 @@ def create_views(
         changefeed: name of the changefeed.
         settings: the configuration; as the command line reads it if None.
         catalog: the catalog to create them in; the session's current one if None.
-        prefix: what the databases' names begin with, so that changefeeds do not meet.
+        prefix: the start of the databases' names, which keeps changefeeds apart.
 
     Raises:
         NotFoundError: there is no such changefeed, or it has no published cut yet.
@@ -184,7 +184,7 @@ def _listed(names: list[str]) -> str:
 
 
 class _Place:
-    """A catalog, in which views of one changefeed are."""
+    """A catalog with the views of one changefeed."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class _Place:
         self.made: list[str] = []
 
     def create(self, database: str, view: _View) -> str | None:
-        """Create or replace a view; return why it could not be."""
+        """Create or replace a view; return the reason if it could not."""
         if database not in self._databases:
             self._databases[database] = self._create_database(database)
         if self._databases[database] is not None:
@@ -222,7 +222,7 @@ class _Place:
         return None
 
     def drop_others(self, prefix: str, wanted: set[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        """Drop the changefeed's views that are none of `wanted`; return them."""
+        """Drop the changefeed's views that are not in `wanted`; return them."""
         dropped: list[tuple[str, str]] = []
         for row in self._spark.sql(f"SHOW DATABASES IN {quoted(self._catalog)}").collect():
             database = row[0]
@@ -238,7 +238,7 @@ class _Place:
         return tuple(dropped)
 
     def remove(self) -> None:
-        """Remove the databases that this object made, with what is in them."""
+        """Remove the databases that this object created, with their contents."""
         for database in self.made:
             self._spark.sql(f"DROP DATABASE IF EXISTS {self._name(database)} CASCADE")
 
@@ -308,14 +308,14 @@ def query(
         as_of: TSO that the tables are read as of; the newest cut if None.
 
     Raises:
-        QueryError: the text is no query, or names something that is not there.
-        NotFoundError: there is no such changefeed, or nothing is known as of then.
+        QueryError: the text is not a query, or names something that does not exist.
+        NotFoundError: there is no such changefeed, or nothing is known at that TSO.
     """
     names = require_query(spark, text)
     session = spark.newSession()
     lake = Lake.open(settings.lake, settings.changefeed(changefeed), session)
     cut = require_cut(lake.paths)
-    # Beside the tables, where workers of a cluster see it.
+    # Next to the tables, where workers of a cluster see it.
     with closing(Scratch(lake.paths, READING)) as scratch:
         folder = scratch.folder()
         place = _Place(session, str(session.catalog.currentCatalog()), changefeed, location=folder)
@@ -336,7 +336,7 @@ def query(
 
 
 def _views_as_of(moment: AsOf, folder: AnyPath) -> dict[tuple[str, str], Callable[[], _View]]:
-    """Return how to make the view of each table as of a TSO: its rows are written beside."""
+    """Return how to make the view of each table as of a TSO, with rows written into `folder`."""
 
     def write(number: int) -> _View:
         mirror = moment.plan.mirrors[number]
@@ -345,7 +345,7 @@ def _views_as_of(moment: AsOf, folder: AnyPath) -> dict[tuple[str, str], Callabl
         names = MirrorLayout(schema=found.schema).names
         shown = [name for name in names if name not in found.hidden]
         rows = found.frame.select(*(quoted(name) for name in shown))
-        # A table of this query alone, by any names of columns.
+        # A table for this query alone, with any column names.
         writer = rows.write.format("delta").option("delta.columnMapping.mode", "name")
         writer.save(str(path))
         return _View(
@@ -438,8 +438,8 @@ _REFUSED_FUNCTIONS = frozenset({"reflect", "java_method", "try_reflect"})
 def require_query(spark: SparkSession, text: str) -> list[str]:
     """Raise QueryError unless a text is one query by Spark's grammar, which only reads.
 
-    The parser's rule for queries takes no statement that changes something. Two things in a query
-    can: a program it pipes rows through, and a function that calls any method of Java.
+    The parser's rule for queries accepts no statement that changes something. Two parts of a query
+    can: a program that rows are piped through, and a function that calls any Java method.
 
     Returns:
         The names it reads from, in lower case, each as `[part, part]`.
@@ -450,7 +450,7 @@ def require_query(spark: SparkSession, text: str) -> list[str]:
         raise QueryError(f"not a query: {_sentence(error)}") from None
     if plan is None:
         raise QueryError(
-            "Spark Connect does not say what a query reads and changes before it is run; leave "
+            "Spark Connect does not report what a query reads and changes before it runs; leave "
             "out --engine spark"
         )
     names: list[str] = []
@@ -460,7 +460,7 @@ def require_query(spark: SparkSession, text: str) -> list[str]:
             raise QueryError(f"not a query that only reads: {_REFUSED_NODES[kind]}")
         function = str(node.get("nameParts", "")).strip("[]").rpartition(",")[2].strip().lower()
         if function in _REFUSED_FUNCTIONS:
-            raise QueryError(f"not a query that only reads: {function} calls any method of Java")
+            raise QueryError(f"not a query that only reads: {function} calls any Java method")
         if "multipartIdentifier" in node:
             names.append(str(node["multipartIdentifier"]).lower())
     return names

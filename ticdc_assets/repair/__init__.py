@@ -1,1 +1,1 @@
-"""What is done to a whole lake besides syncs: verify, rebuild, days, retention, maintenance."""
+"""Work on a whole lake besides syncs: verify, rebuild, days, retention, maintenance."""

@@ -1,8 +1,8 @@
-"""Digests of rows of the change log: do two sets of files say the same?
+"""Digests of rows of the change log: do two sets of files have the same content?
 
 In: row groups of files of the change log. Out: by kind, database and table the number of rows, two
 sums of their hashes, and the span of their batches. Sums do not depend on the order of rows or
-files; the batch is not in them. Rows of exports are left out: they came from no record.
+files; the batch is not in them. Rows of exports are left out: they come from no record.
 
 Nothing is written, and the hashes are DuckDB's, so they are compared only within a run.
 """
@@ -33,15 +33,15 @@ Key: TypeAlias = tuple[str, str | None, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
-    """What some rows of the change log say, whatever their order.
+    """The content of some rows of the change log, whatever their order.
 
     Attributes:
-        rows: how many.
+        rows: their number.
         one: the sum of their hashes.
         other: the sum of other hashes of them.
         min_ts: their lowest commit ts.
-        first: the first batch that they are of.
-        last: the last one.
+        first: their first batch.
+        last: their last batch.
     """
 
     rows: int
@@ -52,7 +52,7 @@ class Digest:
     last: int
 
     def joined(self, more: "Digest") -> "Digest":
-        """Return what these rows and more say."""
+        """Return the digest of these rows and more."""
         return Digest(
             rows=self.rows + more.rows,
             one=self.one + more.one,
@@ -63,15 +63,15 @@ class Digest:
         )
 
     def equals(self, more: "Digest") -> bool:
-        """Return whether the same rows say it."""
+        """Return whether two digests are of the same rows."""
         return (self.rows, self.one, self.other) == (more.rows, more.one, more.other)
 
 
 def digests_of(spark: Session, log: AnyPath, parts: Parts) -> dict[Key, Digest]:
-    """Return what rows of a change log say, by kind and table, without those of exports.
+    """Return digests of rows of a change log, by kind and table, without those of exports.
 
     Args:
-        spark: the session, which is asked for nothing if they are few.
+        spark: the session, which is not used if they are few.
         log: the change log.
         parts: the row groups.
     """
@@ -115,7 +115,7 @@ def _of_records(rows: pa.RecordBatch) -> pa.Table:
 
 
 def is_exported(rows: pa.RecordBatch) -> "pa.Array[bool]":
-    """Return of each row whether it came from an export."""
+    """Return for each row whether it came from an export."""
     return pc.or_(
         pc.equal(rows.column("kind"), SNAPSHOT),
         pc.fill_null(pc.equal(rows.column("ddl_type"), SNAPSHOT_DDL), False),

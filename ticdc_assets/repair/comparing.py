@@ -55,14 +55,14 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
 EXAMPLES = 10
-"""Rows of a table that are shown at most where they differ."""
+"""How many differing rows of a table are shown at most."""
 
 SHOWN_CHARACTERS = 200
-"""How much of a value is shown."""
+"""How many characters of a value are shown."""
 
 
 class RowFinding(StrEnum):
-    """What is the matter with a row."""
+    """How a row differs."""
 
     CHANGED = "changed"
     MISSING = "missing"
@@ -83,7 +83,7 @@ class RowDifference:
     """One row that differs.
 
     Attributes:
-        finding: what is the matter with it.
+        finding: how it differs.
         key: its key, column name to canonical text; all of its columns in a table without a key.
         columns: the columns that differ, if it is in both.
         copies: how many such rows are missing or too many.
@@ -97,7 +97,7 @@ class RowDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What a table holds, in two numbers: its rows, and its content hash."""
+    """The content of a table, in two numbers: its rows, and its content hash."""
 
     rows: int
     content_hash: str
@@ -105,7 +105,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCounts:
-    """How many rows differ, by what is the matter with them."""
+    """How many rows differ, by finding."""
 
     changed: int = 0
     missing: int = 0
@@ -131,13 +131,13 @@ class Differences:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """One of two tables that are compared.
+    """One of two compared tables.
 
     Attributes:
         rows: its rows.
-        layout: what its columns are.
-        names: the columns that count, in an order that both tables have.
-        stamps: whether the commit ts counts.
+        layout: its columns.
+        names: the compared columns, in an order that both tables have.
+        stamps: whether the commit ts is compared.
     """
 
     rows: Rows
@@ -147,11 +147,11 @@ class Compared:
 
     @classmethod
     def whole(cls, rows: Rows, schema: TableSchema) -> "Compared":
-        """Return a table all columns of which count."""
+        """Return a table all columns of which are compared."""
         return cls(rows=rows, layout=MirrorLayout(schema=schema), names=tuple(rows.schema.names))
 
     def read(self, part: RowPart) -> Iterator[pa.RecordBatch]:
-        """Yield rows of a part, with the columns that count."""
+        """Yield rows of a part, with the compared columns."""
         for batch in part.read():
             rows = batch.select(list(self.names))
             if not self.stamps:
@@ -162,17 +162,17 @@ class Compared:
 
 
 def new_folder(side: LakePaths) -> AnyPath:
-    """Return a new folder for files of this run, in a generation apart."""
+    """Return a new folder for files of this run, in an unpublished generation."""
     folder = side.base / f"compared-{uuid4().hex}"
     folder.mkdir(parents=True)
     return folder
 
 
 def content_of(spark: SparkSession, table: Compared, folder: AnyPath) -> Content:
-    """Return what a table holds, in one pass.
+    """Return the content of a table, in one pass.
 
     Args:
-        spark: the session, which is asked for nothing if the table is small.
+        spark: the session, which is not used if the table is small.
         table: the table.
         folder: a folder for files of this run.
     """
@@ -193,7 +193,7 @@ def content_of(spark: SparkSession, table: Compared, folder: AnyPath) -> Content
 
 
 def column_differences(mirror: pa.Schema, rebuilt: pa.Schema) -> list[str]:
-    """Return what differs in the columns of two tables, one clause each."""
+    """Return how the columns of two tables differ, one clause each."""
     ours, theirs = _types(mirror), _types(rebuilt)
     found = [
         *(f"column {name!r} is not in the rebuild" for name in ours if name not in theirs),
@@ -223,12 +223,12 @@ def row_differences(
     *,
     examples: int,
 ) -> Differences:
-    """Return where two tables with the same columns differ.
+    """Return how the rows of two tables with the same columns differ.
 
     Args:
-        spark: the session, which is asked for nothing if the tables are small.
-        mirror: the table that is there.
-        rebuilt: the table that should be there.
+        spark: the session, which is not used if the tables are small.
+        mirror: the existing table.
+        rebuilt: the expected table.
         timezone: time zone of the changefeed, in which TIMESTAMPs are shown.
         folder: a folder for files of this run.
         examples: how many rows to show at most.
@@ -272,7 +272,7 @@ _BY_KEY = """
     )
     GROUP BY key, other_key
 """
-"""By key, how many rows of it are in one table more often than in the other."""
+"""For each key, how many of its rows are in one table more often than in the other."""
 
 _COUNTS = """
     SELECT
@@ -307,14 +307,14 @@ def _hash_files(spark: SparkSession, table: Compared, folder: AnyPath) -> list[A
 # Hashes -----------------------------------------------------------------------------------------
 
 _HASHED = pa.schema([(name, pa.uint64()) for name in ("key", "other_key", "first", "second")])
-"""The hashes of a row: two of its key, and two of all that counts of it."""
+"""The hashes of a row: two of its key, and two of all its compared values."""
 
 
 class _Hashing:
     """Hashes rows of a table.
 
     Args:
-        engine: the connection that does it.
+        engine: the connection that computes the hashes.
         table: the table.
     """
 
@@ -334,7 +334,7 @@ class _Hashing:
         )
 
     def sums(self, rows: pa.RecordBatch) -> tuple[int, ...]:
-        """Return how many rows there are, the sums of their hashes, and the first ones' xor."""
+        """Return the number of rows, the sums of their hashes, and the xor of the first ones."""
         self._engine.register("hashed", self._comparable(rows))
         (found,) = self._engine.execute(self._sums).fetchall()
         return tuple(map(int, found)) if found[0] else (0, 0, 0, 0)
@@ -345,7 +345,7 @@ class _Hashing:
         return self._engine.sql(self._hashes).to_arrow_table().cast(_HASHED)
 
     def _comparable(self, rows: pa.RecordBatch) -> pa.Table:
-        """Return columns that are equal where the rows are, with numbers in place of names."""
+        """Return columns that are equal if the rows are, with numbers as names."""
         names = rows.schema.names
         known: list[Mapping[str, str | None]] = [{}] * rows.num_rows
         if self._layout.rescued in names:
@@ -368,7 +368,7 @@ class _Hashing:
 
 
 def _bits(column: pa.Array) -> pa.Array:
-    """Return fractions as their bits, other values as they are: a hash takes -0 for 0."""
+    """Return fractions as their bits, other values unchanged: a hash takes -0 for 0."""
     bits = {pa.float64(): pa.int64(), pa.float32(): pa.int32()}.get(column.type)
     if bits is None:
         return column
@@ -383,7 +383,7 @@ _Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """One row as it is shown, its hash, and how often it is there."""
+    """One row to show, its hash, and how often the table has it."""
 
     hashes: tuple[int, int]
     texts: Mapping[str, str | None]
@@ -395,9 +395,9 @@ class _Row:
 def _rows_of(
     spark: SparkSession, table: Compared, keys: Sequence[_Key], timezone: str, folder: AnyPath
 ) -> dict[_Key, list[_Row]]:
-    """Return the rows with one of `keys`; equal ones once, with how often they are there."""
+    """Return the rows with one of `keys`; equal ones once, with their number."""
     wanted = frozenset(keys)
-    # One hash is enough to find a row; the other one tells it from what has the same by chance.
+    # One hash finds a row; the other one excludes rows that have the same hash by chance.
     first_hashes = pa.array(sorted({key for key, _ in wanted}), pa.uint64())
 
     def chosen(parts: Iterable[RowPart]) -> Iterator[_Found]:
@@ -447,13 +447,13 @@ def _rows_of(
 
 
 _Found: TypeAlias = dict[tuple[int, ...], tuple[int, pa.RecordBatch]]
-"""By the hashes of a row how often it is there, and the row."""
+"""For a row's hashes, how often the table has it, and the row."""
 
 
 def _texts(
     values: pa.RecordBatch, layout: MirrorLayout, timezone: str
 ) -> Iterator[dict[str, str | None]]:
-    """Yield rows as canonical text; a value that has none (it is damaged) as Python shows it."""
+    """Yield rows as canonical text; a damaged value without one as Python shows it."""
     for number in range(values.num_rows):
         row = values.slice(number, 1)
         try:
@@ -471,7 +471,7 @@ def _texts(
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Tells the differences between rows of the same keys."""
+    """Shows the differences between rows of the same keys."""
 
     layout: MirrorLayout
     timezone: str
@@ -516,12 +516,12 @@ class _Shown:
         for name in self.layout.names[:-1]:
             texts = (one.texts[name], other.texts[name])
             if texts[0] == texts[1]:
-                # The same text, by the rescued data, may stand over different typed values.
+                # Different typed values may have the same text, which is in the rescued data.
                 texts = (one.typed[name], other.typed[name])
             if texts[0] != texts[1]:
                 named.add(name)
                 yield ColumnDifference(name=name, mirror=_short(texts[0]), rebuilt=_short(texts[1]))
-        # Texts of the columns above stand in the rescued data too.
+        # The rescued data has the texts of the columns above too.
         rescued = [
             {name: text for name, text in row.rescued.items() if name not in named}
             for row in (one, other)

@@ -3,12 +3,12 @@
 In: the folder of an export, and the mirrors as of its TSO. Out: a `SourceDifference`: for each
 table, whether both have the same rows, and if not, how many differ, with keys and columns.
 
-The rows of the export are seeded (`seeding`) in a lake of their own, so the same code types both
-sides, and two values are equal if their mirrors hold the same value. Exports do not contain the
-commit ts of rows, so it is not compared.
+The rows of the export are seeded (`seeding`) in a separate lake, so the same code types both sides,
+and two values are equal if their mirrors hold the same value. Exports do not contain the commit ts
+of rows, so it is not compared.
 
-Why running it again is safe: no table of the changefeed is written. That lake is removed at
-the end, and the next run removes one that a killed run left (`rebuilding`).
+Why running it again is safe: no table of the changefeed is written. That lake is removed at the
+end, and the next run removes one that a killed run left (`rebuilding`).
 """
 
 from collections.abc import Collection, Iterator
@@ -52,7 +52,7 @@ from ticdc_assets.storage.lake_paths import LakePaths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffedTable:
-    """One table beside the export.
+    """One table compared with the export.
 
     Attributes:
         database: its database.
@@ -62,8 +62,8 @@ class DiffedTable:
         unread: rows of the export that cannot be read, or do not fit their columns.
         counts: rows that differ.
         examples: some of them.
-        findings: what else differs, one clause each.
-        uncompared: columns that one side does not know, so that they were not compared.
+        findings: other differences, one clause each.
+        uncompared: columns that were not compared, because one side does not know them.
         warnings: why the mirror may differ from its table.
     """
 
@@ -85,7 +85,7 @@ class DiffedTable:
 
     @property
     def sentence(self) -> str:
-        """What is found, in one clause."""
+        """The result, in one clause."""
         if self.equal:
             return f"equal{self._but}"
         counts = self.counts
@@ -164,17 +164,17 @@ def diff(
     """Compare mirrors as of an export's TSO with the export; see `seeding.seed` for the arguments.
 
     Raises:
-        BusyError: another comparison or rebuild of the changefeed is at work.
-        NotFoundError: there is no export, or nothing is known as of its TSO.
-        ConfigError: the export does not tell its TSO.
+        BusyError: another comparison or rebuild of the changefeed is running.
+        NotFoundError: there is no export, or nothing is known at its TSO.
+        ConfigError: the export does not have its TSO.
     """
     require_cut(lake.paths)
     export = read_export(folder, tso=tso)
     require_past(export, lake.changefeed)
-    # Refuses the moment before the export is landed, which may take long.
+    # This refuses the TSO before the export is landed, which may take long.
     AsOf(lake, export.tso)
     with place_apart(lake) as place:
-        # What is landed there has nothing to do with what the changefeed landed.
+        # Its landed records are unrelated to those of the changefeed.
         side = LakePaths(root=place.generation_folder, changefeed=lake.paths.changefeed)
         mirrors_only = replace(lake.changefeed, history=TableChoice(), soft_delete=TableChoice())
         exported = replace(lake, changefeed=mirrors_only, paths=side)
@@ -220,7 +220,7 @@ def _compared(
             f"comparing {joined_name(*name)}",
         )
         if isinstance(made, Failure):
-            # Libraries have words of their own for a store that is away.
+            # Libraries have their own errors for a store that does not answer.
             require_answer(side.paths.base)
             made = DiffedTable(
                 database=name[0],
@@ -247,7 +247,7 @@ def _compared_table(
         rows=_rows(published_table(side, exported), side.paths),
         layout=MirrorLayout(schema=exported.table_schema),
         names=names,
-        # An export does not know when its rows changed last.
+        # An export has no commit ts of its rows.
         stamps=False,
     )
     unread = seeded.quarantined + exported.quarantined

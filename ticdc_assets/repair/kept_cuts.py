@@ -12,7 +12,7 @@ from ticdc_assets.log.cuts import Cut
 from ticdc_assets.mirrors.truncation_points import TruncationPoint
 
 _EVERY_CUT = timedelta(days=1)
-"""How long every cut is kept, if cuts are not kept for ever; after that, one an hour."""
+"""How long every cut is kept, unless cuts are kept forever; later one cut for each hour is kept."""
 
 
 def kept_cuts(
@@ -25,10 +25,10 @@ def kept_cuts(
 ) -> list[Cut]:
     """Return the cuts to keep, oldest first.
 
-    Those that are young enough, but of those older than a day only the newest of each hour: a run
-    that follows its source publishes one every few seconds, each with a version of every mirror
-    that has to stay. Moments between them are read from the change log. Beside these: the newest,
-    bases, and what may become one: the newest of each day, and those that say that rows came late.
+    These are the cuts that are young enough; of those older than a day only the newest of each
+    hour. A run that follows its source publishes a cut every few seconds, and each holds a version
+    of every mirror. Moments between cuts are read from the change log. Also kept: the newest cut,
+    bases, and possible bases (the newest of each day), and cuts that record late rows.
     """
     retention = changefeed.retention
     if retention.cuts is None:

@@ -1,11 +1,10 @@
-"""What the published generation tells of records, where another one is made of them.
+"""What the published generation knows of records from which another one is made.
 
 In: the change log and the quarantine that a cut was made from. Out: which records the cut left out,
 because they were in quarantine; which records it has and the new generation refuses; and the
-quarantine of decoding, to be taken over. Nothing is written.
+quarantine of decoding, for the new generation. Nothing is written.
 
-A generation that is to be replaced may be broken: then what it would tell is not known, and that is
-taken for the worst.
+A generation to replace may be broken: then these facts are unknown, and the worst is assumed.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -45,13 +44,13 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRecords:
-    """Records that were decoded once and are refused now.
+    """Records that were decoded before and are refused now.
 
     Attributes:
-        database: database of their row changes; None where they had none.
+        database: database of their row changes; None if they had none.
         table: table of their row changes.
         reason: why they are refused.
-        records: how many.
+        records: their number.
         examples: some of them, `topic/partition/offset`.
     """
 
@@ -63,7 +62,7 @@ class RefusedRecords:
 
     @property
     def clause(self) -> str:
-        """What people are told."""
+        """The clause for messages."""
         of = "" if self.table is None else f" of {joined_name(self.database or '', self.table)}"
         verb = "is" if self.records == 1 else "are"
         return (
@@ -74,30 +73,30 @@ class RefusedRecords:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Records of which only some rows are in the cut, or none.
+    """Records that the cut has only partly, or not at all.
 
     Args:
         records: their coordinates.
-        kept: places of those of their rows that are in it; None if that is not known: then those
-            that can be decoded.
+        kept: places of their rows that are in it; None if unknown: then the rows that can be
+            decoded.
     """
 
     records: frozenset[Place] = frozenset()
     kept: frozenset[Place] | None = frozenset()
 
     def has(self, row: Mapping[str, Any]) -> bool:
-        """Return whether the row of a place is left out."""
+        """Return whether the row at a place is left out."""
         place = place_of(row)
         return place[:-1] in self.records and (self.kept is None or place not in self.kept)
 
 
 class KnownRecords:
-    """What is known of the records of a cut.
+    """The known facts about the records of a cut.
 
     Args:
         paths: tables of the changefeed.
         cut: the cut.
-        may_be_broken: whether the tables are to be replaced, so that they may be broken.
+        may_be_broken: whether the tables will be replaced, so that they may be broken.
     """
 
     def __init__(self, paths: LakePaths, cut: Cut, *, may_be_broken: bool) -> None:
@@ -106,7 +105,7 @@ class KnownRecords:
         self._may_be_broken = may_be_broken
 
     def if_whole(self, read: Callable[[], _Value], otherwise: _Value) -> _Value:
-        """Return what is read of the published generation; if that is broken, something else."""
+        """Return what `read` returns of the published generation; `otherwise` if that is broken."""
         try:
             return read()
         except LakeDamagedError:
@@ -115,10 +114,10 @@ class KnownRecords:
             return otherwise
 
     def left_out(self) -> LeftOut:
-        """Return what the cut left out: what it had in quarantine.
+        """Return the records that the cut left out: those that it had in quarantine.
 
-        Of a record of several rows some may be in quarantine and others in the change log. What is
-        refused again is left out without being counted.
+        A record may have some rows in quarantine and others in the change log. Records that are
+        refused again are left out without being counted.
         """
         faults = self.if_whole(self._faults, _NO_FAULTS)
         faults = faults.filter(ds.field("batch") <= self._cut.batch)
@@ -140,13 +139,13 @@ class KnownRecords:
         )
 
     def quarantine(self, left_out: LeftOut, batch: int) -> list[dict[str, Any]]:
-        """Return the quarantine of decoding as the cut had it.
+        """Return the quarantine of decoding at the cut.
 
-        Rows of exports are not in it: they are decoded with what of them is refused.
+        It has no rows of exports: these are decoded again, with their faults.
 
         Args:
-            left_out: what the cut left out.
-            batch: the batch of the new change log that it belongs to.
+            left_out: the records that the cut left out.
+            batch: its batch in the new change log.
         """
         known: Any = self.if_whole(lambda: read_table(self._paths.quarantine), None)
         if known is None:
@@ -164,7 +163,7 @@ class KnownRecords:
     def refused(self, side: LakePaths, found: DecodedFiles) -> tuple[RefusedRecords, ...]:
         """Return the records that only the changefeed's own change log has, by table and reason.
 
-        Those that have left it for the quarantine since the cut are told there.
+        This includes records that left it for the quarantine since the cut.
         """
         errors = pa.concat_tables(
             _columns_of(side.quarantine / file.path, [*COORDINATES, "reason"])
@@ -174,7 +173,7 @@ class KnownRecords:
         return self._all_refused(errors) if known is None else known
 
     def _all_refused(self, errors: pa.Table) -> tuple[RefusedRecords, ...]:
-        """Return refused records of which nobody knows whether they were decoded before."""
+        """Return refused records, if it is unknown whether they were decoded before."""
         reasons: dict[str, list[str]] = {}
         for row in errors.to_pylist():
             place = "/".join(str(row[name]) for name in COORDINATES)
@@ -193,7 +192,7 @@ class KnownRecords:
     def _refused_among(self, errors: pa.Table) -> tuple[RefusedRecords, ...]:
         log = self._log_at(errors, [*COORDINATES, "batch", "database", "table"])
         log = log.filter(ds.field("batch") <= self._cut.batch)
-        # Of a record that nothing tells of, what was decoded of it is what counts.
+        # For a record without an entry, its decoded rows count.
         faults = self.if_whole(
             self._faults,
             self._all_open(errors),
@@ -213,15 +212,15 @@ class KnownRecords:
         return errors
 
     def _faults(self) -> pa.Table:
-        """Return the faults of decoding, open or not."""
-        # Of a file that delta-rs merged the table's reader compares no texts.
+        """Return the faults of decoding, open or closed."""
+        # The table's reader cannot compare texts in a file that delta-rs merged.
         found = read_table(self._paths.quarantine, columns=_NO_FAULTS.column_names)
         if found is None:
             return _NO_FAULTS
         return found.filter(ds.field("stage") == "decode")
 
     def _log_at(self, records: pa.Table, columns: list[str]) -> pa.Table:
-        """Return columns of the change log of rows that may be of some of these records."""
+        """Return columns of the change log for rows that some of these records may have."""
         found = read_table(
             self._paths.change_log,
             ds.field("offset").isin(records["offset"].unique()),

@@ -1,13 +1,13 @@
-"""Cleaning of logs: remove entries of `_delta_log` that no version to be read needs.
+"""Cleaning of logs: remove entries of `_delta_log` that no readable version needs.
 
-In: the kept cuts, which name versions of mirrors and histories. Out: the logs without what stands
-before the newest checkpoint at or below the oldest version that is read, and without the hidden
-files that killed writers left there. Delta's own clean-up goes by age and ignores cuts, so a
-property delays it (`delta.logRetentionDuration`).
+In: the kept cuts, which name versions of mirrors and histories. Out: the logs without the entries
+before the newest checkpoint at or below the oldest readable version, and without the hidden files
+of killed writers. Delta's own clean-up goes by age and ignores cuts, so a property delays it
+(`delta.logRetentionDuration`).
 
-Why running it again is safe: only what a checkpoint replaces is removed, and the checkpoint is read
-before. A hidden file that a writer still needs is seconds old. If it is removed, its writer fails
-and commits nothing.
+Why running it again is safe: only entries that a checkpoint replaces are removed, after the
+checkpoint was read. A hidden file that a writer still needs is seconds old. If it is removed, its
+writer fails and commits nothing.
 """
 
 import re
@@ -24,12 +24,12 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import LOG, AnyPath, ListedFile, files_below
 
 LOG_KEPT = timedelta(days=30)
-"""How long log entries of tables other than mirrors are kept at least, as Delta's default is."""
+"""The shortest time that log entries of tables other than mirrors are kept: Delta's default."""
 
 STAGED_KEPT = timedelta(days=1)
-"""How long a commit that has not taken its name is kept: its writer was killed, or is stalled."""
+"""How long an unnamed commit is kept: its writer was killed, or is stalled."""
 
-# By `storage.creating`, by delta-rs in a folder and on HDFS, and by Spark.
+# Written by `storage.creating`, by delta-rs in a folder and on HDFS, and by Spark.
 _STAGED = re.compile(
     r"\.?[0-9]{20}\.json(?:-[0-9a-f]{32}|#[0-9]+|\.tmp\.[0-9]+|\.[0-9a-f-]{36}\.tmp)"
 )
@@ -39,11 +39,11 @@ _LOG_FILE = re.compile(
 
 
 def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KEPT) -> int:
-    """Remove log entries that no version to be read needs; return how many files.
+    """Remove log entries that no readable version needs; return how many files.
 
     Args:
         paths: tables of the changefeed.
-        failures: gets the mirrors and histories whose logs stay, because they are damaged.
+        failures: receives the mirrors and histories whose logs stay, because they are damaged.
         kept: how long log entries of other tables are kept at least.
 
     Raises:
@@ -60,7 +60,7 @@ def clean_logs(paths: LakePaths, failures: Failures, *, kept: timedelta = LOG_KE
             names.get(path.name, f"{path.parent.name}/{path.name}"),
         )
         removed += 0 if isinstance(found, Failure) else found
-    # The log of the change log tells which landed batches a kept cut was made from.
+    # The change log's own log has the landed batches of each kept cut.
     moment = min(min(cut.published_at for cut in cuts), datetime.now(UTC) - kept)
     for table in large_tables(paths):
         version = _version_at(table, moment)
@@ -81,14 +81,14 @@ def _clean_log(table: AnyPath, version: int) -> int:
     checkpoints = [
         number
         for number, kind, _ in files
-        # One of several parts may be half written.
+        # A checkpoint of several parts may be incomplete.
         if kind == "checkpoint.parquet" and number <= version
     ]
     first = max(checkpoints, default=0)
     gone = [item.path for number, _, item in files if number < first]
     if not gone:
         return removed
-    # Only a checkpoint that can be read stands for them.
+    # Only a readable checkpoint replaces them.
     open_table(table, first)
     require_lease(table)
     for path in gone:
@@ -134,7 +134,7 @@ def _log_files(listed: Iterable[ListedFile]) -> list[tuple[int, str, ListedFile]
 
 
 def oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]:
-    """Return the tables that cuts name versions of, with the oldest of these."""
+    """Return the tables whose versions cuts name, each with the oldest of these."""
     oldest: dict[AnyPath, int] = {}
     for mirror in (mirror for cut in cuts for mirror in cut.mirrors):
         named = {mirror.path(paths): mirror.version}
@@ -146,7 +146,7 @@ def oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]
 
 
 def upstream_names(cut: Cut) -> dict[str, str]:
-    """Return the name of each table of `cut`, by the name of its mirror's folder."""
+    """Return the name of each table of `cut`, by its mirror's folder name."""
     return {item.mirror_id: joined_name(item.database, item.table) for item in cut.mirrors}
 
 

@@ -9,18 +9,18 @@ Data that a kept cut needs is never removed:
 - A compaction of a mirror or a history makes a new version, which the next sync would undo like
   that of a killed run. So afterwards a new cut is published: same TSO, same rows, the new versions.
   Older cuts still name their old versions.
-- A file that a version needs is only removed by a commit after that version. So files stay
-  that were removed from these tables since the oldest version that a kept cut names, and since that
-  cut was published. The configured age is also in the tables' properties, so that a manual VACUUM
-  keeps these files too.
+- A file that a version needs is only removed by a commit after that version. So removed files stay
+  if they were removed after the oldest version that a kept cut names, and after that cut was
+  published. The configured age is also in the tables' properties, so that a manual VACUUM keeps
+  these files too.
 - A version needs the log entries from the last checkpoint before it on (`log_cleaning`).
 
 Files that workers of killed or failed runs wrote and no commit names are removed first, and are
-counted: `remove_unnamed`. Before files of a table are removed because its log does not name them,
-the log is checked (`require_whole`): one that lost a commit does not name good files either.
+counted: `remove_unnamed`. Before removing files that a table's log does not name, maintenance
+checks the log (`require_whole`): a log that lost a commit does not name good files either.
 
-Why running it again is safe: each step is one commit, or removes files that nothing names. If a run
-is killed between a compaction and publishing, the next sync undoes the new versions.
+Why running it again is safe: each step is one commit, or removes unnamed files. If a run is killed
+between a compaction and publishing, the next sync undoes the new versions.
 
 A mirror or a history that cannot be maintained stays as it is and does not stop the others; an
 error at the end names it.
@@ -72,16 +72,16 @@ from ticdc_assets.storage.lake_paths import HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.storage.paths import AnyPath, files_below, names_in, remove_tree
 
 FEW_FILES = 8
-"""Files of a mirror or a history from which it is compacted."""
+"""How many files of a mirror or a history start a compaction."""
 
 MARGIN = timedelta(hours=1)
 """How much longer than the oldest kept cut removed files of mirrors are kept."""
 
 _SMALL_BYTES = 64 << 20
-"""Size of a file of a day that is over below which it is joined with others."""
+"""The size below which a file of a past day is joined with others."""
 
 _JOINED_BYTES = 256 << 20
-"""Size of files that become one together, at most."""
+"""The most bytes of files that are joined into one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class TableState:
 
     Attributes:
         files: files of its newest version.
-        disk_files: files in its folder, those of older versions and its log included.
+        disk_files: files in its folder, including those of older versions and its log.
         disk_bytes: their bytes.
     """
 
@@ -101,11 +101,11 @@ class TableState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableReport:
-    """What was done to one table.
+    """The work on one table.
 
     Attributes:
-        name: the table's, for a mirror or a history with its id.
-        of: `database.table` upstream of a mirror or a history, as the newest cut names it.
+        name: the table's name; for a mirror or a history its id too.
+        of: `database.table` upstream of a mirror or a history, by the newest cut.
         rows_removed: rows that retention removed.
         unnamed_removed: files of killed or failed runs that were removed.
         before: the table before.
@@ -122,12 +122,12 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintaining:
-    """What one maintenance did, or would do.
+    """The result of one maintenance, or of its dry run.
 
     Attributes:
-        retaining: what retention did.
-        tables: each table that is there.
-        cut: the cut that was published for optimised mirrors, None if none was.
+        retaining: the result of retention.
+        tables: each existing table.
+        cut: the cut published for compacted mirrors; None if there is none.
     """
 
     retaining: Retaining
@@ -135,7 +135,7 @@ class Maintaining:
     cut: Cut | None
 
     def lines(self) -> Iterator[str]:
-        """Yield what people are told: a line for each table, then where tables were truncated."""
+        """Yield the lines for people: one for each table, then where tables were truncated."""
         for item in self.tables:
             removed = f", {counted(item.rows_removed, 'row')} removed" if item.rows_removed else ""
             if item.unnamed_removed:
@@ -162,19 +162,19 @@ def maintain(
 
     Args:
         lake: the changefeed's lake.
-        now: the time that ages are counted up to.
+        now: the time at which ages are measured.
         dry_run: whether only to count what would be removed.
         margin: how much longer than the oldest kept cut removed files of mirrors are kept.
 
     Raises:
         LakeDamagedError: a table that all mirrors depend on is damaged.
-        UnfinishedError: all is done, but on some mirrors or histories.
+        UnfinishedError: some mirrors or histories failed; the rest is done.
     """
     require_ends(lake.paths)
     failures = Failures(f"maintenance of changefeed {lake.paths.changefeed!r}")
     tell("measuring the tables")
     before = _states(lake.paths)
-    # While these are counted they are still there; and a folder may go as a whole later.
+    # They are counted while they still exist; a whole folder may be removed later.
     unnamed = _remove_unnamed(lake.paths, failures, dry_run=dry_run)
     tell("looking for data older than its retention")
     retaining = retain(lake, now=now, dry_run=dry_run)
@@ -225,7 +225,7 @@ def maintain(
 
 
 def _optimize_days(spark: SparkSession, table: AnyPath, now: datetime | None) -> None:
-    """Compact the days of a table that are over."""
+    """Compact the past days of a table."""
     if open_table(table) is None:
         return
     today = (now or datetime.now(UTC)).date().isoformat()
@@ -244,7 +244,7 @@ def _optimize_days(spark: SparkSession, table: AnyPath, now: datetime | None) ->
 
 
 def _small_together(files: Iterable[Action], *, before_day: str) -> list[list[Action]]:
-    """Return the small files of days that are over, those that become one file together.
+    """Return groups of small files of past days that become one file each.
 
     Large files stay: a day's compaction must not write all of it again.
     """
@@ -256,7 +256,7 @@ def _small_together(files: Iterable[Action], *, before_day: str) -> list[list[Ac
     groups: list[list[Action]] = []
     for own in days.values():
         size = _JOINED_BYTES
-        # Written one after the other, so that rows that landed together stay together.
+        # In the order of writing, so that rows that landed together stay together.
         for action in sorted(own, key=lambda action: action["modificationTime"]):
             if size + action["size"] > _JOINED_BYTES:
                 groups.append([])
@@ -267,10 +267,10 @@ def _small_together(files: Iterable[Action], *, before_day: str) -> list[list[Ac
 
 
 def optimize_mirrors(lake: Lake, failures: Failures) -> Cut | None:
-    """Compact the mirrors and histories of the newest cut, but for those that fail.
+    """Compact the mirrors and histories of the newest cut, except those that fail.
 
     Returns:
-        The cut that was published for it, None if there was nothing to do.
+        The cut that was published for it; None if there was nothing to do.
     """
     cut = newest_cut(lake.paths)
     if cut is None:
@@ -293,7 +293,7 @@ def _optimized(
     lake: Lake,
     mirror: MirrorCut,
 ) -> MirrorCut:
-    """Return a mirror with its history, both as they are after their compaction."""
+    """Return a mirror and its history after their compaction."""
     schema, name = mirror.table_schema, (mirror.database, mirror.table)
     version = _compacted(mirror_writer(lake, schema, name, mirror.mirror_id), mirror.version)
     history_version = mirror.history_version
@@ -306,10 +306,10 @@ def _optimized(
 
 
 def _compacted(writer: TableWriter, version: int) -> int:
-    """Write a table that is at `version` in fewer files, and bring its properties up to date.
+    """Write a table at `version` in fewer files, and update its properties.
 
     Returns:
-        The version with the same rows that a cut may name now.
+        The new version with the same rows, for the cut.
     """
     metadata = commit_metadata(writer.table)
     return undisturbed(lambda: writer.compact(version, metadata, few=FEW_FILES))
@@ -329,17 +329,17 @@ def _control_tables(paths: LakePaths) -> tuple[AnyPath, ...]:
 
 
 def _maintain_control(path: AnyPath) -> None:
-    """Compact and vacuum a table that is written without Spark, by Delta's default age."""
+    """Compact and vacuum a control table, by Delta's default age."""
     table = open_table(path)
     if table is None:
         return
-    # Commits without rows carry on what the newest says, which is how far the writer is.
+    # Commits without rows carry on the newest metadata, which is the writer's progress.
     require_whole(path)
     metadata = commit_metadata(path)
     if len(table.file_uris()) > 1:
         with NamedCommit(path, metadata).on(table) as properties:
             table.optimize.compact(commit_properties=properties)
-    # In full: what a killed run wrote and did not commit goes too, as old as the rest.
+    # A full vacuum also removes files of killed runs, at the same age.
     if table.vacuum(dry_run=True, full=True):
         with NamedCommit(path, metadata).on(table) as properties:
             table.vacuum(dry_run=False, full=True, commit_properties=properties)
@@ -367,7 +367,7 @@ def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) 
 
     def vacuumed(path: AnyPath, version: int) -> None:
         require_whole(path, newest[path])
-        # A cut names an old version where a mirror could not be made, or others wrote behind it.
+        # A cut names an old version if a mirror failed, or if others wrote after it.
         since = min(oldest, first_removal(path, version) or oldest)
         _remove_unused(path, names.get(path.name, path.name), since - margin)
 
@@ -380,14 +380,14 @@ def vacuum(paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN) 
 
 _RETENTION = "delta.deletedFileRetentionDuration"
 _DEFAULT_RETENTION = timedelta(days=7)
-"""How long Delta keeps removed files of a table that does not say."""
+"""How long Delta keeps removed files of a table without the property."""
 
 
 _INTERVAL = re.compile(r"(?:interval )?(\d+) (second|minute|hour|day|week)s?", re.IGNORECASE)
 
 
 def _kept_for(text: str | None) -> timedelta | None:
-    """Return how long a table keeps removed files by its property, None if that is not known."""
+    """Return how long a table keeps removed files by its property; None if unknown."""
     if text is None:
         return _DEFAULT_RETENTION
     found = _INTERVAL.fullmatch(text.strip())
@@ -395,9 +395,9 @@ def _kept_for(text: str | None) -> timedelta | None:
 
 
 def _remove_unused(table: AnyPath, name: str, before: datetime) -> None:
-    """Remove the files that the newest version does not need, as a VACUUM does: no commit is made.
+    """Remove the files that the newest version does not need, like a VACUUM but without a commit.
 
-    A table whose log has a checkpoint that only libraries read keeps them.
+    A table whose log has a checkpoint that only libraries can read keeps them.
     """
     found = removable(table, before)
     if not found:
@@ -409,11 +409,11 @@ def _remove_unused(table: AnyPath, name: str, before: datetime) -> None:
 
 
 UNNAMED_KEPT = timedelta(hours=1)
-"""How old a file of a worker is at least that is removed because no commit names it."""
+"""The minimum age of a worker's file that is removed because no commit names it."""
 
 
 def _remove_unnamed(paths: LakePaths, failures: Failures, *, dry_run: bool) -> dict[str, int]:
-    """Remove what no commit names from each table; return how many files.
+    """Remove files that no commit names from each table; return how many.
 
     Raises:
         LakeDamagedError: a table other than a mirror or a history is damaged.
@@ -434,7 +434,7 @@ def _remove_unnamed(paths: LakePaths, failures: Failures, *, dry_run: bool) -> d
 
 
 def _newest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]:
-    """Return the tables that cuts name versions of, with the newest of these."""
+    """Return the tables whose versions cuts name, each with the newest of these."""
     newest: dict[AnyPath, int] = {}
     for cut in cuts:
         for path, version in oldest_versions(paths, (cut,)).items():
@@ -449,17 +449,17 @@ def remove_unnamed(
     dry_run: bool = False,
     kept: timedelta = UNNAMED_KEPT,
 ) -> int:
-    """Remove the files of a table that workers wrote for a commit that was never made.
+    """Remove a table's files that workers wrote for a commit that was never made.
 
-    Who holds the writer lock knows that no such commit is still to come; the age is for what the
-    lock does not reach. Files that Spark or delta-rs write themselves have other names: they may be
-    a foreign writer's, whose commit comes yet, and go by age when the table is vacuumed.
+    The holder of the writer lock knows that no such commit will come; the age covers writers that
+    the lock does not reach. Files that Spark or delta-rs write have other names: a foreign writer
+    may still commit them, so a vacuum removes them by age.
 
     Args:
         table: folder of the table.
-        version: the newest version that is known to have been committed, if one is.
+        version: the newest version known to be committed, if any.
         dry_run: whether only to count.
-        kept: how old a file has to be.
+        kept: the minimum age of a removed file.
 
     Returns:
         How many files.
@@ -485,8 +485,8 @@ def remove_unnamed(
 
 
 def _remove_unnamed_mirrors(paths: LakePaths) -> None:
-    """Remove the folders of mirrors and histories that no kept cut names: dropped tables."""
-    # In this order: what another run makes meanwhile, because this one stood still, is not listed.
+    """Remove the folders of mirrors and histories that no kept cut names, like dropped tables'."""
+    # In this order: a folder that another run makes while this one is stalled is not listed.
     folders = _folders(paths)
     named = oldest_versions(paths, read_cuts(paths))
     for item in folders if named else ():
@@ -498,13 +498,13 @@ def _remove_unnamed_mirrors(paths: LakePaths) -> None:
 def _remove_generations(lake: Lake) -> None:
     """Remove the generations that no kept cut names, and the logs of those before the published.
 
-    Who reads an older cut needs its mirrors and histories alone.
+    Readers of an older cut need only its mirrors and histories.
     """
     try:
         with lake.making():
             remove_unpublished(lake.paths)
     except BusyError:
-        # A verify makes one now; it removes what is left when it ends.
+        # A verify is making a generation; it removes the rest when it ends.
         return
     for older in _generations(lake.paths):
         if older.generation != lake.paths.generation:
@@ -514,7 +514,7 @@ def _remove_generations(lake: Lake) -> None:
                     remove_tree(older.generation_folder / name)
 
 
-# In numbers -------------------------------------------------------------------------------------
+# Numbers ----------------------------------------------------------------------------------------
 
 
 def _states(paths: LakePaths) -> dict[str, TableState]:
@@ -523,7 +523,7 @@ def _states(paths: LakePaths) -> dict[str, TableState]:
 
 
 def _named(paths: LakePaths) -> dict[str, AnyPath]:
-    """Return the tables that are there, by the names that people are told."""
+    """Return the existing tables, by their names in messages."""
     named = {path.name: path for path in _tables(paths)}
     for path in _folders(paths):
         older = (
@@ -540,7 +540,7 @@ def _generations(paths: LakePaths) -> list[LakePaths]:
 
 
 def _folders(paths: LakePaths) -> list[AnyPath]:
-    """Return the folders of mirrors and histories, whether a cut names them or not."""
+    """Return the folders of mirrors and histories, including those that no cut names."""
     return sorted(
         parent / name
         for generation in _generations(paths)
@@ -558,7 +558,7 @@ def _state(path: AnyPath) -> TableState:
     try:
         table = open_table(path)
     except LakeDamagedError:
-        table = None  # who works on it says so
+        table = None  # the work on it reports the error
     sizes = [item.size for item in files_below(path)]
     return TableState(
         files=0 if table is None else len(table.file_uris()),

@@ -1,17 +1,16 @@
-"""Making a generation: the tables of a cut once more, only from what landed.
+"""Making a generation: the tables of a cut again, only from landed records.
 
-In: a published cut, `raw_messages` and rows of exports. Out: a generation apart
+In: a published cut, `raw_messages` and rows of exports. Out: an unpublished generation
 (`storage.lake_paths`): its change log is decoded again from the records of the cut, its schemas are
-registered again, and one cut at the same TSO is made there, by the code that made the published
-one. `verify` compares the two and drops the new one; `rebuild` compares them and publishes it. The
-other tables of the changefeed are not read, except to find the records that were left out of the
-cut (see below).
+registered again, and one cut at the same TSO is made there, by the same code as the published one.
+`verify` compares the two and drops the new one; `rebuild` compares them and publishes it. The other
+tables of the changefeed are not read, except to find the records that were left out of the cut (see
+below).
 
 The records are those landed up to the batch of the cut; later records are in no cut. A record that
-was in quarantine at the cut is left out here too, even if it can be decoded now; it is counted,
-because it waits for a redrive. A record that was redriven before the cut is decoded like any other.
-A record that was decoded then and is refused now (for example, its claim-check file is gone) is
-named.
+was in quarantine at the cut is left out here too, even if it can be decoded now; it is counted as
+waiting for a redrive. A record that was redriven before the cut is decoded like any other. A record
+that was decoded then and is refused now (for example, its claim-check file is gone) is named.
 
 If `raw_messages` was truncated (`retention`), the new generation starts from the mirrors of the
 kept base cut, and from the schemas and rows known there. It proves the changes above the base's
@@ -23,10 +22,9 @@ Why running it again is safe: only the new generation is written; records, chang
 are read at versions that syncs do not change. Only one at a time is made for a changefeed
 (`lock.side_lock`); each removes the files of killed ones.
 
-One job decodes all landed batches as one batch of the new change log, so memory does not grow
-with their number. The rows keep the number of the batch they were landed in, so schemas are
-registered in their original order. For a single mirror, the images of other tables are left out of
-the new change log.
+One job decodes all landed batches as one batch of the new change log, so memory does not grow with
+their number. The rows keep the number of their landed batch, so schemas are registered in their
+original order. For a single mirror, the images of other tables are left out of the new change log.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -99,17 +97,17 @@ TableName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """A generation that was made.
+    """A new generation.
 
     Attributes:
         paths: its tables.
-        cut: the cut made there; None if none could be made.
-        reason: how the apply ended, in one clause.
+        cut: its cut; None if none could be made.
+        reason: the apply's outcome, in one clause.
         records: landed records that were decoded.
-        proof_from: TSO of the base cut that it starts from; None if from nothing.
-        refused: records that were decoded once and are refused now.
-        decodable: events of records that are in quarantine and can be decoded by now.
-        unproven: tables whose rows it cannot tell, each with the reason, in one clause.
+        proof_from: TSO of the base cut that it starts from; None if it starts empty.
+        refused: records that were decoded before and are refused now.
+        decodable: events of quarantined records that can be decoded now.
+        unproven: tables whose rows it cannot rebuild, each with the reason, in one clause.
     """
 
     paths: LakePaths
@@ -129,18 +127,18 @@ def made_apart(
     *,
     table: TableName | None = None,
 ) -> Iterator[Made]:
-    """Make the mirrors of `cut` again; they are there while the context is open.
+    """Make the mirrors of `cut` again; they exist while the context is open.
 
     Args:
         lake: the changefeed's lake.
-        cut: the cut to be made again.
-        table: (database, table) of the one mirror that is wanted; all if None.
+        cut: the cut to make again.
+        table: (database, table) of the one wanted mirror; all if None.
 
     Raises:
         BusyError: another generation of the changefeed is being made.
-        NotFoundError: it is no longer known from which records the cut was made.
+        NotFoundError: the records that the cut was made from are no longer known.
     """
-    # Histories are made from the same changes; it is the mirrors that are compared.
+    # Histories come from the same changes, so only the mirrors are compared.
     mirrors_only = replace(lake.changefeed, history=TableChoice(), soft_delete=TableChoice())
     with place_apart(lake) as place:
         yield make(replace(lake, changefeed=mirrors_only), cut, place, table=table)
@@ -148,12 +146,12 @@ def made_apart(
 
 @contextmanager
 def place_apart(lake: Lake) -> Iterator[LakePaths]:
-    """Hold the lock on generations apart, and yield a new one, which is removed at the end.
+    """Hold the lock on unpublished generations, and yield a new one, which is removed at the end.
 
     What killed runs left of others is removed before.
 
     Raises:
-        BusyError: somebody else holds it.
+        BusyError: another process holds it.
     """
     place = lake.paths.beside()
     with lake.making(place.generation_folder):
@@ -181,16 +179,16 @@ def make(
 
     Args:
         lake: the changefeed's lake.
-        cut: the cut to be made again.
+        cut: the cut to make again.
         place: the new generation.
-        table: (database, table) of the one mirror that is wanted; all if None.
-        to_stay: whether it may be published, so that all tables are wanted, not the mirrors alone.
+        table: (database, table) of the one wanted mirror; all if None.
+        to_stay: whether it may be published, so that all tables are made, not only the mirrors.
     """
     return _Making(lake, cut, place, table, to_stay=to_stay).make()
 
 
 class _Making:
-    """The making of one generation."""
+    """The state of making one generation."""
 
     def __init__(
         self,
@@ -225,7 +223,7 @@ class _Making:
             register_new(self._lake.at(side))
             if names is None or self._table is None:
                 break
-            # The registry made anew may know the table by names that the old one did not.
+            # The new registry may know the table by names that the old one did not.
             missing = self._names_of(side, self._table) - names
             if not missing:
                 break
@@ -266,24 +264,25 @@ class _Making:
         )
 
     def _landed(self) -> int:
-        """Return up to which landed batch the cut was made."""
+        """Return the landed batch up to which the cut was made."""
         landed = self._known.if_whole(lambda: landed_up_to(self._lake.paths, self._cut.batch), None)
         if landed is None and self._to_stay:
-            # The change log is broken: what landed since is in it too, and above the cut.
+            # The change log is broken: it also has records landed since, above the cut.
             landed = landed_batch(self._lake.paths)
         if landed is None or latest_version(self._lake.paths.raw_messages) is None:
             raise NotFoundError(
-                f"it is no longer known from which landed records cut {self._cut.number} of "
-                f"changefeed {self._lake.paths.changefeed!r} was made from: the history of "
-                f"{self._lake.paths.change_log} does not reach back to batch {self._cut.batch}"
+                f"cut {self._cut.number} of changefeed {self._lake.paths.changefeed!r} cannot be "
+                "made again: the landed records that it was made from are no longer known, "
+                f"because the history of {self._lake.paths.change_log} does not reach back to "
+                f"batch {self._cut.batch}"
             )
         return landed
 
     def _is_truncated_meanwhile(self) -> bool:
-        """Return whether retention, which no lock keeps away, removed records; look at its base.
+        """Return whether retention, which no lock excludes, removed records; read its base.
 
         Raises:
-            NotFoundError: that is above the cut.
+            NotFoundError: the base is above the cut.
         """
         before, self._truncation_point = (
             self._truncation_point,
@@ -297,15 +296,15 @@ class _Making:
         return self._truncation_point != before
 
     def _names_of(self, paths: LakePaths, table: TableName) -> frozenset[TableName]:
-        """Return the names that rows of a table of the cut were ever sent under."""
+        """Return all names of the rows that a table of the cut was ever sent."""
         plan = Knowledge.of(paths, self._lake.changefeed.timezone).plan(self._cut.tso)
         mirrors = [mirror for mirror in plan.mirrors if mirror.name == table]
         return frozenset({table}.union(*map(_names, mirrors)))
 
-    # What was truncated -------------------------------------------------------------------------
+    # Truncated rows -----------------------------------------------------------------------------
 
     def _take_over(self, side: LakePaths) -> None:
-        """Give the new generation what is known of schemas and rows up to the truncation point."""
+        """Give the new generation the schemas and rows known up to the truncation point."""
         truncation_point = self._truncation_point
         if truncation_point.cut is None:
             return
@@ -325,7 +324,7 @@ class _Making:
     def _decode(
         self, side: LakePaths, landed: int, names: frozenset[TableName] | None
     ) -> DecodedFiles:
-        """Write the new change log and its totals; return what became of the records."""
+        """Write the new change log and its totals; return the result of decoding."""
         tell(f"decoding {landed} landed batches again")
         clocks: Clocks = self._known.if_whole(lambda: accepted_clocks(self._lake.paths), {})
         found = decode_into_files(
@@ -368,7 +367,7 @@ class _Making:
     def _decode_seeds(
         self, side: LakePaths, landed: int, names: frozenset[TableName] | None
     ) -> list[Totals]:
-        """Append the rows of exports that the cut was made from to the side's change log."""
+        """Append the exported rows that the cut was made from to the side's change log."""
         totals: list[Totals] = []
         landed_seeds = {item.seed for item in read_seeds(self._lake.paths)}
         numbers = self._known.if_whole(self._seeds_of_cut, landed_seeds)
@@ -391,33 +390,33 @@ class _Making:
         return totals
 
     def _seeds_of_cut(self) -> set[int]:
-        """Return the numbers of the exports that the cut was made from."""
+        """Return the numbers of the seeds that the cut was made from."""
         told = read_rows(
             self._lake.paths.change_log,
-            # Conditions are on columns whose bounds files tell: on others delta-rs finds nothing.
+            # Conditions are on columns with bounds in the log: delta-rs finds no rows by others.
             (ds.field("kind") == DDL)
             & (ds.field("batch") <= self._cut.batch)
-            # What is at or below it is in the base.
+            # Rows at or below it are in the base.
             & (ds.field("commit_ts") > self._truncation_point.tso),
         )
         return {row["partition"] for row in told if row["ddl_type"] == SNAPSHOT_DDL}
 
     def _lost_exports(self) -> Iterator[RefusedRecords]:
-        """Yield the tables whose rows of an export are landed no more."""
+        """Yield the tables whose exported rows are no longer landed."""
         rows = self._known.if_whole(lambda: read_statistics(self._lake.paths).exported_rows(), {})
         for (database, table, seed), count in sorted(rows.items()):
             if seed in self._lost_seeds:
                 yield RefusedRecords(
                     database=database,
                     table=table,
-                    reason="the rows of its export are not landed any more",
+                    reason="the rows of its export are no longer kept",
                     records=count,
                     examples=(f"seed {seed}",),
                 )
 
     def _unproven(self, side: LakePaths, cut: Cut | None) -> dict[TableName, str]:
-        """Return the tables whose rows cannot be told, each with the reason."""
-        # The change log of the mirrors may have what is gone from the records.
+        """Return the tables whose rows cannot be rebuilt, each with the reason."""
+        # The mirrors' change log may have rows whose records are gone.
         lacking = {
             (item.database, item.table): "records that it was made from are gone, and the base cut "
             "lacks their rows"
@@ -432,7 +431,7 @@ class _Making:
     def _late_below(self, side: LakePaths) -> list[TableName]:
         """Return the tables with row changes that landed after the base and are not above it.
 
-        The change log may place them yet, and here nothing says which are replays.
+        The change log may still place them, but here replays among them are unknown.
         """
         point = self._truncation_point
         if point.cut is None:
@@ -455,14 +454,14 @@ class _Making:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Chooses the decoded rows that are taken; images only those of the tables `names`."""
+    """Chooses the decoded rows to write, with images only for the tables `names`."""
 
     left_out: LeftOut
     base: TruncationPoint
     names: frozenset[TableName] | None
 
     def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Return the rows that are taken, and how many of the others are no errors."""
+        """Return the rows to write, and how many of the others are not errors."""
         count = 0
         if self.left_out.records:
             is_error = pc.equal(rows.column("kind"), ERROR).to_pylist()
@@ -487,14 +486,14 @@ class _Choice:
             pc.equal(rows.column("kind"), ROW),
             pc.and_(
                 pc.less_equal(rows.column("commit_ts"), self.base.tso),
-                # What landed later is in no base.
+                # The base does not have rows that landed later.
                 pc.less_equal(rows.column("batch"), self.base.batch),
             ),
         )
         return pc.fill_null(is_below, False)
 
     def _with_images(self, rows: pa.RecordBatch, names: frozenset[TableName]) -> pa.RecordBatch:
-        """Leave out the images of row changes of other tables: the totals need none."""
+        """Remove the images of other tables' row changes: the totals need none."""
         columns = (rows.column(name).to_pylist() for name in ("kind", "database", "table"))
         wanted = pa.array(
             [
@@ -511,7 +510,7 @@ class _Choice:
 
 
 def _names(mirror: MirrorPlan) -> set[TableName]:
-    """Return the names that its rows were sent under, those of rows it was handed over too."""
+    """Return the names that its rows were sent under, including handed-over rows."""
     return {
         (binding.database, binding.table) for plan in mirror.sources() for binding in plan.bindings
     }

@@ -1,21 +1,22 @@
-"""Rebuilding: put tables that are made anew from what landed in place of the published ones.
+"""Rebuilding: replace the published tables by tables made again from landed records.
 
 In: the landed records and rows of exports, and the newest cut. Out: a new generation at the cut's
-TSO (`making`), compared with the published one as `verify` does, and then published by one append
-to `cuts`. Readers have the old mirrors until that append. Older cuts stay readable until
-maintenance removes the last of them, and the old generation with it.
+TSO (`making`), compared with the published one as in `verify`, and then published by one append to
+`cuts`. Readers have the old mirrors until that append. Older cuts stay readable until maintenance
+removes the last of them, and the old generation with it.
 
-What the cut had in quarantine stays there; a redrive takes it in. It is not published, unless
-losses are accepted, if it would lose something: records that were decoded before and are refused
-now, or tables that cannot be made, or whose rows nothing that is kept tells.
+Records that the cut had in quarantine stay there until a redrive. The new generation is not
+published, unless losses are accepted, if something would be lost: records that were decoded before
+and are refused now, tables that cannot be made, or tables whose rows cannot be rebuilt from kept
+data.
 
-Why running it again is safe: nothing of the published generation is written. A killed run leaves it
-as it was, and the next one removes what was made beside it.
+Why running it again is safe: the published generation is not written. A killed run leaves it
+unchanged, and the next run removes the unpublished one.
 
-Where the cuts cannot be read, there are none yet, or `raw_messages` lost its newest records, there
-is nothing to compare with and to publish after: everything that can be made again is moved to a
-folder, and the next sync lands what is lost and makes it. So it is with the tables of versions of
-this package that had another layout.
+If there is no readable cut, or `raw_messages` lost its newest records, there is no cut to compare
+with and to follow. Then everything that can be made again is moved to a folder, and the next sync
+lands the lost records and makes the tables. The same happens to tables in the layout of an earlier
+version of this package.
 """
 
 import shutil
@@ -43,13 +44,13 @@ from ticdc_assets.storage.paths import AnyPath, move, remove_tree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuild:
-    """What a rebuild did.
+    """The result of a rebuild.
 
     Attributes:
-        verification: how the new generation compares with the old one; None without a cut.
-        cut: the cut that was published; None if the next sync is to make one.
+        verification: the comparison of the new generation with the old one; None without a cut.
+        cut: the published cut; None if the next sync makes one.
         moved: the folder that tables were moved to; None if none were.
-        losses: what was lost and accepted, a clause each.
+        losses: the accepted losses, a clause each.
     """
 
     verification: Verification | None = None
@@ -58,8 +59,10 @@ class Rebuild:
     losses: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return what was done, a line each, without any value of a row."""
-        lines = [] if self.moved is None else [f"damaged or older tables are in {self.moved} now"]
+        """Return the result, a line each, without any value of a row."""
+        lines = (
+            [] if self.moved is None else [(f"damaged or older tables were moved to {self.moved}")]
+        )
         if self.verification is None or self.cut is None:
             return [*lines, "the next sync makes all tables again"]
         for item in self.verification.mirrors:
@@ -80,20 +83,20 @@ def rebuild(
     *,
     accept_losses: bool = False,
 ) -> Rebuild:
-    """Make everything again that is made from what landed, and publish it.
+    """Make all tables again that are made from landed records, and publish them.
 
     The caller holds the writer lock.
 
     Args:
         lake: the changefeed's lake.
-        accept_losses: whether to publish it although something that the cut has is lost.
+        accept_losses: whether to publish it although something in the cut is lost.
 
     Raises:
         LossError: something would be lost; nothing was changed.
-        LakeDamagedError: the records, or rows of exports, that it would be made from are broken.
+        LakeDamagedError: the landed records or rows of exports are damaged.
         NotFoundError: nothing landed, or the cuts are broken and retention removed records.
         PrerequisiteError: there is not enough space on the disk.
-        BusyError: a verify or another rebuild is at work.
+        BusyError: a verify or another rebuild is running.
     """
     began = datetime.now(UTC)
     for table in (lake.paths.raw_messages, lake.paths.seeds, lake.paths.snapshot_rows):
@@ -115,17 +118,17 @@ def rebuild(
             made = make(lake, cut, place, to_stay=True)
             if made.cut is None or made.cut.tso != cut.tso:
                 raise LossError(
-                    f"no cut at {cut.moment} can be made of what landed ({made.reason}); nothing "
-                    "was changed"
+                    f"no cut at {cut.moment} can be made from the landed records "
+                    f"({made.reason}); nothing was changed"
                 )
             tell("comparing the new mirrors with the published ones")
             found = compared(lake, cut, made, began=began)
             losses = _losses(found, made)
             if losses and not accept_losses:
                 raise LossError(
-                    f"not published, because it would be lost what cut {cut.number} has: "
-                    f"{'; '.join(losses)}. Nothing was changed; --accept-losses publishes it "
-                    "nevertheless"
+                    f"not published, because this part of cut {cut.number} would be lost: "
+                    f"{'; '.join(losses)}. Nothing was changed; --accept-losses publishes the "
+                    "rebuild nevertheless"
                 )
             published = _published(lake.paths.of(place.generation), cut, made.cut)
         finally:
@@ -136,12 +139,12 @@ def rebuild(
 
 
 def _published(paths: LakePaths, before: Cut, made: Cut) -> Cut:
-    """Publish the new generation's cut as the one that follows the newest; return it."""
+    """Publish the new generation's cut as the successor of the newest; return it."""
     cut = replace(
         made,
         number=before.number + 1,
         published_at=datetime.now(UTC),
-        # What became of each change was told by the cuts that had it first.
+        # The first cut with each change has its account.
         accounts=made.unaccounted,
         replays=0,
         late=0,
@@ -166,7 +169,7 @@ def _losses(found: Verification, made: Made) -> tuple[str, ...]:
 
 
 def _require_space(paths: LakePaths, cut: Cut) -> None:
-    """Say what space the new generation needs, and refuse if a folder's disk has less."""
+    """Report the space that the new generation needs, and refuse if the disk has less."""
     tables = [
         (paths.change_log, None),
         *((item.path(paths), item.version) for item in cut.mirrors),
@@ -184,14 +187,14 @@ def _require_space(paths: LakePaths, cut: Cut) -> None:
     tell(f"the new tables need about {_megabytes(needed)}, {_megabytes(free)} are free")
     if needed > free:
         raise PrerequisiteError(
-            f"a rebuild of changefeed {paths.changefeed!r} needs about {_megabytes(needed)} beside "
-            f"the published tables, and {_megabytes(free)} are free in {paths.home}: free some; "
-            "nothing was changed"
+            f"a rebuild of changefeed {paths.changefeed!r} needs about {_megabytes(needed)} "
+            f"besides the published tables, and {_megabytes(free)} are free in {paths.home}: "
+            "free some; nothing was changed"
         )
 
 
 def _size(path: AnyPath, version: int | None) -> int:
-    """Return the bytes of a table's files; 0 if it is broken, as it may be."""
+    """Return the bytes of a table's files; 0 if it is broken, which may be."""
     try:
         table = open_table(path, version)
     except LakeDamagedError:
@@ -203,16 +206,16 @@ def _megabytes(size: int) -> str:
     return f"{size / 1_000_000:,.0f} MB"
 
 
-# What cannot be compared ------------------------------------------------------------------------
+# Without a comparison ------------------------------------------------------------------------
 
 
 def keeps_landings(paths: LakePaths) -> bool:
-    """Return whether `landings` stays: else only the source can say which partitions there are."""
+    """Return whether `landings` stays; otherwise only the source can list its partitions."""
     return paths.landings.exists() and table_damage(paths.landings) is None
 
 
 def _lost_their_end(paths: LakePaths) -> bool:
-    """Return whether the records are behind what was made from them: a sync lands them again."""
+    """Return whether the records end before tables made from them; a sync lands them again."""
     try:
         return decoded_position(paths)[1] > landed_batch(paths)
     except LakeDamagedError:
@@ -223,14 +226,14 @@ _MADE = (
     *("change_log", "change_groups", "quarantine", "checksums", "ddl_history"),
     *("schema_conflicts", "schema_registry", "cuts", MIRRORS, HISTORIES, GENERATIONS),
 )
-"""What can be made again, in this layout of a changefeed's folder and in those before."""
+"""The tables that can be made again, in this and earlier layouts of a changefeed's folder."""
 
 
 def _moved_all(paths: LakePaths) -> AnyPath:
-    """Move everything that can be made again into a folder of its own, and return that.
+    """Move everything that can be made again into a separate folder, and return it.
 
     Raises:
-        NotFoundError: records were removed by retention, so that it cannot be made again.
+        NotFoundError: retention removed records, so the tables cannot be made again.
     """
     if has_lost_records(paths):
         raise NotFoundError(

@@ -1,20 +1,20 @@
-"""Decode the records of whole landing days again, and replace what the change log has of them.
+"""Decode the records of whole landing days again, and replace their rows in the change log.
 
 In: landing days (UTC) and their records in `raw_messages`. Out: nothing if the day's rows are equal
 (`change_digests`). If they differ, because the decoder was fixed or rows were lost, changed or
-added, the day's partition of `change_log` is replaced in one commit; what is refused now comes into
-the quarantine, and what was there and can be decoded leaves it; the totals of the day are computed
-again. The commit says which tables differ, and so do the totals (`regrouping.Correction`), so the
-next sync folds those tables, whichever program runs it.
+added, the day's partition of `change_log` is replaced in one commit. Events that are refused now
+enter the quarantine, events that can be decoded now leave it, and the totals of the day are
+computed again. The commit and the totals name the tables that differ (`regrouping.Correction`), so
+the next sync folds those tables, whichever program runs it.
 
 A row belongs to the batch in which its record was first decoded, as if it had been correct from the
 start. A row whose record was in quarantine is new, and belongs to the commit's batch, like a
-re-driven row. Rows of exports that landed on the day stay.
+redriven row. Rows of exports that landed on the day stay.
 
 A record that was decoded before and is refused now, for example because its claim-check file is
 gone, would lose its rows: the day stays as it is, and the error names the records, unless losses
-are accepted. An event whose timestamp is too far ahead (`ahead`) is no loss: only the limit refuses
-it, so a redrive can bring it back.
+are accepted. An event whose timestamp is too far ahead (`ahead`) is not a loss: only the limit
+refuses it, so a redrive can bring it back.
 
 Why running it again is safe: a corrected day is equal, so it is not changed. Refused events are in
 quarantine before their rows are removed; accepted ones are closed there last. If a run is killed
@@ -95,19 +95,19 @@ from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT, WAT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedecodedDay:
-    """What decoding one landing day again did.
+    """The result of decoding one landing day again.
 
     Attributes:
         day: the day (UTC).
-        records: landed records of it.
+        records: its landed records.
         before: rows of the change log that came from them, before.
-        rows: the same afterwards.
-        quarantined: faults that came into quarantine.
-        released: faults in quarantine that are none any more.
+        rows: these rows afterwards.
+        quarantined: faults that entered the quarantine.
+        released: quarantined faults that no longer occur.
         tables: (database, table) that the next apply folds again.
         schemas: whether DDL or bootstraps differed.
-        batch: batch of the change log that says so; None if nothing was written there.
-        losses: what was lost and accepted, a clause each.
+        batch: the correction's batch in the change log; None if nothing was written there.
+        losses: the accepted losses, a clause each.
     """
 
     day: date
@@ -127,7 +127,7 @@ class RedecodedDay:
         return self.batch is None and not self.quarantined and not self.released
 
     def sentence(self) -> str:
-        """Return what was done, for people."""
+        """Return the result in a sentence for people."""
         if self.equal:
             said = f"{self.day}: {counted(self.records, 'record')} decoded again, nothing differs"
         else:
@@ -146,11 +146,11 @@ class RedecodedDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redecoding:
-    """What one re-decoding did.
+    """The result of one re-decoding.
 
     Attributes:
         days: each day, in order.
-        decoding: what was decoded before it, because it had landed or a run was killed.
+        decoding: the decoding before it, of waiting records or of a killed run.
     """
 
     days: tuple[RedecodedDay, ...]
@@ -175,12 +175,11 @@ def redecode(
     Args:
         lake: the changefeed's lake.
         days: the days.
-        accept_losses: whether rows may go whose record is refused now.
+        accept_losses: whether to remove rows whose record is refused now.
 
     Raises:
         NotFoundError: records or rows of a day were truncated, or its records are gone.
-        LossError: a record that was decoded is refused now; that day, and later ones, are as they
-            were.
+        LossError: a decoded record is refused now; that day and later ones are unchanged.
     """
     _require_kept(lake.paths, days)
     decoding = decode_new(lake)
@@ -193,14 +192,14 @@ def redecode(
 
 
 def redecode_ahead(lake: Lake) -> tuple[RedecodedDay, ...]:
-    """Move what is too far ahead out of the change log into quarantine.
+    """Move events that are too far ahead from the change log into quarantine.
 
-    It may be there because an older version or a higher limit let it in. Records of a day that
-    retention truncated are whole, and what is too far ahead is above it, so no day is refused. The
-    caller holds the writer lock, and everything that landed is decoded.
+    An older version or a higher limit may have accepted them. No day is refused: the records of a
+    truncated day are complete, and these events are above the truncation. The caller holds the
+    writer lock, and everything that landed is decoded.
 
     Returns:
-        What was done, for each landing day that has such records.
+        The result for each landing day with such records.
     """
     limit = lake.changefeed.max_ahead_seconds
     if not any(
@@ -208,19 +207,19 @@ def redecode_ahead(lake: Lake) -> tuple[RedecodedDay, ...]:
         for row in read_statistics(lake.paths).rows
     ):
         return ()
-    # Kafka's timestamp may still speak for some of them.
+    # Kafka's timestamp may still justify some of them.
     days = _days_ahead(lake, limit)
     return tuple(_Day(lake, day).redecode() for day in sorted(days))
 
 
 def first_whole_day(paths: LakePaths) -> date:
-    """Return the first landing day of which nothing was truncated; needs no Spark."""
+    """Return the first landing day without truncated rows; needs no Spark."""
     cuts = [
         item.cut
         for item in (read_truncation_point(paths), read_raw_truncation_point(paths))
         if item.cut
     ]
-    # What a base is made of had landed when it was published.
+    # A base's rows had landed when it was published.
     published = (cut.published_at.astimezone(UTC).date() for cut in cuts)
     return max((day + timedelta(days=1) for day in published), default=date.min)
 
@@ -235,7 +234,7 @@ def _require_kept(paths: LakePaths, days: Collection[date]) -> None:
 
 
 def _days_ahead(lake: Lake, limit: float) -> set[date]:
-    """Return the landing days with events that are ahead of the moment they landed."""
+    """Return the landing days with events that are ahead of their landing time."""
     chosen = _Ahead(limit_ms(limit))
 
     def found(some: Iterable[tuple[AnyPath, int]]) -> Iterator[date]:
@@ -250,12 +249,12 @@ def _days_ahead(lake: Lake, limit: float) -> set[date]:
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """Rows whose timestamp is so many milliseconds ahead of the moment that they landed."""
+    """Rows whose timestamp is a number of milliseconds ahead of their landing time."""
 
     most_ms: int
 
     def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
-        """Return whether a file may have some."""
+        """Return whether a file may have such rows."""
         newest, landed_at = bounds.get("max.commit_ts"), bounds.get("min.landed_at")
         return newest is None or landed_at is None or self._is_ahead(newest, landed_at)
 
@@ -263,7 +262,7 @@ class _Ahead:
         return is_ahead(newest, landed_at, self.most_ms / 1000)
 
     def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return those among some rows."""
+        """Return the rows among some that are ahead."""
         at_ms = pc.shift_right(rows.column("commit_ts"), LOGICAL_BITS)
         landed_ms = rows.column("landed_at").cast(pa.timestamp("ms", tz="UTC"), safe=False)
         latest_ms = pc.add(landed_ms.cast(pa.int64()), self.most_ms)
@@ -274,7 +273,7 @@ class _Ahead:
 
 
 class _Day:
-    """One landing day, to be decoded again."""
+    """One landing day to decode again."""
 
     def __init__(self, lake: Lake, day: date) -> None:
         self._lake = lake
@@ -288,7 +287,7 @@ class _Day:
         }
 
     def redecode(self, *, accept_losses: bool = False) -> RedecodedDay:
-        """Decode the day, compare it with what is there, and replace that."""
+        """Decode the day, compare it with the existing rows, and replace those."""
         tell(f"decoding the records landed on {self._day} again")
         paths = self._lake.paths
         if latest_version(paths.raw_messages) is None:
@@ -309,7 +308,7 @@ class _Day:
             self._remove(found)
             raise
         if found.faults:
-            # First: what a killed run took out of the change log would be nowhere.
+            # This comes first: otherwise the rows that a killed run removed would be nowhere.
             append_fault_files(paths, found.faults, app_id="redecode")
         if correction is None:
             self._remove(replace(found, faults=[]))
@@ -371,10 +370,10 @@ class _Day:
                 (table / file.path).unlink(missing_ok=True)
 
     def _batches(self, there: Parts) -> dict[int, int]:
-        """Return the batch of the change log that each landed batch of the day was decoded in.
+        """Return the change log's batch for each landed batch of the day.
 
-        Re-driven rows are of a later one, so the lowest one that rows of it are of is it. Of one
-        that has no rows, the distance to the landed batch is that of the next one below.
+        Redriven rows have a later batch, so the lowest batch of its rows is the one. A landed batch
+        without rows has the same distance to its batch as the next lower one.
         """
         first: dict[datetime, int] = {}
         for piece in there.pieces:
@@ -401,7 +400,7 @@ class _Day:
     def _correction(
         self, before: Mapping[Key, Digest], after: Mapping[Key, Digest]
     ) -> Correction | None:
-        """Return what differs, None if nothing does."""
+        """Return the differences; None if there are none."""
         differing = [
             key
             for key in before.keys() | after.keys()
@@ -434,7 +433,7 @@ class _Day:
         )
 
     def _losses(self, found: DecodedFiles) -> tuple[str, ...]:
-        """Return which records that the change log has rows of are refused now, a clause each."""
+        """Return the decoded records that are refused now, a clause each."""
         reasons: dict[Coordinates, str] = {}
         for item in found.faults:
             with open_parquet(self._lake.paths.quarantine / item.path) as file:
@@ -484,7 +483,7 @@ class _Day:
         batch: int,
         landed: int,
     ) -> None:
-        """Put the decoded rows in place of the day's partition, in one commit."""
+        """Replace the day's partition by the decoded rows, in one commit."""
         exported = self._exported(there)
         append_files(
             self._lake.paths.change_log,
@@ -499,7 +498,7 @@ class _Day:
         regroup(self._lake)
 
     def _exported(self, there: Parts) -> list[Any]:
-        """Write the day's rows of exports once more."""
+        """Write the day's rows of exports again."""
         if not any(
             row["kind"] == SNAPSHOT and row["rows"]
             for row in read_statistics(self._lake.paths).rows
@@ -527,7 +526,7 @@ class _Day:
         ]
 
     def _close(self) -> int:
-        """Close what is in quarantine no more; return how many faults of decoding are none now."""
+        """Close faults that no longer occur; return how many faults of decoding these are."""
         applied = {
             place_of(row) for row in read_quarantine(self._lake.paths) if row["stage"] == "apply"
         }
@@ -537,7 +536,7 @@ class _Day:
         return len(released)
 
     def _in_log(self, places: Collection[Place], day: date | None = None) -> set[Place]:
-        """Return the places among some at which the change log has a row, maybe of one day."""
+        """Return the places among some at which the change log has a row, possibly of one day."""
         if not places:
             return set()
         condition = ds.field("offset").isin(sorted({place[2] for place in places}))
@@ -548,18 +547,18 @@ class _Day:
 
 
 def _least(rows: pa.RecordBatch) -> pa.Table:
-    """Return the lowest batch of each moment of landing."""
+    """Return the lowest batch of each landing time."""
     return pa.Table.from_batches([rows]).group_by("landed_at").aggregate([("batch", "min")])
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Numbering:
-    """Chooses the rows that are taken, and gives them their batches.
+    """Chooses the rows to write, and gives them their batches.
 
     Attributes:
         batches: batch of the change log by landed batch.
-        known: places that are in quarantine; what is refused there again is nothing new.
-        batch: the batch of rows whose record was there.
+        known: places in quarantine; events that are refused there again are not new.
+        batch: the batch of rows whose record was in quarantine.
     """
 
     batches: Mapping[int, int]
@@ -567,7 +566,7 @@ class _Numbering:
     batch: int
 
     def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Return the rows that are taken, and that none of the others is counted."""
+        """Return the rows to write, and 0: none of the others count."""
         landed = rows.column("batch").to_pylist()
         numbers = [self.batches[batch] for batch in landed]
         taken = None

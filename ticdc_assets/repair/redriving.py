@@ -6,8 +6,8 @@ change log, and their quarantine rows are closed; the others stay. The next appl
 in its place by commit ts. Changes of stage `apply` need no decoding: the caller has their mirrors
 folded again (`apply_changes`).
 
-Why running it again is safe: a row whose coordinates the change log has is left out, so a run
-killed between the append and the closing of the quarantine rows appends nothing twice.
+Why running it again is safe: a row whose coordinates the change log has is left out, so after a run
+killed between the append and the closing of the quarantine rows, nothing is appended twice.
 """
 
 from collections import Counter
@@ -52,13 +52,13 @@ from ticdc_assets.wire.rows import ERROR, PLACE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redriving:
-    """What one re-drive did.
+    """The result of one redrive.
 
     Attributes:
-        records: quarantined records tried again.
+        records: quarantined records that were tried again.
         decoded: of these, decoded now.
         still_quarantined: of these, still refused.
-        refold: (database, table) with quarantined row changes, as they were called when these were
+        refold: (database, table) with quarantined row changes, by their names when these were
             refused; an apply with `refold_quarantined` folds their mirrors again.
         days: rows appended to the change log, by landing day.
     """
@@ -72,7 +72,7 @@ class Redriving:
 
 def redrive(lake: Lake) -> Redriving:
     """Decode the quarantined records again."""
-    # Finishes a batch that a killed run left half done.
+    # This finishes a batch that a killed run left incomplete.
     days = decode_new(lake).days
     refold = frozenset(
         (row["database"], row["table"])
@@ -94,7 +94,7 @@ def redrive(lake: Lake) -> Redriving:
     places = frozenset(
         place_of(row) for row in read_quarantine(lake.paths) if row["stage"] == "decode"
     )
-    # Of a record of several rows some may be in the change log already.
+    # The change log may already have some rows of a record.
     known = _in_log(lake.paths, places)
     batch, landed = decoded_position(lake.paths)
     batch += 1
@@ -103,7 +103,7 @@ def redrive(lake: Lake) -> Redriving:
         Landed(
             table=lake.paths.raw_messages, chosen=Records(frozenset(place[:-1] for place in places))
         ),
-        # What was too far ahead of the clock then may not be by now.
+        # Events that were too far ahead of the clock then may not be now.
         record_decoder(lake.changefeed, batch, now=datetime.now(UTC)),
         batch=batch,
         into=lake.paths,
@@ -128,7 +128,7 @@ def redrive(lake: Lake) -> Redriving:
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """Chooses the decoded rows that are no errors and that the change log does not have.
+    """Chooses the decoded rows that are not errors and that the change log lacks.
 
     Attributes:
         known: places of rows that it has.
@@ -137,7 +137,7 @@ class _Missing:
     known: frozenset[Place]
 
     def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Return these rows, and that none of the others is counted."""
+        """Return these rows, and 0: none of the others count."""
         kinds = rows.column("kind").to_pylist()
         is_missing = [
             kind != ERROR and place not in self.known
@@ -147,7 +147,7 @@ class _Missing:
 
 
 def _in_log(paths: LakePaths, places: Collection[Place], *, since: int = 0) -> frozenset[Place]:
-    """Return the places of records at which the change log has rows of batch `since` or later."""
+    """Return the records' places at which the change log has rows of batch `since` or later."""
     offsets = sorted({place[2] for place in places})
     rows = read_table(
         paths.change_log,
@@ -167,7 +167,7 @@ class _RedrivenExports:
 
 
 def _redrive_exports(lake: Lake) -> _RedrivenExports:
-    """Decode the quarantined rows of exports again; what is a row now becomes a batch."""
+    """Decode the quarantined rows of exports again; those that succeed become a batch."""
     seeds = read_seeds(lake.paths)
     numbers = {(item.seed, *item.name) for item in seeds}
     waiting = [
@@ -187,7 +187,7 @@ def _redrive_exports(lake: Lake) -> _RedrivenExports:
     )
     if landed is None:
         return _RedrivenExports(decoded=0, days={})
-    # A killed run appended some and did not close them.
+    # A killed run may have appended some without closing them.
     fixed = places & _in_log(lake.paths, places)
     places -= fixed
     batch, done = decoded_position(lake.paths)

@@ -1,9 +1,9 @@
 """Remove rows from a large table, for retention.
 
-In: a table, and which of its rows go: by a condition on them, or as whole files. Out: one commit,
-which also sets table properties. Rows of which the condition is unknown stay.
+In: a table, and the rows to remove: by a condition, or as whole files. Out: one commit, which also
+sets table properties. Rows stay if the condition is unknown for them.
 
-Why running it again is safe: what is gone is not found again, and then there is no commit.
+Why running it again is safe: removed rows are not found again, and then there is no commit.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -46,7 +46,7 @@ class Removing:
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def going(self, may_go: ds.Expression, gone: ds.Expression, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the rows that would go; see `remove`."""
+        """Return columns of the rows to remove; see `remove`."""
         found = dataset_of(opened(self.table), self.table)
         return found.to_table(columns=list(columns), filter=may_go).filter(surely(gone))
 
@@ -54,8 +54,8 @@ class Removing:
         """Remove rows; return how many.
 
         Args:
-            may_go: a condition on all rows that go; files without such rows are not read.
-            gone: the condition on rows that go.
+            may_go: a condition that all removed rows meet; files without such rows are not read.
+            gone: the condition for removal.
             columns: the columns of the condition.
 
         Raises:
@@ -72,7 +72,7 @@ class Removing:
         return self._undisturbed(remove)
 
     def remove_files(self, paths: Collection[str]) -> None:
-        """Remove whole files, named as the table's log names them.
+        """Remove whole files, by their names in the table's log.
 
         Raises:
             ConflictError: other programs committed meanwhile, several times.
@@ -101,7 +101,7 @@ def surely(condition: ds.Expression) -> ds.Expression:
 
 @dataclass(frozen=True)
 class Without:
-    """Gives the rows that a condition is not true of.
+    """Returns the rows that do not meet a condition.
 
     Attributes:
         gone: the condition.

@@ -2,7 +2,7 @@
 
 In: a TSO or the number of a kept cut, and a changefeed whose newest cuts are wrong, for example
 because of a watermark far in the future. Out: events too far ahead are moved from the change log to
-quarantine (`redecoding.redecode_ahead`), so that they no longer count; and one more cut, with the
+quarantine (`redecoding.redecode_ahead`), so that they no longer count; and a new cut with the
 content of the older one. The cuts between the two are void (`cuts.Rewind`).
 
 A cut names a Delta version of every mirror, so going back moves no row. The next sync undoes later
@@ -36,13 +36,13 @@ from ticdc_assets.storage.lake_paths import LakePaths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewinding:
-    """What one rewind did.
+    """The result of one rewind.
 
     Attributes:
-        older: the cut that was gone back to.
+        older: the cut that was restored.
         before: the newest cut before.
-        cut: the newest cut now; `before` if it was the wanted one already.
-        days: landing days of which events were too far ahead.
+        cut: the newest cut now; `before` if it already was the wanted one.
+        days: landing days with events that were too far ahead.
     """
 
     older: Cut
@@ -52,7 +52,7 @@ class Rewinding:
 
     @property
     def quarantined(self) -> int:
-        """Events that were too far ahead and are in quarantine now."""
+        """How many events were too far ahead and are in quarantine now."""
         return sum(day.quarantined for day in self.days)
 
 
@@ -69,22 +69,22 @@ def rewind(
 
     Args:
         lake: the changefeed's lake.
-        by: who asks for it.
+        by: who runs it.
         tso: the TSO, or the cut of a time (`tso.cut_of`).
         number: the number; one of the two is given.
 
     Raises:
-        NotFoundError: nothing is published yet, there is no such cut, or it cannot be gone back to.
+        NotFoundError: nothing is published yet, there is no such cut, or it cannot be restored.
     """
     before = require_cut(lake.paths)
     older = _wanted(lake.paths, before, tso=tso, number=number)
     _require_rows(lake.paths, older)
-    # Finishes what a killed run left, and decodes what waits by the limit of today.
+    # This finishes a killed run, and decodes waiting records by the current limit.
     decode_new(lake)
     days = redecode_ahead(lake)
     cut = before
     if older.number != before.number:
-        # What closed them since is not in the mirrors any more.
+        # The mirrors no longer have the changes that closed them since.
         reopen_applied(lake.paths, commit_ts=older.tso, since=older.made_at)
         cut = replace(
             older.again(before),
@@ -101,7 +101,7 @@ def rewind(
 
 
 def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | None) -> Cut:
-    """Return the cut to go back to."""
+    """Return the cut to restore."""
     cuts = read_cuts(paths)
     if number is not None:
         found = [cut for cut in cuts if cut.number == number]
@@ -146,7 +146,7 @@ def _listed(cuts: Sequence[Cut]) -> str:
 
 
 def _require_rows(paths: LakePaths, cut: Cut) -> None:
-    """Refuse a cut that names a version which cannot be read any more."""
+    """Refuse a cut that names a version which can no longer be read."""
     for mirror in cut.mirrors:
         try:
             check_files(paths, mirror)

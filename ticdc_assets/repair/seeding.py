@@ -7,7 +7,7 @@ and line. The next apply makes the mirrors from those rows and the changes above
 Why running it again is safe: a table whose files equal those of its newest seed at that TSO is not
 seeded again, nor is one that a killed run landed: it is first decoded, like any landed batch.
 
-A table without a schema, in the export and in the schema registry, is not seeded, and this is
+A table without a schema in the export and in the schema registry is not seeded, and this is
 reported; the others are seeded. Tables that the configuration leaves out are left out here too.
 """
 
@@ -49,17 +49,17 @@ from ticdc_assets.storage.lake_paths import LakePaths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeededRows:
-    """One table as it was seeded.
+    """One seeded table.
 
     Attributes:
         database: its database.
         table: its name.
         seed: number of the seed.
         rows: rows of the export that are in the change log.
-        quarantined: what of its files is in quarantine.
-        is_new: whether this run seeded it; else its newest seed has the same files.
-        fault: why the first row in quarantine could not be read, None without one.
-        unknown: columns that some of its rows have no value of.
+        quarantined: how many rows of its files are in quarantine.
+        is_new: whether this run seeded it; otherwise its newest seed has the same files.
+        fault: why the first row in quarantine could not be read; None without one.
+        unknown: columns without a value in some of its rows.
     """
 
     database: str
@@ -73,20 +73,20 @@ class SeededRows:
 
     @property
     def has_none(self) -> bool:
-        """Whether its files have rows, and none of them could be read."""
+        """Whether its files have rows, but none could be read."""
         return self.quarantined > 0 and self.rows == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seeding:
-    """What one seeding did.
+    """The result of one seeding.
 
     Attributes:
         tso: TSO of the export.
         tables: the tables, by database and name.
-        refused: why others were not seeded, by (database, table).
+        refused: the reasons why others were not seeded, by (database, table).
         excluded: tables that the configuration leaves out.
-        skipped: what else the export has, by kind.
+        skipped: other contents of the export, by kind.
         unterminated: CSV files that this run landed, and whose last row has no line terminator. If
             one was cut there, the last value of that row is too short.
     """
@@ -118,15 +118,15 @@ def seed(
     Args:
         lake: the changefeed's lake.
         folder: the folder of the export, or its URI.
-        tables: which of its tables; all if none is named.
-        tso: the TSO, where the export does not say it.
-        dialect: how its CSV files are written; as by Dumpling's defaults if None.
+        tables: the wanted tables; all if none is named.
+        tso: the TSO, if the export does not have it.
+        dialect: the dialect of its CSV files; Dumpling's default if None.
         timezone: zone of the session that exported it; the changefeed's if None.
 
     Raises:
-        NotFoundError: there is no export, or it lacks a table that is named.
-        ConfigError: the export does not tell its TSO, or that lies below what is kept or in the
-            future.
+        NotFoundError: there is no export, or it lacks a named table.
+        ConfigError: the export does not have its TSO, or the TSO is below the kept changes or in
+            the future.
     """
     export = read_export(folder, tso=tso)
     dialect, timezone = dialect or CsvDialect(), timezone or lake.changefeed.timezone
@@ -188,7 +188,7 @@ def seed(
 
 
 def _require_above(paths: LakePaths, export: Export) -> None:
-    """Refuse an export whose TSO the change log does not reach back to, or has none to compare."""
+    """Refuse an export below the change log's oldest change, or if the changes have no TSO."""
     if read_statistics(paths).es_only:
         raise ConfigError(
             "the messages of the changefeed carry no commit ts, so an export cannot be placed "
@@ -213,7 +213,7 @@ def require_past(export: Export, changefeed: Changefeed) -> None:
 
 
 def _begin(lake: Lake) -> None:
-    """Finish what a killed run left, and let the tables be there that others are made from."""
+    """Finish a killed run, and create the tables that others are made from."""
     if open_table(lake.paths.raw_messages) is None:
         append_files(
             lake.paths.raw_messages,
@@ -230,7 +230,7 @@ def _begin(lake: Lake) -> None:
 def _chosen(
     export: Export, changefeed: Changefeed, wanted: Collection[TableName]
 ) -> tuple[list[ExportedTable], int]:
-    """Return the tables to be seeded, and how many the configuration leaves out."""
+    """Return the tables to seed, and how many the configuration leaves out."""
     missing = set(wanted) - {table.name for table in export.tables}
     if missing:
         names = ", ".join(".".join(name) for name in sorted(missing))
@@ -244,7 +244,7 @@ def _chosen(
 def _schema(
     table: ExportedTable, tso: int, timezone: str, history: SchemaHistory | None
 ) -> ExportedSchema:
-    """Return the schema of a table: by its CREATE TABLE, else as the registry knows it."""
+    """Return the schema of a table: from its CREATE TABLE, otherwise from the registry."""
     if table.create_sql is not None or history is None:
         return exported_schema(table, tso, timezone)
     known = [
@@ -262,7 +262,7 @@ def _schema(
 
 
 def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[SeededRows]:
-    """Yield what the lake has of tables, each with whether it is new."""
+    """Yield the counts of seeded tables, each with whether it is new."""
     statistics = read_statistics(paths)
     rows, lacking = statistics.exported_rows(), statistics.exported_columns()
     faults = Counter[tuple[object, ...]]()
@@ -279,7 +279,7 @@ def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[S
             table=item.table,
             seed=item.seed,
             rows=rows.get(place, 0),
-            # What did not decode has no commit ts.
+            # Rows that did not decode have no commit ts.
             quarantined=faults[*place, None] + faults[*place, item.tso],
             is_new=is_new,
             fault=first.get(place),
@@ -288,22 +288,22 @@ def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[S
 
 
 def _fingerprint(table: ExportedTable, sql: str, dialect: CsvDialect, timezone: str) -> str:
-    """Return what differs if a table's files or what they mean do."""
+    """Return a value that changes if a table's files or their meaning change."""
     files = [(file.path, file.size, file.stamp) for file in table.files]
     return hashlib.sha256(repr((files, sql, dialect, timezone)).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedBalance:
-    """What became of the landed rows of one table's newest seed.
+    """The balance of the landed rows of one table's newest seed.
 
     Attributes:
         database: its database.
         table: its name.
         seed: number of the seed.
-        landed: what was landed of its files.
+        landed: landed rows of its files.
         rows: rows in the change log.
-        quarantined: what did not decode, and is in quarantine.
+        quarantined: rows in quarantine that did not decode.
     """
 
     database: str
@@ -315,19 +315,19 @@ class SeedBalance:
 
     @property
     def lost(self) -> int:
-        """Landed rows that are nowhere."""
+        """Landed rows that are neither in the change log nor in quarantine."""
         return max(0, self.landed - self.rows - self.quarantined)
 
     @property
     def sentence(self) -> str:
-        """What is to be said of it, in one clause."""
+        """The balance, in one clause."""
         lost = f", {self.lost} are lost" if self.lost else ""
         landed = counted(self.landed, "row")
         return f"{landed} landed, {self.rows} seeded, {self.quarantined} in quarantine{lost}"
 
 
 def seed_balance(paths: LakePaths) -> list[SeedBalance]:
-    """Return what became of the landed rows of each table's newest seed; needs no Spark.
+    """Return the balance of the landed rows of each table's newest seed; needs no Spark.
 
     Seeds whose landed rows retention has removed are left out.
     """

@@ -1,4 +1,4 @@
-"""Is every key in a mirror only once? A wrong MERGE would show here first.
+"""Check that every key is in a mirror only once: a wrong MERGE would show here first.
 
 In: the mirrors of a cut, at the versions that it names. Out: for each mirror with a handle key and
 repeated keys, the number of such keys and some of them. Tables are only read, so running it again
@@ -6,7 +6,7 @@ is safe; syncs may run meanwhile, because the versions stay.
 
 Keys are compared by their typed columns, and by the exact text of values that fit no typed column.
 Text keys that differ only by case are equal upstream under most collations and count as two here.
-Tables without a key are bags, and not checked.
+Tables without a key may repeat rows, and are not checked.
 """
 
 from collections.abc import Mapping
@@ -28,12 +28,12 @@ from ticdc_assets.spark.frames import quoted
 from ticdc_assets.spark.session import functions
 
 MAX_KEYS = 5
-"""Keys told of each table."""
+"""How many repeated keys of each table are returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedKey:
-    """A key that is there more than once: column name to canonical text, and in how many rows."""
+    """A repeated key: column name to canonical text, and the number of rows with it."""
 
     key: Mapping[str, str | None]
     rows: int
@@ -41,7 +41,7 @@ class RepeatedKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedKeys:
-    """A mirror with keys that are not unique: how many, and the first of them."""
+    """A mirror with repeated keys: how many, and the first of them."""
 
     database: str
     table: str
@@ -51,15 +51,15 @@ class RepeatedKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCounts:
-    """What looking at all mirrors of a cut found.
+    """The result of checking all mirrors of a cut.
 
     Attributes:
         cut: number of the cut.
         tso: its TSO.
-        mirrors: mirrors with a key, which were looked at.
+        mirrors: mirrors with a key, which were checked.
         without_key: mirrors without one.
-        rows: rows looked at.
-        repeated: the mirrors with keys that are not unique.
+        rows: checked rows.
+        repeated: the mirrors with repeated keys.
     """
 
     cut: int
@@ -71,10 +71,10 @@ class KeyCounts:
 
 
 def count_keys(lake: Lake, cut: Cut) -> KeyCounts:
-    """Look for keys that are not unique in the mirrors of `cut`.
+    """Find repeated keys in the mirrors of `cut`.
 
     Raises:
-        UnfinishedError: some mirrors cannot be read; it tells of the others too.
+        UnfinishedError: some mirrors cannot be read; the text has the others' result too.
     """
     keyed = [(item, item.table_schema) for item in cut.mirrors if item.table_schema.handle_key]
     repeated: list[RepeatedKeys] = []
@@ -112,7 +112,7 @@ def _repeated(
     rows = mirror_in_spark(lake, mirror)
     F = functions(lake.spark)
     layout = MirrorLayout(schema=schema)
-    # Columns of ours: names of key columns may be anything.
+    # This package's columns: key columns may have any name.
     columns: list[Column] = []
     for number, name in enumerate(schema.handle_key):
         columns.append(F.col(quoted(name)).alias(f"c{number}"))
@@ -151,7 +151,7 @@ def _repeated(
 def _text(
     column: ColumnSchema | None, value: object, beside: str | None, timezone: str
 ) -> str | None:
-    """Return a key's value as canonical text; as Python shows it where it has none."""
+    """Return a key's value as canonical text; as Python shows it if it has none."""
     if beside is not None or value is None:
         return beside
     if column is None:

@@ -1,17 +1,17 @@
 """Verifying: are the mirrors of the newest cut equal to a rebuild from the landed records?
 
 In: the newest published cut and `raw_messages`. Out: a `Verification`: for each mirror whether it
-equals its rebuild (`making`), by the content hash of both (`comparing`), and if not, the keys
-and columns that differ; differences of the cut itself (schema, hidden columns, held and quarantined
+equals its rebuild (`making`), by the content hash of both (`comparing`), and if not, the keys and
+columns that differ; differences of the cut itself (schema, hidden columns, held and quarantined
 rows, mirrors that exist on only one side); and commits on a mirror's Delta table that no run of
 this package made.
 
-Why running it again is safe: no published table is written. The mirrors are read at the
-versions that the cut names, and the records up to its batch, so syncs may run meanwhile. The new
-generation is removed at the end.
+Why running it again is safe: no published table is written. The mirrors are read at the versions
+that the cut names, and the records up to its batch, so syncs may run meanwhile. The new generation
+is removed at the end.
 
-A mirror that cannot be read is reported with the error; it does not stop the others. Where the
-lake's store is away nothing is known of any mirror, so that is an error.
+A mirror that cannot be read is reported with the error; it does not stop the others. If the lake's
+store does not answer, nothing is known of any mirror, so that is an error.
 
 It does not prove that the changefeed's records are all landed (landing stops at gaps, and says so),
 nor that the code is correct, because the rebuild uses the same code. It finds later damage to the
@@ -57,16 +57,16 @@ from ticdc_assets.storage.lake_paths import LakePaths
 
 
 class Finding(StrEnum):
-    """How a mirror compares with its rebuild."""
+    """The result of comparing a mirror with its rebuild."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
     NOT_PROVEN = "not proven"
-    """They differ, but no rebuild could tell its rows (`Made.unproven`)."""
+    """They differ, but no rebuild could determine its rows (`Made.unproven`)."""
     NOT_REBUILT = "not rebuilt"
-    """The cut has it, the landed records do not make it."""
+    """The cut has it, but the landed records do not make it."""
     NOT_IN_CUT = "not in the cut"
-    """The landed records make it, the cut does not have it."""
+    """The landed records make it, but the cut does not have it."""
     FAILED = "failed"
     """The cut could not make it, or its rebuild cannot be made."""
     UNREADABLE = "unreadable"
@@ -75,20 +75,21 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedMirror:
-    """One mirror beside its rebuild.
+    """One mirror compared with its rebuild.
 
     Attributes:
         database: database at the cut.
         table: table at the cut.
-        finding: how they compare.
-        mirror: what the mirror holds; None if it cannot be read, or is not there.
-        rebuilt: what the rebuild holds; None if there is none.
-        differences: what differs besides rows, one clause each.
+        finding: the result of the comparison.
+        mirror: the mirror's content; None if it cannot be read or does not exist.
+        rebuilt: the rebuild's content; None if there is none.
+        differences: differences besides rows, one clause each.
         counts: how many rows differ.
         examples: some of them.
-        foreign: commits on its Delta table behind the cut's version that no run of ours made.
-        error: why the mirror or its rebuild cannot be read, None if both can.
-        not_proven: why its rebuild cannot tell its rows, in one clause, if that is what was found.
+        foreign: commits on its Delta table after the cut's version by other programs.
+        error: why the mirror or its rebuild cannot be read; None if both can.
+        not_proven: why its rebuild cannot determine its rows, in one clause, if that is the
+            finding.
     """
 
     database: str
@@ -105,11 +106,11 @@ class VerifiedMirror:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it equals its rebuild, where that tells, and nobody else has written to it."""
+        """Whether it equals its rebuild, if that is complete, and has no foreign commits."""
         return self.finding in (Finding.EQUAL, Finding.NOT_PROVEN) and not self.foreign
 
     def findings(self) -> list[str]:
-        """Return what was found, a clause each, without any value of a row."""
+        """Return the findings, a clause each, without any value of a row."""
         found = [str(self.finding), *self.differences]
         numbers = {
             "changed": self.counts.changed,
@@ -128,20 +129,20 @@ class VerifiedMirror:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What a verify found.
+    """The result of a verify.
 
     Attributes:
         changefeed: name of the changefeed.
         cut: number of the cut.
         tso: its TSO.
-        moment: what people are told it is at.
-        proof_from: TSO from which on the proof holds; None if it is from the first landed record.
+        moment: its moment for messages.
+        proof_from: TSO from which on the proof holds; None if from the first landed record.
         records: landed records that were decoded.
         mirrors: by (database, table).
-        differences: what of the cut differs besides its mirrors, one clause each.
-        refused: records that were decoded once and are refused now.
-        decodable: events that wait in quarantine and can be decoded by now.
-        lost: row changes of the cut or its rebuild that are not accounted for.
+        differences: differences of the cut besides its mirrors, one clause each.
+        refused: records that were decoded before and are refused now.
+        decodable: events in quarantine that can be decoded now.
+        lost: unaccounted row changes of the cut or its rebuild.
         seconds: how long it took.
     """
 
@@ -167,7 +168,7 @@ class Verification:
 
     @property
     def summary(self) -> str:
-        """What was found, in one sentence without any value of a row."""
+        """The result, in one sentence without any value of a row."""
         at, total = f"cut {self.cut} at {self.moment}", len(self.mirrors)
         if self.equal:
             proven = sum(item.finding is Finding.EQUAL for item in self.mirrors)
@@ -214,7 +215,7 @@ class Verification:
         return notes
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as an object that JSON can hold; TSOs are numbers."""
+        """Return it as a JSON object; TSOs are numbers."""
         found = {
             "equal": self.equal,
             "summary": self.summary,
@@ -241,7 +242,7 @@ def verify(
 
     Raises:
         NotFoundError: there is no cut, or no such mirror in it.
-        BusyError: another verify of the changefeed is at work.
+        BusyError: another verify of the changefeed is running.
         StoreUnavailableError: the lake's store does not answer.
     """
     began = datetime.now(UTC)
@@ -261,7 +262,7 @@ def compared(
     table: tuple[str, str] | None = None,
     examples: int = EXAMPLES,
 ) -> Verification:
-    """Compare a cut with a generation that was made of the same records.
+    """Compare a cut with a generation made from the same records.
 
     Args:
         lake: the changefeed's lake.
@@ -292,7 +293,7 @@ def compared(
 
 
 def _cut_differences(cut: Cut, made: Made, table: tuple[str, str] | None) -> Iterable[str]:
-    """Yield what differs between two cuts besides their mirrors."""
+    """Yield the differences of two cuts besides their mirrors."""
     other = made.cut
     if other is None:
         yield f"no cut can be made from the landed records: {made.reason}"
@@ -315,7 +316,7 @@ def _cut_differences(cut: Cut, made: Made, table: tuple[str, str] | None) -> Ite
 
 
 def _lost(cut: Cut, other: Cut | None) -> int:
-    """Return how many row changes neither the cut nor its rebuild accounts for."""
+    """Return how many row changes the cut or its rebuild does not account for."""
     sides = (cut, other) if other is not None else (cut,)
     return max(sum(item.unaccounted for item in side.unaccounted) for side in sides)
 
@@ -394,7 +395,7 @@ class _Comparing:
             columns = column_differences(there.rows.schema, rebuild.rows.schema)
             differences = (*columns, *self._differences(ours, theirs))
             rows = Differences(counts=NO_ROWS, examples=())
-            # Tables with other columns have no rows to be compared.
+            # Rows of tables with different columns cannot be compared.
             if found != made and not columns:
                 rows = row_differences(
                     self._lake.spark,
@@ -422,9 +423,9 @@ class _Comparing:
         done = attempted_alone(compare, f"comparing {joined_name(*name)}")
         if not isinstance(done, Failure):
             return told
-        # Libraries have words of their own for a store that is away.
+        # Libraries have their own errors for a store that does not answer.
         require_answer(self._lake.paths.base)
-        # What is known before the failure is told too.
+        # The differences known before the failure are reported too.
         return replace(told, error=done.reason)
 
     def _table(self, paths: LakePaths, mirror: MirrorCut) -> Compared:
@@ -441,7 +442,7 @@ class _Comparing:
         return content_of(self._lake.spark, table, new_folder(self._made.paths))
 
     def _differences(self, ours: MirrorCut, theirs: MirrorCut) -> Iterable[str]:
-        """Yield what differs besides columns and rows."""
+        """Yield the differences besides columns and rows."""
         if ours.table_schema != theirs.table_schema:
             yield "the schema at the cut differs from the one in the landed records"
         if set(ours.hidden) != set(theirs.hidden):
@@ -456,9 +457,9 @@ class _Comparing:
 
 
 def _foreign_commits(paths: LakePaths, mirror: MirrorCut) -> Iterable[str]:
-    """Yield the commits behind the cut's version that no run of ours made and that change rows.
+    """Yield the commits after the cut's version that other programs made and that change rows.
 
-    A sync that is at work, or was killed, is ahead of the cut too: its commits have ids.
+    A running or killed sync is ahead of the cut too, but its commits have ids.
     """
     table = mirror.path(paths)
     for commit in foreign_changes(table, commits_after(table, mirror.version)):

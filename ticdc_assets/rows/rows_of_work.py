@@ -107,10 +107,10 @@ class Rows:
             ),
         )
 
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches of bounded size."""
+    def read(self, most: int = READ_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches of bounded size, of `most` rows."""
         for part in self.parts():
-            yield from part.read()
+            yield from part.read(most)
 
     def table_here(self) -> pa.Table:
         """Return the rows in this process, however many they are."""
@@ -168,10 +168,10 @@ class RowPart:
     mirror: int | None = None
     source: int = 0
 
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches of bounded size."""
+    def read(self, most: int = READ_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches of bounded size, of `most` rows."""
         if self.table is not None:
-            yield from self.table.to_batches(max_chunksize=READ_ROWS)
+            yield from self.table.to_batches(max_chunksize=most)
             return
         assert self.schema is not None
         assert self.path is not None
@@ -183,7 +183,7 @@ class RowPart:
                 self.stored,
                 self.condition,
                 large=self.large,
-                most=READ_ROWS,
+                most=most,
                 deleted=self.deleted,
             )
 

@@ -4,21 +4,21 @@
      "key": base64 text or null, "value": base64 text or null, "headers": anything, not read}
 
 Reading: in goes a path, out come `CaptureRecord` values in the order of the file, with memory
-bounded by the longest line. Nothing is remembered between readings, so reading again gives the
-same records, and more where the file has grown. A file that somebody still writes to may end in
-the middle of a line or of a gzip member. That is no error: iteration ends before it, and
-`CaptureReader.incomplete_tail` says that something is there. A last line without its newline is
-read all the same where it is a whole object, for no beginning of an object is one.
+bounded by the longest line. Reading has no state, so reading again gives the same records, and more
+if the file has grown. A file that is still written to may end in the middle of a line or of a gzip
+member. That is not an error: iteration ends before it, and `CaptureReader.incomplete_tail` is True.
+A last line without its newline is read if it is a whole object: no beginning of an object is a
+whole object.
 
-Writing: whole lines only, each flush one write at the end of the file (a gzip member of its own in
-a `.gz`), so that a reader at any moment sees whole lines and at worst an incomplete tail. Opening
-an existing capture continues it. Running a writer again over what it wrote is refused.
+Writing: whole lines only. Each flush is one write at the end of the file (in a `.gz` one gzip
+member), so that a reader at any moment sees whole lines and at worst an incomplete tail. Opening an
+existing capture continues it. A writer refuses records that the capture already has.
 
 Offsets of one partition must increase through the whole file, for readers and writers: a reader
-that goes on behind the last offset would pass over records with lower ones, as they stand in two
-captures that were joined in the wrong order.
+that continues after the last offset would skip records with lower ones, as in two captures that
+were joined in the wrong order.
 
-A gzip checksum stands behind its member, so what it finds wrong is known only after the lines.
+A gzip checksum comes after its member, so damage is known only after the lines were read.
 
 Not handled: two writers at once, headers (they are dropped), other compressions.
 """
@@ -37,7 +37,7 @@ import orjson
 from ticdc_assets.base.errors import SourceUnavailableError, TicdcError
 
 MAX_LINE_BYTES: Final = 256 * 1024 * 1024
-"""Longest line that is read; Kafka's own limit on a record is far below it."""
+"""Longest line that is read; Kafka's limit on a record is far lower."""
 
 _CHUNK_BYTES: Final = 256 * 1024
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -49,13 +49,13 @@ _MAX_INT64: Final = 2**63 - 1
 
 
 class CaptureError(TicdcError):
-    """A capture that is no capture: which file, which line, what was expected, what was there.
+    """A malformed capture: which file and line, what was expected and what was there.
 
     Args:
         path: the file.
         line: number of the line, from 1.
-        expected: what would have been accepted.
-        got: what was there, without what it says: errors end up in logs.
+        expected: what is accepted there.
+        got: the kind of what was there, without its content: errors end up in logs.
     """
 
     def __init__(self, path: str, line: int, expected: str, got: str) -> None:
@@ -102,20 +102,20 @@ def read_capture(path: Path) -> "CaptureReader":
 class CaptureReader(Iterator[CaptureRecord]):
     """An iterator over the records of one capture.
 
-    A line that is no record raises `CaptureError` and ends the iteration. The file is closed at
+    A line that is not a record raises `CaptureError` and ends the iteration. The file is closed at
     its end, at an error, and by `close` or the end of a `with` block.
 
     Args:
         path: the capture.
         max_line_bytes: longest line that is read.
-        wanted: asked with topic, partition and offset of each record whether it is to be yielded;
-            key and value of one that is not are not decoded. All are if None.
+        wanted: called with topic, partition and offset; returns whether to yield the record. Keys
+            and values of other records are not decoded. None yields all.
 
     Attributes:
         path: the capture.
         line: number of the line read last, from 1; 0 before the first.
-        incomplete_tail: True once the end was reached and something stood there that is not whole
-            yet: a line without its end, or a gzip member without its end.
+        incomplete_tail: True once the end was reached and is incomplete: a line without its end, or
+            a gzip member without its end.
         open_line: True once the end was reached and the last record had no newline after it.
 
     Raises:
@@ -146,7 +146,7 @@ class CaptureReader(Iterator[CaptureRecord]):
         """Return the next record.
 
         Raises:
-            CaptureError: the next line is no record.
+            CaptureError: the next line is not a record.
             SourceUnavailableError: the file cannot be read any more.
         """
         return next(self._records)
@@ -194,7 +194,7 @@ class CaptureReader(Iterator[CaptureRecord]):
         except orjson.JSONDecodeError:
             self.incomplete_tail = True
             return
-        # Digits alone may be the beginning of a longer number; a whole object is nothing else.
+        # Digits alone may be the beginning of a longer number; a whole object cannot be longer.
         if not isinstance(parsed, dict):
             self.incomplete_tail = True
             return
@@ -204,7 +204,7 @@ class CaptureReader(Iterator[CaptureRecord]):
         self.open_line = True
 
     def _record_of(self, line: bytes) -> CaptureRecord | None:
-        """Return the record of a line, None if the line is blank or its record is not wanted."""
+        """Return the record of a line; None if the line is blank or its record is not wanted."""
         self.line += 1
         if len(line) > self._max_line_bytes:
             raise self._error(f"a line of at most {self._max_line_bytes} bytes", "more")
@@ -212,7 +212,7 @@ class CaptureReader(Iterator[CaptureRecord]):
             return None
         try:
             if self._wanted is not None:
-                # Of a file that grows nearly all records are not wanted.
+                # In a file that grows, few records are wanted.
                 place = _PLACES.decode(line)
                 self._require_later(place)
                 if not self._wanted(place.topic, place.partition, place.offset):
@@ -239,10 +239,10 @@ class CaptureReader(Iterator[CaptureRecord]):
         self._offsets[partition] = place.offset
 
     def _chunks(self) -> Iterator[bytes]:
-        """Yield the text of the file in pieces of bounded size."""
+        """Yield the content of the file in pieces of bounded size."""
         first = self._next_bytes()
         if first == _GZIP_MAGIC[:1]:
-            # No line of text begins so: somebody has begun to write a gzip file.
+            # No text begins like this: it is the beginning of a gzip file.
             self.incomplete_tail = True
         elif first.startswith(_GZIP_MAGIC):
             yield from self._unzipped(first)
@@ -252,7 +252,7 @@ class CaptureReader(Iterator[CaptureRecord]):
                 first = self._next_bytes()
 
     def _unzipped(self, compressed: bytes) -> Iterator[bytes]:
-        """Yield the text of all gzip members, the last of which may lack its end."""
+        """Yield the content of all gzip members, the last of which may lack its end."""
         while compressed:
             member = zlib.decompressobj(_GZIP_WINDOW)
             while not member.eof:
@@ -269,7 +269,7 @@ class CaptureReader(Iterator[CaptureRecord]):
                     if not compressed:
                         self.incomplete_tail = True
                         return
-            # Zeros between and after members are padding, as gzip itself sees it.
+            # Zeros between and after members are padding, as for gzip itself.
             compressed = member.unused_data.lstrip(b"\0")
             while not compressed and (more := self._next_bytes()):
                 compressed = more.lstrip(b"\0")
@@ -285,7 +285,7 @@ class CaptureReader(Iterator[CaptureRecord]):
 
 
 class _Place(msgspec.Struct):
-    """The fields of a line that say where its record was."""
+    """The fields of a line with the coordinates of its record."""
 
     topic: Annotated[str, msgspec.Meta(min_length=1)]
     partition: Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT32)]
@@ -307,16 +307,16 @@ _LINES = msgspec.json.Decoder(_Line)
 class CaptureWriter:
     """A context manager that appends records to a capture.
 
-    The file is created where it does not exist; its folder is not. Lines reach the file at
-    `flush`, after about a MiB of them, and at the end of the `with` block (also of one that ends
-    with an error: what was written is whole).
+    The file is created if it does not exist; its folder is not. Lines reach the file at `flush`,
+    after about a MiB of them, and at the end of the `with` block, even after an error: only whole
+    lines are written.
 
     Args:
         path: the capture; gzip if its name ends in `.gz`.
 
     Raises:
-        CaptureError: the file is there and is no capture, ends in the middle of a line, or is
-            gzip where the name says plain (or the other way round).
+        CaptureError: the file exists and is not a capture, ends in the middle of a line, or is gzip
+            although its name says plain text (or the reverse).
         SourceUnavailableError: the file cannot be opened.
     """
 
@@ -346,14 +346,14 @@ class CaptureWriter:
 
     @property
     def next_offsets(self) -> Mapping[tuple[str, int], int]:
-        """The offset behind the last record of each topic and partition."""
+        """The offset after the last record of each topic and partition."""
         return {partition: offset + 1 for partition, offset in self._offsets.items()}
 
     def append(self, record: CaptureRecord) -> None:
-        """Add `record` behind all others.
+        """Add `record` after all others.
 
         Raises:
-            CaptureError: its partition has this offset or a later one already.
+            CaptureError: its partition already has this offset or a later one.
         """
         partition = (record.topic, record.partition)
         last = self._offsets.get(partition, -1)
@@ -376,7 +376,7 @@ class CaptureWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write the lines that wait, so that readers see them."""
+        """Write the buffered lines, so that readers see them."""
         if not self._lines:
             return
         text = b"".join(self._lines)
@@ -387,7 +387,7 @@ class CaptureWriter:
             rest = rest[self._file.write(rest) :]
 
     def close(self) -> None:
-        """Write the lines that wait and close the file."""
+        """Write the buffered lines and close the file."""
         if self._file.closed:
             return
         try:
@@ -396,7 +396,7 @@ class CaptureWriter:
             self._file.close()
 
     def _continue(self) -> None:
-        """Learn the offsets of an existing file, and refuse one that cannot be continued."""
+        """Read the offsets of an existing file, and refuse a file that cannot be continued."""
         try:
             with self.path.open("rb") as file:
                 magic = file.read(len(_GZIP_MAGIC))

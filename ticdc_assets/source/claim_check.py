@@ -1,25 +1,24 @@
 """Large messages: whole rows from the storage that TiCDC put them in.
 
-In: the location that a cut row cites, as its message has it; and the claim check of the
-changefeed's configuration. Out: the events of the whole message, or rows of a batch completed with
-them; a message that is not there, cannot be read or is another one is a `ClaimCheckError`, so that
-its record goes to quarantine and can be re-driven when the file is there.
+In: the location in a cut row's message, and the claim check of the changefeed's configuration. Out:
+the events of the whole message, or rows of a batch completed with them. A message that is missing,
+unreadable or a different one raises `ClaimCheckError`, so that its record goes to quarantine and
+can be redriven when the file exists.
 
-Where a file is, the configuration says alone. Of the location in the message, which anybody who
-can write to the topic chooses, only the last part is used, and only if it is a plain name; so no
-message leads out of the configured folder. TiCDC gives each file a name of its own and never
-writes it again, so reading it again gives the same.
+Only the configuration decides where a file is. Every writer to the topic can choose the location in
+a message, so only its last part is used, and only if it is a plain name: no message leads out of
+the configured folder. TiCDC gives each file a unique name and never writes it again, so reading it
+again gives the same.
 
-A file is, if not raw, a JSON object with the members `key` and `value`, each base64 or null: the
-Kafka record that would have been; else the bare value. Values are compressed inside as those of
-messages are. A file is read up to `MAX_FILE_BYTES`, and its value decompressed up to
-`compression.MAX_DECOMPRESSED`.
+A raw file is the bare value of the Kafka record. Any other file is a JSON object with the record's
+`key` and `value`, each base64 or null. Values are compressed like those of messages. A file is read
+up to `MAX_FILE_BYTES`, and its value decompressed up to `compression.MAX_DECOMPRESSED`.
 
 Source: `WriteMessage` in pingcap/tiflow pkg/sink/kafka/claimcheck/claim_check.go and
 `assembleClaimCheckRowChangedEvent` in pkg/sink/codec/simple/decoder.go at 017624f.
 
-Not handled: rows cut to the handle key without a claim check (their values are only in the
-upstream database), removing files, and deleting what nobody cites any more.
+Not handled: rows cut to the handle key without a claim check (their values are only in the upstream
+database), and deleting files that no row cites any more.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -47,10 +46,10 @@ from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import Rows, change_row, error_rows
 
 MAX_FILE_BYTES: Final = MAX_DECOMPRESSED * 3 // 2
-"""The largest file that is read: base64 makes 4 bytes of 3, and a key may stand beside."""
+"""The largest file that is read: base64 makes 4 bytes of 3, and a key may be in it too."""
 
 BYTES_AT_ONCE: Final = 16 << 20
-"""Bytes of whole rows that `complete_batches` puts into one batch, or one row that has more."""
+"""Bytes of whole rows that `complete_batches` puts into one batch; one row may have more."""
 
 MISSING: Final = "claim_check_missing"
 UNREADABLE: Final = "claim_check_unreadable"
@@ -63,7 +62,7 @@ _PIECE: Final = 1024 * 1024
 
 
 class ClaimCheckStore:
-    """The storage of one changefeed's large messages. It may be pickled."""
+    """The storage of one changefeed's large messages. It can be pickled."""
 
     def __init__(
         self,
@@ -77,12 +76,12 @@ class ClaimCheckStore:
 
         Args:
             claim_check: where the files are and what they hold.
-            wire_format: how the messages in them are written.
+            wire_format: the format of the messages in them.
             compression: how their values are compressed.
             max_file_bytes: the largest file that is read.
 
         Raises:
-            ConfigError: the location is none that can be opened.
+            ConfigError: the location cannot be opened.
         """
         self._claim_check = claim_check
         self._wire_format = wire_format
@@ -91,7 +90,7 @@ class ClaimCheckStore:
         try:
             self._filesystem, folder = files_at(claim_check.location)
         except (OSError, ValueError, pa.ArrowException) as error:
-            # Without the cause: its text has the location, which may hold credentials.
+            # Raised without the cause: its text has the location, which may hold credentials.
             raise ConfigError(
                 f"claim_check.location {claim_check.shown!r} is neither an absolute path nor a URI "
                 f"that Arrow's filesystems open ({type(error).__name__}); the parameters of such a "
@@ -103,7 +102,7 @@ class ClaimCheckStore:
         """Return the events of the message that a row cites by `location_in_message`.
 
         Raises:
-            ClaimCheckError: the file is missing, cannot be read, or holds no message.
+            ClaimCheckError: the file is missing, unreadable, or holds no message.
         """
         content = self._content(_file_name(location_in_message))
         try:
@@ -125,7 +124,7 @@ class ClaimCheckStore:
             found = self._filesystem.get_file_info(path)
             if found.type is fs.FileType.NotFound:
                 raise _missing(name)
-            # Anything else could block, like a pipe.
+            # Other kinds of files could block, like a pipe.
             if found.type is not fs.FileType.File:
                 raise ClaimCheckError(UNREADABLE, _POSITION, "a file", f"a {found.type.name}")
             self._require_inside(path)
@@ -138,7 +137,7 @@ class ClaimCheckStore:
             ) from error
 
     def _require_inside(self, path: str) -> None:
-        """Refuse a link that leads out of the folder: it could make any file be read."""
+        """Refuse a link out of the folder: it could make any file readable."""
         if not isinstance(self._filesystem, fs.LocalFileSystem):
             return
         target = Path(path).resolve()
@@ -150,9 +149,9 @@ class ClaimCheckStore:
     def _read(self, path: str) -> bytes:
         pieces: list[bytes] = []
         size = 0
-        # By default Arrow would undo a compression that the name speaks of.
+        # By default Arrow would decompress a file by its name.
         with self._filesystem.open_input_stream(path, compression=None) as stream:
-            # Not `read`: it loses its memory when it fails.
+            # Not `read`: it leaks its memory when it fails.
             while piece := stream.read_buffer(_PIECE).to_pybytes():
                 size += len(piece)
                 if size > self._max_file_bytes:
@@ -164,17 +163,16 @@ class ClaimCheckStore:
 def complete_batches(
     batch: pa.RecordBatch, store: ClaimCheckStore, *, most_bytes: int = BYTES_AT_ONCE
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `batch` with whole rows in place of those that cite a claim check.
+    """Yield the rows of `batch`, with those that cite a claim check replaced by whole rows.
 
-    Each row is completed by itself, so splitting the batch anywhere changes nothing. A row that
-    cannot be completed becomes one of kind `error`; coordinates, index and order stay. What cites a
-    claim check was too large for Kafka, so many whole rows may be more than an Arrow column or the
-    memory holds.
+    Each row is completed separately, so splitting the batch changes nothing. A row that cannot be
+    completed becomes one of kind `error`; coordinates, index and order stay. Whole rows were too
+    large for Kafka, so many of them may exceed an Arrow column or the memory.
 
     Args:
         batch: rows of `CHANGE_SCHEMA`.
         store: where the whole rows are.
-        most_bytes: of whole rows in one batch, about.
+        most_bytes: approximate bytes of whole rows in one batch.
     """
     start, size = 0, 0
     numbers: list[int] = []
@@ -222,11 +220,11 @@ def _cited(batch: pa.RecordBatch) -> list[int]:
 
 
 def whole_row(store: ClaimCheckStore, location: str, change: tuple[int, str, str]) -> RowChange:
-    """Return the whole row of one that was cut.
+    """Return the whole row of a cut row.
 
     Args:
         store: where the whole rows are.
-        location: what the cut row cites.
+        location: the location that the cut row cites.
         change: commit ts, database and table of the cut row; the whole one must have the same.
 
     Raises:

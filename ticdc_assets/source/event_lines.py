@@ -1,10 +1,10 @@
 """The events of a capture as JSON lines, for people who look into a topic.
 
-In: the records of a capture, in order. Out: for each event one object, and for each record that
-holds none one of type `error`, so that every offset has a line. Values are canonical text as far as
-the schemas seen up to that record tell; a row whose schema was not seen yet is `held`, with its
-values as sent. So is one of a format without schemas whose ENUM or SET labels no DDL told yet, or
-which says of its columns what the schema known so far cannot be: then the DDL between is missing.
+In: the records of a capture, in order. Out: for each event one object, and for each record without
+one an object of type `error`, so that every offset has a line. Values are canonical text, by the
+schemas that came before the record. A row whose schema has not come yet is `held`, with its values
+as sent. So is a row in a format without schemas if no DDL has defined its ENUM or SET labels yet,
+or if its columns contradict the known schema: then the DDL in between is missing.
 
     every line  topic, partition, offset, index (in the record), type
     row         op, database, table, commit_ts, schema_version (null where rows cite none),
@@ -13,15 +13,15 @@ which says of its columns what the schema known so far cannot be: then the DDL b
                 and not completed
     ddl         ddl_type, database, table, commit_ts, schema_version (null where none was sent),
                 sql; es_only: true where it holds
-    bootstrap   database, table, commit_ts: null, schema_version; all null of one without content
+    bootstrap   database, table, commit_ts: null, schema_version; all null without content
     watermark   commit_ts: the watermark
-    error       reason, position, expected, got; and of a row whose values are none of its schema,
-                or that is not in the claim checks, also what a row's line begins with
+    error       reason, position, expected, got; and for a row whose values do not fit its schema,
+                or that the claim checks lack, also the first fields of a row's line
 
-Nothing is kept but schemas and DDL, so a capture of any size streams through. The lines depend on
+Only schemas and DDL stay in memory, so a capture of any size streams through. The lines depend on
 the records alone: printing again prints the same.
 
-Not handled: rows are not looked at again when their schema comes; `sync` does that.
+Not handled: rows are not printed again when their schema comes; `sync` applies them then.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -66,8 +66,8 @@ class CaptureFormat:
     Attributes:
         wire_format: the format.
         compression: how values were compressed.
-        timezone: zone in which TIMESTAMPs are shown; None shows them as they were sent.
-        store: where claim checks are, None if rows are to be shown as the messages have them.
+        timezone: zone in which TIMESTAMPs are shown; None shows them as sent.
+        store: where claim checks are; None shows rows as the messages have them.
     """
 
     wire_format: WireFormat
@@ -114,7 +114,7 @@ _Images: TypeAlias = dict[str, dict[str, str | None] | None]
 """The canonical values of a row: by side, by column."""
 
 _MOST_SCHEMAS: Final = 4096
-"""For how many schemas converters are kept."""
+"""How many schemas' converters are cached."""
 
 
 class _Printer:
@@ -209,7 +209,7 @@ class _Printer:
         )
 
     def _lacks_labels(self, schema: TableSchema, row: RowChange) -> bool:
-        """Whether a value was sent whose label no DDL has told yet."""
+        """Whether a value was sent whose label no DDL has defined yet."""
         if row.schema_version is not None:
             return False
         found = self._unlabelled.get(id(schema))
@@ -229,7 +229,7 @@ class _Printer:
         )
 
     def _reads_by_itself(self, row: RowChange) -> bool:
-        """Whether the values are right by what the row says, so that the schema is another one."""
+        """Whether the row's own types explain the values, so that the schema does not match."""
         if row.shape is None:
             return False
         schema = schema_of_shape(
@@ -276,7 +276,7 @@ class _Printer:
 
 
 def _head(row: RowChange) -> dict[str, Any]:
-    """Return what the line of a row begins with."""
+    """Return the first fields of a row's line."""
     line: dict[str, Any] = {
         "type": "row",
         "op": str(row.op),
@@ -295,7 +295,7 @@ def _head(row: RowChange) -> dict[str, Any]:
 
 
 def _zone_of(image: Image) -> str:
-    """Return the zone that an image's TIMESTAMPs were sent in; without one they are as they are."""
+    """Return the zone of an image's TIMESTAMPs; without one they are shown as sent."""
     for value in image.values():
         if isinstance(value, ZonedTimestamp) and find_zone(value.location) is not None:
             return value.location

@@ -48,13 +48,13 @@ LOOKS: Final = tuple(
     for wire_format in WireFormat
     if supports(wire_format, compression)
 )
-"""Everything a record can be; what is not compressed first."""
+"""All possible forms of a record; uncompressed ones first."""
 
 
 def looks_of(records: Iterable[Record]) -> tuple[Look, ...]:
-    """Return what most of `records` can be decoded as, uncompressed formats first; () for nothing.
+    """Return the forms that most of `records` can be decoded as, uncompressed first; () for none.
 
-    Records without key and value tell nothing and do not count.
+    Records without key and value do not count.
     """
     telling = [record for record in records if record.key or record.value]
     counts = {look: sum(_fits(look, record) for record in telling) for look in LOOKS}
@@ -63,7 +63,7 @@ def looks_of(records: Iterable[Record]) -> tuple[Look, ...]:
 
 
 def foreign_look(records: Iterable[Record]) -> str:
-    """Return what records of no format of ours look like, "" if that is not known either."""
+    """Return the known format that records resemble although TiCDC's do not fit; "" if unknown."""
     for record in records:
         for what, is_it in _FOREIGN:
             if record.value and is_it(record.value):
@@ -79,7 +79,7 @@ def _fits(look: Look, record: Record) -> bool:
     return True
 
 
-# What TiCDC, or somebody else, writes besides -----------------------------------------------------
+# Other formats of TiCDC or other programs ---------------------------------------------------------
 
 
 def _members(value: bytes) -> dict[str, Any]:
@@ -111,6 +111,6 @@ def _is_registered_avro(value: bytes) -> bool:
 _FOREIGN: Sequence[tuple[str, Callable[[bytes], bool]]] = (
     ("Debezium (protocol=debezium)", _is_debezium),
     ("Maxwell (protocol=maxwell)", _has("database", "table", "type", "ts", "data")),
-    ("JSON that is none of TiCDC's formats", lambda value: bool(_members(value))),
+    ("JSON in none of TiCDC's formats", lambda value: bool(_members(value))),
     ("Avro with a schema registry (protocol=avro)", _is_registered_avro),
 )

@@ -33,7 +33,7 @@ _RECORDING_FIX = "record into a new file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transferred:
-    """What a recording or playing did.
+    """The result of recording or playing.
 
     Attributes:
         records: how many records were written.
@@ -55,12 +55,12 @@ def record_topic(
     """Write the records that the source's topics have now to the capture at `path`.
 
     Args:
-        source: what to record.
+        source: the source to record.
         path: the capture; continued if it exists.
         limit: write at most this many records.
 
     Raises:
-        SourceUnavailableError: the broker or the file does not answer.
+        SourceUnavailableError: the broker does not answer or the file cannot be read or written.
         LandingGapError: the capture would miss records that expired since it was last written.
     """
     ranges = end_offsets(source)
@@ -98,7 +98,7 @@ def play_capture(
     Raises:
         ConfigError: a topic exists with fewer partitions than the capture has.
         SourceUnavailableError: the broker or the file does not answer.
-        CaptureError: the file is no capture.
+        CaptureError: the file is not a capture.
     """
     partitions, total = _partitions_of(capture)
     administration = Administration(target)
@@ -135,7 +135,7 @@ def _rest_of(key: tuple[str, int], span: OffsetRange, start: int) -> OffsetRange
             partition,
             start,
             span.end,
-            "the topic is shorter than the capture: recreated?",
+            "the topic is shorter than the capture: was it recreated?",
             _RECORDING_FIX,
         )
     return OffsetRange(earliest=start, end=span.end)

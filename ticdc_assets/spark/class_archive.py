@@ -10,7 +10,7 @@ loaded. `doctor --machine` and the tests call it. Without an archive everything 
 slower.
 
 An archive fits only the Java and the jars that it was made with: its name identifies them, and the
-JVM checks both and ignores an archive that does not fit. The code in it is executed, so it is in a
+JVM checks both and ignores an archive that does not fit. JVMs execute its code, so it is in a
 folder that only this user can write (`user_cache`).
 
 Why running it again is safe: an archive is created atomically, and an existing one is kept.
@@ -37,7 +37,7 @@ _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 
 def archive_options(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> list[str]:
-    """Return the options of a JVM that begins with the archive; none where there is none.
+    """Return the JVM options that use the archive; none if there is no archive.
 
     Args:
         jars: what is on the class path besides Spark itself.
@@ -46,18 +46,18 @@ def archive_options(jars: Iterable[Path], env: Mapping[str, str] | None = None) 
     archive = find_archive(jars, env)
     if archive is None:
         return []
-    # A JVM that cannot use it goes on without.
+    # A JVM that cannot use the archive runs without it.
     return [_quoted(f"-XX:SharedArchiveFile={archive}"), "-Xshare:auto", *_QUIET]
 
 
 def find_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> Path | None:
-    """Return the archive for this Java and these jars, None if there is none."""
+    """Return the archive for this Java and these jars; None if there is none."""
     archive = _archive(jars, os.environ if env is None else env)
     return archive if archive is not None and archive.is_file() else None
 
 
 def make_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> Path | None:
-    """Make the archive unless it is there; takes half a minute.
+    """Make the archive unless it exists; this takes half a minute.
 
     Args:
         jars: what is on the class path besides Spark itself: `lake_jars` of the lake.
@@ -87,7 +87,7 @@ def make_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> 
                     *(sys.executable, "-m", "ticdc_assets.spark.class_archive", scratch),
                     *(str(made), os.pathsep.join(map(str, jars))),
                 ],
-                # Whatever lake there is, its own is in a folder.
+                # The class archive's own lake is in a folder, whatever the real lake is.
                 env={name: value for name, value in env.items() if name != LAKE_VARIABLE},
                 cwd=scratch,
                 stdout=subprocess.DEVNULL,
@@ -100,7 +100,7 @@ def make_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> 
         if not made.is_file():
             return None
         made.replace(archive)
-        # Those of earlier JDKs and jars are of no use; a JVM that runs keeps what it has mapped.
+        # Archives of earlier JDKs and jars are useless; a running JVM keeps its mapping.
         kept = sorted(archive.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
         for older in kept[:-_KEPT]:
             older.unlink()
@@ -109,14 +109,14 @@ def make_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> 
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time make an archive; the others find it then."""
+    """Let one process at a time make an archive; the others then use it."""
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _archive(jars: Iterable[Path], env: Mapping[str, str]) -> Path | None:
-    """Return where the archive of this Java and these jars is, or None if it has no place."""
+    """Return where the archive of this Java and these jars is; None if it has no place."""
     try:
         java = java_path(env).resolve()
         folder = user_folder("classes", env=env)
@@ -135,12 +135,12 @@ def _quoted(option: str) -> str:
 
 
 def _work(folder: Path, archive: Path, *, jars: Sequence[Path]) -> None:
-    """Do what a sync asks of Spark, in a JVM that writes its classes to `archive`.
+    """Do a sync's work on Spark, in a JVM that writes its classes to `archive`.
 
     Args:
         folder: an empty folder.
         archive: the file to write.
-        jars: the jars besides Spark's own, which have to be those of who uses the archive.
+        jars: the jars besides Spark's own; the archive's users must have the same.
     """
     import pyarrow as pa
 
@@ -148,7 +148,7 @@ def _work(folder: Path, archive: Path, *, jars: Sequence[Path]) -> None:
     from ticdc_assets.spark.session import get_spark
 
     options = (_quoted(f"-XX:ArchiveClassesAtExit={archive}"), *_QUIET)
-    # Whatever cluster is set: it is this machine's JVM that begins with the archive.
+    # This machine's JVM uses the archive, even if a cluster is set.
     spark = get_spark(
         {"spark.driver.extraJavaOptions": " ".join(options)}, settings=SparkSettings(), jars=jars
     )

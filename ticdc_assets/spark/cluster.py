@@ -1,20 +1,20 @@
-"""Workers of a cluster show what they can do before anything depends on it.
+"""Check what a cluster's workers can do before anything depends on it.
 
-In: a session and a folder of the lake. Out: what each executor said (`Answer`), or one error that
-says what is wrong with which. A worker has to run our very files and the driver's Python, to have
-the libraries that these need, to see what this process writes into the lake, and to write there
-what this process sees. In a local session workers are this machine's, and nothing is asked.
+In: a session and a folder of the lake. Out: each executor's `Answer`, or one error that names the
+worker and the problem. A worker must run this package's exact files and the driver's Python, have
+the libraries that they need, see what this process writes into the lake, and write there what this
+process sees. Workers of a local session are this machine's and are not checked.
 
-They are asked once for each session, folder and set of executors (`require_cluster`), before steps
-go to them. A small sync needs no Spark. So that a cluster that cannot work is refused before
-anything is landed, a landing asks once a day for each configuration (`require_before_landing`), and
-`doctor` asks whenever it is run.
+The check runs once for each session, folder and set of executors (`require_cluster`), before steps
+go to them. A small sync needs no Spark, so a landing checks once a day for each configuration
+(`require_before_landing`): a broken cluster is refused before anything is landed. `doctor` checks
+in each run.
 
-Why running it again is safe: what is written is in a folder of its own, which is removed; a killed
-run's is removed as those of readers are (`scratch`).
+Why running it again is safe: it writes to a separate folder, which is removed; a killed run's
+folder is removed like those of readers (`scratch`).
 
-Not handled: an executor that comes during a step, and cannot work. Files that it wrote elsewhere
-are missed before the commit (`committing`).
+Not handled: a broken executor that joins during a step. The check before the commit notices files
+that it wrote elsewhere (`committing`).
 """
 
 import contextlib
@@ -57,7 +57,7 @@ from ticdc_assets.spark.shipping import LIBRARIES, package_version
 from ticdc_assets.storage.paths import AnyPath, RemotePath, remove_tree
 
 ANSWER_SECONDS = 300.0
-"""How long executors are waited for; a cluster may have to start machines first."""
+"""How long to wait for executors; a cluster may have to start machines first."""
 
 _ROUNDS = 5
 _PAUSE_SECONDS = 0.1
@@ -65,24 +65,24 @@ _TRUSTED_SECONDS = 86_400.0
 
 _LOCK = Lock()
 _SEEN: dict[tuple[str, str, frozenset[str]], tuple["Answer", ...]] = {}
-"""What executors answered, by application, folder and executors."""
+"""The executors' answers, by application, folder and executors."""
 
 
 class ClusterError(TicdcError):
-    """The workers of Spark's cluster cannot do what would be asked of them; nothing was done."""
+    """The workers of Spark's cluster cannot do the requested work; nothing was done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What an executor says of itself.
+    """What an executor reports.
 
     Attributes:
         host: its machine.
         python: version of its Python.
-        package: version of our files there, "" if they cannot be imported.
-        lacks: what else cannot be imported, each with the reason.
+        package: version of this package's files there; "" if they cannot be imported.
+        lacks: other libraries that cannot be imported, each with the reason.
         sees: whether it sees what this process wrote into the lake.
-        wrote: the name of what it wrote there, "" if it could not.
+        wrote: the name of the file that it wrote there; "" if it could not.
     """
 
     host: str
@@ -94,11 +94,11 @@ class Answer:
 
 
 def require_cluster(spark: SparkSession, folder: AnyPath) -> tuple[Answer, ...]:
-    """Let every executor show that it can work on a folder of the lake; none in a local session.
+    """Check that every executor can work on a folder of the lake; a local session needs no check.
 
     Args:
         spark: the session.
-        folder: the folder; what is beside it is in the same reach.
+        folder: the folder; its neighbours are equally reachable.
 
     Raises:
         ClusterError: an executor cannot, or none has answered.
@@ -110,7 +110,7 @@ def require_cluster(spark: SparkSession, folder: AnyPath) -> tuple[Answer, ...]:
         known = _SEEN.get(_key(spark, base))
         if known is not None:
             return known
-        tell("asking Spark's executors what they can do")
+        tell("checking Spark's executors")
         answers = _asked(spark, base)
         if len(answers) >= len(executors_of(spark)) - 1:
             _SEEN[_key(spark, base)] = answers
@@ -118,14 +118,14 @@ def require_cluster(spark: SparkSession, folder: AnyPath) -> tuple[Answer, ...]:
 
 
 def require_before_landing(spark: SparkSession, folder: AnyPath) -> None:
-    """Let a cluster that is configured show that it works, unless it did so within a day.
+    """Check a configured cluster, unless it passed within a day.
 
     Args:
-        spark: the session, which is asked for nothing if Spark is local or did so.
+        spark: the session, which is not used if Spark is local or passed.
         folder: a folder of the lake that would be written to.
 
     Raises:
-        ClusterError: it does not.
+        ClusterError: it does not work.
     """
     settings = load_spark_settings()
     if settings.is_local:
@@ -141,7 +141,7 @@ def require_before_landing(spark: SparkSession, folder: AnyPath) -> None:
 
 
 def _mark(settings: SparkSettings, base: AnyPath) -> Path | None:
-    """Return the file that says when this configuration has worked with this lake and package."""
+    """Return the file that records when this configuration worked with this lake and package."""
     told = [f"{name}={option.shown}" for name, option in sorted(settings.properties.items())]
     digest = hashlib.sha256("\n".join([str(base), own_digest(), *told]).encode()).hexdigest()
     try:
@@ -150,7 +150,7 @@ def _mark(settings: SparkSettings, base: AnyPath) -> Path | None:
         return None
 
 
-# Asking -----------------------------------------------------------------------------------------
+# Calls to executors -----------------------------------------------------------------------------
 
 
 def _key(spark: SparkSession, base: AnyPath) -> tuple[str, str, frozenset[str]]:
@@ -177,12 +177,12 @@ def _asked(spark: SparkSession, base: AnyPath) -> tuple[Answer, ...]:
 
 
 def _answers(spark: SparkSession, place: AnyPath) -> tuple[Answer, ...]:
-    """Return what each executor answers; one that is at something else all the while does not."""
+    """Return what each executor answers; one that is busy all the while does not answer."""
     found: dict[str, Answer] = {}
     pause = _PAUSE_SECONDS
     for _ in range(_ROUNDS):
-        # So many, and each waits a while, so that no executor is done with all of them before
-        # another one has begun.
+        # So many tasks, each with a pause, that no executor finishes them all before another
+        # begins.
         tasks = 2 * max(workers_of(spark), len(executors_of(spark)))
         for name, values in _collected(spark, _asking(place, pause), tasks):
             found.setdefault(name, Answer(**values))
@@ -195,12 +195,13 @@ def _answers(spark: SparkSession, place: AnyPath) -> tuple[Answer, ...]:
 def _asking(place: AnyPath, pause: float) -> Any:
     """Return the function that runs in a worker.
 
-    It is sent by value, and so is what it needs: a worker that lacks the package has to be able to
-    say so.
+    The function is sent by value, with all that it needs: a worker without the package must be able
+    to report that.
     """
     package, begun = PACKAGE, BEGUN
     libraries = LIBRARIES + (place.store.libraries if isinstance(place, RemotePath) else ())
-    # A path in a store is of a class of ours, so it is unpacked where its failure can be told.
+    # A path in a store is of this package's class, so it is unpacked where a failure can be
+    # reported.
     packed = pickle.dumps(place)
 
     def answer(batches: Iterable[Any]) -> Iterator[Any]:
@@ -211,7 +212,7 @@ def _asking(place: AnyPath, pause: float) -> Any:
         for module in (f"{package}.engine.shipping", *libraries):
             try:
                 found = importlib.import_module(module)
-            except Exception as error:  # noqa: BLE001  # whatever it is, it is told
+            except Exception as error:  # noqa: BLE001  # any error is reported
                 lacks.append(f"{module} ({type(error).__name__}: {error})")
                 continue
             if module not in libraries:
@@ -219,13 +220,13 @@ def _asking(place: AnyPath, pause: float) -> Any:
         wrote = f"{socket.gethostname()}-{uuid.uuid4().hex}"
         try:
             sees = (pickle.loads(packed) / begun).read_text(encoding="utf-8") == begun
-        except Exception:  # noqa: BLE001  # what lacks is told, and nothing is seen without it
+        except Exception:  # noqa: BLE001  # a missing library is reported
             sees = False
         try:
             (pickle.loads(packed) / wrote).write_text(wrote, encoding="utf-8")
         except Exception:  # noqa: BLE001
             wrote = ""
-        # The worker's parent is its executor's one program that makes workers.
+        # The worker's parent is its executor's one process that starts workers.
         name = f"{socket.gethostname()} {os.getppid()}"
         values = {
             "host": socket.gethostname(),
@@ -235,7 +236,7 @@ def _asking(place: AnyPath, pause: float) -> Any:
             "sees": sees,
             "wrote": wrote,
         }
-        # The sender asks for one binary column, by whatever pyarrow is there.
+        # The sender expects one binary column, with any version of pyarrow.
         import pyarrow
 
         data = pyarrow.array([pickle.dumps((name, values))], pyarrow.binary())
@@ -245,7 +246,7 @@ def _asking(place: AnyPath, pause: float) -> Any:
 
 
 def _collected(spark: SparkSession, step: Any, tasks: int) -> list[tuple[str, Any]]:
-    """Return the results of a step, or the error that says why there are none."""
+    """Return the results of a step, or raise the error that explains why there are none."""
     started = time.monotonic()
     try:
         with limited(spark, ANSWER_SECONDS):
@@ -260,7 +261,7 @@ def _collected(spark: SparkSession, step: Any, tasks: int) -> list[tuple[str, An
             ) from None
         reason = _reason(error)
         if "No module named" in reason:
-            # One that Spark itself imports before a step.
+            # A library that Spark itself imports before a step.
             raise ClusterError(
                 f"the executors of Spark at {master_of(spark)} cannot import a library ({reason}); "
                 "give workers a Python that has it (spark.archives and spark.pyspark.python: see "
@@ -279,16 +280,16 @@ _REASONS = re.compile(
 
 
 def _reason(error: BaseException) -> str:
-    """Return what says most in the many lines of an error of Spark."""
+    """Return the most informative line of a Spark error."""
     found = _REASONS.search(str(error))
     return first_sentence(error) if found is None else found[0].strip().rstrip(".")
 
 
-# Judging ----------------------------------------------------------------------------------------
+# The check of answers ---------------------------------------------------------------------------
 
 
 def _check(answers: Iterable[Answer], place: AnyPath, *, master: str) -> None:
-    """Raise what is wrong with answers."""
+    """Raise an error that says what is wrong with the answers."""
     here = platform.python_version_tuple()[:2]
     version = package_version()
     blind: set[str] = set()
@@ -315,12 +316,12 @@ def _check(answers: Iterable[Answer], place: AnyPath, *, master: str) -> None:
     if blind:
         raise ClusterError(
             f"the workers on {', '.join(sorted(blind))} do not share the lake's folder "
-            f"{place.parent} with the driver: a file written there by the one is not seen by the "
-            "other; nothing was committed: mount the same folder on all of them, with the right "
-            "to write, or work locally (TICDC_SPARK_MASTER=local[2])"
+            f"{place.parent} with the driver: a file written by one is not visible to the other; "
+            "nothing was committed: mount the same folder on all of them, with the right to "
+            "write, or work locally (TICDC_SPARK_MASTER=local[2])"
         )
 
 
 def _digest_of(version: str) -> str:
-    """Return the part of a version that tells the files: what was shipped has no number."""
+    """Return the part of a version that identifies the files; a shipped package has no number."""
     return version.partition("(")[2]

@@ -1,8 +1,8 @@
-"""Where steps run, as it is set, and where they ran, for people.
+"""Where steps run, by the setting, and where they ran, for messages.
 
 In: the setting `compute`, and what the executor reports about each step. Out: whether everything
-runs on Spark, and one clause like "2,834 records in this process". Reports have no other effect,
-so reporting a step twice only counts it twice.
+runs on Spark, and one clause like "2,834 records in this process". Reports have no other effect, so
+reporting a step twice only counts it twice.
 """
 
 import os
@@ -18,7 +18,7 @@ _MILLION = 1_000_000
 
 @contextmanager
 def computing(compute: Compute) -> Iterator[None]:
-    """Let the steps of this process run there within, whatever is set."""
+    """Make the steps of this process run there within this block, whatever the setting."""
     before = os.environ.get(COMPUTE_VARIABLE)
     os.environ[COMPUTE_VARIABLE] = compute
     try:
@@ -42,7 +42,7 @@ class Ran:
 
         Args:
             place: where it ran.
-            work: what it did: other steps may do something else with the same records.
+            work: what it did; other steps may do other work on the same records.
             records: how many.
         """
         with self._lock:
@@ -50,9 +50,9 @@ class Ran:
 
     @property
     def sentence(self) -> str:
-        """How many records were worked on where, "" if no step ran.
+        """Return how many records were processed where; "" if no step ran.
 
-        Steps that follow each other work on the same records, so the step with most counts.
+        Steps in sequence work on the same records, so the step with the most records counts.
         """
         with self._lock:
             most = {place: max(works.values()) for place, works in self._counts.items()}
@@ -74,7 +74,7 @@ _watching: list[Ran] = []
 
 @contextmanager
 def watched() -> Iterator[Ran]:
-    """Yield what counts the steps that this process runs within."""
+    """Yield a counter of the steps that this process runs within this block."""
     ran = Ran()
     _watching.append(ran)
     try:
@@ -84,6 +84,6 @@ def watched() -> Iterator[Ran]:
 
 
 def report(place: str, work: str, records: int) -> None:
-    """Report a step to all that watch; see `Ran.add`."""
+    """Report a step to all counters; see `Ran.add`."""
     for ran in _watching:
         ran.add(place, work, records)

@@ -1,10 +1,10 @@
-"""The driver of a session: in this process, or behind Spark Connect.
+"""The driver of a session: in this process, or at a Spark Connect server.
 
 In: a session. Out: what a DataFrame does not say: how many tasks run at a time, which executors
-there are, what the Spark UI shows of a job. This is the only module that looks at Spark's JVM or at
+there are, what the Spark UI shows of a job. This is the only module that uses Spark's JVM or
 `sparkContext`; a Connect session has neither, and each function says what it does there.
 
-Nothing in the lake changes here, so each call may be made again.
+Nothing in the lake changes here, so each call may be repeated.
 """
 
 import uuid
@@ -28,7 +28,7 @@ def master_of(spark: SparkSession) -> str:
 
 
 def place_of(spark: SparkSession) -> str:
-    """Return where the work of a session runs, for people."""
+    """Return where the work of a session runs, for messages."""
     kind = "Spark Connect" if is_connected() else "Spark"
     return f"on {kind}, {master_of(spark)}"
 
@@ -48,7 +48,7 @@ def workers_of(spark: SparkSession) -> int:
 
 @contextmanager
 def described(spark: SparkSession, text: str) -> Generator[None]:
-    """Let the Spark UI show a text for the jobs of this thread, within.
+    """Make the Spark UI show a text for the jobs of this thread, within this block.
 
     A Connect server describes jobs by their plan and shows the text as a tag.
     """
@@ -74,12 +74,12 @@ _DESCRIPTION = "spark.job.description"
 
 @contextmanager
 def limited(spark: SparkSession, seconds: float) -> Generator[None]:
-    """Cancel the jobs of this thread that run within when so much time has passed."""
+    """Cancel this thread's jobs of this block after a time."""
     tag = f"ticdc-{uuid.uuid4().hex}"
     if is_connected():
         add, remove, cancel = spark.addTag, spark.removeTag, spark.interruptTag
     else:
-        # A session knows the tags of a thread only in that thread, and a timer is another one.
+        # A session knows the tags of a thread only in that thread, and a timer runs in another one.
         context = spark.sparkContext
         add, remove, cancel = context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
     timer = Timer(seconds, cancel, [tag])
@@ -94,7 +94,7 @@ def limited(spark: SparkSession, seconds: float) -> Generator[None]:
 
 
 def executors_of(spark: SparkSession) -> frozenset[str]:
-    """Return the addresses of the executors, the driver's among them; none over Connect."""
+    """Return the addresses of the executors, including the driver's; none over Connect."""
     if is_connected():
         return frozenset()
     jvm_context = spark.sparkContext._jsc.sc()  # pyright: ignore[reportOptionalCall, reportOptionalMemberAccess]
@@ -103,9 +103,9 @@ def executors_of(spark: SparkSession) -> frozenset[str]:
 
 
 def give_file(spark: SparkSession, path: str) -> None:
-    """Let the workers of a session import from a zip file; nothing happens if they do already."""
+    """Let the workers of a session import from a zip file; does nothing if they already do."""
     if is_connected():
-        # The server keeps artifacts by session and name, so a second one is not sent.
+        # The server stores artifacts by session and name, so a second copy is not sent.
         spark.addArtifacts(path, pyfile=True)
         return
     context = spark.sparkContext
@@ -119,7 +119,7 @@ def is_stopped(spark: SparkSession) -> bool:
     if is_connected():
         client: Any = spark
         return client.is_stopped
-    return spark.sparkContext._jsc is None  # nothing public says so
+    return spark.sparkContext._jsc is None  # no public API reports this
 
 
 def has_jvm() -> bool:
@@ -135,10 +135,10 @@ def start_jvm(conf: Mapping[str, str]) -> None:
 
 
 def running() -> SparkSession | None:
-    """Return the session that this process runs already, None if it runs none.
+    """Return the session that this process already runs; None if it runs none.
 
-    It is the process's own, not the thread's: which session a thread has used last does not say
-    which one another thread should get.
+    It belongs to the process, not the thread: the session that one thread used last does not
+    determine another thread's.
     """
     if is_connected():
         from pyspark.sql.connect.session import SparkSession as ConnectSession
@@ -147,22 +147,22 @@ def running() -> SparkSession | None:
         return None if found is None or found.is_stopped else found
     if SparkContext._active_spark_context is None:
         return None
-    # Without settings it changes none of those that the session has.
+    # Without settings it changes no setting of the session.
     return SparkSession.builder.getOrCreate()
 
 
 def plan_of(spark: SparkSession, text: str) -> str | None:
-    """Return the plan of a query as JSON, as Spark's parser makes it; None over Connect.
+    """Return the plan of a query as JSON, from Spark's parser; None over Connect.
 
     Raises:
         ParseException: the text is not one query.
     """
     if is_connected():
         return None
-    session: Any = spark._jsparkSession  # the parser has no other way in
+    session: Any = spark._jsparkSession  # the parser has no other entry point
     parser = session.sessionState().sqlParser()
     parser.parseQuery(text)
-    # The rule above alone would stop at the end of a query, and not look at what follows.
+    # The rule above alone would stop at the end of a query and ignore what follows.
     return parser.parsePlan(text).toJSON()
 
 

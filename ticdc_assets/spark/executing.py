@@ -58,7 +58,7 @@ INLINE_BYTES = 32 << 20
 """Bytes, before compression, up to which it holds all of them."""
 
 _BLOB_BYTES = 1 << 18
-"""Size of what is handed to a bucket at a time, about. A worker of Spark holds up to 1,000 such."""
+"""The approximate size of a batch for a bucket. A Spark worker holds up to 1,000 such batches."""
 
 
 class Executor(Protocol):
@@ -223,7 +223,7 @@ class OnSpark:
             settle()
 
         def reduced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            # A partition has the rows of one bucket, or none.
+            # A partition has the rows of one bucket, or is empty.
             for bucket, own in itertools.groupby(_rows_of(batches), key=itemgetter(0)):
                 batches_of = (batch for _, blob in own for batch in _unpacked(blob))
                 yield from _packed(bucket, partial(function, bucket, batches_of))
@@ -234,13 +234,13 @@ class OnSpark:
         return self._results(own.mapInArrow(reduced, _RESULT))
 
     def _tasks(self, parts: Sequence[P], tasks: int) -> DataFrame:
-        """Return the parts as rows, one for each task, in partitions of their own."""
+        """Return the parts as rows, one for each task, each in its own partition."""
         tasks = max(1, min(tasks, len(parts)))
         bounds = [number * len(parts) // tasks for number in range(tasks + 1)]
         shares = (list(parts[start:stop]) for start, stop in itertools.pairwise(bounds))
         rows = pa.table([pa.array(range(tasks)), pa.array(map(pickle.dumps, shares))], _ROW.names)
         frame = self._spark.createDataFrame(rows.cast(_ROW))
-        # Spark gives each of so few rows a partition by itself.
+        # Spark gives each of so few rows its own partition.
         return frame if tasks <= self.workers else frame.repartitionById(tasks, "number")
 
     def _results(self, rows: DataFrame) -> list[Any]:
@@ -248,7 +248,7 @@ class OnSpark:
             found = rows.toArrow()
         numbers = found["number"].to_numpy()
         results: list[Any] = []
-        # Those of one number came in their order.
+        # Rows of one number arrive in their order.
         for place in np.argsort(numbers, kind="stable").tolist():
             result = pickle.loads(found["data"][place].as_buffer())
             if isinstance(result, _Raised):
@@ -282,13 +282,13 @@ def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer
 
 @dataclass(frozen=True, slots=True)
 class _Raised:
-    """Out of Spark an error would come as one of Spark's."""
+    """An error raised in Spark, passed as a result: otherwise Spark would raise its own."""
 
     error: TicdcError
 
 
 def _packed(number: int, function: Callable[[], Iterable[Any]]) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a function's results, the last one maybe the error that it raised."""
+    """Return the rows of a function's results; the last one may be the error that it raised."""
     try:
         for result in function():
             yield _row(number, pickle.dumps(result, pickle.HIGHEST_PROTOCOL))
@@ -313,15 +313,15 @@ def _unpacked(blob: "pa.Buffer | pa.NativeFile") -> Iterator[pa.RecordBatch]:
 def executor(
     spark: SparkSession, folder: AnyPath, does: str, *, rows: int, size: int, lightness: int = 1
 ) -> Executor:
-    """Return what runs steps on so much work, as `compute` is set.
+    """Return the executor for this much work, by the setting `compute`.
 
     Args:
         spark: the session, which does not start if the work is small.
         folder: a folder that steps write to.
         does: what the steps do, for the Spark UI: "decoding", "folding shop.orders".
         rows: rows or records of all parts.
-        size: their bytes before compression, 0 if nobody knows.
-        lightness: how many of these rows cost as much as a row of other steps.
+        size: their bytes before compression; 0 if unknown.
+        lightness: how many of these rows cost as much as one row of other steps.
     """
     if rows // lightness > INLINE_ROWS or load_compute() is Compute.SPARK:
         return on_spark(spark, folder, does, rows=rows)
@@ -330,7 +330,7 @@ def executor(
 
 
 def on_spark(spark: SparkSession, folder: AnyPath, does: str, *, rows: int) -> OnSpark:
-    """Return what runs steps on Spark, whatever their size; see `executor`."""
+    """Return the executor that runs steps on Spark, whatever their size; see `executor`."""
     found = OnSpark(spark, folder, does)
     report(place_of(spark), does, rows)
     return found

@@ -1,4 +1,4 @@
-"""Spark's frames: read from tables and files, made of Arrow tables, copied into files.
+"""Spark's frames: read from tables and files, made from Arrow tables, copied into files.
 
 In: a Delta table, Parquet files or an Arrow table. Out: a frame, which the caller merges, queries
 or returns to a reader; or files that steps read (`executing`). The layers between the engine and
@@ -41,7 +41,7 @@ def parquet_frame(
         spark: the session.
         files: the files; at least one.
         stored: the columns in the files. Spark takes no name with a blank in it from a file.
-        names: what the columns are called in the frame.
+        names: the columns' names in the frame.
     """
     read = spark.read.schema(from_arrow_schema(stored, prefer_timestamp_ntz=True))
     return read.parquet(*map(str, files)).toDF(*names)
@@ -52,12 +52,12 @@ def frame_of(spark: SparkSession, rows: pa.Table) -> Frame:
     schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
     if not rows.num_rows:
         return spark.createDataFrame([], schema=schema)
-    # Of a table in more than one chunk Spark takes the first of each slice that it makes.
+    # From a table in more than one chunk, Spark takes the first chunk of each slice.
     return spark.createDataFrame(rows.combine_chunks(), schema=schema)
 
 
 def copied_into(frame: Frame, stored: Sequence[str], folder: AnyPath) -> list[AnyPath]:
-    """Copy a frame into Parquet files of an empty folder, its columns by these names."""
+    """Copy a frame into Parquet files of an empty folder, with these column names."""
     frame.toDF(*stored).write.mode("overwrite").parquet(str(folder))
     return sorted(folder.glob("*.parquet"))
 
@@ -67,10 +67,10 @@ def map_batches(
     function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: T.StructType | str,
 ) -> Frame:
-    """Return what a function makes of the batches of a frame, whatever its columns are called.
+    """Return a function's results for the batches of a frame, whatever its columns' names.
 
-    Spark's own mapInArrow looks the columns up by names that it takes for syntax: one with a dot or
-    a backtick is not found.
+    Spark's own mapInArrow takes the names for syntax and does not find a column with a dot or a
+    backtick.
     """
     names = frame.columns
 
@@ -86,5 +86,5 @@ def quoted(name: str) -> str:
 
 
 def sql_type_name(arrow: pa.DataType) -> str:
-    """Return what Spark SQL calls a type."""
+    """Return Spark SQL's name of a type."""
     return from_arrow_type(arrow, prefer_timestamp_ntz=True).simpleString()

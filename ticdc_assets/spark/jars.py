@@ -8,7 +8,7 @@ JVM and no network. Resolving again is always safe; two programs that resolve at
 other.
 
 These coordinates and the versions of pyspark and delta-spark in pyproject.toml are one set, tested
-together. Nothing here imports pyspark: its folder is found without that.
+together. Nothing here imports pyspark; it looks up its folder without that.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ class JarSet:
 SPARK_JARS = JarSet(
     name="Delta",
     coordinates=(f"io.delta:delta-spark_{SPARK}_{SCALA}:{DELTA}",),
-    # Spark brings each of these itself and its own would win anyway: 80 MB not downloaded.
+    # Spark has each of these and its own would win anyway: 80 MB less to download.
     excludes=(
         "com.fasterxml.jackson.core:jackson-annotations",
         "com.fasterxml.jackson.core:jackson-core",
@@ -98,10 +98,10 @@ SPARK_JARS = JarSet(
         "org.xerial.snappy:snappy-java",
     ),
 )
-"""What a Spark session of this package needs on top of pyspark."""
+"""The jars that a Spark session of this package needs besides pyspark."""
 
 _CONNECTORS = {
-    # One set with the Hadoop that is in pyspark; the SDK is all of Amazon's, 530 MB.
+    # They match the Hadoop in pyspark; the SDK is all of Amazon's, 530 MB.
     "s3": (f"org.apache.hadoop:hadoop-aws:{HADOOP}", f"software.amazon.awssdk:bundle:{AWS_SDK}"),
     "abfss": (f"org.apache.hadoop:hadoop-azure:{HADOOP}",),
     "gs": (f"com.google.cloud.bigdataoss:gcs-connector:{GCS}",),
@@ -110,7 +110,7 @@ _CONNECTORS = {
 
 
 def spark_jars(scheme: str | None) -> JarSet:
-    """Return what a session needs for a lake: of a scheme, or in a folder if None."""
+    """Return the jars of a session for a lake in a store of a scheme, or in a folder if None."""
     connectors = _CONNECTORS.get(scheme or "", ())
     if not connectors:
         return SPARK_JARS
@@ -122,14 +122,14 @@ def spark_jars(scheme: str | None) -> JarSet:
 
 
 def lake_jars(lake: AnyPath, *, progress: "Progress | None" = None) -> tuple[Path, ...]:
-    """Return the jars of a session on a lake, downloaded first if they are not here.
+    """Return the jars of a session on a lake, after downloading missing ones.
 
     Args:
         lake: the lake.
         progress: called with a line for each jar that is downloaded.
 
     Raises:
-        PrerequisiteError: there is no java, or the jars cannot be had.
+        PrerequisiteError: there is no java, or the jars cannot be downloaded.
     """
     scheme = lake.store.scheme if isinstance(lake, RemotePath) else None
     return resolve(spark_jars(scheme), progress=progress)
@@ -138,7 +138,7 @@ def lake_jars(lake: AnyPath, *, progress: "Progress | None" = None) -> tuple[Pat
 BROKER_JARS = JarSet(
     name="the local Kafka broker",
     coordinates=(f"org.apache.kafka:kafka_{SCALA}:{BROKER}",),
-    # The broker logs through the log4j 2 that Spark brings, which needs its newer slf4j-api.
+    # The broker logs through Spark's log4j 2, which needs its newer slf4j-api.
     excludes=("org.slf4j:slf4j-api",),
 )
 """What `broker.LocalBroker` runs."""
@@ -148,7 +148,7 @@ Progress = Callable[[str], None]
 
 
 def java_path(env: Mapping[str, str] | None = None) -> Path:
-    """Return the java program that Spark will run: JAVA_HOME's, else the one on PATH.
+    """Return the java program that Spark will run: from JAVA_HOME, else from PATH.
 
     Raises:
         PrerequisiteError: there is none.
@@ -170,7 +170,7 @@ def java_path(env: Mapping[str, str] | None = None) -> Path:
 
 
 def spark_home() -> Path:
-    """Return the folder of the installed pyspark, which is a whole Spark.
+    """Return the folder of the installed pyspark, which contains all of Spark.
 
     Raises:
         PrerequisiteError: pyspark is not installed.
@@ -182,7 +182,7 @@ def spark_home() -> Path:
 
 
 def java_env() -> dict[str, str]:
-    """Return the environment in which Spark's scripts and JVMs are started here.
+    """Return the environment in which this package starts Spark's scripts and JVMs.
 
     Another Spark that the user's environment points to would bring other jars, so SPARK_HOME is
     pyspark's folder and arguments meant for other sessions are left out. Addresses stay on this
@@ -199,7 +199,7 @@ def java_env() -> dict[str, str]:
 
 
 def resolved(jar_set: JarSet) -> tuple[Path, ...] | None:
-    """Return the jars of `jar_set` if all of them are known to be here, else None."""
+    """Return the jars of `jar_set` if all of them are known to be here; else None."""
     try:
         lines = _memo_path(jar_set).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -209,14 +209,14 @@ def resolved(jar_set: JarSet) -> tuple[Path, ...] | None:
 
 
 def resolve(jar_set: JarSet, *, progress: Progress | None = None) -> tuple[Path, ...]:
-    """Return the jars of `jar_set`, downloaded first if they are not here.
+    """Return the jars of `jar_set`, after downloading missing ones.
 
     Args:
         jar_set: what to resolve.
         progress: called with each jar that is downloaded.
 
     Raises:
-        PrerequisiteError: there is no java, or the jars cannot be had; the text says which.
+        PrerequisiteError: there is no java, or the jars cannot be downloaded; the text says which.
     """
     known = resolved(jar_set)
     if known is not None:
@@ -232,7 +232,7 @@ def resolve(jar_set: JarSet, *, progress: Progress | None = None) -> tuple[Path,
 
 # --- spark-submit ---
 
-# Any class with a quick, silent-enough main will do: the jars are resolved before it runs.
+# Any class with a quick and quiet main works: the jars are resolved before it runs.
 _SOME_MAIN_CLASS = "scala.util.Properties"
 _DOWNLOADING = re.compile(r"downloading \S*/(\S+\.jar) ")
 _CLASS_PATH_HEADING = "Classpath elements:"
@@ -321,7 +321,7 @@ def _memo_path(jar_set: JarSet) -> Path:
 
 
 def _remember(jar_set: JarSet, jars: tuple[Path, ...]) -> None:
-    # A home that cannot be written to costs a JVM start each time, nothing else.
+    # If the home cannot be written to, each use starts a JVM, but works.
     with contextlib.suppress(OSError):
         path = _memo_path(jar_set)
         with tempfile.NamedTemporaryFile(
@@ -333,7 +333,7 @@ def _remember(jar_set: JarSet, jars: tuple[Path, ...]) -> None:
 
 @contextlib.contextmanager
 def _one_at_a_time() -> Generator[None]:
-    """Hold a lock that programs on this machine share: Ivy's cache has none of its own."""
+    """Hold a lock that programs on this machine share: Ivy's cache has no lock."""
     try:
         _cache_folder().mkdir(parents=True, exist_ok=True)
         lock = (_cache_folder() / "lock").open("w", encoding="utf-8")

@@ -1,7 +1,7 @@
 """Requirements of a machine, as checks that say how to meet them.
 
 In: the environment. Out: `Check` values, never an exception for something that is merely missing;
-`doctor` puts them together with those of lake and sources. Nothing is changed but probe files,
+`doctor` combines them with the checks of lake and sources. Nothing is changed but probe files,
 which are removed, so running the checks again is always safe.
 
 `python -m ticdc_assets.spark.preflight` runs the checks that need nothing installed. `make setup`
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 OLDEST_JAVA = 17
 NEWEST_JAVA = 22
-"""The last Java that is supported: on 25, Spark's Arrow cannot address its memory."""
+"""The newest supported Java: on 25, Spark's Arrow cannot address its memory."""
 
 OLDEST_PYTHON = (3, 11)
 NEWEST_PYTHON = (3, 14)
@@ -56,14 +56,14 @@ changefeeds:
         topics: [mine]
         options: {security.protocol: PLAINTEXT}
 """
-"""A changefeeds file to begin with; where the format is wrong, the doctor says which it is."""
+"""A first changefeeds file; if its format is wrong, the doctor says which one is right."""
 
 _SPARK_MODULE = "jdk.incubator.vector"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One prerequisite: what was found, what is needed and how to get there.
+    """One prerequisite: what is there, what is needed and how to get it.
 
     Attributes:
         name: short stable name, e.g. `java`, or `source shop`.
@@ -71,7 +71,7 @@ class Check:
         found: what is there.
         needed: what must be there; empty if `found` is a whole sentence.
         fix: what to do about it; empty when `ok`.
-        vital: whether nothing can run without it; else it is advice.
+        vital: whether nothing can run without it; otherwise the check is advice.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Check:
 
 
 def check_java(env: Mapping[str, str] | None = None) -> Check:
-    """Check that the java Spark will run is a complete one of a version it supports."""
+    """Check that Spark's java is complete and of a supported version."""
     env = os.environ if env is None else env
     needed = f"Java {OLDEST_JAVA} to {NEWEST_JAVA}"
 
@@ -217,7 +217,7 @@ def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None
 
 
 def check_lake(lake: Path) -> Check:
-    """Check that tables can be written below `lake`; a folder that is not there is not made."""
+    """Check that tables can be written below `lake`; a missing folder is not created."""
     needed = "a folder that can be written to for the tables"
     place = nearest_existing(lake)
     another = "set TICDC_LAKE to another folder"

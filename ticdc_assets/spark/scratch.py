@@ -1,7 +1,7 @@
 """Folders for files of one run that no commit names.
 
-In: the tables of a changefeed. Out: folders beside them, removed when the run ends. What a killed
-run left is removed by the next writer (`remove_forgotten`), so running again is safe.
+In: the tables of a changefeed. Out: folders next to them, removed when the run ends. The next
+writer removes what a killed run left (`remove_forgotten`), so running again is safe.
 """
 
 import atexit
@@ -19,14 +19,14 @@ from ticdc_assets.storage.paths import AnyPath, RemotePath, files_below, names_i
 
 
 class Scratch:
-    """A folder for files of one run, beside the changefeed's tables.
+    """A folder for files of one run, next to the changefeed's tables.
 
-    Who only reads a lake may not be allowed to write to it, and gets one of the system's; but not
-    where workers of a cluster are to write there, who would write to their own machine's.
+    A reader without permission to write to the lake gets a temporary folder of the system. This
+    does not work on a cluster: its workers would write to their own machines' folders.
 
     Args:
         paths: tables of the changefeed.
-        prefix: how the folder's name begins: `WRITING` or `READING`.
+        prefix: the start of the folder's name: `WRITING` or `READING`.
     """
 
     def __init__(self, paths: LakePaths, prefix: str) -> None:
@@ -58,15 +58,15 @@ class Scratch:
         except OSError as error:
             if not load_spark_settings().is_local:
                 raise PrerequisiteError(
-                    f"{self._paths.base} cannot be written ({error.strerror}), and what the "
-                    "workers of a Spark cluster sort out has to lie in the lake; give this user "
-                    "the right, or read it locally (TICDC_SPARK_MASTER=local[2])"
+                    f"{self._paths.base} cannot be written ({error.strerror}), and the workers "
+                    "of a Spark cluster need it for temporary files; give this user the right, "
+                    "or read the lake locally (TICDC_SPARK_MASTER=local[2])"
                 ) from error
             return Path(tempfile.mkdtemp(prefix="ticdc-assets-"))
         return root
 
     def close(self) -> None:
-        """Remove the folders; there may be new ones afterwards."""
+        """Remove the folders; `folder` may create new ones afterwards."""
         with self._lock:
             root, self._root = self._root, None
         if root is not None:
@@ -75,19 +75,19 @@ class Scratch:
 
 
 BEGUN = "begun"
-"""In a store, the object that is there from the first on: a folder alone is nothing there."""
+"""The first object of a folder in a store, where a folder alone does not exist."""
 
 WRITING = ".scratch-"
-"""Folders of the one writer of a lake."""
+"""Prefix of folders of a lake's one writer."""
 
 READING = ".reading-"
-"""Folders of those who read it meanwhile."""
+"""Prefix of folders of its readers."""
 
 _FORGOTTEN_SECONDS = 86_400
 
 
 def remove_forgotten(paths: LakePaths) -> None:
-    """Remove folders that killed runs left; the one writer of a lake does so as it begins."""
+    """Remove folders that killed runs left; a lake's writer calls this when it starts."""
     for place in (paths.base, paths.root):
         for name in names_in(place):
             folder = place / name
@@ -100,10 +100,10 @@ def remove_forgotten(paths: LakePaths) -> None:
 
 
 def _begun(folder: AnyPath) -> float:
-    """Return when a folder was begun (s since 1970).
+    """Return when a folder was created (s since 1970).
 
-    In a store, one without its first object is a copy, or what is left of a folder that could not
-    be removed whole: it was begun by the time that its last file was written.
+    In a store, a folder without its first object is a copy, or the rest of a folder that could not
+    be removed completely: the time of its last file bounds its creation.
     """
     if not isinstance(folder, RemotePath):
         return folder.stat().st_mtime

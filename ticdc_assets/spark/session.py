@@ -52,10 +52,10 @@ from ticdc_assets.spark.shipping import ship
 from ticdc_assets.storage.paths import RemotePath
 
 Session: TypeAlias = SparkSession
-"""The session of those that pass it on: the functions of the engine ask it."""
+"""The type of a session that other modules pass on; the functions of `spark` use it."""
 
 SPARK_ERRORS = (Py4JError, PySparkException)
-"""The errors that asking Spark raises."""
+"""The errors that calls to Spark raise."""
 
 _SECRETS = "(?i)secret|password|passwd|token|credential|access[.]?key|jaas|keystore|ssl[.]key"
 _REDACTED = ("spark.redaction.regex", "spark.sql.redaction.options.regex")
@@ -67,12 +67,12 @@ _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 _HOST = "spark.driver.host"
 _OF_A_SESSION = ("spark.sql.", "spark.databricks.")
 _DATABRICKS = "spark.databricks.clusterUsageTags.clusterId"
-"""A property of every session of Databricks, which has its own Delta Lake."""
+"""A property of every Databricks session, which has its own Delta Lake."""
 _ADDED_TO_OURS = (*_REDACTED, _JAVA_OPTIONS, _CLASS_PATH, _JARS, _EXTENSIONS)
-"""Properties of several values: those that are given follow ours."""
+"""Properties with several values: given values follow this package's."""
 
 _REPEATING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""They print each error of a query as JSON with Java's whole stack; the error is raised anyway."""
+"""These print each error of a query as JSON with Java's whole stack; the error is raised anyway."""
 
 _STARTING = RLock()
 """A process has one JVM, so only one thread starts Spark at a time."""
@@ -86,12 +86,12 @@ def session_conf(
     settings: SparkSettings | None = None,
     jars: Sequence[Path] | None = None,
 ) -> dict[str, str]:
-    """Return the Spark configuration. Some of it may be secret: never log it.
+    """Return the Spark configuration. It may contain secrets: never log it.
 
     Args:
-        extra: properties laid over those of the settings.
-        settings: how Spark is set; what the environment says if None.
-        jars: the jars besides Spark's own; those that the lake needs if None.
+        extra: properties that override those of the settings.
+        settings: Spark's settings; those of the environment if None.
+        jars: the jars besides Spark's own; the lake's if None.
     """
     settings = load_spark_settings() if settings is None else settings
     given = {MASTER: settings.master, **settings.values, **(extra or {})}
@@ -109,12 +109,12 @@ def session_conf(
             _HOST: "127.0.0.1",
         }
     else:
-        # Resolved jars as files: asking Ivy again would cost seconds of every start.
+        # Resolved jars are given as files: calling Ivy again would add seconds to every start.
         placed = {_JARS: _joined(",", *places, given.get(_JARS))}
         placed |= {_CLASS_PATH: given[_CLASS_PATH]} if _CLASS_PATH in given else {}
         host = _address_towards(given[MASTER])
         placed |= {} if host is None else {_HOST: host}
-    # Spark shows its settings with these names, and Hadoop's ones without what is before them.
+    # Spark shows its settings with these names, and Hadoop's without the prefix.
     secret = [
         name.removeprefix("spark.hadoop.").replace(".", "[.]") for name in sorted(settings.secrets)
     ]
@@ -125,8 +125,8 @@ def session_conf(
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
-        # Rows may be large: a worker gets no more of them at a time than this. The JVM holds a few
-        # such batches outside its heap; with 32 MiB it took 150 MB more.
+        # Rows may be large: a worker gets at most this many bytes of them at a time. The JVM holds
+        # a few such batches outside its heap; with 32 MiB it took 150 MB more.
         "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         # Arrow batches of 300 wide columns: do not inline generated code beyond the JVM's limit.
@@ -135,7 +135,7 @@ def session_conf(
         **{name: value for name, value in given.items() if name not in _ADDED_TO_OURS},
         **(lake.store.spark_settings() if isinstance(lake, RemotePath) else {}),
         **OWN,
-        # Credentials of storage travel as options; plans and logs must not show them.
+        # Storage credentials are passed as options; plans and logs must not show them.
         **{name: _joined("|", _SECRETS, *secret, given.get(name)) for name in _REDACTED},
         _EXTENSIONS: _joined(",", _DELTA, given.get(_EXTENSIONS)),
         _JAVA_OPTIONS: _joined(
@@ -152,13 +152,13 @@ def _java_options(jars: Sequence[Path] | None, *, has_memory: bool) -> list[str]
     if jars is not None:
         options += archive_options(jars)
         if not has_memory:
-            # Of few gigabytes it holds a third less than the JVM's own choice, and takes no more
+            # With few gigabytes it holds a third less than the JVM's default, and takes no more
             # CPU.
             options.append("-XX:+UseSerialGC")
-            # The heap begins small and gives back what it does not use. Left alone it begins at a
-            # 64th of the machine's memory, and a long run touches all of that.
+            # The heap starts small and returns what it does not use. By default it starts at a 64th
+            # of the machine's memory, and a long run touches all of that.
             options += ["-Xms64m", "-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=40"]
-    # Spark's classes fill this soon; on the way there the JVM would collect all garbage many times.
+    # Spark's classes fill this soon; until then the JVM would run a full collection many times.
     return [*options, "-XX:MetaspaceSize=256m"]
 
 
@@ -167,9 +167,9 @@ def _joined(separator: str, *values: str | None) -> str:
 
 
 def _address_towards(master: str) -> str | None:
-    """Return the address by which a standalone master's machine sees this one, None for others.
+    """Return this machine's address as a standalone master sees it; None for other masters.
 
-    Spark itself takes what this machine's name resolves to, which workers often cannot reach.
+    Spark itself resolves this machine's name to an address, which workers often cannot reach.
     """
     servers = master.removeprefix("spark://")
     if servers == master or os.environ.get("SPARK_LOCAL_IP"):
@@ -180,7 +180,7 @@ def _address_towards(master: str) -> str | None:
             host.strip("[]"), int(port), type=socket.SOCK_DGRAM
         )[0]
         with socket.socket(family, kind) as probe:
-            # Nothing is sent: the machine only says which of its addresses it would send from.
+            # Nothing is sent: the machine only chooses the address that it would send from.
             probe.connect(address)
             return probe.getsockname()[0]
     except (OSError, ValueError):
@@ -188,12 +188,11 @@ def _address_towards(master: str) -> str | None:
 
 
 class LazySession(SparkSession):
-    """A Spark session that starts when something of it is first asked for.
+    """A Spark session that starts at its first use.
 
-    A sync that moves few rows needs none, and the start of Spark is then most of what it would
-    take. Whoever is given one need not know: it is a session in all that is asked of it. Any
-    thread may be the first to ask, and all get the same one. A session that was stopped is
-    followed by another one at the next question.
+    A sync that moves few rows needs no session, and would take most of its time to start one.
+    Callers use it like a session. Any thread may use it first, and all get the same session. After
+    a session was stopped, the next use starts another one.
     """
 
     def __init__(self, extra: Mapping[str, str] | None = None) -> None:
@@ -213,10 +212,10 @@ class LazySession(SparkSession):
         return getattr(object.__getattribute__(self, "_started")(), name)
 
 
-def functions(spark: SparkSession):  # only inference can say which module's type it is
+def functions(spark: SparkSession):  # only type inference can name the module's type
     """Return `pyspark.sql.functions`, whose expressions need Spark, once the session has started.
 
-    Ask for it where the first expression is built, behind what may do without Spark.
+    Call it where the first expression is built, after the code that needs no Spark.
     """
     _ = spark.conf
     return _functions
@@ -228,15 +227,15 @@ def get_spark(
     settings: SparkSettings | None = None,
     jars: Sequence[Path] | None = None,
 ) -> SparkSession:
-    """Return the Spark session of this process, started on first use.
+    """Return the Spark session of this process; the first call starts it.
 
     Args:
-        extra: properties laid over those of the settings.
-        settings: how Spark is set; what the environment says if None.
-        jars: the jars besides Spark's own; those that the lake needs if None.
+        extra: properties that override those of the settings.
+        settings: Spark's settings; those of the environment if None.
+        jars: the jars besides Spark's own; the lake's if None.
 
     Raises:
-        ConfigError: what is said of Spark is wrong.
+        ConfigError: Spark's settings are wrong.
         PrerequisiteError: there is no Java that Spark runs on, or its JVM does not start.
     """
     settings = load_spark_settings() if settings is None else settings
@@ -316,7 +315,7 @@ def _connected(settings: SparkSettings, remote: str, extra: Mapping[str, str]) -
             )
         given = {**settings.values, **extra, **OWN}
         for name, value in given.items():
-            # The others are the server's own, from its start.
+            # The server sets the others when it starts.
             if name.startswith(_OF_A_SESSION) and spark.conf.isModifiable(name):
                 spark.conf.set(name, value)
         if given.get(PACKAGE) != INSTALLED:
@@ -325,10 +324,10 @@ def _connected(settings: SparkSettings, remote: str, extra: Mapping[str, str]) -
 
 
 def _started(conf: Mapping[str, str], secrets: frozenset[str]) -> SparkSession:
-    """Return the session with a configuration; what is secret reaches no command line."""
+    """Start a session with a configuration; secrets reach no command line."""
     if secrets and not has_jvm():
-        # pyspark starts its JVM with all of a configuration as words of the command, which every
-        # user of the machine can read.
+        # pyspark passes the whole configuration as words of the JVM's command, which every user of
+        # the machine can read.
         start_jvm({name: value for name, value in conf.items() if name not in secrets})
     builder = SparkSession.builder
     for name, value in conf.items():

@@ -1,16 +1,15 @@
-"""The package on its way to the workers of a cluster: itself, as a zip.
+"""Ship this package to the workers of a cluster, as a zip.
 
 In: the package that runs here. Out: a zip with its files, which Spark gives to every worker of a
-session. So nothing of ours is installed there, and workers never run another version than the
-driver does. Delta's few files of Python go along, as its jars do: they are one set. Other people's
-libraries are not in it: pyarrow, confluent-kafka, numba and the like come with the workers' Python
-(docs/cluster.md).
+session. So this package is not installed there, and workers never run another version than the
+driver. Delta's few Python files go along, like its jars: they are one set. Other libraries are not
+in it: pyarrow, confluent-kafka, numba and the like come with the workers' Python (docs/cluster.md).
 
-The same files give the same zip, to the byte. It is made once and kept in the user's cache, named
-by the files' digest. What lies in it is run, so it is kept in a folder that nobody
-else can write (`user_cache`), else in a folder of this process.
+The same files give the same zip, to the byte. It is made once and stored in the user's cache, named
+by the files' digest. Workers execute it, so it is in a folder that only this user can write
+(`user_cache`), otherwise in a folder of this process.
 
-Why running it again is safe: a zip appears whole or not at all, and one that is there is kept.
+Why running it again is safe: a zip appears complete or not at all, and an existing one is kept.
 """
 
 import atexit
@@ -30,7 +29,7 @@ from ticdc_assets.spark.driver import give_file
 
 _KEPT = 3
 _MOMENT = (1980, 1, 1, 0, 0, 0)
-"""A zip's first; times of files would make another zip of the same files."""
+"""The earliest time in a zip; the files' times would make the zips of the same files differ."""
 
 _DELTA = "delta"
 
@@ -40,24 +39,24 @@ LIBRARIES = (
     "pandas",
     *("pyarrow", "pydantic", "pyroaring", "yaml"),
 )
-"""What workers import beside pyspark, which is Spark's own there."""
+"""What workers import besides pyspark, which comes with Spark there."""
 
 
 def package_version() -> str:
-    """Return the version of the package and what tells its files, as a worker does."""
+    """Return the package's version with the digest of its files, as a worker does."""
     try:
         number = version("ticdc-assets")
     except PackageNotFoundError:
-        # Nothing is installed where the package was shipped.
+        # A shipped package is not installed.
         number = "shipped"
     return f"{number} ({own_digest()})"
 
 
 def package_zip() -> Path:
-    """Return the zip of the package, made if it is not there.
+    """Return the zip of the package, made if it does not exist.
 
     Raises:
-        PrerequisiteError: the files are not those any more that this program began with.
+        PrerequisiteError: the files have changed since this program started.
     """
     name = f"{PACKAGE}-{own_digest()}-delta-{version('delta-spark')}.zip"
     try:
@@ -83,8 +82,8 @@ def _write(path: str) -> None:
     }
     if digest_of(found[PACKAGE]) != own_digest():
         raise PrerequisiteError(
-            f"the files of {PACKAGE} have changed since this program began, and Spark's workers "
-            "would run others than it does; start it again"
+            f"the files of {PACKAGE} have changed since this program started, and Spark's "
+            "workers would run other files; start it again"
         )
     with zipfile.ZipFile(path, "w") as made:
         for package, contents in found.items():
@@ -99,5 +98,6 @@ def ship(spark: SparkSession) -> None:
     """Give the package to every worker of a session, once."""
     before = [*sys.path]
     give_file(spark, str(package_zip()))
-    # Spark puts it before what is installed here, too, and programs of this one would inherit it.
+    # Spark also puts the zip before packages installed here, and programs that this one starts
+    # would inherit it.
     sys.path[:] = before

@@ -1,11 +1,11 @@
-"""Keep what PySpark does around each task of its Python workers cheap.
+"""Make PySpark's work around each task of its Python workers cheap.
 
-In: nothing; a worker calls `settle` at the end of its tasks. Out: between two tasks, PySpark lets
-all importers forget what they know, and collects all garbage. An importer of a zip file then reads
-the file's directory again, one for each package of `pyspark.zip` and one for each jar; and the
-collector visits each object of each imported module. Together that was a quarter of the workers'
-CPU time while catching up. Here, the directory of a zip file is read again if the file has changed,
-and the collector leaves out what the imported modules are made of.
+In: nothing; a worker calls `settle` at the end of its tasks. Out: cheaper work between tasks, where
+PySpark makes all importers clear their caches, and collects all garbage. An importer of a zip file
+then reads the file's directory again, one for each package of `pyspark.zip` and one for each jar;
+and the collector visits each object of each imported module. Together that was a quarter of the
+workers' CPU time while catching up. Here, a zip file's directory is read again only if the file has
+changed, and the collector skips the objects of imported modules.
 
 Why running it again is safe: it does nothing unless modules were imported since.
 """
@@ -20,12 +20,12 @@ _modules = 0
 
 
 def settle() -> None:
-    """Settle what was imported since the last time, if anything was."""
+    """Settle the modules imported since the last call, if any."""
     global _modules
     if len(sys.modules) == _modules:
         return
     _keep_directories()
-    # Else garbage of now would stay for ever.
+    # Otherwise current garbage would stay forever.
     gc.collect()
     gc.freeze()
     _modules = len(sys.modules)
@@ -54,10 +54,10 @@ class _ZipFile(zipimporter):
 
 
 def _keep_directories() -> None:
-    """Let zip files be imported from by `_ZipFile`, those known already too."""
+    """Make `_ZipFile` import from zip files, including those already known."""
     sys.path_hooks[:] = [_ZipFile if hook is zipimporter else hook for hook in sys.path_hooks]
     for path, finder in list(sys.path_importer_cache.items()):
         if type(finder) is zipimporter:
-            # One that is gone by now is left to Python.
+            # Python handles a file that no longer exists.
             with suppress(ZipImportError):
                 sys.path_importer_cache[path] = _ZipFile(path)

@@ -109,7 +109,7 @@ def overwritten(path: Path) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "elsewhere": (Path.unlink, "is no such file"),
     "torn": (torn, "bytes"),
-    "zeros": (overwritten, "there is no Parquet footer"),
+    "zeros": (overwritten, "it has no Parquet footer"),
     "folder": (lambda path: (path.unlink(), path.mkdir())[1], "bytes"),
 }
 

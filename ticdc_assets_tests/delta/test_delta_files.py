@@ -81,7 +81,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "commit torn": (
         lambda table: cut(commit(table, 2), commit(table, 2).stat().st_size - 9),
-        "commit 2 of its log is torn: line 2 is no action",
+        "commit 2 of its log is torn: line 2 is not an action",
     ),
     "commit torn between lines": (
         lambda table: commit(table, 2).write_text(commit(table, 2).read_text().splitlines()[0]),
@@ -90,15 +90,15 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "commit empty": (lambda table: cut(commit(table, 2), 0), "commit 2 of its log is empty"),
     "commit of zeros": (
         lambda table: commit(table, 1).write_bytes(bytes(300)),
-        "commit 1 of its log is torn: line 1 is no action",
+        "commit 1 of its log is torn: line 1 is not an action",
     ),
     "commit of another program": (
         lambda table: commit(table, 1).write_text("<html></html>"),
-        "commit 1 of its log is torn: line 1 is no action",
+        "commit 1 of its log is torn: line 1 is not an action",
     ),
     "commit of JSON that is none": (
         lambda table: commit(table, 1).write_text('{"add": {"size": 1}}'),
-        "commit 1 of its log is torn: line 1 is no action",
+        "commit 1 of its log is torn: line 1 is not an action",
     ),
     "commit a folder": (lambda table: as_folder(commit(table, 2)), "commit 2 of its log is a"),
     "first commit gone": (
@@ -124,7 +124,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "file gone": (lambda table: newest_file(table).unlink(), "data file part-"),
     "file empty": (lambda table: cut(newest_file(table), 0), "has 0 bytes where"),
     "file torn": (lambda table: cut(newest_file(table), 300), "has 300 bytes where"),
-    "file a folder": (lambda table: as_folder(newest_file(table)), "is no file but a folder"),
+    "file a folder": (lambda table: as_folder(newest_file(table)), "is not a file but a folder"),
     "file of another program": (
         lambda table: newest_file(table).write_bytes(bytes(newest_file(table).stat().st_size)),
         "has no readable footer",
@@ -189,7 +189,7 @@ def test_a_lost_log_is_told_by_what_was_made_after_it(tmp_path: Path) -> None:
     (raw / "_delta_log").mkdir(parents=True)
     assert open_table(raw) is None
     write_deltalake(str(made), rows(1))
-    with pytest.raises(LakeDamagedError, match="though change_log was made after it"):
+    with pytest.raises(LakeDamagedError, match="although change_log was made after it"):
         open_table(raw)
     shutil.rmtree(raw)
     with pytest.raises(LakeDamagedError, match="restore it from a copy"):

@@ -319,7 +319,7 @@ def test_who_waits_is_told_of_a_holder_that_lives() -> None:
     assert str(told.value) == (
         f"another sync of changefeed 'shop' is running: a, process {os.getpid()} "
         f"({this_process().command}) has had lease 1 since 2026-01-01 00:00:00 UTC, renewed at "
-        "2026-01-01 00:00:03, good until 2026-01-01 00:00:13 by its clock; try again when it has "
+        "2026-01-01 00:00:03, valid until 2026-01-01 00:00:13 by its clock; try again when it has "
         "ended"
     )
 
@@ -407,7 +407,7 @@ def test_an_entry_of_another_kind_is_damage(tmp_path: Path) -> None:
     table = DeltaTable(str(path))
     text = json.dumps({"lease": {"number": 1}})
     table.create_write_transaction([], "append", table.schema(), commit_properties=properties(text))
-    with pytest.raises(LakeDamagedError, match=r"not as leases are written .*; end all runs"):
+    with pytest.raises(LakeDamagedError, match=r"newest entry is not a lease's .*; end all runs"):
         read_lease(path)
 
 

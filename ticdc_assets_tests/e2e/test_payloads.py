@@ -78,7 +78,13 @@ def test_nothing_but_the_lake_has_a_payload(java: None, tmp_path: Path) -> None:
     commands = Commands(tmp_path)
     for number, wire_format in enumerate(FORMATS):
         write_capture(tmp_path / f"{number}.jsonl", records(wire_format))
-        commands.add_capture(f"feed_{number}", f"{number}.jsonl", format=wire_format.value)
+        commands.add_capture(
+            f"feed_{number}",
+            f"{number}.jsonl",
+            format=wire_format.value,
+            # The one place with values, on purpose.
+            dagster={"sample_rows": 0},
+        )
     done = commands.program("sync", seconds=600)
     assert done.returncode == 0, done.stderr
     for number in range(len(FORMATS)):

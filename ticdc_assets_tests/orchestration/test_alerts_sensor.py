@@ -18,7 +18,6 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.handlers import Message as MailHandler
 from dagster import DagsterRunStatus
-from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +27,7 @@ from ticdc_assets.config import Alerts, OptionValue
 from ticdc_assets.observe.alerting import Problem, deliver, news, understands
 from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.changefeeds import definitions_of
-from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.partitions import IMPLICIT_ASSET_JOB_NAME, FeedNames
 from ticdc_assets.orchestration.status_metadata import OPEN, SEEN_UNTIL
 from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER
@@ -224,7 +223,7 @@ def test_a_failed_run_is_told_as_long_as_its_job_has_no_later_one(
     watched.tick()
     assert [title for title, _ in hook.taken()] == [f"shop: run of {name} failing"]
     for _ in range(60):
-        watched.ran(DagsterRunStatus.SUCCESS, "shop_report")
+        watched.ran(DagsterRunStatus.SUCCESS, NAMES.job("report"))
     assert watched.tick() == "1 problem; {env: HOOK}: 0 changes told"
     watched.cursor = None
     watched.tick()

@@ -233,7 +233,7 @@ def test_backfills_are_runs_of_the_same_assets(
         done = backfill_days(shop.settings, "shop", [today], instance=instance)
         assert [item.equal for item in done] == [True]
         (run,) = instance.get_runs(limit=1)
-        assert run.job_name == "shop_redecode"
+        assert run.asset_selection == {log}
         again = materializations(instance, log)[-1]
         assert "nothing differs" in again.metadata["result"].value
         assert not asked(shop, instance).run_requests

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -95,7 +96,7 @@ def test_our_own_definitions_pass_dg(root: Path) -> None:
     (feed, *_) = parse_changefeeds(
         (root / "changefeeds.yaml").read_bytes(), path=root / "changefeeds.yaml", env={}
     )
-    assert {f"{feed.name}/raw_messages", f"{feed.name}/mirrors"} <= listed_assets(root)
+    assert {f"{feed.name}/raw_messages", f"{feed.name}/apply_changes"} <= listed_assets(root)
 
 
 @pytest.mark.dagster
@@ -103,7 +104,7 @@ def test_components_of_a_project_are_checked_and_listed(project: Path) -> None:
     done = run_dg(project, "check", "defs")
     assert done.returncode == 0, done.stdout + done.stderr
     found = listed_assets(project)
-    assert {"shop/raw_messages", "shop/mirrors", "crm/raw_messages", "crm/mirrors"} <= found
+    assert {"shop/raw_messages", "shop/change_log", "crm/raw_messages", "crm/change_log"} <= found
     shown = run_dg(project, "list", "components")
     assert "ticdc_assets.ChangefeedComponent" in shown.stdout
 
@@ -121,6 +122,32 @@ def test_mistakes_are_told_with_their_key(project: Path) -> None:
             project,
         )
     assert "attributes.format" in str(raised.value)
+
+
+@pytest.mark.dagster
+def test_templates_have_their_values(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRM_CAPTURE", "messages.jsonl")
+    monkeypatch.setenv("CRM_OWNER", "team:crm")
+    file = project / "shop_lake" / "defs" / "crm" / "defs.yaml"
+    source = {"capture": "{{ env.CRM_CAPTURE }}"}
+    file.write_text(component("crm", source=source, owners=["{{ env.CRM_OWNER }}"]))
+    done = run_dg(project, "list", "defs", "--json")
+    assert done.returncode == 0, done.stderr
+    (log,) = [it for it in json.loads(done.stdout)["assets"] if it["asset_key"] == "crm/change_log"]
+    assert log["owners"] == [{"team": "crm"}]
+
+
+@pytest.mark.dagster
+def test_what_dg_scaffolds_in_this_project_loads(root: Path, tmp_path: Path) -> None:
+    copy = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(root / "ticdc_assets", tmp_path / "ticdc_assets", ignore=copy)
+    for name in ("pyproject.toml", "changefeeds.yaml"):
+        shutil.copy(root / name, tmp_path)
+    done = run_dg(tmp_path, "scaffold", "defs", "dagster.asset", "x.py")
+    assert done.returncode == 0, done.stderr
+    found = listed_assets(tmp_path)
+    assert "x" in found
+    assert len(found) > 1, "and the changefeeds are there as before"
 
 
 def test_attributes_are_read_as_the_changefeeds_file(tmp_path: Path) -> None:
@@ -150,9 +177,9 @@ def test_a_component_syncs(
     shop.insert(("shop", "orders"), 3)
     shop.send()
     (entry,) = yaml.safe_load(CHANGEFEEDS)["changefeeds"]
-    settings = read_attributes(entry, tmp_path)
+    attributes = entry | {"source": {"capture": str(shop.capture)}}
     context = dg.ComponentTree.for_test().load_context
-    definitions = ChangefeedComponent(settings).build_defs(context)
+    definitions = ChangefeedComponent(attributes).build_defs(context)
     done = definitions.resolve_job_def("shop_sync").execute_in_process(instance=instance)
     assert done.success
     (event,) = instance.fetch_materializations(shop.names.mirror("shop", "orders"), limit=5).records

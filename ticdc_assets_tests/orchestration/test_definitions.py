@@ -10,7 +10,7 @@ import pytest
 
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.base.own_files import documented
-from ticdc_assets.config import CaptureSource, Changefeed, Settings, TableChoice
+from ticdc_assets.config import CaptureSource, Changefeed, Settings
 from ticdc_assets.log.quarantine import FAULT_SCHEMA
 from ticdc_assets.model.tso import MAX_TSO, es_cut, from_physical_ms
 from ticdc_assets.orchestration import table_schemas
@@ -48,9 +48,6 @@ PARENTS = {
     "change_log": {"decode_messages", "snapshot"},
     "schema_registry": {"decode_messages", "change_log"},
     "apply_changes": {"change_log", "schema_registry"},
-    "mirrors": {"apply_changes"},
-    "rebuild": {"raw_messages"},
-    "maintenance": {"apply_changes"},
     "report": {"apply_changes", "schema_registry", "quarantine"},
 }
 
@@ -65,22 +62,6 @@ def test_each_changefeed_has_its_assets_with_these_parents(definitions: dg.Defin
         for feed in ("shop", "crm")
         for name, parents in PARENTS.items()
     }
-
-
-def test_a_history_is_an_asset_where_one_is_kept(tmp_path: Path) -> None:
-    feed = Changefeed(
-        name="shop",
-        wire_format="simple-json",
-        timezone="UTC",
-        source=CaptureSource(path=tmp_path / "shop.jsonl"),
-        soft_delete=TableChoice(("shop.orders",)),
-    )
-    settings = Settings(changefeeds=(feed,), lake=tmp_path / "lake", path=tmp_path / "feeds.yaml")
-    node = all_definitions(settings).resolve_asset_graph().get(dg.AssetKey(["shop", "history"]))
-    assert node.parent_keys == {dg.AssetKey(["shop", "apply_changes"])}
-    assert node.partitions_def == dg.DynamicPartitionsDefinition(name="ticdc_shop_tables")
-    assert node.group_name == "shop"
-    assert not node.is_executable
 
 
 def test_groups_kinds_pools_and_partitions(definitions: dg.Definitions) -> None:
@@ -111,12 +92,7 @@ def test_groups_kinds_pools_and_partitions(definitions: dg.Definitions) -> None:
             assert partitions.get_last_partition_key() == f"{utc_now():%Y-%m-%d}"
             assert node.backfill_policy == dg.BackfillPolicy.single_run()
             continue
-        if name == "mirrors":
-            assert isinstance(partitions, dg.DynamicPartitionsDefinition)
-            assert partitions.name == f"ticdc_{feed}_tables"
-            assert node.backfill_policy == dg.BackfillPolicy.single_run()
-        else:
-            assert partitions is None
+        assert partitions is None
 
 
 def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
@@ -129,24 +105,28 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
             "shop_redrive",
             "shop_seed",
             "shop_diff",
-            "shop_redecode",
             "shop_verify",
             "shop_rebuild",
             "shop_maintenance",
-            "shop_report",
             "crm_follow",
             "crm_sync",
             "crm_redrive",
             "crm_seed",
             "crm_diff",
-            "crm_redecode",
             "crm_verify",
             "crm_rebuild",
             "crm_maintenance",
-            "crm_report",
         }
-        == {job for name in ("shop", "crm") for job in FeedNames(changefeed=name).jobs}
+        == {
+            job
+            for name in ("shop", "crm")
+            for job in FeedNames(changefeed=name).jobs
+            if not job.startswith("__")
+        }
     )
+    assert {job for name in ("shop", "crm") for job in FeedNames(changefeed=name).jobs} <= set(
+        repository.job_names
+    ), "also those that only a schedule has"
     assert {
         schedule.name: (schedule.job_name, schedule.cron_schedule, schedule.default_status)
         for schedule in repository.schedule_defs
@@ -159,7 +139,7 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
         for feed in ("shop", "crm")
     } | {
         f"{feed}_redecode_schedule": (
-            f"{feed}_redecode",
+            f"__anonymous_asset_job_{feed}_redecode_schedule",
             "0 2 * * *",
             dg.DefaultScheduleStatus.STOPPED,
         )
@@ -173,7 +153,7 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
         for feed in ("shop", "crm")
     } | {
         f"{feed}_report_schedule": (
-            f"{feed}_report",
+            f"__anonymous_asset_job_{feed}_report_schedule",
             "*/15 * * * *",
             dg.DefaultScheduleStatus.RUNNING,
         )
@@ -202,9 +182,9 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
             ("apply_changes", "row_checksums"),
             ("quarantine", "quarantine_growth"),
             ("schema_registry", "schema_conflicts"),
-            ("mirrors", "keys_unique"),
-            ("mirrors", "mirror_equals_rebuild"),
-            ("mirrors", "mirror_equals_source"),
+            ("apply_changes", "keys_unique"),
+            ("apply_changes", "mirror_equals_rebuild"),
+            ("apply_changes", "mirror_equals_source"),
             ("seed_tables", "snapshot_complete"),
         )
     }
@@ -232,13 +212,13 @@ def test_a_sync_runs_the_steps_in_order_and_its_checks(definitions: dg.Definitio
 def test_keys_and_the_rebuild_have_a_job_of_their_own(definitions: dg.Definitions) -> None:
     job = definitions.resolve_job_def("shop_verify")
     assert {node.name for node in job.graph.nodes} == {
-        "shop__mirrors_keys_unique",
-        "shop__mirrors_mirror_equals_rebuild",
+        "shop__keys_unique",
+        "shop__mirror_equals_rebuild",
     }
     assert job.executor_def is dg.in_process_executor
     assert job.tags["ticdc/changefeed"] == "shop"
     redrive = {node.name for node in definitions.resolve_job_def("shop_redrive").graph.nodes}
-    assert not redrive & {"shop__mirrors_keys_unique", "shop__mirrors_mirror_equals_rebuild"}
+    assert not redrive & {"shop__keys_unique", "shop__mirror_equals_rebuild"}
     assert "shop__checks" in redrive
 
 

@@ -12,15 +12,13 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import ConfigError, LandingGapError, SourceUnavailableError
 from ticdc_assets.log.cuts import read_cuts
 from ticdc_assets.mirrors.standing import Outcome
-from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.run import open_instance, run_redrive, run_sync
 from ticdc_assets.orchestration.sensors import tick
 from ticdc_assets.orchestration.steps import steps_of
-from ticdc_assets_tests.orchestration.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop
+from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 
 pytestmark = pytest.mark.spark
 
-MIRRORS = dg.AssetKey(["shop", "mirrors"])
 APPLY = dg.AssetKey(["shop", "apply_changes"])
 
 
@@ -89,12 +87,11 @@ def test_a_sync_is_a_run_with_everything_in_it(
     assert run.job_name == "shop_sync"
     assert run.tags["ticdc/changefeed"] == "shop"
 
-    assert set(instance.get_dynamic_partitions("ticdc_shop_tables")) == {
-        "shop.orders",
-        ODD_PARTITION,
+    made = {
+        table: metadata(*materializations(instance, shop.names.mirror(*table)))
+        for table in (ORDERS, ODD)
     }
-    by_partition = {item.partition: metadata(item) for item in materializations(instance, MIRRORS)}
-    orders, odd = by_partition["shop.orders"], by_partition[ODD_PARTITION]
+    orders, odd = made[ORDERS], made[ODD]
     assert (odd["database"], odd["table"], odd["rows"]) == (*ODD, 2)
     cut = read_cuts(shop.paths)[-1]
     mirror = cut.mirror(*ORDERS)
@@ -106,8 +103,8 @@ def test_a_sync_is_a_run_with_everything_in_it(
     assert 0 <= orders["lag_seconds"] < 600
     columns = {column.name: column for column in orders["dagster/column_schema"].columns}
     assert columns["price"].type == "decimal(10,2)"
-    assert columns["placed"].description == "datetime(3) upstream"
-    assert columns["id"].description == "int upstream; part of the key"
+    assert columns["placed"].description == "datetime(3) upstream; from change_log.after"
+    assert columns["id"].description == "int upstream; part of the key; from change_log.after"
     assert columns["id"].constraints.unique
     assert not columns["id"].constraints.nullable
 
@@ -123,7 +120,7 @@ def test_a_sync_is_a_run_with_everything_in_it(
 
 def test_the_same_sync_again_changes_nothing(shop: SmallShop, instance: dg.DagsterInstance) -> None:
     cuts = read_cuts(shop.paths)
-    mirrors = materializations(instance, MIRRORS)
+    mirrors = materializations(instance, shop.names.mirror(*ORDERS))
     result = asked(shop, instance)
     assert not result.run_requests
     assert result.skip_reason is not None
@@ -134,20 +131,21 @@ def test_the_same_sync_again_changes_nothing(shop: SmallShop, instance: dg.Dagst
     assert report.landing.records == 0
     assert report.applying.outcome is Outcome.UNCHANGED
     assert read_cuts(shop.paths) == cuts
-    assert len(materializations(instance, MIRRORS)) == len(mirrors)
+    assert len(materializations(instance, shop.names.mirror(*ORDERS))) == len(mirrors)
     last = metadata(materializations(instance, APPLY)[-1])
     assert (last["outcome"], last["reason"]) == ("unchanged", report.applying.reason)
 
 
 def test_only_what_changed_is_reported(shop: SmallShop, instance: dg.DagsterInstance) -> None:
-    before = len(materializations(instance, MIRRORS))
+    before = len(materializations(instance, shop.names.mirror(*ORDERS)))
     shop.insert(ORDERS, 3)
     shop.send()
 
     report = run_sync(shop.settings, "shop", instance=instance)
 
-    new = materializations(instance, MIRRORS)[before:]
-    assert [(item.partition, metadata(item)["rows"]) for item in new] == [("shop.orders", 8)]
+    (newest,) = materializations(instance, shop.names.mirror(*ORDERS))[before:]
+    assert metadata(newest)["rows"] == 8
+    assert len(materializations(instance, shop.names.mirror(*ODD))) == 1
     assert report.applying.cut is not None
     behind = run_sync(
         shop.settings, "shop", until=report.applying.cut.tso - 1, instance=instance
@@ -180,65 +178,6 @@ def test_quarantine_grows_once_and_a_redrive_says_what_stays(
     assert "1 older one is still open" in str(checks["quarantine_growth"].description)
     log = metadata(materializations(instance, dg.AssetKey(["shop", "decode_messages"]))[-1])
     assert (log["redriven"], log["redriven_still_quarantined"]) == (1, 1)
-
-
-def materialize_mirrors(
-    shop: SmallShop, instance: dg.DagsterInstance, *, tags: dict[str, str]
-) -> dg.ExecuteInProcessResult:
-    """Materialise partitions of `mirrors` as the UI does: by the implicit job of all assets."""
-    job = all_definitions(shop.settings).resolve_implicit_global_asset_job_def()
-    return job.execute_in_process(
-        asset_selection=[MIRRORS], instance=instance, tags=tags, raise_on_error=False
-    )
-
-
-def test_chosen_mirrors_are_folded_again_at_the_same_cut(
-    shop: SmallShop, instance: dg.DagsterInstance
-) -> None:
-    before = read_cuts(shop.paths)[-1]
-    result = materialize_mirrors(shop, instance, tags={"dagster/partition": ODD_PARTITION})
-    assert result.success
-    after = read_cuts(shop.paths)[-1]
-    assert (after.number, after.tso) == (before.number + 1, before.tso)
-    assert {item.table: item.mode for item in after.mirrors} == {
-        "orders": "carried",
-        ODD[1]: "fold",
-    }
-    events = {event.asset_key: event for event in result.get_asset_materialization_events()}
-    assert set(events) == {MIRRORS, shop.names.mirror(*ODD), shop.names.asset("cuts")}
-    event = events[MIRRORS]
-    assert event.partition == ODD_PARTITION
-    said = metadata(event.materialization)
-    assert (said["table"], said["rows"], said["mode"]) == (ODD[1], 2, "fold")
-
-
-def test_a_range_of_mirrors_is_one_run_with_metadata_for_each(
-    shop: SmallShop, instance: dg.DagsterInstance
-) -> None:
-    first, *_, last = instance.get_dynamic_partitions("ticdc_shop_tables")
-    result = materialize_mirrors(
-        shop,
-        instance,
-        tags={
-            "dagster/asset_partition_range_start": first,
-            "dagster/asset_partition_range_end": last,
-        },
-    )
-    assert result.success
-    rows = {
-        event.partition: metadata(event.materialization)["rows"]
-        for event in result.get_asset_materialization_events()
-        if event.asset_key == MIRRORS
-    }
-    assert rows == {"shop.orders": 8, ODD_PARTITION: 2}
-
-
-def test_a_dropped_table_loses_its_partition(shop: SmallShop, instance: dg.DagsterInstance) -> None:
-    shop.upstream.drop_table(ODD)
-    shop.insert(ORDERS, 1)
-    shop.send()
-    assert run_sync(shop.settings, "shop", instance=instance).applying.outcome is Outcome.PUBLISHED
-    assert instance.get_dynamic_partitions("ticdc_shop_tables") == ["shop.orders"]
 
 
 def test_errors_of_a_step_come_out_as_they_are(
@@ -282,4 +221,4 @@ def test_an_instance_that_knows_nothing_learns_of_all_mirrors(
     with open_instance(shop.settings) as new:
         report = run_sync(shop.settings, "shop", instance=new)
         assert report.applying.outcome is Outcome.UNCHANGED
-        assert [item.partition for item in materializations(new, MIRRORS)] == ["shop.orders"]
+        assert len(materializations(new, shop.names.mirror(*ORDERS))) == 1

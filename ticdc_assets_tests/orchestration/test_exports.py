@@ -16,7 +16,7 @@ from ticdc_assets.log.cuts import require_cut
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.exports import finished_exports
 from ticdc_assets.orchestration.run import run_seed, run_sync
-from ticdc_assets_tests.orchestration.small_shop import ODD_PARTITION, ORDERS, SmallShop
+from ticdc_assets_tests.orchestration.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +53,8 @@ def test_a_seed_reports_its_tables_and_what_was_applied(
     assert report.seeding.rows == 5
     names = shop.names
     assert partitions(instance, names.asset("snapshot")) == {"shop.orders", ODD_PARTITION}
-    assert partitions(instance, names.asset("mirrors")) == {"shop.orders", ODD_PARTITION}
+    made = set(instance.get_asset_keys(prefix=["shop", "mirrors"]))
+    assert made == {names.mirror(*ORDERS), names.mirror(*ODD)}
     for name in ("seed_tables", "schema_registry", "apply_changes"):
         event = instance.get_latest_materialization_event(names.asset(name))
         assert event is not None, name
@@ -88,7 +89,7 @@ def test_without_a_folder_the_job_fails_and_all_assets_go_on(
 def evaluations(
     shop: SmallShop, instance: dg.DagsterInstance, folder: Path
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    op = shop.names.op("mirrors_mirror_equals_source")
+    op = shop.names.op("mirror_equals_source")
     result = job(shop, shop.names.job("diff")).execute_in_process(
         run_config={"ops": {op: {"config": {"folder": str(folder)}}}},
         instance=instance,

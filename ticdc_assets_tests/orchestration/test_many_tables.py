@@ -70,54 +70,46 @@ class Changing:
         return Counter("/".join(key.path[1:]) for key in keys)
 
     def summary(self) -> Any:
-        """Return the newest observation of `mirrors`."""
-        key = self.shop.names.asset("mirrors")
-        (record, *_) = self.instance.fetch_observations(key, limit=1).records
-        return record.asset_observation
+        """Return the newest report on the asset that the mirrors share."""
+        event = self.instance.get_latest_materialization_event(self.shop.names.asset("mirrors"))
+        assert event is not None
+        return event.asset_materialization
 
 
 @pytest.fixture
 def few(shop: SmallShop, instance: dg.DagsterInstance) -> Changing:
-    """One of which two tables may be told of each by itself, and four be assets."""
-    return Changing(shop, instance, InDagster(table_events=2, table_assets=4))
+    """One of which four tables may be assets, so that none is."""
+    return Changing(shop, instance, InDagster(table_assets=4))
 
 
-def test_what_a_sync_tells_follows_what_changed(few: Changing) -> None:
-    first = few.sync(*TABLES)
-    told = few.told(first)
+def test_more_tables_than_the_limit_share_an_asset(few: Changing) -> None:
+    told = few.told(few.sync(*TABLES))
     assert told["mirrors"] == 1, "one event for all"
-    assert told["cuts"] == 1
     assert not [name for name in told if name.startswith("mirrors/")]
     summary = few.summary()
     assert summary.metadata["tables"].value == len(TABLES)
     assert summary.metadata["rows"].value == 3 * len(TABLES)
     assert summary.metadata["names"].value == ", ".join(".".join(table) for table in TABLES)
     assert summary.metadata["names_not_listed"].value == 0
-    assert summary.partition is None
 
-    second = few.sync(TABLES[1], TABLES[4])
-    told = few.told(second)
-    assert told["mirrors"] == 2, "each of those that changed"
-    known = few.instance.get_materialized_partitions(few.shop.names.asset("mirrors"))
-    assert known == {"shop.t1", "shop.t4"}
+    told = few.told(few.sync(TABLES[1], TABLES[4]))
+    assert told["mirrors"] == 1
+    assert few.summary().metadata["names"].value == "shop.t1, shop.t4"
 
     third = few.sync()
     assert third.applying.cut is not None
-    assert few.told(third)["mirrors"] == 0, "not what there is and did not change"
-
-    few.sync(*TABLES[:3])
-    assert few.summary().metadata["tables"].value == 3
-    # All are partitions whether they were told of or not.
-    name = few.shop.names.tables.name
-    assert name is not None
-    assert len(few.instance.get_dynamic_partitions(name)) == len(TABLES)
+    assert few.told(third)["mirrors"] == 0, "nothing changed"
 
 
-def test_up_to_the_limits_each_table_is_told(shop: SmallShop, instance: dg.DagsterInstance) -> None:
-    many = Changing(shop, instance, InDagster(table_events=6, table_assets=6))
+def test_up_to_the_limit_a_sync_materialises_what_changed(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    many = Changing(shop, instance, InDagster(table_assets=6))
     told = many.told(many.sync(*TABLES))
-    assert told["mirrors"] == len(TABLES)
+    assert told["mirrors"] == 0
     assert len([name for name in told if name.startswith("mirrors/")]) == len(TABLES)
+    told = many.told(many.sync(TABLES[2]))
+    assert [name for name in told if name.startswith("mirrors/")] == ["mirrors/shop/t2"]
 
 
 def test_a_run_lists_what_says_something(few: Changing) -> None:
@@ -128,14 +120,14 @@ def test_a_run_lists_what_says_something(few: Changing) -> None:
     assert event is not None
     assert event.asset_materialization is not None
     metadata: Any = event.asset_materialization.metadata
-    (line,) = metadata["mirrors"].records
-    assert line.data["table"] == "t3"
-    assert metadata["mirrors_not_listed"].value == len(TABLES) - 1
+    listed = {line.data["table"]: line.data["mode"] for line in metadata["mirrors"].records}
+    assert len(listed) == len(TABLES)
+    assert [table for table, mode in listed.items() if mode != "carried"] == ["t3"]
     assert metadata["rows"].value == 3 * len(TABLES) + 3
     assert all(check.passed for check in report.checks)
 
 
-def test_many_mirrors_are_no_assets_and_that_is_said(
+def test_many_mirrors_are_no_assets_of_their_own_and_that_is_said(
     few: Changing, instance: dg.DagsterInstance
 ) -> None:
     few.sync(*TABLES)
@@ -143,11 +135,10 @@ def test_many_mirrors_are_no_assets_and_that_is_said(
     shown = MirrorAssets.of(steps)
     assert (shown.mirrors, shown.left_out) == ((), len(TABLES))
     graph = definitions_of([steps]).resolve_asset_graph()
-    cuts_asset = graph.get(few.shop.names.asset("cuts"))
-    assert "6 mirrors are no assets of their own, being more than 4" in (
-        cuts_asset.description or ""
-    )
-    assert cuts_asset.metadata["mirrors_without_assets"] == len(TABLES)
+    shared = graph.get(few.shop.names.asset("mirrors"))
+    assert shared.is_executable
+    assert "Copies of 6 upstream tables" in (shared.description or "")
+    assert "more than 4" in (shared.description or "")
     assert not [key for key in graph.get_all_asset_keys() if len(key.path) == 4]
     with dg.build_sensor_context(instance=instance) as context:
         reason = tick(context, shown, NOW).skip_reason

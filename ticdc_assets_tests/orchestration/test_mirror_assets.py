@@ -1,6 +1,7 @@
 """Each mirror as an asset of its own: its key, metadata and check, and others that depend on it."""
 
 import itertools
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import TicdcError
+from ticdc_assets.config import InDagster, TableChoice
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.orchestration.changefeeds import definitions_of
+from ticdc_assets.orchestration.metadata import sample_metadata
 from ticdc_assets.orchestration.mirror_assets import TABLE_LAG, MirrorAssets
 from ticdc_assets.orchestration.partitions import FeedNames
+from ticdc_assets.orchestration.run import run_sync
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER, reload_location, tick
 from ticdc_assets_tests.observe.report.small_lake import (
@@ -25,7 +29,7 @@ from ticdc_assets_tests.observe.report.small_lake import (
     write_groups,
     write_landings,
 )
-from ticdc_assets_tests.orchestration.small_shop import SmallShop
+from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 from ticdc_assets_tests.statuses import write_tables
 
 NAMES = FeedNames(changefeed="shop")
@@ -71,18 +75,11 @@ def test_a_location_shows_the_mirrors_of_the_newest_cut(steps: ChangefeedSteps) 
     definitions = definitions_of([steps])
     dg.Definitions.validate_loadable(definitions)
     graph = definitions.resolve_asset_graph()
-    assert graph.get(NAMES.asset("cuts")).parent_keys == {NAMES.asset("mirrors")}
-    assert {
-        tuple(key.path)
-        for child in graph.get_all_asset_keys()
-        if graph.get(child).group_name == "shop_mirrors"
-        for key in graph.get(child).parent_keys
-        if graph.get(key).group_name == "shop"
-    } == {("shop", "mirrors")}, "the group of the steps shows one way out, not one a table"
     for table in ODD_TABLES:
         node = graph.get(NAMES.mirror(*table))
-        assert node.parent_keys == {NAMES.asset("cuts")}
-        assert node.is_external
+        assert node.parent_keys == {NAMES.asset("change_log")}
+        assert node.is_executable
+        assert node.pools == {"ticdc_shop"}
         assert node.group_name == "shop_mirrors"
         assert node.kinds == {"deltalake", "table"}
         assert node.metadata["dagster/table_name"] == f"shop.{table[0]}.{table[1]}"
@@ -187,13 +184,13 @@ def test_others_depend_on_one_table(
     (event,) = instance.fetch_materializations(key, limit=10).records
     assert event.asset_materialization is not None
     assert event.asset_materialization.metadata["dagster/row_count"].value == 3
+    head, _, *lines = str(event.asset_materialization.metadata["sample"].value).split("\n")
+    assert head == "| id | price | placed |"
+    assert sorted(lines) == [f"| {id} | 9.90 | 2026-01-01 12:00:00.000 |" for id in (1, 2, 3)]
     graph = located().resolve_asset_graph()
-    shown = [key, *(shop.names.asset(name) for name in ("change_log", "quarantine"))]
+    shown = [shop.names.asset(name) for name in ("change_log", "quarantine")]
     assert all("dagster/column_lineage" in graph.get(asset).metadata for asset in shown)
     assert "dagster/column_lineage" not in event.asset_materialization.metadata, "once is enough"
-    (cut,) = instance.fetch_materializations(shop.names.asset("cuts"), limit=10).records
-    assert cut.asset_materialization is not None
-    assert cut.asset_materialization.metadata["rows"].value == 3
     before = asked()
     shop.insert(("a.b", "50% of c/d"), 1)
     shop.send()
@@ -205,6 +202,125 @@ def test_others_depend_on_one_table(
     synced()
     assert asked(other.cursor).get_num_requested(dg.AssetKey("paid")) == 1
     assert len(instance.fetch_materializations(key, limit=10).records) == 2
+
+
+class Folding:
+    """A shop with two tables that were synced, in one instance."""
+
+    def __init__(self, shop: SmallShop, instance: dg.DagsterInstance) -> None:
+        self.shop, self.instance = shop, instance
+        shop.create_tables()
+        shop.insert(ORDERS, 3)
+        shop.insert(ODD, 2)
+        self.sync()
+
+    def sync(self, **limits: int) -> None:
+        self.shop.send()
+        feed = replace(self.shop.changefeed, dagster=InDagster(**limits))
+        self.steps = steps_of(replace(self.shop.settings, changefeeds=(feed,)), feed)
+        run_sync(replace(self.shop.settings, changefeeds=(feed,)), "shop", instance=self.instance)
+
+    def materialise(self, *keys: dg.AssetKey, **config: Any) -> dg.ExecuteInProcessResult:
+        """Do what the button on an asset's page does."""
+        job = definitions_of([self.steps]).resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            instance=self.instance,
+            asset_selection=list(keys),
+            run_config={"ops": {"shop__mirrors": {"config": config}}} if config else None,
+        )
+
+    def made(self, key: dg.AssetKey) -> list[dg.AssetMaterialization]:
+        records = self.instance.fetch_materializations(key, limit=10).records
+        return [item.asset_materialization for item in records if item.asset_materialization]
+
+
+@pytest.fixture
+def folding(tmp_path: Path, instance: dg.DagsterInstance) -> Folding:
+    return Folding(SmallShop(tmp_path), instance)
+
+
+@pytest.mark.dagster
+def test_a_mirror_is_folded_again_from_its_page(folding: Folding) -> None:
+    orders, odd = NAMES.mirror(*ORDERS), NAMES.mirror(*ODD)
+    done = folding.materialise(orders)
+    assert done.success
+    assert {event.asset_key for event in done.get_asset_materialization_events()} == {orders}
+    again, first = folding.made(orders)
+    assert again.metadata["mode"].value == "fold"
+    assert again.metadata["cut"].value == 2, "a cut of its own, at the same TSO"
+    assert again.metadata["applied_ts"].value == first.metadata["applied_ts"].value
+    assert again.metadata["sample"].value == first.metadata["sample"].value
+    assert len(folding.made(odd)) == 1, "the other table is as it was"
+    assert TABLE_LAG in {item.check_name for item in done.get_asset_check_evaluations()}
+
+
+@pytest.mark.dagster
+def test_a_history_is_an_asset_that_is_folded_with_its_mirror(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    shop = SmallShop(tmp_path)
+    shop.changefeed = replace(shop.changefeed, history=TableChoice(("shop.orders",)))
+    folding = Folding(shop, instance)
+    orders, history = NAMES.mirror(*ORDERS), NAMES.history(*ORDERS)
+    (first,) = folding.made(history)
+    assert first.metadata["versions"].value == 3
+    assert not instance.has_asset_key(NAMES.history(*ODD)), "it has none"
+    assert folding.materialise(history).success
+    assert len(folding.made(history)) == len(folding.made(orders)) == 2
+
+
+@pytest.mark.dagster
+def test_a_run_of_everything_is_a_sync(folding: Folding) -> None:
+    folding.shop.insert(ORDERS, 1)
+    folding.shop.send()
+    names = ("raw_messages", "decode_messages", "quarantine", "schema_registry", "apply_changes")
+    keys = [*map(NAMES.asset, names), NAMES.mirror(*ORDERS), NAMES.mirror(*ODD)]
+    assert folding.materialise(*keys).success
+    newest, *_ = folding.made(NAMES.mirror(*ORDERS))
+    assert newest.metadata["rows"].value == 4
+    assert newest.metadata["mode"].value != "fold", "there is no reason to fold all again"
+
+
+@pytest.mark.dagster
+def test_beyond_the_limit_one_asset_folds_the_tables_that_are_named(folding: Folding) -> None:
+    folding.shop.insert(ORDERS, 1)
+    folding.sync(table_assets=1)
+    shared = NAMES.asset("mirrors")
+    (synced,) = folding.made(shared)
+    assert synced.metadata["names"].value == "shop.orders"
+    assert folding.materialise(shared).success
+    assert len(folding.made(shared)) == 1, "no table was named"
+    assert folding.materialise(shared, tables=["shop.orders"]).success
+    again, _ = folding.made(shared)
+    assert again.metadata["modes"].value == '{"fold": 1}'
+
+
+@pytest.mark.dagster
+def test_no_row_is_shown_where_the_changefeed_says_so(folding: Folding) -> None:
+    folding.shop.insert(ORDERS, 1)
+    folding.sync(sample_rows=0)
+    newest, *_ = folding.made(NAMES.mirror(*ORDERS))
+    assert "sample" not in newest.metadata
+
+
+@pytest.mark.dagster
+def test_a_dropped_table_leaves_no_asset(folding: Folding) -> None:
+    folding.shop.upstream.drop_table(ORDERS)
+    folding.sync()
+    instance, orders = folding.instance, NAMES.mirror(*ORDERS)
+    assert instance.has_asset_key(orders)
+    context = dg.build_sensor_context(instance=instance)
+    said = str(tick(context, MirrorAssets.of(folding.steps), NOW).skip_reason)
+    assert "1 assets of dropped tables wiped" in said
+    assert not instance.has_asset_key(orders)
+    assert instance.has_asset_key(NAMES.mirror(*ODD))
+
+
+def test_values_cannot_leave_their_cell() -> None:
+    table = sample_metadata([{"a|b": "x | y\n<b>*z*</b>", "c": None, "d": "e" * 100}])["sample"]
+    head, _, line = table.value.split("\n")
+    assert head == r"| a\|b | c | d |"
+    assert line == rf"| x \| y \<b\>\*z\*\</b\> | *NULL* | {'e' * 60}... |"
 
 
 def test_a_web_server_that_is_away_is_said() -> None:

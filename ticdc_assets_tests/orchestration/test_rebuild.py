@@ -19,11 +19,10 @@ from ticdc_assets.orchestration.active_runs import active_runs
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.run import open_instance, run_sync
 from ticdc_assets.reading.mirrors import read_mirror
-from ticdc_assets_tests.orchestration.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop
+from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 
 pytestmark = pytest.mark.spark
 
-MIRRORS = dg.AssetKey(["shop", "mirrors"])
 ITEMS = ("shop", "items")
 
 
@@ -57,7 +56,7 @@ def checked(shop: SmallShop, instance: dg.DagsterInstance) -> dg.AssetCheckEvalu
     assert result.success
     found = {item.check_name: item for item in result.get_asset_check_evaluations()}
     assert set(found) == {"keys_unique", "mirror_equals_rebuild"}
-    assert {item.asset_key for item in found.values()} == {MIRRORS}
+    assert {item.asset_key for item in found.values()} == {shop.names.asset("apply_changes")}
     assert found["keys_unique"].passed
     return found["mirror_equals_rebuild"]
 
@@ -143,23 +142,15 @@ def test_a_backfill_mends_chosen_mirrors_at_once_while_readers_read_on(
         publish_cut(*arguments)
 
     monkeypatch.setattr(mirrors, "publish", publish_after_a_look)
-    assert instance.get_dynamic_partitions("ticdc_shop_tables") == [
-        ODD_PARTITION,
-        "shop.items",
-        "shop.orders",
-    ]
-    for partition in (ODD_PARTITION, "shop.orders"):
+    for table in (ODD, ORDERS):
         job = all_definitions(shop.settings).resolve_implicit_global_asset_job_def()
         result = job.execute_in_process(
-            asset_selection=[MIRRORS],
-            instance=instance,
-            tags={"dagster/partition": partition, "dagster/backfill": "mend"},
+            asset_selection=[shop.names.mirror(*table)], instance=instance
         )
         assert result.success
-        assert not result.get_asset_check_evaluations()
         run = instance.get_run_by_id(result.run_id)
         assert run is not None
-        assert run.tags["ticdc/changefeed"] == "shop", "a backfill's run has the tag too"
+        assert run.tags["ticdc/changefeed"] == "shop", "the run of a button has the tag too"
     monkeypatch.undo()
     assert in_between == [("0.10", 2), ("0.10", 3)]
     assert seen(*held) == ("0.10", 2)

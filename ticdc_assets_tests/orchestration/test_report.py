@@ -32,7 +32,9 @@ def test_the_report_is_written_while_somebody_else_writes(
     node = definitions.resolve_asset_graph().get(dg.AssetKey(["shop", "report"]))
     assert node.pools == set(), "it waits for nobody"
     with writer_lock(steps.paths, Writer()):
-        result = definitions.resolve_job_def("shop_report").execute_in_process(instance=instance)
+        result = definitions.resolve_job_def(steps.names.job("report")).execute_in_process(
+            instance=instance
+        )
     assert result.success
     (event,) = result.get_asset_materialization_events()
     metadata = event.materialization.metadata
@@ -53,7 +55,7 @@ def test_a_run_of_the_report_keeps_no_sync_waiting(
     names = FeedNames(changefeed="shop")
     definitions = definitions_of([steps])
     for job, selection in (
-        ("shop_report", None),
+        (names.job("report"), None),
         ("__ASSET_JOB", frozenset({names.asset("report")})),
     ):
         definition = (
@@ -68,7 +70,7 @@ def test_a_run_of_the_report_keeps_no_sync_waiting(
     assert active_runs(instance, names) == []
     instance.create_run_for_job(
         definitions.resolve_implicit_global_asset_job_def(),
-        asset_selection=frozenset({names.asset("report"), names.asset("mirrors")}),
+        asset_selection=frozenset({names.asset("report"), names.asset("apply_changes")}),
         status=dg.DagsterRunStatus.STARTED,
     )
     assert len(active_runs(instance, names)) == 1
@@ -79,7 +81,7 @@ def test_an_empty_lake_has_a_report(tmp_path: Path, instance: dg.DagsterInstance
 
     shop = SmallShop(tmp_path)
     steps = ChangefeedSteps(changefeed=shop.changefeed, root=shop.paths.root)
-    job = definitions_of([steps]).resolve_job_def("shop_report")
+    job = definitions_of([steps]).resolve_job_def(steps.names.job("report"))
     assert job.execute_in_process(instance=instance).success
     assert "no cut yet" in shop.paths.report.read_text(encoding="utf-8")
 

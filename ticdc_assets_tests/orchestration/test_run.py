@@ -63,10 +63,6 @@ def test_a_home_that_cannot_be_made_is_one_sentence(
         dagster_home(shop.settings)
 
 
-def test_the_packaged_settings_are_those_at_the_top(root: Path) -> None:
-    assert instance_settings() == (root / "dagster.yaml").read_text()
-
-
 def test_dagster_takes_the_settings(shop: SmallShop, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_instance(shop.settings) as instance:
         assert not instance.telemetry_enabled

@@ -219,7 +219,7 @@ def test_a_run_that_the_ui_started_counts(instance: dg.DagsterInstance, shop: Sm
     run = instance.create_run_for_job(
         job_def=job,
         status=DagsterRunStatus.STARTED,
-        asset_selection=frozenset({NAMES.asset("mirrors")}),
+        asset_selection=frozenset({NAMES.asset("apply_changes")}),
     )
     assert str(ask(instance, NAMES, BUSY, NOW)).startswith(f"run {run.run_id} is at work")
     assert isinstance(ask(instance, FeedNames(changefeed="crm"), BUSY, NOW), dg.RunRequest)

@@ -1,4 +1,4 @@
-"""The sensor that tells of tables: partitions as the cut has them, and schemas that changed."""
+"""The sensor about tables: assets of tables that are gone, and schemas that changed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,6 @@ from ticdc_assets.orchestration import tables_sensor
 from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
 from ticdc_assets.orchestration.lineage import (
     change_log_lineage,
-    mirror_lineage,
     quarantine_lineage,
     schema_registry_lineage,
 )
@@ -60,34 +59,30 @@ def ticked(
     return tick(context, MirrorAssets.of(steps), NOW)
 
 
-def keys(result: dg.SensorResult) -> list[list[str]]:
-    return [list(request.partition_keys) for request in result.dynamic_partitions_requests or ()]
-
-
 def observations(result: dg.SensorResult) -> list[dg.AssetObservation]:
     return [event for event in result.asset_events if isinstance(event, dg.AssetObservation)]
 
 
-def test_partitions_follow_the_newest_cut(
+def test_assets_of_tables_that_are_gone_are_wiped(
     steps: ChangefeedSteps, instance: dg.DagsterInstance
 ) -> None:
-    name = steps.names.tables.name
-    assert name is not None
-    instance.add_dynamic_partitions(name, ["shop.gone", "shop.a"])
-    nothing = ticked(steps, instance)
-    assert keys(nothing) == [], "without a cut nobody knows what is gone"
+    names = steps.names
+    dropped, stays = names.mirror("shop", "gone"), names.mirror("shop", "a")
+    others = (names.history("shop", "gone"), names.asset("apply_changes"))
+    for key in (dropped, stays, *others):
+        instance.report_runless_asset_event(dg.AssetMaterialization(key))
+    ticked(steps, instance)
+    assert instance.has_asset_key(dropped), "without a cut nobody knows what is gone"
     write_tables(steps.paths)
     write_landings(steps.paths, [(ago(5), 1, 0)])
     write_groups(steps.paths, ago(5), [("shop", "a")])
     publish(steps.paths, cut_of(1, ago(5), 1, mirrors=(mirror_of("shop", "a"),)))
-    publish(
-        steps.paths,
-        cut_of(2, ago(4), 1, mirrors=(mirror_of("shop", "a"), mirror_of("a.b", "c"))),
-    )
     result = ticked(steps, instance)
-    assert keys(result) == [["a%2Eb.c"], ["shop.gone"]]
-    assert isinstance(result.skip_reason, dg.SkipReason | str)
-    assert "2 tables in the newest cut, 1 new, 1 gone" in str(result.skip_reason)
+    assert "1 tables in the newest cut, 2 assets of dropped tables wiped" in str(result.skip_reason)
+    assert not instance.has_asset_key(dropped)
+    assert not instance.has_asset_key(others[0])
+    assert instance.has_asset_key(stays)
+    assert instance.has_asset_key(others[1])
 
 
 def test_a_schema_that_changed_is_told_once(
@@ -102,7 +97,7 @@ def test_a_schema_that_changed_is_told_once(
     assert not observations(first), "what is older than the instance is no news"
     before = TablesCursor(told_ts=from_datetime(ago(250)), versions=1)
     (event,) = observations(ticked(steps, instance, cursor_text(before)))
-    assert event.partition == "shop.orders"
+    assert event.asset_key == steps.names.mirror("shop", "orders")
     assert event.description is not None
     assert "a renamed to b" in event.description
     assert "<b>c</b> added (varchar(10))" in event.description
@@ -157,16 +152,16 @@ def test_more_schemas_than_one_tick_tells_are_told_by_the_next_ones(
 ) -> None:
     monkeypatch.setattr(tables_sensor, "_SCHEMAS_TOLD", 3)
     cursor: str | None = cursor_text(changed_tables(steps, 8))
-    told: list[list[str | None]] = []
+    told: list[list[str]] = []
     for _ in range(4):
         result = ticked(steps, instance, cursor)
-        told.append([event.partition for event in observations(result)])
+        told.append([event.asset_key.path[-1] for event in observations(result)])
         assert " 0 late" in str(result.skip_reason)
         cursor = result.cursor
     assert told == [
-        ["shop.t000", "shop.t001", "shop.t002"],
-        ["shop.t003", "shop.t004", "shop.t005"],
-        ["shop.t006", "shop.t007"],
+        ["t000", "t001", "t002"],
+        ["t003", "t004", "t005"],
+        ["t006", "t007"],
         [],
     ]
 
@@ -190,16 +185,17 @@ def test_a_tick_reads_the_schemas_that_it_tells_and_those_before_them(
         changed(steps, {("shop", name): list(map(ago, found)) for name, found in seconds.items()})
     )
     names = {str(from_datetime(ago(second))): second for second in range(10)}
-    told: list[list[tuple[str | None, int]]] = []
+    told: list[list[tuple[str, int]]] = []
     for _ in range(3):
         result = ticked(steps, instance, cursor)
         versions = [
-            (item.partition, item.metadata["schema_version"]) for item in observations(result)
+            (item.asset_key.path[-1], item.metadata["schema_version"])
+            for item in observations(result)
         ]
-        told.append([(partition, names[str(version.value)]) for partition, version in versions])
+        told.append([(table, names[str(version.value)]) for table, version in versions])
         assert " 0 late" in str(result.skip_reason)
         cursor = result.cursor
-    a, b = "shop.a", "shop.b"
+    a, b = "a", "b"
     assert told == [[(a, 9), (a, 8), (a, 7), (b, 7)], [(a, 4), (a, 3), (b, 2)], []]
     assert texts == [6, 5]
 
@@ -229,16 +225,13 @@ def test_lineage_names_columns_that_are_there(steps: ChangefeedSteps) -> None:
         names.asset("change_log"): set(CHANGE_LOG),
         names.asset("schema_registry"): set(SCHEMA_REGISTRY),
     }
-    mirror = mirror_of("shop", "orders")
     for value in (
         change_log_lineage(names),
         quarantine_lineage(names),
         schema_registry_lineage(names),
-        mirror_lineage(names, mirror),
     ):
         assert isinstance(value, dg.TableColumnLineageMetadataValue)
         for deps in value.value.deps_by_column.values():
             assert deps
             for dep in deps:
                 assert dep.column_name in columns[dep.asset_key]
-    assert "id" in mirror_lineage(names, mirror).value.deps_by_column

@@ -119,7 +119,7 @@ def test_tables_whose_names_differ_by_case_or_are_odd(copied: Feed) -> None:
     for name in odd:
         quoted = '"' + name.replace('"', '""') + '"'
         assert answer(feed, f"SELECT count(*) FROM {quoted}.{quoted}") == count, name
-    with pytest.raises(QueryError, match="spell it like one"):
+    with pytest.raises(QueryError, match="write the exact name"):
         answer(feed, "SELECT count(*) FROM Types.Types")
 
 

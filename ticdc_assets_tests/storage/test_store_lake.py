@@ -181,7 +181,7 @@ def test_the_store_keeps_commits_apart(
             write_deltalake(table, rows, mode=mode)
 
     monkeypatch.setattr(store_probe, "write_deltalake", write)
-    assert "took the place of the first" in str(store_probe.probe_commits(store_lake.path))
+    assert "replaced the first" in str(store_probe.probe_commits(store_lake.path))
     assert len(writers) == 2
 
 

@@ -120,7 +120,7 @@ _OTHERS = {
 def _headline(
     overview: FeedOverview, label: str, value: str, check: Check, *, is_note: bool = False
 ) -> Headline:
-    """Return a figure with a check's verdict; `is_note`: there is nothing to judge."""
+    """Return a figure with a check's verdict; with `is_note` there is nothing to judge."""
     said = overview.status.verdicts[check]
     level = LEVELS[said.level]
     return Headline(

@@ -5,13 +5,13 @@ reader never sees half of it. The page needs only a browser: style, script and p
 inside, and its policy forbids any request and any other script, even if a name from a message
 contains markup.
 
-The templates beside this module have the markup; this module gives them figures. Templates escape
+The templates next to this module have the markup; this module gives them figures. Templates escape
 every text, and control characters are made visible: names in any script, with markup, quotes or
-bidirectional controls, are shown as they are.
+bidirectional controls, are shown unchanged.
 
 Long lists show only their worst or newest part, and say what is left out: thousands of tables are
-in the page as JSON and can be searched; schema versions, DDL, cuts and quarantine end with the
-place of the rest.
+in the page as JSON and can be searched; lists of schema versions, DDL, cuts and quarantine end with
+a reference to the rest.
 """
 
 import base64
@@ -52,7 +52,7 @@ from ticdc_assets.observe.wording import duration
 
 TABLES_SHOWN = 25
 STALE_SECONDS = 3600
-"""A page older than this says so."""
+"""A page older than this shows a warning."""
 
 _TEXT_SHOWN = 400
 _SIGNS = {Level.GOOD: "✓", Level.NOTE: "i", Level.WARN: "!", Level.BAD: "✕"}
@@ -82,8 +82,8 @@ def page(overviews: Sequence[FeedOverview]) -> str:
     script, plotly = _resource("page.js"), _plotly()
     first = min(map(_first_ms, overviews))
     whole = now.timestamp() - first / 1000
-    # The ranges worth a button are those shorter than all there is, and all. Plots show the last
-    # day at first if there is more.
+    # The useful ranges are those shorter than the whole, and the whole. Plots first show the last
+    # day if there is more.
     spans: dict[str, int | None] = {
         label: seconds for label, seconds in _SPANS.items() if seconds < whole
     }
@@ -124,7 +124,7 @@ def page(overviews: Sequence[FeedOverview]) -> str:
 
 @cache
 def environment() -> Environment:
-    """Return the templates, with what they say numbers, times and texts by."""
+    """Return the templates, with their filters for numbers, times and texts."""
     made = Environment(
         loader=PackageLoader("ticdc_assets.observe.report"),
         autoescape=True,
@@ -162,7 +162,7 @@ def environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return what a template shows of a value before it is escaped: nothing of None."""
+    """Return what a template shows for a value before it is escaped: nothing for None."""
     if value is None:
         return ""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -178,13 +178,13 @@ def _resource(name: str) -> str:
 
 @cache
 def _plotly() -> str:
-    """Return plotly's script of lines, points and bars: a quarter of the whole one."""
+    """Return plotly's script for lines, points and bars: a quarter of the full one."""
     packed = files("ticdc_assets.observe.report").joinpath("plotly-basic.min.js.gz").read_bytes()
     return gzip.decompress(packed).decode("utf-8")
 
 
 def _digest(script: str) -> str:
-    """Return how a policy names a script."""
+    """Return the name of a script in a policy."""
     digest = hashlib.sha256(script.encode("utf-8")).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
@@ -203,7 +203,7 @@ def _first_ms(overview: FeedOverview) -> float:
 
 
 class _State(NamedTuple):
-    """How a table is: level, a word, and the reasons."""
+    """The state of a table: level, a word, and the reasons."""
 
     level: Level
     word: str
@@ -263,7 +263,7 @@ class _Feed:
 
     @property
     def tables_json(self) -> list[list[Any]]:
-        """All tables as the page's script shows them."""
+        """Return all tables for the page's script."""
         listed: list[list[Any]] = []
         for item in self.overview.tables:
             level, word, text = self.state(item)
@@ -282,13 +282,13 @@ class _Feed:
         return listed
 
     def state(self, item: TableStatus) -> _State:
-        """Return how a table is."""
+        """Return the state of a table."""
         text = shortened("; ".join((*item.lacking, *item.caveats)), _TEXT_SHOWN)
         return _State(LEVELS[item.verdict.level], str(item.state), text)
 
     @property
     def partitions(self) -> list[PartitionFigures]:
-        """All partitions: those that hold everybody back first; a topic may have hundreds."""
+        """All partitions, those that hold the watermark back first; a topic may have hundreds."""
         return sorted(
             self.overview.partitions,
             key=lambda item: (not item.state, item.progress.watermark_ts, item.topic),
@@ -307,10 +307,10 @@ class _Feed:
 
     @property
     def topics(self) -> list[TopicProgress]:
-        """What each topic is to the watermark; nothing where there is one and it is live."""
+        """The effect of each topic on the watermark; nothing if there is one live topic."""
         topics = self.overview.status.watermark.topics
         if len(topics) < 2 and all(topic.state is TopicState.LIVE for topic in topics):
             return []
-        # Those that hold everything back first, then those that rest.
+        # Topics that hold the watermark back come first, then resting ones.
         order = (TopicState.WAITING, TopicState.RETIRED, TopicState.EMPTY, TopicState.LIVE)
         return sorted(topics, key=lambda topic: (order.index(topic.state), topic.topic))

@@ -38,10 +38,10 @@ from ticdc_assets.observe.wording import duration
 from ticdc_assets.registry.ddl_statement import DdlAction
 
 POINTS = 2000
-"""So many points a line has at most."""
+"""How many points a line has at most."""
 
 TIMELINE_TABLES = 25
-"""So many tables have a row of their own in the timeline of DDL."""
+"""How many tables have their own row in the timeline of DDL."""
 
 _SQL_SHOWN = 300
 
@@ -96,7 +96,7 @@ class Plot:
         name: a word for its element.
         title: heading.
         summary: what it shows, in a sentence.
-        note: what a reader should know of how it is drawn; empty if nothing.
+        note: how to read the plot; empty if it is obvious.
         height: in pixels.
         figure: `data` and `layout` as plotly's JSON; None if there is nothing to draw.
         templates: by colour scheme.
@@ -111,7 +111,7 @@ class Plot:
     templates: dict[str, dict[str, Any]] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the page's script draws."""
+        """Return the plot for the page's script."""
         return {"name": self.name, "figure": self.figure, "templates": self.templates}
 
 
@@ -141,7 +141,7 @@ def lag_plot(overview: FeedOverview) -> Plot:
     feed = overview.changefeed
     highest = max(range(len(series)), key=series.values.__getitem__)
     figure = _over_time([_line("lag", series, "duration")], "lag")
-    # At opposite sides: with a lag of days the two lines are one.
+    # They are at opposite sides: with a lag of days the two lines would coincide.
     for seconds, name, side in (
         (feed.lag_warn_seconds, "warns", "left"),
         (feed.lag_error_seconds, "fails", "right"),
@@ -174,7 +174,7 @@ def lag_plot(overview: FeedOverview) -> Plot:
             f"{utc_text(moment_of(series.times[highest]))}.{typical}"
         ),
         note=_thinned_note(
-            "Each cut reduces it; between cuts it grows by a second each second.", [series]
+            "A cut reduces it; between cuts it grows by a second each second.", [series]
         ),
     )
 
@@ -233,7 +233,7 @@ def throughput_plot(overview: FeedOverview) -> Plot:
 
 
 def backlog_plot(overview: FeedOverview) -> Plot:
-    """Return what each landing left in the source."""
+    """Return how many records each landing left in the source."""
     title = "Backlog in the source"
     series = step_series(
         [(item.landed_ms, float(item.backlog)) for item in overview.landings], overview.now
@@ -285,7 +285,7 @@ def quarantine_plot(overview: FeedOverview) -> Plot:
     begun = overview.landings[0].landed_ms if overview.landings else None
     values = list(zip(given.times, given.values, strict=True))
     if begun is not None and (not values or begun < values[0][0]):
-        # Landing began with nothing in quarantine, which is worth a line too.
+        # Landing began with an empty quarantine, which gets a line too.
         values.insert(0, (begun, 0.0))
     series = step_series(values, overview.now)
     if not len(series):
@@ -431,7 +431,7 @@ def _place(ddl: DdlFigures) -> tuple[str, str]:
 def _timeline_rows(
     ddls: Sequence[DdlFigures],
 ) -> tuple[dict[tuple[str, str], int], list[str]]:
-    """Return the row of each table and the labels of the rows; the last row is for the rest."""
+    """Return each table's row and the rows' labels; the last row is for the rest."""
     places = list(dict.fromkeys(map(_place, ddls)))
     own, rest = places[:TIMELINE_TABLES], places[TIMELINE_TABLES:]
     labels = [_label(place) for place in own]
@@ -538,7 +538,7 @@ def _plot(
 
 
 def _template(palette: Palette, roles: Sequence[str]) -> go.layout.Template:
-    """Return the colours of a figure; its traces take theirs from `roles` in their order."""
+    """Return the colours of a figure; its traces take them from `roles` in order."""
     font = {
         "family": 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif',
         "size": 12,
@@ -584,6 +584,6 @@ def _template(palette: Palette, roles: Sequence[str]) -> go.layout.Template:
 
 
 def _faint(colour: str) -> str:
-    """Return a colour of the palette as one that lets the grid through."""
+    """Return a colour of the palette, transparent enough to show the grid."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.18)"

@@ -10,14 +10,14 @@ import re
 import unicodedata
 from datetime import UTC, datetime, timedelta
 
-# Formatting characters that letters and emoji are joined by.
+# Formatting characters that join letters and emoji.
 _JOINERS = frozenset("\u200c\u200d")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def visible(text: str) -> str:
-    """Return text with characters that show nothing, or steer a display, as escapes."""
+    """Return text with invisible or controlling characters as escapes."""
     return "".join(
         char
         if char in _JOINERS or unicodedata.category(char) not in _HIDDEN
@@ -27,8 +27,8 @@ def visible(text: str) -> str:
 
 
 def plot_text(text: str) -> str:
-    """Return text for a plot's label: plotly reads a little HTML there."""
-    # Isolated, so that a name written from the right does not turn round what stands beside it.
+    """Return text for a plot's label, where plotly reads some HTML."""
+    # Isolated, so that a right-to-left name does not reorder the text next to it.
     return f"\u2068{html.escape(visible(text), quote=False)}\u2069"
 
 
@@ -38,7 +38,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return text with its line ends and tabs as spaces, as a statement reads as well."""
+    """Return text with its line ends and tabs as spaces."""
     return _LINE_ENDS.sub(" ", text).strip()
 
 
@@ -46,7 +46,7 @@ _LINE_ENDS = re.compile(r"[\r\n\t]+")
 
 
 def count_text(number: float) -> str:
-    """Return a whole number with its thousands set apart."""
+    """Return an integer with separated thousands."""
     return f"{round(number):,}"
 
 
@@ -56,7 +56,7 @@ def amount(number: int, one: str, many: str | None = None) -> str:
 
 
 def rate_text(per_second: float) -> str:
-    """Return a rate in the unit that gives a number above 1, if there is one."""
+    """Return a rate in a unit that gives a number above 1, if there is one."""
     if per_second >= 10:
         return f"{per_second:,.0f}/s"
     if per_second >= 1 or per_second == 0:
@@ -70,6 +70,6 @@ def moment_of(epoch_ms: float) -> datetime:
 
 
 def utc_text(at: datetime, *, millis: bool = False) -> str:
-    """Return a moment in UTC, without saying so."""
+    """Return a time in UTC, without the zone's name."""
     text = f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"
     return text[: -3 if millis else -7]

@@ -1,1 +1,1 @@
-"""Exports of a database: the files that Dumpling writes, and what stands in them."""
+"""Exports of a database: the files that Dumpling writes, and their contents."""

@@ -1,7 +1,7 @@
 """The bytes of compressed files of exports, in chunks of bounded size.
 
 In: a file that is compressed as Dumpling does: gzip, Zstandard, or Snappy's framing format. Out:
-its bytes, and whether they are its last. A damaged file gives `OSError` or an error of Arrow.
+its bytes, and whether they are its last. A damaged file raises `OSError` or an Arrow error.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -15,7 +15,7 @@ import pyarrow.fs as fs
 
 _CHUNK_BYTES = 8 << 20
 _MOST_FRAME_BYTES = 1 << 16
-"""Bytes before compression of a frame, at most, as the format says."""
+"""The most bytes of a frame before compression, as the format says."""
 
 _COMPRESSED, _AS_IT_IS, _BEGIN = 0x00, 0x01, 0xFF
 _LEAST_SKIPPED = 0x80
@@ -28,7 +28,7 @@ class _Source(Protocol):
 def chunks_of(
     filesystem: fs.FileSystem, path: str, compression: str
 ) -> Iterator[tuple[bytes, bool]]:
-    """Yield the bytes of a file without its compression, and whether they are its last."""
+    """Yield the decompressed bytes of a file, and whether they are its last."""
     before = b""
     for chunk in _chunks(filesystem, path, compression):
         if before:
@@ -49,7 +49,7 @@ def _chunks(filesystem: fs.FileSystem, path: str, compression: str) -> Iterator[
 
 
 def _unframed(stream: _Source) -> Iterator[bytes]:
-    """Yield what is in Snappy's frames, which Arrow does not read as a stream."""
+    """Yield the contents of Snappy's frames, which Arrow does not read as a stream."""
     codec = pa.Codec("snappy")
     held: list[bytes] = []
     size = 0
@@ -76,7 +76,7 @@ def _unframed(stream: _Source) -> Iterator[bytes]:
 
 
 def _block(codec: pa.Codec, block: bytes) -> bytes:
-    """Return what is in a block, which begins with its size as a number of seven bits a byte."""
+    """Return the content of a block, which begins with its size, seven bits to a byte."""
     size = shift = 0
     for byte in block[:5]:
         size |= (byte & 0x7F) << shift

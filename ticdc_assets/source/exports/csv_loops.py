@@ -1,7 +1,6 @@
-"""Compiled loops over CSV files of exports: where rows are, and where their fields.
+"""Compiled loops over CSV files of exports, which find rows and their fields.
 
-In: bytes, and how they are written. Out: places. Any bytes give places, or a number that says what
-is wrong with a row.
+In: bytes, and their style. Out: places. Any bytes give places, or a number for the fault of a row.
 """
 
 # numba hides the types of what it compiles.
@@ -38,10 +37,10 @@ class Style(NamedTuple):
     """How a file is written.
 
     Attributes:
-        separator: what stands between fields.
-        quote: what stands around text; empty for nothing.
-        terminator: what ends a row.
-        null: what stands for NULL.
+        separator: between fields.
+        quote: around text; empty for nothing.
+        terminator: ends a row.
+        null: the text of NULL.
         backslash: whether backslashes escape.
     """
 
@@ -61,13 +60,13 @@ def csv_rows(
     Args:
         data: the bytes.
         begin: where a row begins.
-        is_last: whether nothing comes behind the bytes.
+        is_last: whether the file ends after the bytes.
         style: how they are written.
         line: number of the line that begins at `begin`.
-        rows: gets the rows; they end before their terminators.
+        rows: receives the rows; they end before their terminators.
 
     Returns:
-        How many rows were found, where the first begins that was not, and the number of its line.
+        How many rows were found, where the rest begins, and the number of its line.
     """
     separator, quote, terminator, _, backslash = style
     begins, ends, lines = rows
@@ -104,7 +103,7 @@ def csv_rows(
             at += len(quote)
             continue
         if is_at(data, at, size, terminator) or (
-            # Tools turn one end of lines into the other.
+            # Tools convert line ends.
             byte == _NEWLINE and terminator[len(terminator) - 1] == _NEWLINE
         ):
             if count == len(begins):
@@ -140,11 +139,11 @@ def csv_fields(data: Bytes, rows: Places, style: Style, fields: Fields, faults: 
     """Find the fields of rows.
 
     Args:
-        data: the rows, one behind the other.
+        data: the rows, one after the other.
         rows: where each begins, and where the last one ends.
         style: how they are written.
-        fields: gets the fields.
-        faults: gets for each row what is wrong with it.
+        fields: receives the fields.
+        faults: receives each row's fault.
     """
     separator, quote, _, null, backslash = style
     begins, ends, forms = fields

@@ -1,7 +1,7 @@
 """How the CSV files of an export are written, by Dumpling's own options.
 
-In: options by the names that Dumpling has for them. Out: a `CsvDialect`, which says how fields,
-rows, NULL and binary values look. Its defaults are Dumpling's.
+In: options by Dumpling's names. Out: a `CsvDialect`, the form of fields, rows, NULL and binary
+values. Its defaults are Dumpling's.
 """
 
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ OUTPUT_DIALECTS = {
     "redshift": BinaryText.HEX,
     "bigquery": BinaryText.BASE64,
 }
-"""`--csv-output-dialect`, and what it makes of binary values."""
+"""The form of binary values for each value of `--csv-output-dialect`."""
 
 DUMPLING_OPTION = "--include-generated-columns stored"
-"""With it Dumpling writes stored generated columns into CSV and Parquet files."""
+"""With this option Dumpling writes stored generated columns into CSV and Parquet files."""
 
 _LONGEST = 16
 _OPTIONS = {
@@ -46,13 +46,13 @@ class CsvDialect:
     r"""How CSV files are written.
 
     Attributes:
-        separator: what stands between fields (`--csv-separator`).
-        quote: what stands around text, "" for nothing (`--csv-delimiter`).
-        null: what stands for NULL, without quotes (`--csv-null-value`).
-        terminator: what ends a row (`--csv-line-terminator`). A row that ends by `\n` may end by
-            `\r\n` as well.
+        separator: between fields (`--csv-separator`).
+        quote: around text; "" for nothing (`--csv-delimiter`).
+        null: the text of NULL, without quotes (`--csv-null-value`).
+        terminator: ends a row (`--csv-line-terminator`). A row that ends by `\n` may end by `\r\n`
+            as well.
         header: whether the first row of a file names its columns (not with `--no-header`).
-        backslash: whether backslashes escape (`--escape-backslash`); else quotes are doubled.
+        backslash: whether backslashes escape (`--escape-backslash`); otherwise quotes are doubled.
         binary: how bytes are written (`--csv-output-dialect`).
 
     Raises:
@@ -81,17 +81,17 @@ class CsvDialect:
 
 
 def _meant(value: str) -> str:
-    """Return what a shell can hardly write: the characters that an escape means."""
+    """Return a value with its escapes replaced: characters that are hard to type in a shell."""
     for written, meant in (("\\t", "\t"), ("\\r", "\r"), ("\\n", "\n"), ("\\0", "\0")):
         value = value.replace(written, meant)
     return value
 
 
 def dialect_of(options: Mapping[str, str]) -> CsvDialect:
-    """Return the dialect that options of Dumpling say, by their names without `--`.
+    """Return the dialect for Dumpling's options, by their names without `--`.
 
     Raises:
-        ConfigError: there is no such option, or not such a value of it.
+        ConfigError: there is no such option or value.
     """
     values: dict[str, Any] = {}
     for name, value in options.items():

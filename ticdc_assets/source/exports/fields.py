@@ -1,7 +1,7 @@
 """The fields of rows of exports: where they are, and their values without escapes.
 
-In: rows as `rows.read_rows` gives them. Out: `Fields`: for each row what is wrong with it, and for
-each column the bytes of its values. Any bytes give fields or a fault; nothing is kept.
+In: rows from `rows.read_rows`. Out: `Fields`: each row's fault, and for each column the bytes of
+its values. Any bytes give fields or a fault. Pure.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -29,7 +29,7 @@ FAULTS: Final = {
     loops.BEHIND_TEXT: "bytes after the end of a text",
     loops.NO_VALUE: "no value between separators",
 }
-"""What is wrong with a row."""
+"""The faults of rows, by number."""
 
 _EMPTY: Final = np.frombuffer(b"", np.uint8)
 
@@ -39,9 +39,9 @@ class Values:
     """The values of one column.
 
     Attributes:
-        content: their bytes, one behind the other.
+        content: their bytes, one after the other.
         offsets: where each begins, and where the last one ends.
-        is_null: which are NULL, or of a row that has a fault.
+        is_null: which are NULL, or in a row with a fault.
         is_hex: which are the digits of a hexadecimal literal.
     """
 
@@ -65,7 +65,7 @@ class Fields:
     """The fields of some rows.
 
     Attributes:
-        faults: for each row 0, or what is wrong with it (`FAULTS`).
+        faults: for each row 0 or its fault (`FAULTS`).
     """
 
     faults: Bytes
@@ -131,7 +131,7 @@ def bytes_of(text: str) -> Bytes:
 
 
 def style_of(dialect: CsvDialect) -> csv_loops.Style:
-    """Return how files of a dialect are written, as loops read it."""
+    """Return the style of a dialect for the loops."""
     texts = (dialect.separator, dialect.quote, dialect.terminator, dialect.null)
     return csv_loops.Style(*map(bytes_of, texts), backslash=dialect.backslash)
 

@@ -1,9 +1,9 @@
 """The files of an export: its TSO, its tables, and which files have the rows of each.
 
-In: a folder, local or at a URI that Arrow's file systems reach, as Dumpling leaves it; or one with
+In: a folder that Dumpling wrote, local or at a URI of Arrow's file systems; or a folder with
 Parquet files, and a TSO. Out: an `Export`. Only `metadata` and the files of schemas are read here.
-Names of files are told apart as Dumpling makes them (`{database}.{table}.{number}.sql`, a name with
-unusual characters percent-encoded); identifiers are data, and no path is made of them.
+File names are parsed as Dumpling makes them (`{database}.{table}.{number}.sql`, unusual characters
+percent-encoded). Identifiers are data: no path is built from them.
 """
 
 import re
@@ -28,12 +28,12 @@ COMPRESSIONS: Final[Mapping[str, str]] = {
     ".zst": "zstd",
     ".zstd": "zstd",
 }
-"""Ends of the names of compressed files, and the codecs."""
+"""The suffixes of compressed files, and their codecs."""
 
 FORMATS: Final = ("sql", "csv", "parquet")
 
 _MOST_SCHEMA_BYTES = 16 << 20
-_OLDEST_MS = 946_684_800_000  # the year 2000: what is below it is a place in a log of MySQL
+_OLDEST_MS = 946_684_800_000  # the year 2000: a lower number is a position in a MySQL log
 _OF_SPARK: Final = frozenset({"_delta_log", "_spark_metadata", "_temporary"})
 _SKIPPED: Final = {
     "-schema-sequence": "sequences",
@@ -50,9 +50,9 @@ class ExportFile:
     Attributes:
         path: its path in the folder.
         size: its bytes.
-        stamp: when it was written, in nanoseconds since 1970; 0 if nobody knows.
+        stamp: when it was written, in nanoseconds since 1970; 0 if unknown.
         format: `sql`, `csv` or `parquet`.
-        compression: its codec, None for none.
+        compression: its codec; None for none.
     """
 
     path: str
@@ -67,10 +67,10 @@ class ExportedTable:
     """A table of an export.
 
     Attributes:
-        database: its database, as the names of its files say.
+        database: its database, from the names of its files.
         table: its name.
-        create_sql: its CREATE TABLE, None if the export has none.
-        database_sql: the CREATE DATABASE, None if the export has none.
+        create_sql: its CREATE TABLE; None if the export has none.
+        database_sql: the CREATE DATABASE; None if the export has none.
         files: the files with its rows, in the order of their names.
     """
 
@@ -92,10 +92,10 @@ class Export:
 
     Attributes:
         folder: where it is.
-        tso: the TSO that its rows stand at.
+        tso: the TSO of its rows.
         tables: its tables, by database and table.
-        skipped: what else is in it, by kind: views, sequences, files with other names; not those of
-            tools, which begin with a dot or an underscore.
+        skipped: other files in it, by kind: views, sequences, other names; without files of tools,
+            whose names begin with a dot or an underscore.
     """
 
     folder: str
@@ -121,15 +121,15 @@ def opened_folder(folder: str) -> tuple[fs.FileSystem, str]:
 
 
 def read_export(folder: str, *, tso: int | None = None) -> Export:
-    """Return what is in the folder of an export.
+    """Return the contents of an export's folder.
 
     Args:
         folder: the folder, or a URI.
-        tso: the TSO that the rows stand at, where the folder does not say it.
+        tso: the TSO of the rows, if the folder does not have it.
 
     Raises:
         NotFoundError: there is no such folder, or no table in it.
-        ConfigError: nothing says the TSO, or the export is not finished.
+        ConfigError: the TSO is missing, or the export is not finished.
     """
     filesystem, root = opened_folder(folder)
     try:
@@ -149,7 +149,7 @@ def read_export(folder: str, *, tso: int | None = None) -> Export:
     views: set[tuple[str, str]] = set()
     skipped: Counter[str] = Counter()
     for path in sorted(infos):
-        # Dumpling writes a dot in a name percent-encoded, but an underscore as it is.
+        # Dumpling percent-encodes a dot in a name, but not an underscore.
         if path == "metadata" or path.startswith(".") or not _OF_SPARK.isdisjoint(path.split("/")):
             continue
         what = _what_of(path)
@@ -197,7 +197,7 @@ def read_export(folder: str, *, tso: int | None = None) -> Export:
 
 
 def export_tso(filesystem: fs.FileSystem, root: str) -> int | None:
-    """Return the TSO of the export in a folder, None if there is none that is finished.
+    """Return the TSO of the export in a folder; None if there is no finished one.
 
     Args:
         filesystem: where the folder is.
@@ -228,7 +228,7 @@ _NUMBER = re.compile(r"[0-9]{3,}")
 
 
 def _what_of(path: str) -> _Named | str:
-    """Return what a file is, or, of one that is not read, its kind in plural."""
+    """Return what a file is; for a file that is not read, its kind in the plural."""
     name = PurePosixPath(path).name
     compression = None
     for end, codec in COMPRESSIONS.items():
@@ -262,7 +262,7 @@ def _what_of(path: str) -> _Named | str:
     folders = PurePosixPath(path).parent.parts
     if form == "parquet" and len(folders) >= 2:
         return _Named(kind=form, database=unquote(folders[-2]), table=unquote(folders[-1]))
-    # A dot in a name is percent-encoded, so what comes behind the second one is the file's number.
+    # A dot in a name is percent-encoded, so the file's number comes after the second dot.
     table, _, number = rest.partition(".")
     if not table or (number and not all(map(_NUMBER.fullmatch, number.split(".")))):
         return "other files"
@@ -272,7 +272,7 @@ def _what_of(path: str) -> _Named | str:
 
 
 def _text_of(filesystem: fs.FileSystem, root: str, path: str, what: _Named) -> str:
-    """Return the text of a file with a schema; what is no text gets marks for the bytes."""
+    """Return the text of a file with a schema; invalid bytes become marks."""
     full = f"{root}/{path}"
     if what.compression is not None:
         content = b"".join(chunk for chunk, _ in chunks_of(filesystem, full, what.compression))
@@ -286,10 +286,10 @@ _POS = re.compile(r"^\s*Pos:\s*([0-9]+)\s*$", re.MULTILINE)
 
 
 def _tso_of(filesystem: fs.FileSystem, root: str, infos: Mapping[str, fs.FileInfo]) -> int:
-    """Return the TSO that the metadata of an export say.
+    """Return the TSO in the metadata of an export.
 
     Raises:
-        ConfigError: they do not, or are not there.
+        ConfigError: the metadata or its TSO is missing.
     """
     if "metadata" not in infos:
         raise ConfigError(

@@ -1,12 +1,12 @@
-"""Images of exported rows: what a message would say of them.
+"""Images of exported rows, in the form that messages have.
 
-In: rows of one file as they stand there, and the schema of their table. Out: `ExportImages`: for
-each row its image as JSON text (`wire.rows.image_from_json`), or why it has none. Columns
-that the file does not have are worked out where that is certain (`exports.lacking`). A column
-without a value is not in the image, and the row has a shape that says which are. Values are spelled
-as messages spell them (`events.PhysicalValue`): ENUM and SET as numbers, bytes as base64, a
-TIMESTAMP with the zone of the session that exported it. Whether a value is one of its type is not
-asked here: that is for whoever reads the image.
+In: rows of one file, and the schema of their table. Out: `ExportImages`: for each row its image as
+JSON text (`wire.rows.image_from_json`), or the reason why it has none. Columns that the file lacks
+are computed if that is certain (`exports.lacking`). A column without a value is not in the image,
+and the row has a shape that names the columns that are. Values have the form that messages have
+(`events.PhysicalValue`): ENUM and SET as numbers, bytes as base64, a TIMESTAMP with the zone of the
+session that exported it. Whether a value fits its type is not checked here, but where the image is
+read.
 
 Any bytes give an image or a reason, and the same bytes give the same.
 """
@@ -44,11 +44,11 @@ class ExportImages:
 
     Attributes:
         images: JSON texts; null for a row without.
-        reason: a word for why, null for a row with an image.
-        position: the column that it is about, null if it is about the row.
+        reason: a word for the reason; null for a row with an image.
+        position: the column that it is about; null if it is about the row.
         expected: what was expected there.
         got: what was there.
-        shapes: of a row whose image lacks columns, its `RowShape` as text; null for the others.
+        shapes: the `RowShape` of a row whose image lacks columns, as text; null for the others.
         errors: how many rows have no image.
     """
 
@@ -68,7 +68,7 @@ class ImageMaker:
         schema: the table's schema in the export.
         dialect: how its CSV files are written.
         timezone: zone of the session that exported it, for TIMESTAMP columns.
-        create_sql: its CREATE TABLE, "" if it is not known.
+        create_sql: its CREATE TABLE; "" if unknown.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ImageMaker:
             rows: the rows, of one file.
             format: `sql`, `csv` or `parquet`.
             columns: the names that the file gives its columns; those of the table if None.
-            problem: why these are no rows, None if they are.
+            problem: why these are not rows; None if they are.
         """
         if problem is not None:
             return _refused(len(rows), "unreadable_file", "the rows of a file", problem)
@@ -102,7 +102,7 @@ class ImageMaker:
             return _refused(len(rows), "invalid_row", "a first row with names of columns", got)
         if columns is not None:
             return self._made(rows, format, list(columns))
-        # A file without names has the columns that Dumpling writes, with its option or without.
+        # A file without names has the columns that Dumpling writes with or without its option.
         found = [self._made(rows, format, names) for names in self._lacking.usual]
         return min(found, key=lambda images: images.errors)
 
@@ -191,7 +191,7 @@ def _texts(
     good: npt.NDArray[np.bool_],
     faults: "Faults",
 ) -> "pa.Array[Any]":
-    """Return bytes as texts; rows whose bytes are no UTF-8 get a fault."""
+    """Return bytes as texts; rows whose bytes are not UTF-8 get a fault."""
     size = len(good)
     every = pa.Array.from_buffers(
         pa.large_string(), size, [None, pa.py_buffer(offsets), pa.py_buffer(content)]
@@ -211,7 +211,7 @@ def _texts(
 
 
 class Faults:
-    """What is wrong with rows; of several faults of a row the first counts.
+    """The faults of rows; the first fault of a row counts.
 
     Attributes:
         good: which rows have none.
@@ -239,13 +239,13 @@ class Faults:
                     column[row] = text
 
     def add_misfit(self, rows: npt.NDArray[np.int64], column: ColumnSchema, raw: object) -> None:
-        """Add that a value is none of its column's type."""
+        """Add the fault that a value does not fit its column's type."""
         kind = kind_of(column)
         expected = _EXPECTED.get(kind, "hexadecimal digits")
         self.add(rows, f"invalid_{kind}", column.name, expected, shorten(raw))
 
     def images(self, images: "pa.Array[Any]", shapes: "pa.Array[Any]") -> ExportImages:
-        """Return images with what is wrong with the rows that have none."""
+        """Return images, with the faults of rows that have none."""
         reason, position, expected, got = (pa.array(item, pa.string()) for item in self._columns)
         return ExportImages(
             images=images,
@@ -259,7 +259,7 @@ class Faults:
 
 
 def _refused(size: int, reason: str, expected: str, got: str) -> ExportImages:
-    """Return that none of some rows has an image."""
+    """Return images of rows that all have the same fault."""
     faults = Faults(size)
     faults.add(np.arange(size), reason, None, expected, got)
     nothing = pa.nulls(size, pa.string())
@@ -267,7 +267,7 @@ def _refused(size: int, reason: str, expected: str, got: str) -> ExportImages:
 
 
 def _are_instants(values: Values) -> bool:
-    """Whether values of a Parquet file are moments in UTC."""
+    """Whether values of a Parquet file are times in UTC."""
     found = pc.all(pc.ends_with(values.array().cast(pa.large_string()), INSTANT)).as_py()
     return bool(found) and not values.is_null.all()
 
@@ -287,7 +287,7 @@ def _spelled(
     binary: BinaryText,
     faults: Faults,
 ) -> Values:
-    """Return values of a column as messages spell them."""
+    """Return values of a column in the form of messages."""
     kind = kind_of(column)
     make = spellings.get(kind)
     if make is None:
@@ -308,11 +308,11 @@ def _mapped(
     binary: BinaryText,
     faults: Faults,
 ) -> Values:
-    """Return what a function makes of each value, which is asked once for each that repeats."""
+    """Return a function's result for each value; it is called once for repeated values."""
     encoded = values.array().dictionary_encode()
     is_hex = values.is_hex
     if is_hex.any() and not is_hex[~values.is_null].all():
-        # The same bytes may mean two things; this is rare enough to be slow.
+        # The same bytes may mean two things; this is rare, so it may be slow.
         return _one_by_one(values, column, spell, binary, faults)
     read = _READERS[BinaryText.HEX if is_hex.any() else binary]
     known: list[bytes | None] = []
@@ -418,7 +418,7 @@ def _decimal(column: ColumnSchema) -> Callable[[bytes], bytes]:
 
 def _moment(column: ColumnSchema) -> Callable[[bytes], bytes]:
     with_digits = _with_digits(fractional_digits(column))
-    # A date is the midnight that it begins with.
+    # A date becomes its first midnight.
     is_day_too = kind_of(column) is not Kind.TIME
 
     def spell(raw: bytes) -> bytes:
@@ -430,7 +430,7 @@ def _moment(column: ColumnSchema) -> Callable[[bytes], bytes]:
 
 
 def _with_digits(count: int | None) -> Callable[[bytes], bytes]:
-    """Return the function that gives a number so many digits behind its point."""
+    """Return the function that gives a number a fixed number of decimal digits."""
 
     def spell(raw: bytes) -> bytes:
         if count is None or b"e" in raw.lower():
@@ -458,7 +458,7 @@ _PARQUET_SPELLINGS: Final[_Spellings] = {
     Kind.TIMESTAMP: _moment,
     Kind.TIME: _moment,
 }
-"""A Parquet file's own types may have other digits behind the point than the columns."""
+"""A Parquet file's own types may have other decimal digits than the columns."""
 _EXPECTED: Final = {
     Kind.BIT: "bytes of a BIT",
     Kind.BINARY: "bytes as the dialect writes them",

@@ -1,9 +1,9 @@
-"""Columns that the rows of an export lack: worked out, or unknown.
+"""Columns that the rows of an export lack: computed, or unknown.
 
 In: images of rows of one file, and the columns that the file has. Out: the images with the
-generated columns that could be worked out from their expressions, and the shapes of the rows that
+generated columns that could be computed from their expressions, and the shapes of the rows that
 still lack columns. A column without a value is never NULL: an image does not have it. A row without
-a value in its key is refused, as nothing says which row it is.
+a value in its key is refused, because it cannot be identified.
 
 It is a pure function of the rows, the table's schema and its CREATE TABLE.
 """
@@ -48,7 +48,7 @@ class LackingColumns:
 
     Args:
         schema: the table's schema in the export.
-        create_sql: its CREATE TABLE, "" if it is not known.
+        create_sql: its CREATE TABLE; "" if unknown.
         timezone: zone of the session that exported it.
 
     Attributes:
@@ -67,12 +67,12 @@ class LackingColumns:
     def completed(
         self, images: "pa.Array[Any]", known: Sequence[ColumnSchema], faults: _Faults
     ) -> tuple["pa.Array[Any]", "pa.Array[Any]"]:
-        """Return images with the columns that could be worked out, and shapes of what lacks some.
+        """Return images with the computed columns, and shapes of rows that lack some.
 
         Args:
-            images: the images, null for rows that have none.
+            images: the images; null for rows that have none.
             known: the columns that the file has.
-            faults: takes the rows that have no key.
+            faults: receives the rows that have no key.
         """
         there = {column.name for column in known}
         lacking = [
@@ -103,7 +103,7 @@ class LackingColumns:
     def _completion(
         self, known: Sequence[ColumnSchema], lacking: Sequence[ColumnSchema]
     ) -> Callable[[str], tuple[str, frozenset[str]]]:
-        """Return what adds columns to an image, and says which it still lacks."""
+        """Return the function that adds columns to an image and returns those it still lacks."""
         every = frozenset(column.name for column in lacking)
         generated = [self._generated.named(column.name) for column in lacking]
         if not any(item is not None and item.evaluate is not None for item in generated):
@@ -119,7 +119,7 @@ class LackingColumns:
                 try:
                     row[name] = convert(image[name])
                 except ImageError:
-                    # Reading the image will say so.
+                    # Reading the image will report it.
                     return text, every
             found = self._generated.complete(row, every | virtual)
             added = {
@@ -141,7 +141,7 @@ class LackingColumns:
         return shape_text(RowShape(columns=columns, partial=True))
 
     def _way_out(self, name: str) -> tuple[str, str]:
-        """Return what was expected of a column of the key, and what there is."""
+        """Return what was expected of a column of the key, and what is there."""
         item = self._generated.named(name)
         if item is None:
             return "a value of the key", "a file without this column"

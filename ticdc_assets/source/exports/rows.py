@@ -1,12 +1,12 @@
-"""The rows of an export as they stand in its files, and where large files can be cut.
+"""The rows of an export, verbatim from its files, and how large files are split.
 
-In: a file of an export, and how its text is written. Out: parts of it that begin and end with
-whole rows (`split_file`), and the rows of a part, verbatim, with their lines (`read_rows`). Any
-bytes give rows; where no more can be made of a file, one more row says why, and the rest of the
-part is left out. Memory is bounded by `_CHUNK_BYTES` and the longest row.
+In: a file of an export, and its dialect. Out: parts of it that begin and end with whole rows
+(`split_file`), and the rows of a part, verbatim, with their lines (`read_rows`). Any bytes give
+rows; if a file cannot be read further, one more row says why, and the rest of the part is left out.
+Memory is bounded by `_CHUNK_BYTES` and the longest row.
 
-Rows of Parquet files have no text of their own: they are given one, that of SQL, which tells bytes
-from text (`PARQUET_DIALECT`).
+Rows of Parquet files have no text, so they get the text of SQL, which distinguishes bytes from text
+(`PARQUET_DIALECT`).
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -47,10 +47,10 @@ ROW_SCHEMA: Final = pa.schema(
 """Rows of files. `index` is the place of a row among those that begin in its line."""
 
 PARQUET_DIALECT: Final = CsvDialect(backslash=True)
-"""How rows of Parquet files are put into words: those of SQL."""
+"""The dialect for rows of Parquet files: SQL."""
 
 INSTANT: Final = "+00:00"
-"""What stands behind a moment of a Parquet file that is one in UTC, whatever the session's zone."""
+"""The suffix of a time in a Parquet file that is in UTC, whatever the session's zone."""
 
 _CHUNK_BYTES = 8 << 20
 _MOST_ROW_BYTES = 256 << 20
@@ -65,10 +65,10 @@ class FilePart:
 
     Attributes:
         file: the file.
-        begin: its first byte; of a Parquet file its first row group.
-        end: the byte, or row group, behind its last one; None if it goes on to the end.
+        begin: its first byte; for a Parquet file its first row group.
+        end: the byte, or row group, after its last one; None if it reaches the end.
         line: number of the line, or row, at its begin.
-        columns: the names that the file gave to columns before, None for none.
+        columns: the names of the file's columns from before its begin; None for none.
         in_rows: whether it begins among the rows of an SQL statement.
         is_bare: whether no row of that statement is before its begin.
     """
@@ -87,7 +87,7 @@ def split_file(
 ) -> list[FilePart]:
     """Split a file into parts of about `most` bytes.
 
-    One that is compressed, or cannot be read, is one part.
+    A compressed or unreadable file is one part.
     """
     whole = [FilePart(file=file)]
     if file.format == "parquet":
@@ -99,7 +99,7 @@ def split_file(
     try:
         chunk_bytes = min(most, _CHUNK_BYTES)
         for found in _found_rows(filesystem, root, begin, dialect, chunk_bytes):
-            # The last part sees the end of the file, and so tells whether something was cut off.
+            # The last part reaches the end of the file, so it shows whether something was cut off.
             if begin.begin + most <= found.next_part.begin < file.size:
                 parts.append(replace(begin, end=found.next_part.begin))
                 begin = found.next_part
@@ -133,15 +133,15 @@ def read_rows(
 def ends_with_a_row(
     filesystem: fs.FileSystem, root: str, file: ExportFile, dialect: CsvDialect
 ) -> bool:
-    """Tell whether the end of a file is that of a row, as far as its last bytes can tell.
+    """Return whether a file ends with a whole row, as far as its last bytes show.
 
     A CSV file whose last row has no line terminator may have been cut within the last value of that
-    row. In other formats, and in compressed files, `read_rows` tells what was cut off.
+    row. In other formats, and in compressed files, `read_rows` reports what was cut off.
     """
     if file.format != "csv" or file.compression is not None or not file.size:
         return True
     terminator = dialect.terminator.encode()
-    # As in `csv_rows`, a row that ends by "\n" may end so whatever is before it.
+    # As in `csv_rows`, a row that ends by "\n" may end so whatever comes before it.
     wanted = b"\n" if terminator.endswith(b"\n") else terminator
     try:
         with filesystem.open_input_file(f"{root}/{file.path}") as opened:
@@ -149,7 +149,7 @@ def ends_with_a_row(
             opened.seek(max(0, size - len(wanted)))
             return bytes(opened.read(len(wanted))) == wanted
     except (OSError, pa.ArrowException):
-        return True  # `read_rows` tells it
+        return True  # `read_rows` reports it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """Rows of a chunk: batches with the names of their columns, and where it goes on."""
+    """Rows of a chunk: batches with their columns' names, and where to continue."""
 
     batches: Sequence[tuple[tuple[str, ...] | None, _Batch]]
     next_part: FilePart
@@ -184,7 +184,7 @@ def _found_rows(
             part = replace(found.next_part, begin=part.begin + used)
             yield replace(found, next_part=part)
             data = data[used:] if used else data
-            # Places for rows are bounded, so there may be more in the same bytes.
+            # The arrays for rows are bounded, so there may be more rows in the same bytes.
             if not used or not data or found.problem is not None:
                 break
         if found.problem is not None:
@@ -277,11 +277,11 @@ def _sql_found(
     before = heads[headed - 3] if headed else 0
     is_bare = in_rows and count == before and (headed > 0 or part.is_bare)
     problem = None
-    # With all places taken there may be whole rows behind `used`. A part that ends before its file
-    # does may end anywhere between rows.
+    # With full arrays there may be whole rows after `used`. A part that ends before its file does
+    # may end anywhere between rows.
     if is_last and part.end is None and count < most and headed < _MOST_HEADS:
         rest = data[used:]
-        # Behind rows must be blanks: a comma promises another row, as VALUES does.
+        # Only blanks may follow rows: a comma announces another row, as VALUES does.
         if in_rows and (is_bare or rest.strip()):
             problem = "the last row is incomplete"
         elif not in_rows and _begins_insert(rest):
@@ -303,7 +303,7 @@ _WORD = re.compile(rb"[A-Za-z]+")
 
 
 def _begins_insert(statement: bytes) -> bool:
-    """Tell whether a statement is an INSERT or REPLACE, or was cut in that word."""
+    """Return whether a statement is an INSERT or REPLACE, or was cut in that word."""
     blank = _NOT_SQL.match(statement)
     word = _WORD.match(statement, blank.end() if blank else 0)
     if word is None:
@@ -319,7 +319,7 @@ _COLUMNS = re.compile(rb"\(((?:[^()`]|`(?:[^`]|``)*`)*)\)\s*$")
 
 
 def _columns_of(head: bytes) -> tuple[str, ...] | None:
-    """Return the columns that the head of an INSERT names, None if it names none."""
+    """Return the columns that the head of an INSERT names; None if it names none."""
     found = _COLUMNS.search(head)
     if found is None:
         return None

@@ -1,7 +1,7 @@
-"""Compiled loops over SQL files of exports: where rows of INSERT are, and where their fields.
+"""Compiled loops over SQL files of exports, which find rows of INSERT and their fields.
 
-In: bytes, and whether backslashes escape. Out: places. Any bytes give places, or a number that says
-what is wrong with a row.
+In: bytes, and whether backslashes escape. Out: places. Any bytes give places, or a number for the
+fault of a row.
 """
 
 # numba hides the types of what it compiles.
@@ -47,7 +47,7 @@ _SEMICOLON: Final = ord(";")
 HEAD: Final = 0
 """State between rows of an SQL file: before the rows of a statement."""
 ROWS: Final = 1
-"""Among them."""
+"""State among the rows of a statement."""
 
 
 @compiled
@@ -68,12 +68,13 @@ def sql_rows(
         state: `HEAD` or `ROWS`.
         backslash: whether backslashes escape in texts.
         line: number of the line at `begin`.
-        rows: gets the rows.
-        heads: gets for each head of a statement the number of rows before it, its begin and end.
+        rows: receives the rows.
+        heads: receives for each head of a statement the number of rows before it, its begin and
+            end.
 
     Returns:
-        How many rows were found, how many numbers were put in `heads`, up to where all is looked
-        at, the state there, and the number of the line there.
+        How many rows were found, how many numbers were put in `heads`, where the search ended, and
+        the state and the line number there.
     """
     begins, ends, lines = rows
     size, count, headed = len(data), 0, 0
@@ -158,7 +159,7 @@ def sql_rows(
 
 @compiled
 def _behind_text(data: Bytes, at: int, size: int, backslash: bool, line: int) -> tuple[int, int]:
-    """Return the place behind a quoted text, or the end of the bytes, and the line there."""
+    """Return the place after a quoted text, or the end of the bytes, and the line there."""
     quote = data[at]
     at += 1
     while at < size:
@@ -172,7 +173,7 @@ def _behind_text(data: Bytes, at: int, size: int, backslash: bool, line: int) ->
             continue
         at += 1
         if byte == quote:
-            # Of a doubled quote the next one begins a text right here.
+            # The second of two quotes begins a text right here.
             return at, line
     return size, line
 

@@ -1,8 +1,8 @@
-"""The schema of an exported table, from the CREATE TABLE that the export has of it.
+"""The schema of an exported table, from its CREATE TABLE in the export.
 
-In: an `ExportedTable` and the TSO. Out: its `TableSchema` at the TSO, as DDL text gives it, or an
-error that says why there is none. It is a pure function. An export tells no id of a table: the one
-that the schema gets is made of the table's name.
+In: an `ExportedTable` and the TSO. Out: its `TableSchema` at the TSO, from the DDL text, or an
+error that says why there is none. Pure. An export has no table ids: the schema's id is made from
+the table's name.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ class ExportedSchema:
     Attributes:
         schema: the schema; its version is the TSO.
         sql: the CREATE TABLE.
-        notes: what of the text is not understood.
+        notes: the parts of the text that are not understood.
     """
 
     schema: TableSchema
@@ -35,7 +35,7 @@ class ExportedSchema:
 
 
 def exported_schema(table: ExportedTable, tso: int, timezone: str) -> ExportedSchema:
-    """Return the schema that an export tells of a table.
+    """Return the schema of a table in an export.
 
     Args:
         table: the table.
@@ -43,7 +43,7 @@ def exported_schema(table: ExportedTable, tso: int, timezone: str) -> ExportedSc
         timezone: zone of the session that exported it, for defaults of TIMESTAMP columns.
 
     Raises:
-        InputError: it tells none.
+        InputError: the export has none.
     """
     if table.create_sql is None:
         raise InputError("no_schema", "the export", "a file with its CREATE TABLE", "none")
@@ -55,7 +55,7 @@ def exported_schema(table: ExportedTable, tso: int, timezone: str) -> ExportedSc
     if table.database_sql is not None:
         text = parse_ddl(_statement(table.database_sql))
         defaults = database_defaults(text, DATABASE_DEFAULTS)
-    # The database is in the name of the file alone; the text has the table's name.
+    # Only the file's name has the database; the text has the table's name.
     made = created_schema(
         statement,
         database=table.database,
@@ -79,5 +79,5 @@ _SETTINGS = re.compile(
 
 
 def _statement(text: str) -> str:
-    """Return the statement of a file: comments with settings come before it."""
+    """Return the statement of a file, without the settings in comments before it."""
     return _SETTINGS.sub("", text).strip().rstrip(";").rstrip()

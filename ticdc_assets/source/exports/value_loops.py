@@ -1,7 +1,7 @@
 """Compiled loops over values of exports: their bytes without escapes, and images of rows.
 
-In: bytes of rows, where the fields are and how they are written. Out: the bytes of values, and the
-JSON text of images (`wire.rows`). Fields are found by `csv_loops` and `sql_loops`.
+In: bytes of rows, and the places and forms of their fields. Out: the bytes of values, and the JSON
+text of images (`wire.rows`). Fields are found by `csv_loops` and `sql_loops`.
 """
 
 # numba hides the types of what it compiles.
@@ -33,7 +33,7 @@ ESCAPED: Final = 2
 DOUBLED: Final = 3
 """Quotes in it are doubled."""
 HEXADECIMAL: Final = 4
-"""It is the digits of a hexadecimal literal of SQL."""
+"""The field is the digits of a hexadecimal SQL literal."""
 
 GOOD: Final = 0
 TOO_FEW: Final = 1
@@ -72,7 +72,7 @@ class Rows(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Texts of columns, one behind the other.
+    """Texts of columns, one after the other.
 
     Attributes:
         content: the texts.
@@ -85,7 +85,7 @@ class Joined(NamedTuple):
 
 @compiled
 def is_at(data: Bytes, at: int, end: int, text: Bytes) -> bool:
-    """Return whether a text, which is not empty, stands at a place."""
+    """Return whether a text, which is not empty, is at a place."""
     size = len(text)
     if size == 0 or at + size > end:
         return False
@@ -97,13 +97,13 @@ def is_at(data: Bytes, at: int, end: int, text: Bytes) -> bool:
 
 @compiled
 def gathered(data: Bytes, begins: Places, offsets: Places, content: Bytes) -> None:
-    """Copy rows so that one stands behind the other.
+    """Copy rows so that one follows the other.
 
     Args:
         data: the bytes.
         begins: where each row begins.
-        offsets: where it is to begin, and where the last one is to end.
-        content: gets the rows.
+        offsets: where each row goes, and where the last one ends.
+        content: receives the rows.
     """
     for row in range(len(begins)):
         at, to = begins[row], offsets[row]
@@ -129,8 +129,8 @@ def values(
         ends: where it ends.
         forms: how it is written.
         quote: the quotes that are doubled.
-        content: gets the values; as long as all fields are.
-        offsets: gets where each value begins, and where the last one ends.
+        content: receives the values; as long as all fields are.
+        offsets: receives where each value begins, and where the last one ends.
     """
     to = 0
     for row in range(len(begins)):
@@ -179,7 +179,7 @@ class Values(NamedTuple):
 
     Attributes:
         content: the values of all columns, without escapes.
-        begins: for each column and row where the value begins, -1 for NULL.
+        begins: for each column and row where the value begins; -1 for NULL.
         ends: where it ends.
     """
 
@@ -202,15 +202,15 @@ def images(
 
     Args:
         values: the values.
-        names: the names of the columns as JSON texts, with what stands before and behind them.
-        prefixes: what stands before the values of each column.
-        suffixes: what stands behind them.
+        names: the names of the columns as JSON texts, with the text before and after them.
+        prefixes: the text before the values of each column.
+        suffixes: the text after them.
         good: which rows have an image.
-        content: gets the text.
-        offsets: gets where the image of each row begins, and where the last one ends.
+        content: receives the text.
+        offsets: receives where the image of each row begins, and where the last one ends.
 
     Returns:
-        How many bytes there are; -1 if there is no room for them.
+        How many bytes were written; -1 if there is no room for them.
     """
     data, begins, ends = values
     name_texts, name_ends = names
@@ -269,7 +269,7 @@ def images(
 
 @compiled
 def _escaped(byte: int, content: Bytes, to: int) -> int:
-    """Write a byte that JSON does not take as it is."""
+    """Write a byte that JSON escapes."""
     content[to] = _BACKSLASH
     short = 0
     if byte in (_QUOTE, _BACKSLASH):

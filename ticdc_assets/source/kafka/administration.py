@@ -1,8 +1,8 @@
 """Requests to a Kafka cluster: topics, partitions, offsets.
 
 In: a `KafkaSource`. Out: offset ranges, topic ids and settings. Every call has a deadline and ends
-with an answer or with one error. Nothing here commits positions or keeps a client open longer than
-the object that made it.
+with an answer or with one error. Nothing here commits positions, and a client closes with the
+object that made it.
 
 The option `isolation.level` decides where a partition ends: with `read_committed`, before the first
 open transaction.
@@ -54,7 +54,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """The offsets a partition has: from `earliest` to just below `end`."""
+    """The offsets of a partition: from `earliest` to just below `end`."""
 
     earliest: int
     end: int
@@ -64,7 +64,7 @@ def reach(source: KafkaSource) -> None:
     """Return when a broker answers and has a topic of the source.
 
     Raises:
-        SourceUnavailableError: the broker did not answer, or none of the topics is there.
+        SourceUnavailableError: the broker did not answer, or has none of the topics.
         ConfigError: an option is wrong.
     """
     tell(f"asking {source.bootstrap_servers}")
@@ -74,10 +74,10 @@ def reach(source: KafkaSource) -> None:
 def end_offsets(
     source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> dict[tuple[str, int], OffsetRange]:
-    """Return the offsets of every partition of the source's topics that are there.
+    """Return the offsets of every partition of the source's existing topics.
 
     Raises:
-        SourceUnavailableError: the broker did not answer, or none of the topics is there.
+        SourceUnavailableError: the broker did not answer, or has none of the topics.
         ConfigError: an option is wrong.
     """
     administration = Administration(source, timeout_seconds=timeout_seconds)
@@ -87,10 +87,10 @@ def end_offsets(
 def list_ranges(
     source: KafkaSource,
 ) -> tuple[dict[tuple[str, int], OffsetRange], dict[str, str]]:
-    """Return the offsets of every partition of the source's topics that are there, and their ids.
+    """Return the offsets of every partition of the source's existing topics, and the topics' ids.
 
     Raises:
-        SourceUnavailableError: the broker did not answer, or none of the topics is there.
+        SourceUnavailableError: the broker did not answer, or has none of the topics.
         ConfigError: an option is wrong.
     """
     return _listed(Administration(source), source)
@@ -109,10 +109,10 @@ class Listing:
 
     Attributes:
         ranges: offsets of every partition.
-        later_ends: ends of all partitions, asked for when all of `ranges` had been told. So a
-            partition with the same end in both had nothing more when the last of `ranges` was told.
-            It may have partitions of topics that came in between.
-        topic_ids: ids of the topics of `ranges`; none of a broker too old to have them.
+        later_ends: ends of all partitions, read after all of `ranges`. So a partition with the same
+            end in both had nothing more when the last of `ranges` was read. It may have partitions
+            of topics that were created in between.
+        topic_ids: ids of the topics of `ranges`; {} if the broker is too old to have them.
     """
 
     ranges: Mapping[tuple[str, int], OffsetRange]
@@ -121,10 +121,10 @@ class Listing:
 
 
 def list_twice(source: KafkaSource) -> Listing:
-    """Return the partitions of the source's topics that are there, listed twice.
+    """Return the partitions of the source's existing topics, listed twice.
 
     Raises:
-        SourceUnavailableError: the broker did not answer, or none of the topics is there.
+        SourceUnavailableError: the broker did not answer, or has none of the topics.
         ConfigError: an option is wrong.
     """
     administration = Administration(source)
@@ -150,7 +150,7 @@ def start_offsets(
         case StartKind.TIMESTAMP:
             assert source.start.timestamp_ms is not None
             found = Administration(source).offsets_at(ranges, source.start.timestamp_ms)
-            # Kafka has no offset where every record is older.
+            # Kafka has no offset if every record is older.
             return {
                 place: found[place] if found[place] >= 0 else offsets.end
                 for place, offsets in ranges.items()
@@ -161,22 +161,22 @@ def start_offsets(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic as the broker describes it: its id, if it has one, and its partitions."""
+    """A topic on the broker: its id, if it has one, and its partitions."""
 
     topic_id: str | None
     partitions: tuple[int, ...]
 
 
 def topic_ids(described: Mapping[str, Topic]) -> dict[str, str]:
-    """Return the ids of topics; none of a broker too old to have them."""
+    """Return the ids of topics; {} if the broker is too old to have them."""
     return {name: topic.topic_id for name, topic in described.items() if topic.topic_id is not None}
 
 
 class Administration:
-    """Questions and orders to one cluster, over one connection that lives as long as this object.
+    """Requests to one cluster, over one connection that lives as long as this object.
 
     Args:
-        source: the cluster; its topics are not looked at here.
+        source: the cluster; its topics are not used here.
         timeout_seconds: how long the broker may take for each answer.
     """
 
@@ -185,7 +185,7 @@ class Administration:
         self._servers = source.bootstrap_servers
         self._trouble = Trouble(source)
         self._client = client_of(AdminClient, client_options(source), self._trouble)
-        # Where a partition ends depends on which of its records are wanted. The client takes the
+        # The end of a partition depends on which of its records are wanted. The client takes the
         # option in any case.
         option = source.options.get(ISOLATION)
         self._isolation = IsolationLevel.READ_UNCOMMITTED
@@ -212,10 +212,10 @@ class Administration:
             try:
                 future.set_result(self._client.list_topics(timeout=self._timeout))
             except KafkaException as error:
-                # Its frames have the client: see `_answer`.
+                # Its frames hold the client: see `_answer`.
                 future.set_exception(error.with_traceback(None))
 
-        # This call blocks, and while it does nobody would hear of a refusal.
+        # This call blocks, and a refusal would not be noticed meanwhile.
         Thread(target=list_topics, name="list-topics", daemon=True).start()
         return frozenset(self._answer(future).topics)
 
@@ -227,7 +227,7 @@ class Administration:
         """Return settings of topics by their Kafka names; "" for one that the broker lacks.
 
         Raises:
-            SourceUnavailableError: the broker did not answer, or does not tell.
+            SourceUnavailableError: the broker did not answer or refused.
         """
         wanted = tuple(names)
         resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics}
@@ -245,10 +245,10 @@ class Administration:
         return told
 
     def topics_of(self, source: KafkaSource) -> list[str]:
-        """Return the topics of `source` that are there, in order.
+        """Return the existing topics of `source`, in order.
 
         Raises:
-            SourceUnavailableError: the broker did not answer, or none of the topics is there.
+            SourceUnavailableError: the broker did not answer, or has none of the topics.
         """
         there = self.topic_names()
         found = sorted(name for name in there if source.takes(name))
@@ -265,15 +265,15 @@ class Administration:
         partitions: Iterable[tuple[str, int]],
         timestamp_ms: int,
     ) -> dict[tuple[str, int], int]:
-        """Return the offset of the first record at or after a time; below 0 where there is none."""
+        """Return the offset of the first record at or after a time; below 0 if there is none."""
         spec = OffsetSpec.for_timestamp(timestamp_ms)
         return self._offsets(list(partitions), spec)
 
     def describe(self, topics: Iterable[str]) -> dict[str, Topic]:
-        """Return what the broker says of `topics`.
+        """Return the broker's description of `topics`.
 
         Raises:
-            SourceUnavailableError: the broker did not answer, or a topic is not there.
+            SourceUnavailableError: the broker did not answer, or lacks a topic.
         """
         names = list(topics)
         futures = self._client.describe_topics(
@@ -285,15 +285,15 @@ class Administration:
         """Return the offsets of every partition of `topics`.
 
         Raises:
-            SourceUnavailableError: the broker did not answer, or a topic is not there.
+            SourceUnavailableError: the broker did not answer, or lacks a topic.
         """
         return self.ranges(self.describe(topics))
 
     def ranges(self, described: Mapping[str, Topic]) -> dict[tuple[str, int], OffsetRange]:
-        """Return the offsets of every partition of topics that `describe` told of.
+        """Return the offsets of every partition of topics from `describe`.
 
         Raises:
-            SourceUnavailableError: the broker did not answer, or a topic is not there any more.
+            SourceUnavailableError: the broker did not answer, or no longer has a topic.
         """
         deadline = time.monotonic() + self._timeout
         partitions = [
@@ -301,13 +301,13 @@ class Administration:
         ]
         while True:
             try:
-                # First the ends, then the beginnings: what expires in between makes a range empty
-                # or shorter, never one that promises records that are gone.
+                # Ends come first, then beginnings: records that expire in between make a range
+                # empty or shorter, and never promise records that are gone.
                 end = self._offsets(partitions, OffsetSpec.latest())
                 earliest = self._offsets(partitions, OffsetSpec.earliest())
                 break
             except _NoLeaderError:
-                # So it is for a moment after a topic was made, and while leaders move.
+                # This happens briefly after a topic was created, and while leaders move.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
@@ -338,7 +338,7 @@ class Administration:
         self._wait(lambda: len(self._partitions(name)) == partitions, name)
 
     def partition_count(self, name: str) -> int | None:
-        """Return how many partitions a topic has, None if there is no such topic."""
+        """Return how many partitions a topic has; None if there is no such topic."""
         try:
             return len(self.describe([name])[name].partitions)
         except TopicMissingError:
@@ -359,7 +359,7 @@ class Administration:
         for asked_of, future in futures.items():
             topic, partition = asked_of.topic, asked_of.partition
             offset = self._answer(future, topic=topic, partition=partition).offset
-            # So the client says that the leader did not answer in time.
+            # So the client reports that the leader did not answer in time.
             if offset == OFFSET_INVALID:
                 raise self._unavailable(KafkaError(KafkaError._TIMED_OUT), topic, partition)
             found[topic, partition] = offset
@@ -372,7 +372,7 @@ class Administration:
             return ()
 
     def _wait(self, condition: Callable[[], bool], topic: str) -> None:
-        # Metadata reaches a broker a moment after the controller has said yes.
+        # Metadata reaches a broker a moment after the controller has confirmed.
         deadline = time.monotonic() + self._timeout
         while not condition():
             if time.monotonic() > deadline:
@@ -389,26 +389,26 @@ class Administration:
         topic: str | None = None,
         partition: int | None = None,
     ) -> _T:
-        """Return the result of `future`, or say in one sentence why there is none."""
-        # The client keeps the time; the little more is for its own bookkeeping.
+        """Return the result of `future`, or raise one sentence that says why there is none."""
+        # The client keeps the deadline; the extra time is for its own bookkeeping.
         deadline = time.monotonic() + self._timeout + 5.0
         self._trouble.ask()
         while not future.done() and time.monotonic() < deadline:
-            # Another thread brings the answer; a poll with a timeout would sleep on beside it.
+            # Another thread brings the answer; a poll with a timeout would keep sleeping after it.
             wait([future], timeout=_POLL_SECONDS)
-            # The client tells of its troubles here and nowhere else.
+            # The client reports its connection problems only here.
             self._client.poll(0)
             error = self._trouble.verdict()
             if error is not None and not future.done():
                 try:
                     raise error
                 finally:
-                    # It has this frame, and so the client, which would go on until garbage is
-                    # looked for.
+                    # The error holds this frame, and so the client, which would live until the next
+                    # garbage collection.
                     del error
         try:
-            # Raised, it would have this frame, and so the client, which would go on until garbage
-            # is looked for.
+            # A raised error would hold this frame, and so the client, which would live until the
+            # next garbage collection.
             refusal = future.exception(0)
         except TimeoutError:
             raise self._unavailable(KafkaError(KafkaError._TIMED_OUT), topic, partition) from None
@@ -447,7 +447,7 @@ class TopicMissingError(SourceUnavailableError):
 
 
 class _NoLeaderError(SourceUnavailableError):
-    """A partition has no leader, or the broker that was asked is not it."""
+    """A partition has no leader, or the broker of the request is not its leader."""
 
 
 _NO_LEADER = {

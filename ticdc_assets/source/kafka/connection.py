@@ -1,9 +1,9 @@
 """Connections to a Kafka cluster: options, and connection errors.
 
-In: a `KafkaSource`. Out: a client of librdkafka, and one error that names the broker, the topic or
-the configuration key if there is no answer. A refusal by a broker (a login, a certificate, a
-protocol) is reported at once; if no broker listens, it waits some seconds, because brokers restart.
-The client itself would retry until its deadline and then only report a timeout. See `Trouble`.
+In: a `KafkaSource`. Out: a librdkafka client, and one error that names the broker, the topic or the
+configuration key if there is no answer. A refusal by a broker (a login, a certificate, a protocol)
+is reported at once; if no broker listens, it waits some seconds, because brokers restart. The
+client itself would retry until its deadline and then only report a timeout. See `Trouble`.
 
 Options have librdkafka's names and are passed on unchanged. They contain secrets, so error texts
 never contain their values.
@@ -33,14 +33,14 @@ _T = TypeVar("_T")
 
 
 ISOLATION: Final = "isolation.level"
-"""The option that says which records of transactions are seen."""
+"""The option that decides which records of transactions are read."""
 
 
 def client_options(source: KafkaSource) -> dict[str, str]:
     """Return the options for librdkafka (confluent-kafka). They contain secrets: never log them.
 
     Raises:
-        ConfigError: an option is one of Java's client.
+        ConfigError: an option belongs to Java's client.
     """
     for key in source.options:
         if key.startswith(_JAVA_ONLY):
@@ -70,7 +70,7 @@ _JAVA_ONLY: Final = (
     "ssl.secure.random.implementation",
     "security.providers",
 )
-"""Beginnings of the names of options that only Java's client has."""
+"""Prefixes of options that only Java's client has."""
 
 
 NO_RIGHT = {
@@ -83,23 +83,23 @@ RIGHT_FIX: Final = (
     "give the user of source.kafka.options.sasl.username the rights DESCRIBE and READ on the topic"
 )
 
-# --- troubles ---
+# --- connection problems ---
 
 REFUSED_SECONDS = 2.0
-"""How long another broker may take to answer when one has refused."""
+"""How long to wait for another broker's answer after one has refused."""
 
 DOWN_SECONDS = 5.0
-"""How long brokers that cannot be reached are waited for: one of them may be restarting."""
+"""How long to wait for unreachable brokers: one of them may be restarting."""
 
 
 class Trouble:
-    """What a client says of its connections, and when that is enough to give up.
+    """The connection problems of a client, and when they are enough to give up.
 
-    The client calls it while it is polled. It keeps trying by itself, so a fault is told only when
-    no broker is left that could answer, or when somebody's patience is over.
+    The client calls it while it is polled. The client keeps trying, so a fault is reported only
+    when no broker is left that could answer, or when a time limit is over.
 
     Args:
-        source: the cluster, and the options that a fault is looked for in.
+        source: the cluster, and the options that may explain a fault.
     """
 
     def __init__(self, source: KafkaSource) -> None:
@@ -112,22 +112,22 @@ class Trouble:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: a broker has answered."""
+        """Start again: a broker has answered."""
         self._refused_at: float | None = None
         self._down_at: float | None = None
         self._refusal = ""
         self._reason = ""
 
     def ask(self) -> None:
-        """Begin a new question.
+        """Start a new request.
 
-        That no broker is left is said once, when it comes to that; a refusal is said again.
+        The client reports once that no broker is left; it repeats a refusal.
         """
         self._refused_at, self._refusal = None, ""
         self._down_at = None if self._down_at is None else time.monotonic()
 
     def heard(self, error: KafkaError) -> None:
-        """Take an error of the client."""
+        """Take an error from the client."""
         code, now = error.code(), time.monotonic()
         if code == KafkaError._ALL_BROKERS_DOWN:
             self._down_at = self._down_at or now
@@ -135,14 +135,14 @@ class Trouble:
         self._reason = error.str()
         is_refusal = code in (KafkaError._AUTHENTICATION, KafkaError._SSL)
         if is_refusal and self._refused_at is None:
-            # The first one tells most: what follows is that the connection is closed.
+            # The first one is the most informative: later ones say that the connection is closed.
             self._refused_at, self._refusal = now, self._reason
 
     def log(self, _level: int, message: str, *arguments: object) -> None:
         """Take a line of the client's log.
 
-        The log would go to standard error and repeats itself many a second. A connection that the
-        broker closes is told here alone; the rest is for those who debug.
+        The log would go to standard error and repeats itself many times a second. It alone reports
+        that a broker closed a connection; the rest is for debugging.
         """
         _LOGGER.debug(message, *arguments)
         found = _CLOSED.search(message % arguments if arguments else message)
@@ -150,7 +150,7 @@ class Trouble:
             self._reason = found[1]
 
     def verdict(self) -> SourceUnavailableError | None:
-        """Return the error to give up with, or None while an answer may still come."""
+        """Return the error to give up with; None while an answer may still come."""
         now = time.monotonic()
         if self._refused_at is not None:
             if self._down_at is not None or now - self._refused_at > REFUSED_SECONDS:
@@ -162,7 +162,7 @@ class Trouble:
         return None
 
     def silence(self, what: str) -> SourceUnavailableError:
-        """Return the error of brokers that gave no answer, with the reason if there is one."""
+        """Return the error for brokers without an answer, with the reason if there is one."""
         if self._refusal:
             return self._refused()
         servers, reason = self._source.bootstrap_servers, self._reason
@@ -175,7 +175,7 @@ class Trouble:
                 "as its address (advertised.listeners)"
             )
         elif _CLOSED_REASON in reason:
-            # A proxy in front of brokers that are down does the same, so this is no refusal.
+            # A proxy in front of stopped brokers does the same, so this is not a refusal.
             fix = (
                 "that port may speak another protocol, with or without TLS or a login: set "
                 f"{_key('security.protocol')} to the protocol of the broker's listener"
@@ -193,7 +193,7 @@ class Trouble:
         return SourceRefusedError(told, f"correct {keys}")
 
     def _read(self, reason: str) -> tuple[str, str]:
-        """Return what a refusal says, and the configuration keys to correct."""
+        """Return the meaning of a refusal, and the configuration keys to correct."""
         shown, protocol = self.shown(reason), _key("security.protocol")
         if "current SASL state" in reason:
             return f"takes no login on that port ({shown})", protocol
@@ -201,7 +201,9 @@ class Trouble:
             return f"refused the login: {shown}", _key(self._mechanism_key)
         if "OAUTHBEARER token" in reason:
             keys = ("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.secret")
-            return f"was not asked, because no login token could be obtained: {shown}", _keys(keys)
+            return f"received no request, because no login token could be obtained: {shown}", _keys(
+                keys
+            )
         if "SASL" in reason:
             given = [key for key in _LOGIN_KEYS if key in self._source.options]
             return f"refused the login: {shown}", _keys(given or _LOGIN_KEYS[:2])
@@ -222,7 +224,7 @@ class Trouble:
         return "sasl.mechanisms" if "sasl.mechanisms" in self._source.options else "sasl.mechanism"
 
     def shown(self, reason: str) -> str:
-        """Return a reason without the client's own bookkeeping, and without any secret."""
+        """Return a reason without the client's own bookkeeping, and without secrets."""
         address = rf"^(\w+://)?{re.escape(self._source.bootstrap_servers)}/\w+: "
         reason = re.sub(address, "", _BOOKKEEPING.sub("", reason)).strip(" .:")
         # The sentence names the brokers; an address is news only if it is another one.
@@ -253,9 +255,9 @@ def _key(option: str) -> str:
 
 
 def _certificate_fault(source: KafkaSource, reason: str) -> str:
-    """Return what is wrong with the certificate of the broker that `reason` names, "" if not told.
+    """Return what is wrong with the certificate of the broker in `reason`; "" if unknown.
 
-    The client says of each fault that verifying failed; so the broker is looked at once more.
+    For each fault the client only says that verifying failed; so this connects to the broker again.
     """
     named = re.search(r"://([^/\s]+):(\d+)", reason)
     if named is None:
@@ -284,7 +286,7 @@ def _certificate_fault(source: KafkaSource, reason: str) -> str:
 
 
 class _QuietLog:
-    """Takes the log of a client that nobody waits for."""
+    """Takes the log of a client without a caller."""
 
     def log(self, _level: int, message: str, *arguments: object) -> None:
         _LOGGER.debug(message, *arguments)
@@ -293,12 +295,12 @@ class _QuietLog:
 def client_of(
     kind: Callable[..., _T], options: Mapping[str, Any], trouble: Trouble | None = None
 ) -> _T:
-    """Return a client of Kafka; what it says of its connections goes to `trouble`."""
+    """Return a Kafka client that reports its connections to `trouble`."""
     given = dict(options)
     if trouble is not None:
         given["error_cb"] = trouble.heard
     try:
         return kind(given, logger=_QuietLog() if trouble is None else trouble)
     except KafkaException as error:
-        # Names the property and, for a list of choices, the value; never a credential.
+        # It names the property and, for a list of choices, the value; never a credential.
         raise ConfigError(f"options: {error.args[0].str()}") from error

@@ -5,8 +5,12 @@ captures, columns for landing. A range that cannot be read to its end is an erro
 
 Not handled: transactional producers (TiCDC uses none).
 """
-
-# The client's types leave out what its documented modules export.
+# Records of a Kafka cluster: read and written.
+#
+# In: a `KafkaSource`, and ranges of offsets or records. Out: single records for recording and
+# playing captures, columns for landing. A range that cannot be read to its end is an error.
+#
+# Not handled: transactional producers (TiCDC uses none).
 # pyright: reportPrivateImportUsage=false
 
 import time
@@ -32,7 +36,7 @@ from ticdc_assets.source.kafka.connection import (
 
 
 class KafkaRecord(Protocol):
-    """What `produce` needs to know of a record."""
+    """The parts of a record that `produce` needs."""
 
     @property
     def topic(self) -> str:
@@ -66,14 +70,14 @@ def produce(
     *,
     timeout_seconds: float = 60.0,
 ) -> int:
-    """Write records to the partitions they name and return how many, once all are acknowledged.
+    """Write records to their partitions and return how many, once all are acknowledged.
 
     Key, value and timestamp are kept, and so is the order within each partition (the producer is
     idempotent, so a repeated request neither doubles nor reorders).
 
     Args:
         target: the cluster; topics are those of the records and must exist.
-        records: what to write.
+        records: the records to write.
         timeout_seconds: how long one record may take to be acknowledged.
 
     Raises:
@@ -94,7 +98,7 @@ def produce(
             "enable.idempotence": "true",
             "delivery.timeout.ms": str(int(timeout_seconds * 1000)),
             "linger.ms": "20",
-            # TiCDC's own limit is the broker's: let the broker be the one that refuses.
+            # TiCDC's limit is the broker's, so the broker refuses too large records.
             "message.max.bytes": "1000000000",
             "on_delivery": delivered,
             "allow.auto.create.topics": "false",
@@ -150,9 +154,9 @@ def consume(
 
     Args:
         source: the cluster.
-        ranges: what to read of each (topic, partition).
+        ranges: the offsets to read of each (topic, partition).
         limit: stop after this many records.
-        timeout_seconds: how long the broker may send nothing before that is an error.
+        timeout_seconds: how long the broker may send nothing before it is an error.
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
@@ -179,7 +183,7 @@ class FetchedRecords:
         timestamps_ms: its time in epoch milliseconds; -1 for none.
         keys: its key.
         values: its value.
-        headers: its headers; None of a record without any.
+        headers: its headers; None if it has none.
     """
 
     topics: list[str]
@@ -200,21 +204,21 @@ def fetch(
 ) -> Iterator[FetchedRecords]:
     """Yield the records of `ranges`, some hundreds at a time, in order within each partition.
 
-    Records of open and aborted transactions are among them, unless the option `isolation.level`
-    says `read_committed`.
+    This includes records of open and aborted transactions, unless the option `isolation.level` is
+    `read_committed`.
 
     Args:
         source: the cluster.
-        ranges: what to read of each (topic, partition); each must be there to its end.
-        max_bytes: most bytes of keys and values that the client holds ready.
-        timeout_seconds: how long the broker may send nothing before that is an error.
+        ranges: the offsets to read of each (topic, partition), which must all exist.
+        max_bytes: how many bytes of keys and values the client buffers.
+        timeout_seconds: how long the broker may send nothing before it is an error.
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
     """
     queued = {"queued.max.messages.kbytes": str(max(1, max_bytes // 1024))}
     for messages in _messages(source, ranges, timeout_seconds, defaults=queued, to_end=True):
-        # The types of the client say less than its documents: none of these is None here.
+        # The client's types are weaker than its documents: none of these is None here.
         found: list[Any] = messages
         yield FetchedRecords(
             topics=[message.topic() for message in found],
@@ -228,7 +232,7 @@ def fetch(
 
 
 _FETCHED: Final = 1000
-"""Messages that the client is asked for at a time."""
+"""How many messages are taken from the client at a time."""
 
 
 def _messages(
@@ -252,18 +256,18 @@ def _messages(
         Consumer,
         {
             ISOLATION: "read_uncommitted",  # the default of Java's client, not of librdkafka
-            # With enough records ready the client would ask for no more for a whole second.
+            # With a full buffer the client would pause its requests for a whole second.
             "fetch.queue.backoff.ms": "5",
         }
         | dict(defaults or {})
         | client_options(source)
         | {
-            "group.id": "ticdc-assets",  # asked for by the client; nothing is ever committed
+            "group.id": "ticdc-assets",  # the client requires it; nothing is ever committed
             "enable.auto.commit": "false",
             "enable.auto.offset.store": "false",
             "auto.offset.reset": "error",
             "enable.partition.eof": "true",
-            "max.poll.interval.ms": "86400000",  # a slow reader is no dead member of a group
+            "max.poll.interval.ms": "86400000",  # a slow reader is not a dead member of a group
         },
         trouble,
     )
@@ -274,7 +278,7 @@ def _messages(
         silent_seconds = 0.0  # only while waiting here: the caller may take its time with a record
         while left:
             asked_at = time.monotonic()
-            # The client waits for as many as it is asked for, so it is asked for what there is.
+            # The client waits for the requested number, so the request has the available number.
             waiting = sum(span.end - following[key] for key, span in left.items())
             messages = consumer.consume(max(1, min(_FETCHED, waiting)), timeout=0.5)
             if messages:
@@ -305,8 +309,8 @@ def _messages(
                     ended = offset >= span.end - 1
                 else:
                     _check(source, message, error, span.end if to_end else 0)
-                    # The end of a partition is also a proof that no more of its range will come:
-                    # the last offsets of a range need not exist (compaction, transaction markers).
+                    # The end of a partition also proves that no more of its range will come: the
+                    # last offsets of a range need not exist (compaction, transaction markers).
                     ended = True
                 if ended:
                     del left[key]
@@ -318,7 +322,7 @@ def _messages(
 
 
 def _check(source: KafkaSource, message: Message, error: KafkaError, end: int) -> None:
-    """Raise what is wrong with a partition; nothing if it ended, at or behind `end`."""
+    """Raise an error for a partition; nothing if it ended, at or after `end`."""
     topic, partition = _coordinates(message)
     if error.code() != KafkaError._PARTITION_EOF:
         reason = (

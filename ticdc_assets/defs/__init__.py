@@ -1,0 +1,1 @@
+"""Definitions of your own: `dg scaffold defs` adds them, and they load with the changefeeds."""
