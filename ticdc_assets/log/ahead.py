@@ -8,7 +8,7 @@ forever, and one such row change would be applied only then.
 Two clocks are used: this machine's clock at landing, and the clock that gave the record its Kafka
 timestamp. A timestamp is refused only if it is too far ahead of both, so a single wrong clock does
 not stop a changefeed: a capture that is replayed years later, a producer that gives its records no
-timestamp or an old one, a machine whose clock is a day behind
+timestamp or an old one, a machine whose clock is a day late
 (docs/decisions/0048-time-stamps-ahead.md). A Kafka timestamp that is years ahead of this machine's
 clock is ignored.
 

@@ -173,7 +173,7 @@ class FailedMirror:
 
     @property
     def sentence(self) -> str:
-        """What people are told."""
+        """The sentence for messages."""
         keeps = "it has no rows yet"
         if self.tso is not None:
             keeps = f"its rows are those at {time_with_tso(self.tso)}"

@@ -48,20 +48,21 @@ FAULT_SCHEMA = pa.schema(
         (CLOSED_BY, pa.string()),
     ]
 )
-"""`quarantine`: one row a fault."""
+"""`quarantine`: one row for each fault."""
 
 
 class Closing(StrEnum):
-    """Why a row is not open any more."""
+    """Why a row is no longer open."""
 
     REDRIVE = "redrive"
-    """Its record was decoded again, or its table folded again, with success."""
+    """Its record was decoded again, or its table folded again, successfully."""
     LATER_CHANGE = "later change"
-    """A later whole change of its row made it void."""
+    """A later whole change of its row replaced it."""
     GIVEN_UP = "given up"
     """A person accepted that its record is lost (`repair.giving_up`)."""
     REMOVED = "removed"
-    """Its row change is in the change log no more: decoding its record again did not give it."""
+    """Its row change is no longer in the change log: decoding its record again did not return it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ def append_fault_files(
     """
     if version is None:
         latest = latest_version(paths.quarantine)
-        # Greater than all that were given.
+        # Greater than all versions so far.
         version = 1 if latest is None else latest + 2
     append_files(paths.quarantine, files, FAULT_SCHEMA, app_id=app_id, version=version)
 
@@ -97,7 +98,7 @@ def append_faults(
     *,
     app_id: str,
 ) -> None:
-    """Append faults, of which none is there; the caller holds the lock."""
+    """Append faults that are not there yet; the caller holds the lock."""
     writer: FileWriter | None = None
     for rows in faults:
         if rows.num_rows:
@@ -108,7 +109,7 @@ def append_faults(
 
 
 def apply_faults(rows: pa.Table, database: str, table: str, batch: int) -> pa.Table:
-    """Return operations that came to nothing as faults of a table, of a batch of the change log."""
+    """Return failed operations as faults of a table, of a batch of the change log."""
     sequence = rows["sequence"].combine_chunks()
     return _faults(
         rows.num_rows,
@@ -130,7 +131,7 @@ def decode_faults(rows: pa.Table, batch: int) -> pa.Table:
         {
             "stage": pa.repeat("decode", rows.num_rows),
             "batch": pa.repeat(batch, rows.num_rows),
-            # Nobody knows the table of what is no message; that of a row of an export is known.
+            # The table of a malformed message is unknown; that of an exported row is known.
             **{name: rows[name] for name in (*PLACE, "database", "table")},
             **{name: rows[f"error_{name}"] for name in ("reason", "position", "expected", "got")},
         },
@@ -138,7 +139,7 @@ def decode_faults(rows: pa.Table, batch: int) -> pa.Table:
 
 
 def _faults(size: int, columns: Mapping[str, Any]) -> pa.Table:
-    """Return faults with these columns; the others say that they are open, since now."""
+    """Return faults with these columns; the other columns say that they are open from now on."""
     columns = {**columns, "quarantined_at": pa.repeat(datetime.now(UTC), size)}
     return pa.table(
         [
@@ -152,12 +153,12 @@ def _faults(size: int, columns: Mapping[str, Any]) -> pa.Table:
 
 
 def place_of(row: Mapping[str, Any]) -> Place:
-    """Return where a row of the quarantine, or of the change log, is."""
+    """Return the place of a row of the quarantine or of the change log."""
     return tuple(row[name] for name in PLACE)
 
 
 def places_in(rows: pa.Table | pa.RecordBatch) -> list[Place]:
-    """Return where each row is."""
+    """Return the place of each row."""
     return list(zip(*(rows.column(name).to_pylist() for name in PLACE), strict=True))
 
 
@@ -175,9 +176,9 @@ def read_quarantine(
 
     Args:
         paths: tables of the changefeed.
-        open_only: whether to leave out what was re-driven.
-        tables: the tables that are mirrored: row changes of others are left out, for there is no
-            mirror that lacks them. Records that could not be decoded are of no table yet.
+        open_only: whether to leave out closed rows.
+        tables: the tables that are mirrored: row changes of others are left out, since no mirror
+            lacks them. Records that could not be decoded have no table yet.
     """
     rows = _read(paths, _IS_OPEN if open_only else None)
     return [row for row in rows if is_mirrored_fault(row, tables)]
@@ -186,11 +187,11 @@ def read_quarantine(
 def read_counted(paths: LakePaths, *, void_since: datetime | None) -> list[dict[str, Any]]:
     """Return the faults of applying that are open, or became void since a moment; needs no Spark.
 
-    What was closed otherwise only grows, so it stays in the files.
+    Rows closed otherwise only grow in number, so they are not read.
 
     Args:
         paths: tables of the changefeed.
-        void_since: faults that a later change closed after it are returned too; None for none.
+        void_since: also return faults that a later change closed after this moment; None for none.
     """
     counts = _IS_OPEN
     if void_since is not None:
@@ -204,7 +205,7 @@ _IS_OPEN = ds.field("redriven_at").is_null()
 
 def _text(name: str) -> ds.Expression:
     """Return a column of texts, for comparing."""
-    # A file that delta-rs merged has views of texts, which Arrow does not compare with texts.
+    # A file that delta-rs merged has views of texts, which Arrow cannot compare with texts.
     return ds.field(name).cast(pa.string())
 
 
@@ -219,10 +220,10 @@ def _read(paths: LakePaths, condition: ds.Expression | None) -> list[dict[str, A
 def cited_names(
     paths: LakePaths, faults: Iterable[Mapping[str, Any]]
 ) -> dict[Place, dict[str, str]]:
-    """Return `database` and `table` as the change log has them at the places of faults of applying.
+    """Return `database` and `table` in the change log at the places of faults of applying.
 
-    A fault names its table as it was called when the change was refused. What tells whose change it
-    is, is the name at its commit ts. Places that the change log does not have are left out.
+    A fault has its table's name from when the change was refused. The name at the change's commit
+    ts decides which table it belongs to. Places that the change log lacks are left out.
     """
     stamps = {place_of(row): row["commit_ts"] for row in faults}
     if not stamps:
@@ -242,7 +243,7 @@ def cited_names(
 
 
 def count_open(paths: LakePaths, tables: TableFilter | None = None) -> QuarantineCounts:
-    """Return how many rows are open, of row changes those of `tables`; needs no Spark."""
+    """Return how many rows are open; only row changes of `tables` count; needs no Spark."""
     rows = read_quarantine(paths, tables=tables)
     decode = sum(row["stage"] == "decode" for row in rows)
     return QuarantineCounts(decode=decode, apply=len(rows) - decode)
@@ -254,7 +255,7 @@ def close_rows(paths: LakePaths, stage: str, places: Iterable[Place], closing: C
     Args:
         paths: tables of the changefeed.
         stage: the stage.
-        places: where the rows are.
+        places: the rows' places.
         closing: why they are closed.
     """
     closed = {"redriven_at": datetime.now(UTC), CLOSED_BY: str(closing)}
@@ -265,7 +266,7 @@ def reopen_applied(paths: LakePaths, *, commit_ts: int, since: datetime) -> int:
     """Open again the faults of applying at or below a commit ts that were closed since a moment.
 
     Returns:
-        How many these are.
+        How many were opened.
     """
     closed = [
         row
@@ -288,7 +289,7 @@ def _update(
     values: Mapping[str, object],
     condition: str,
 ) -> None:
-    """Give rows of a stage at some places other values, if a condition in SQL holds for them."""
+    """Set values of a stage's rows at some places, if an SQL condition holds for them."""
     found = list(set(places))
     if not found:
         return

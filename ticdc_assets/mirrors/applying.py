@@ -272,18 +272,18 @@ class _Run:
             *zip(plan.mirrors, made, strict=True),
             *((item, Failure(reason=item.reason)) for item in plan.failed),
         ]:
-            told = result
+            table_result = result
             if isinstance(result, Made):
                 assert isinstance(table, MirrorPlan)
-                told = attempted(
+                table_result = attempted(
                     partial(self._mirror_cut, table, result, held_rows, below, lost, unread),
                     f"the cut's entry for {joined_name(table.database, table.table)}",
                 )
-            if isinstance(told, Failure):
-                failed.append(self._failed(table, told))
+            if isinstance(table_result, Failure):
+                failed.append(self._failed(table, table_result))
                 mirrors += self._kept(table, held_rows)
             else:
-                mirrors.append(told)
+                mirrors.append(table_result)
         mirrors.sort(key=lambda item: (item.database, item.table))
         progress = self._statistics.progress().values()
         return Cut(

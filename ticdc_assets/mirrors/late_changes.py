@@ -47,7 +47,7 @@ _TOLD_SCHEMA = pa.schema(
 )
 
 
-def _told(rows: pa.RecordBatch, batch: int) -> pa.RecordBatch:
+def _compared_columns(rows: pa.RecordBatch, batch: int) -> pa.RecordBatch:
     """Return the columns of row changes to compare; rows after a batch are new."""
     said = zip(*(rows.column(name).to_pylist() for name in _SAID), strict=True)
     keys = [blake2b(repr(row).encode(), digest_size=16).hexdigest() for row in said]
@@ -154,10 +154,10 @@ class LateChanges:
         )
         buckets = buckets_for(rows.count, 0, runs_on.workers)
 
-        def told(parts: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        def digests(parts: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
             for part in parts:
                 for own in part.read():
-                    yield from in_buckets(_told(own, batch), buckets)
+                    yield from in_buckets(_compared_columns(own, batch), buckets)
 
         def compared(_: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Compared]:
             every = pa.Table.from_batches(batches, _TOLD_SCHEMA)
@@ -181,7 +181,7 @@ class LateChanges:
             )
 
         return runs_on.reduce(
-            told, rows.parts(), compared, tasks=max(buckets, runs_on.workers), buckets=buckets
+            digests, rows.parts(), compared, tasks=max(buckets, runs_on.workers), buckets=buckets
         )
 
     def unplaced(self) -> int:

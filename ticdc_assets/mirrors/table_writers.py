@@ -31,8 +31,8 @@ def mirror_writer(
         published: the newest version that a cut names; None if none does.
     """
     layout, table = MirrorLayout(schema=schema), lake.paths.mirror(mirror_id)
-    told = joined_name(*name)
-    return _writer(lake, table, layout, name, told, published)
+    label = joined_name(*name)
+    return _writer(lake, table, layout, name, label, published)
 
 
 def history_writer(
@@ -45,8 +45,8 @@ def history_writer(
 ) -> TableWriter:
     """Return the writer of a history; see `mirror_writer`."""
     layout, table = HistoryLayout(schema=schema), lake.paths.history(mirror_id)
-    told = f"the history of {joined_name(*name)}"
-    return _writer(lake, table, layout, name, told, published)
+    label = f"the history of {joined_name(*name)}"
+    return _writer(lake, table, layout, name, label, published)
 
 
 def _writer(
@@ -54,7 +54,7 @@ def _writer(
     table: AnyPath,
     layout: MirrorLayout | HistoryLayout,
     name: tuple[str, str],
-    told: str,
+    label: str,
     published: int | None,
 ) -> TableWriter:
     return TableWriter(
@@ -63,7 +63,7 @@ def _writer(
         layout.arrow,
         key=layout.schema.handle_key,
         rescued=layout.rescued,
-        told=told,
+        label=label,
         retention=lake.changefeed.retention,
         portable=lake.changefeed.readers.portable.includes(*name),
         published=published,

@@ -131,7 +131,7 @@ class TableWriter:
         schema: its new columns.
         key: names of the key columns.
         rescued: name of the column of rescued data.
-        told: the table's name in messages.
+        label: the table's name in messages.
         retention: the configured ages.
         portable: whether it stays without features that not every reader has.
         published: the newest version that a cut names; None if none does.
@@ -145,7 +145,7 @@ class TableWriter:
         *,
         key: Sequence[str],
         rescued: str,
-        told: str,
+        label: str,
         retention: Retention,
         portable: bool,
         published: int | None,
@@ -155,7 +155,7 @@ class TableWriter:
         self._schema = schema
         self._key = key
         self._rescued = rescued
-        self._told = told
+        self._label = label
         self._portable = portable
         self._configuration = {
             "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
@@ -198,14 +198,14 @@ class TableWriter:
             _LOGGER.warning(
                 "%s is configured as portable, but already has the Delta features %s; it keeps "
                 "them, and not every reader supports them",
-                self._told,
+                self._label,
                 ", ".join(features),
             )
             self._portable = False
         try:
             require_written(self._newest)
         except FeatureError as error:
-            raise CommitError(f"{self._told}: {error}") from None
+            raise CommitError(f"{self._label}: {error}") from None
 
     def layout(self) -> FileLayout:
         """Return the layout of files of new rows."""
@@ -279,7 +279,7 @@ class TableWriter:
         runs_on = executor(
             self._spark,
             self.table,
-            f"finding rows of {self._told}",
+            f"finding rows of {self._label}",
             rows=sum(file.rows for file in own),
             size=0,
             lightness=_SEARCHED,
@@ -419,7 +419,7 @@ class TableWriter:
         runs_on = executor(
             self._spark,
             table,
-            f"copying rows of {self._told}",
+            f"copying rows of {self._label}",
             rows=rows,
             size=0,
             lightness=_COPIED,

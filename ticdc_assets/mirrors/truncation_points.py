@@ -313,7 +313,7 @@ def tso_below(caveat: str) -> int | None:
     return None if text == caveat else int(text)
 
 
-def is_told_below(caveats: Iterable[str]) -> bool:
+def has_caveat_below(caveats: Iterable[str]) -> bool:
     """Return whether one of the caveats is a caveat of `caveat_below`."""
     return any(tso_below(caveat) is not None for caveat in caveats)
 

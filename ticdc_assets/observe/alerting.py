@@ -69,22 +69,22 @@ class Message:
 
 
 def news(
-    changefeed: str, problems: Iterable[Problem], told: Mapping[str, str], least: Level
+    changefeed: str, problems: Iterable[Problem], marks: Mapping[str, str], least: Level
 ) -> tuple[Message | None, dict[str, str]]:
     """Return the message for a target (None if nothing changed) and the marks to store after it.
 
     Args:
         changefeed: name of the changefeed.
         problems: the current problems.
-        told: mark of each problem sent to the target, by the problem's name.
+        marks: mark of each problem sent to the target, by the problem's name.
         least: lowest level of problems for this target.
     """
     now = {item.name: item for item in problems if item.level >= least}
     changed = sorted(
-        (item for item in now.values() if told.get(item.name) != item.mark),
+        (item for item in now.values() if marks.get(item.name) != item.mark),
         key=lambda item: (-item.level, item.name),
     )
-    over = sorted(name for name, mark in told.items() if name not in now and " " not in mark)
+    over = sorted(name for name, mark in marks.items() if name not in now and " " not in mark)
     after = {name: item.mark for name, item in now.items()}
     if not changed and not over:
         return None, after

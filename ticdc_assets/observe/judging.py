@@ -239,11 +239,11 @@ def _who_holds(status: Status) -> str:
     for topic, partition in status.watermark.waiting:
         by_topic.setdefault(topic, []).append(str(partition))
     if by_topic:
-        told = (
+        waiting = (
             f"{topic} (partitions {', '.join(partitions)})"
             for topic, partitions in by_topic.items()
         )
-        return f"No watermark has arrived from {listed(told)}."
+        return f"No watermark has arrived from {listed(waiting)}."
     return f"The slowest partition is {status.slowest or '?'}."
 
 
@@ -256,7 +256,7 @@ def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
     if not status.held:
         return Verdict(sentence="No row waits for its schema or for its table.")
     advice = " ".join(_held_advice(changefeed, status))
-    told = listed(
+    listing = listed(
         f"{joined_name(item.database, item.table)} "
         f"({counted(item.rows, 'row waits', 'rows wait')} for {item.awaited}, "
         f"for {duration(status.age_seconds(item.since))})"
@@ -266,18 +266,18 @@ def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
         return Verdict(
             level=Level.WARN,
             sentence=(
-                f"The source has ended, and rows still wait: {told}. Their tables lack these "
+                f"The source has ended, and rows still wait: {listing}. Their tables lack these "
                 f"changes. {advice}"
             ),
         )
     level, limit = _beyond(age, limits.held_warn_seconds, limits.held_error_seconds)
     if level is Level.OK:
-        return Verdict(sentence=f"Rows wait, but not for long yet: {told}.")
+        return Verdict(sentence=f"Rows wait, but not for long yet: {listing}.")
     return Verdict(
         level=level,
         sentence=(
-            f"Rows have waited for {duration(age)} (limit {duration(limit)}): {told}. Their tables "
-            f"lack these changes. {advice}"
+            f"Rows have waited for {duration(age)} (limit {duration(limit)}): {listing}. Their "
+            f"tables lack these changes. {advice}"
         ),
     )
 
@@ -363,11 +363,11 @@ def judge_quarantine(
         counts: Counter[str] = Counter()
         for item in new:
             counts[item.reason] += item.rows
-        told = listed(f"{reason} {count}" for reason, count in sorted(counts.items()))
+        listing = listed(f"{reason} {count}" for reason, count in sorted(counts.items()))
         return Verdict(
             level=Level.WARN,
             sentence=(
-                f"{counts.total()} new in quarantine ({told}); open in total: {total}. List "
+                f"{counts.total()} new in quarantine ({listing}); open in total: {total}. List "
                 f"them with `ticdc-assets quarantine {changefeed}`; after a fix, run "
                 f"`ticdc-assets redrive {changefeed}`."
             ),
@@ -438,7 +438,7 @@ def _judge_conflicts(changefeed: Changefeed, status: Status) -> Verdict:
     rows = status.conflicts
     if not rows:
         return Verdict(sentence="Every schema version has one structure.")
-    told = listed(
+    listing = listed(
         (
             f"{row['database']}.{row['table']} at version {row['schema_version']}: "
             f"{row['registered_source']} says {registered}, {row['claimed_source']} says {claimed}"
@@ -451,7 +451,7 @@ def _judge_conflicts(changefeed: Changefeed, status: Status) -> Verdict:
         level=Level.WARN,
         sentence=(
             f"{counted(len(rows), 'message describes', 'messages describe')} a schema version "
-            f"differently from the registered schema: {told}. The registered schema is used, so "
+            f"differently from the registered schema: {listing}. The registered schema is used, so "
             "rows written with the other one may be in quarantine, or silently wrong. Compare with "
             "SHOW CREATE TABLE upstream. If the registered schema is wrong, start the changefeed "
             "before the CREATE of the table, and verify the mirrors with `ticdc-assets verify "

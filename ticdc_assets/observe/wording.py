@@ -21,9 +21,9 @@ def duration(seconds: float) -> str:
 
 def listed(findings: Iterable[str], separator: str = ", ") -> str:
     """Return findings in one text: the first ones in full, the rest as a count."""
-    told = list(findings)
-    more = f" and {len(told) - LISTED} more" if len(told) > LISTED else ""
-    return separator.join(told[:LISTED]) + more
+    texts = list(findings)
+    more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
+    return separator.join(texts[:LISTED]) + more
 
 
 def lag_text(seconds: float, *, is_finished: bool) -> str:

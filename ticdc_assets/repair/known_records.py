@@ -247,7 +247,7 @@ _IS_LEFT_OUT = ds.field("redriven_at").is_null() | (
 _REFUSED = """
     WITH refused AS (
         SELECT topic, "partition", "offset", min(reason) AS reason FROM errors GROUP BY ALL
-    ), told AS (
+    ), decoded AS (
         SELECT DISTINCT topic, "partition", "offset", "database", "table", true AS is_there FROM log
     ), quarantined AS (
         SELECT DISTINCT topic, "partition", "offset", true AS waits FROM waiting
@@ -257,7 +257,7 @@ _REFUSED = """
         list(topic || '/' || "partition" || '/' || "offset" ORDER BY topic, "partition", "offset")
             [:3] AS examples
     FROM refused
-    LEFT JOIN told USING (topic, "partition", "offset")
+    LEFT JOIN decoded USING (topic, "partition", "offset")
     LEFT JOIN quarantined USING (topic, "partition", "offset")
     WHERE is_there OR waits IS NULL
     GROUP BY "database", "table", reason

@@ -5,8 +5,8 @@ or the tables that lack changes at it, each with the reason. A table lacks somet
 it are held or in quarantine there, came late to the cut, arrived below the table's own base, or if
 its mirror would be made differently today. Nothing is written, and the same lake gives the same.
 
-A record that could not be decoded may be of any table. So no cut made after it landed is a base,
-until it is re-driven.
+A record that could not be decoded may belong to any table. So no cut made after it landed is a base
+until the record is redriven.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -38,7 +38,7 @@ from ticdc_assets.wire.rows import ROW
 
 @dataclass(frozen=True, slots=True)
 class _Landed:
-    """Row changes of one name and batch, in numbers."""
+    """The number of row changes of one name and batch."""
 
     name: TableName
     batch: int
@@ -47,7 +47,7 @@ class _Landed:
 
 
 class BaseCuts:
-    """Judges cuts as bases.
+    """Decides which cuts can be bases.
 
     Args:
         lake: the changefeed's lake.
@@ -67,7 +67,7 @@ class BaseCuts:
         self._cuts = cuts
         self._truncation_point = truncation_point
         self._known = Knowledge.of(lake.paths, lake.changefeed.timezone, statistics)
-        # By the ids: a table may have been left out of older cuts by another name.
+        # By id: a table may have been left out of older cuts under another name.
         self._mirrored = {mirror.mirror_id for mirror in cuts[-1].mirrors}
         self._registered = commit_metadata(lake.paths.schema_registry).get("batch", 0)
         self._newest_schemas = statistics.newest_batch(SCHEMA_KINDS)
@@ -81,7 +81,7 @@ class BaseCuts:
         self._lacking: dict[int, tuple[LackingTable, ...]] = {}
 
     def flaw(self, cut: Cut) -> str | None:
-        """Return why a cut cannot be the base of any table, None if it can."""
+        """Return why a cut cannot be the base of any table; None if it can."""
         if cut.unaccounted:
             return "some of its row changes are not accounted for"
         if is_ahead(cut.tso, cut.made_at, self._lake.changefeed.max_ahead_seconds):
@@ -104,13 +104,14 @@ class BaseCuts:
             name = joined_name(failed[0].database, failed[0].table)
             return f"{name} cannot be planned at it: {failed[0].reason}"
         if self._may_have_late(cut) and cut.number < self._truncation_point.number:
-            return "rows came late to it"  # those that say of which tables are gone
+            return "rows came late to it"  # the rows that show which tables lack them are gone
         return None
 
     def lacking(self, cut: Cut) -> tuple[LackingTable, ...]:
         """Return the tables that lack something at a cut, by (database, table).
 
-        What a table took over from another one is part of its rows: then both are among them.
+        Rows that a table took over from another one are part of its rows: then both tables lack
+        them.
         """
         if cut.number not in self._lacking:
             found = {item.key: item for item in self._lacking_of_none(cut)}
@@ -159,7 +160,7 @@ class BaseCuts:
     def _reason(
         self, mirror: MirrorPlan, was: MirrorCut | None, cut: Cut, late: Sequence[_Landed]
     ) -> str | None:
-        """Return what a table lacks at a cut, None if nothing."""
+        """Return what a table lacks at a cut; None if nothing."""
         if was is not None and was.held:
             return f"it has {_changes(was.held, 'held ')}"
         if was is not None and was.quarantined:
@@ -182,14 +183,14 @@ class BaseCuts:
         return None
 
     def _lacking_of_none(self, cut: Cut) -> Iterator[LackingTable]:
-        """Yield the names of row changes that no table takes: one may turn out to be there."""
+        """Yield the names of row changes without a table: such a table may appear later."""
         counted = {
             (item.database, item.table, item.schema_version): item.rows
             for item in cut.held
             if item.mirror_id is None
         }
         wanted = self._then(cut).of_tables(self._lake.changefeed.tables.includes)
-        # Groups some of whose rows may be a table's: the cut has counted.
+        # A table may have some rows of these groups: the cut has counted the others.
         strays = [item for item in wanted.strays if _citation(item) in counted]
         names: dict[TableName, list[HeldGroup]] = {}
         for group in (*wanted.held, *strays):
@@ -216,13 +217,13 @@ class BaseCuts:
     # Changes that came later ----------------------------------------------------------------------
 
     def _may_have_late(self, cut: Cut) -> bool:
-        """Whether rows that landed after a cut and are at or below it may be no replays."""
+        """Whether rows that landed after a cut, at or below it, may not be replays."""
         is_told = any(item.late for item in self._cuts if item.number > cut.number)
-        # Of a batch that no cut has yet, after a killed sync or a rewind, no cut says anything.
+        # No cut has this batch yet, after a killed sync or a rewind, so no cut counts it.
         return is_told or self._has_unapplied or cut.es_only
 
     def _late(self, cut: Cut) -> list[_Landed]:
-        """Return the rows that landed after a cut, are at or below it and may be no replays."""
+        """Return the rows that landed after a cut, are at or below it and may not be replays."""
         if not self._may_have_late(cut):
             return []
         return self._landed((ds.field("batch") > cut.batch) & (ds.field("commit_ts") <= cut.tso))
@@ -251,7 +252,7 @@ class BaseCuts:
         )
 
     def _landed(self, condition: ds.Expression) -> list[_Landed]:
-        """Return the row changes that a condition is true of, by name and batch."""
+        """Return the row changes that meet a condition, by name and batch."""
         found = read_table(
             self._lake.paths.change_log,
             (ds.field("kind") == ROW) & condition,
@@ -303,7 +304,7 @@ def _changes(count: int, which: str = "") -> str:
 
 
 def _compared(paths: LakePaths, statistics: ChangeStatistics) -> int:
-    """Return up to which batch the row checksums were compared."""
+    """Return the batch up to which row checksums were compared."""
     if not statistics.checksums:
         return statistics.batch
     return commit_metadata(paths.checksums).get("batch", 0)

@@ -78,7 +78,7 @@ from ticdc_assets.log.totals import Totals, joined_totals
 from ticdc_assets.mirrors.applying import apply_changes
 from ticdc_assets.mirrors.truncation_points import (
     TruncationPoint,
-    is_told_below,
+    has_caveat_below,
     properties_of,
     read_raw_truncation_point,
 )
@@ -421,7 +421,7 @@ class _Making:
             (item.database, item.table): "records that it was made from are gone, and the base cut "
             "lacks their rows"
             for item in (cut.mirrors if cut is not None else ())
-            if is_told_below(item.caveats)
+            if has_caveat_below(item.caveats)
         }
         late = dict.fromkeys(
             self._late_below(side), "row changes of it landed late, below the base cut"

@@ -8,16 +8,16 @@ removed from `raw_messages`, and old cuts removed from `cuts`. The rules:
   its mirror in the base cut replaces them.
 - A table that lacks something there is not truncated: all of its changes above the older base that
   it rests on stay, or all changes if it rests on none.
-- A landing day of `raw_messages` goes when everything of it is at or below a base at which no table
-  lacks anything, and was there when that cut was made. The totals of the day say so
+- A landing day of `raw_messages` goes when all of it is at or below a base at which no table lacks
+  anything, and had landed when that cut was made. The totals of the day show this
   (`change_groups`); no record is read.
 - Cuts that a table rests on stay.
 
-Up to where each of the two tables was truncated is a property of it (`truncation_points`), set by
-the commit that removes the rows. So it is there if and only if they are gone; a run may be killed
-anywhere, and the next one continues. That commit repeats the metadata of the previous one, which
-stores the position. Landed rows of exports (`snapshot_rows`) go after the commit that moves the
-point of `raw_messages`; a run killed in between leaves them to the next run.
+Each of the two tables has its truncation point as a property (`truncation_points`), set by the
+commit that removes the rows. So the point exists if and only if the rows are gone; a run may be
+killed anywhere, and the next one continues. That commit repeats the metadata of the previous one,
+which stores the position. Landed rows of exports (`snapshot_rows`) go after the commit that moves
+the point of `raw_messages`; a run killed in between leaves them to the next run.
 
 A table that the configuration leaves out is in no base cut. Its changes are removed with those of
 other tables, and a mirror made later is marked.
@@ -77,12 +77,12 @@ from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import BOOTSTRAP, DDL, OF_MIRRORS, WATERMARK
 
 _DECIDING = ("kind", "batch", "commit_ts", "database", "table")
-"""The columns of the change log by which a row stays or goes."""
+"""The columns of the change log that decide whether a row stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingDay:
-    """A landing day of `raw_messages`, and what becomes of it.
+    """A landing day of `raw_messages`, and whether it stays.
 
     Attributes:
         day: the day (UTC).
@@ -96,14 +96,14 @@ class LandingDay:
 
     @property
     def clause(self) -> str:
-        """What people are told."""
+        """The clause for messages."""
         what = "goes" if self.stays is None else f"stays: {self.stays}"
         return f"{self.day} ({counted(self.records, 'record')}) {what}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retaining:
-    """What one retention did, or would do.
+    """The result of one retention, or of its dry run.
 
     Attributes:
         truncation_point: that of the change log, after it.
@@ -111,8 +111,8 @@ class Retaining:
         changes: rows removed from the change log.
         records: records and rows of exports removed.
         cuts: cuts removed.
-        tables: rows that would go from the change log, by what they are of; of a dry run only.
-        days: the landing days, where a base was found for them.
+        tables: rows that a dry run would remove from the change log, by table.
+        days: the landing days, if there is a base for them.
         notes: why less was removed than the ages allow, each a sentence.
     """
 
@@ -131,7 +131,7 @@ class Retaining:
         return (*(item.sentence for item in self.truncation_point.kept), *self.notes)
 
     def lines(self) -> Iterator[str]:
-        """Yield what people are told: a line for each table and each day, then the reasons."""
+        """Yield the lines for people: one for each table and each day, then the reasons."""
         for name, point in (
             ("change_log", self.truncation_point),
             ("raw_messages", self.raw_truncation_point),
@@ -152,17 +152,17 @@ def retain(
     now: datetime | None = None,
     dry_run: bool = False,
 ) -> Retaining:
-    """Remove what the configured ages let go. The caller holds the writer lock.
+    """Remove the rows and cuts beyond the configured ages. The caller holds the writer lock.
 
     Args:
         lake: the changefeed's lake.
-        now: the time that ages are counted up to.
-        dry_run: whether only to say what would go.
+        now: the time at which ages are measured.
+        dry_run: whether only to report what would be removed.
     """
     now = now or datetime.now(UTC)
     statistics, cuts = read_statistics(lake.paths), read_cuts(lake.paths)
     run = _Retention(lake, now, dry_run=dry_run)
-    # What is older is in another change log.
+    # Older cuts have another change log.
     cuts = [cut for cut in cuts if cut.generation == lake.paths.generation]
     if not cuts:
         return run.done()
@@ -171,7 +171,7 @@ def retain(
     else:
         bases = BaseCuts(lake, statistics, cuts, run.point)
         ages = lake.changefeed.retention
-        # Both before anything is removed: the change log says to which cuts rows came late.
+        # Both come before any removal: the change log shows which cuts have late rows.
         base = run.base(bases, cuts, ages.change_log, run.point, "change_log")
         raw_base = run.base(
             bases, cuts, ages.raw_messages, run.raw_point, "raw_messages", of_all=True
@@ -189,13 +189,13 @@ def retain(
 
 
 def _is_decoded(paths: LakePaths, statistics: ChangeStatistics) -> bool:
-    """Whether all that landed is decoded and counted: some of it may have come late."""
+    """Whether everything landed is decoded and counted: some of it may have come late."""
     there = (statistics.batch, landed_batch(paths), landed_seed(paths))
     return there == (*decoded_position(paths), decoded_seed(paths))
 
 
 class _Retention:
-    """One retention, and what it has done so far."""
+    """One retention, and its result so far."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class _Retention:
         self._days: tuple[LandingDay, ...] = ()
 
     def done(self) -> Retaining:
-        """Return what was done."""
+        """Return the result."""
         return Retaining(
             truncation_point=self.point,
             raw_truncation_point=self.raw_point,
@@ -242,7 +242,7 @@ class _Retention:
         Args:
             bases: judges cuts.
             cuts: the published cuts.
-            age: how old it is at least; None for no base.
+            age: its minimum age; None for no base.
             point: up to where the table was truncated.
             table: `change_log` or `raw_messages`.
             of_all: whether no table may lack anything at it.
@@ -267,7 +267,7 @@ class _Retention:
     # The change log ---------------------------------------------------------------------------
 
     def truncate_change_log(self, base: Cut, lacking: Iterable[LackingTable]) -> None:
-        """Remove what is at or below the base, but of tables that lack something there."""
+        """Remove rows at or below the base, except those of tables that lack something there."""
         log, kept = self._lake.paths.change_log, self._kept(lacking)
         moved = self._moved(base, kept)
         at, kind, batch = (ds.field(name) for name in ("commit_ts", "kind", "batch"))
@@ -275,16 +275,16 @@ class _Retention:
         rows = kind.isin(list(OF_MIRRORS)) & (at <= base.tso)
         if stays:
             rows &= ~surely(reduce(or_, stays))
-        # Watermarks tell replays of what stays.
+        # Watermarks identify replays of the rows that stay.
         watermarks = (kind == WATERMARK) & (at <= moved.lowest)
         registered = commit_metadata(self._lake.paths.schema_registry).get("batch", 0)
         bootstraps = (kind == BOOTSTRAP) & (batch <= min(base.batch, registered))
         gone = surely(rows | watermarks | bootstraps)
         waiting = [row["batch"] for row in read_rows(self._lake.paths.checksums) if row["waiting"]]
         if waiting:
-            # Batches that are compared with their checksums once more, whole.
+            # Batches whose checksums are compared again, as a whole.
             gone &= ~batch.isin(waiting)
-        # No row above the base goes, but for bootstraps.
+        # No row above the base is removed, except bootstraps.
         may_go = (at <= base.tso) | bootstraps
         if self._dry_run:
             self._count(self._removing(log).going(may_go, gone, _DECIDING))
@@ -296,7 +296,7 @@ class _Retention:
             self._note(base, kept)
 
     def _kept(self, lacking: Iterable[LackingTable]) -> tuple[KeptTable, ...]:
-        """Return the tables that are not truncated, with what they rest on."""
+        """Return the tables that are not truncated, with their bases."""
         before = {item.key: item for item in self.point.kept}
         kept: list[KeptTable] = []
         for item in lacking:
@@ -324,13 +324,13 @@ class _Retention:
         return TruncationPoint(batch=base.batch, cut=base, kept=kept, older=older)
 
     def _note(self, base: Cut, kept: tuple[KeptTable, ...]) -> None:
-        """Write down which tables are not truncated, where no row goes.
+        """Record which tables are not truncated if no row is removed.
 
-        As long as a table lacks something, the base stays where it is: nothing is gone above it.
+        As long as a table lacks something, the base does not move: nothing is gone above it.
         """
         before, moved = self.point, self._moved(base, kept)
         if kept:
-            # Others may rest on an older base yet.
+            # Other tables may still rest on an older base.
             keys = {item.key for item in kept}
             rest = (
                 item for item in before.kept if item.key not in keys and item.base != before.number
@@ -347,7 +347,7 @@ class _Retention:
             self._removing(self._lake.paths.change_log, moved).remove_files(())
 
     def _count(self, rows: pa.Table) -> None:
-        """Count rows that would go, by table."""
+        """Count rows to remove, by table."""
         self._changes = rows.num_rows
         groups = rows.group_by(["kind", "database", "table"]).aggregate([([], "count_all")])
         tables = dict[str, int]()
@@ -359,14 +359,14 @@ class _Retention:
         self._tables = tables
 
     def _removing(self, table: AnyPath, point: TruncationPoint | None = None) -> Removing:
-        """Return what removes rows of a table by one commit, which sets its truncation point."""
+        """Return what removes a table's rows in one commit, which sets its truncation point."""
         properties = {} if point is None else properties_of(point)
         return Removing(spark=self._lake.spark, table=table, properties=properties)
 
     # The raw messages -------------------------------------------------------------------------
 
     def truncate_raw_messages(self, base: Cut) -> None:
-        """Remove the landing days all of which is at or below the base."""
+        """Remove the landing days that are completely at or below the base."""
         landed = landed_up_to(self._lake.paths, base.batch)
         if landed is None:
             self.notes.append("raw_messages is not truncated: its batches are no longer known")
@@ -394,7 +394,7 @@ class _Retention:
     def remove_exported(self) -> None:
         """Remove the landed rows of exports at or below the base of the raw messages.
 
-        Of a seed with rows in quarantine all stay: what is wrong with them may be corrected.
+        A seed with rows in quarantine keeps all of its rows: a fix may make them readable.
         """
         if self.raw_point.cut is None:
             return
@@ -426,7 +426,7 @@ class _Retention:
     # Cuts -------------------------------------------------------------------------------------
 
     def remove_cuts(self) -> None:
-        """Remove the cuts that are too old and that nothing needs."""
+        """Remove the cuts that are too old and not needed."""
         paths, cuts = self._lake.paths, read_cuts(self._lake.paths)
         kept = kept_cuts(
             cuts,
@@ -449,7 +449,7 @@ class _Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RawFile:
-    """A file of `raw_messages`; `batch` is its newest batch, None if its log does not say."""
+    """A file of `raw_messages`; `batch` is its newest batch, None if its log does not have it."""
 
     path: str
     records: int
@@ -487,11 +487,11 @@ def _greatest(paths: LakePaths, tso: int) -> dict[date, int]:
 def _why_day_stays(
     base: Cut, greatest: int | None, landed: int, files: Iterable[_RawFile]
 ) -> str | None:
-    """Return why a landing day stays, None if it goes.
+    """Return why a landing day stays; None if it goes.
 
     Args:
         base: the base cut.
-        greatest: the greatest commit ts or watermark of the day, None without any.
+        greatest: the greatest commit ts or watermark of the day; None without any.
         landed: newest landed batch that the base was made from.
         files: the files of the day.
     """

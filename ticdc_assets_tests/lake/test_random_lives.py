@@ -49,7 +49,7 @@ from ticdc_assets.log import decoding, landing, seed_decoding
 from ticdc_assets.log.cuts import newest_cut, read_cuts
 from ticdc_assets.log.positions import read_position
 from ticdc_assets.log.quarantine import read_quarantine
-from ticdc_assets.mirrors.truncation_points import is_told_below, read_truncation_point
+from ticdc_assets.mirrors.truncation_points import has_caveat_below, read_truncation_point
 from ticdc_assets.model.events import RowChange
 from ticdc_assets.repair import (
     making,
@@ -552,7 +552,7 @@ class Life:
 
 def marked_tables(tables: Iterable[tuple[str, str, Iterable[str]]]) -> set[TableName]:
     """Return the tables that say that they may lack what came too late."""
-    return {(database, table) for database, table, caveats in tables if is_told_below(caveats)}
+    return {(database, table) for database, table, caveats in tables if has_caveat_below(caveats)}
 
 
 def unmarked(rows: Rows, marked: set[TableName]) -> Rows:

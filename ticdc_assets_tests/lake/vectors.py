@@ -89,7 +89,7 @@ def _writer(table: Path, schema: pa.Schema, key: str = KEY) -> TableWriter:
         schema,
         key=[key],
         rescued="",
-        told="d.t",
+        label="d.t",
         retention=Retention(),
         portable=False,
         published=None,

@@ -18,7 +18,7 @@ from ticdc_assets.demo.simulator.partitions import Method, Partition, Partitioni
 from ticdc_assets.log.cuts import filter_text
 from ticdc_assets.log.quarantine import count_open, read_quarantine
 from ticdc_assets.mirrors.standing import Outcome
-from ticdc_assets.mirrors.truncation_points import is_told_below, read_truncation_point
+from ticdc_assets.mirrors.truncation_points import has_caveat_below, read_truncation_point
 from ticdc_assets.repair.retention import retain
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets.source.capture import CaptureRecord
@@ -185,7 +185,7 @@ def test_what_was_truncated_while_it_was_left_out_is_told(
     truth = truth_rows(changefeed.truth())
     assert feed.rows()[KEPT] == truth[KEPT]
     marked = {
-        (item.database, item.table) for item in feed.cut.mirrors if is_told_below(item.caveats)
+        (item.database, item.table) for item in feed.cut.mirrors if has_caveat_below(item.caveats)
     }
     assert marked == {divided, DRAFT}
     assert feed.rows().get(divided) != truth[divided]
@@ -194,5 +194,5 @@ def test_what_was_truncated_while_it_was_left_out_is_told(
     feed.write(changefeed.tick())
     everything.sync()
     assert marked <= {
-        (item.database, item.table) for item in feed.cut.mirrors if is_told_below(item.caveats)
+        (item.database, item.table) for item in feed.cut.mirrors if has_caveat_below(item.caveats)
     }

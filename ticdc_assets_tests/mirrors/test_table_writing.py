@@ -42,7 +42,7 @@ def writer_of(
         schema,
         key=["id"],
         rescued="rescued",
-        told="d.t",
+        label="d.t",
         retention=Retention(),
         portable=portable,
         published=published,

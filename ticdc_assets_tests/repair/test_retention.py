@@ -31,8 +31,8 @@ from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.mirrors.truncation_points import (
     KeptTable,
     TruncationPoint,
+    has_caveat_below,
     has_lost_records,
-    is_told_below,
     read_raw_truncation_point,
     read_truncation_point,
 )
@@ -336,7 +336,7 @@ def test_truncating_changes_nothing_that_is_kept(
     feed.sync(refold={KEYED, BAG})
     assert feed.rows() == truth
     assert [mirror.mode for mirror in feed.cut.mirrors] == ["fold", "fold"]
-    assert not any(is_told_below(item.caveats) for item in feed.cut.mirrors)
+    assert not any(has_caveat_below(item.caveats) for item in feed.cut.mirrors)
     assert verify(feed.lake).equal
 
     # What is sent again from below is not applied but counted; what is new is applied.
@@ -413,7 +413,7 @@ def test_a_table_with_held_rows_is_not_truncated_until_its_schema_comes(
     wanted = truth_rows(changefeed.truth())
     assert feed.rows() == wanted
     assert not feed.cut.held
-    assert not any(is_told_below(item.caveats) for item in feed.cut.mirrors)
+    assert not any(has_caveat_below(item.caveats) for item in feed.cut.mirrors)
     assert feed.rows_as_of(cuts[-1].tso) == truth_rows(changefeed.truth(cuts[-1].tso))
     # Its history has all versions too.
     whole.sync()
@@ -715,7 +715,7 @@ def test_a_key_that_comes_late_below_the_base_marks_the_mirror(
     assert truncated(feed, base).changes > 0
     assert rows_below(feed, base.tso) == {}
     synced(feed, sent_later(changefeed, [late]))
-    assert [is_told_below(item.caveats) for item in feed.cut.mirrors] == [True]
+    assert [has_caveat_below(item.caveats) for item in feed.cut.mirrors] == [True]
 
 
 @pytest.mark.spark

@@ -256,10 +256,10 @@ class _Feed:
 
     @property
     def tables_aside(self) -> str:
-        told = amount(len(self.overview.tables), "table")
+        total = amount(len(self.overview.tables), "table")
         if not self.tables_left:
-            return told
-        return f"{told}; the first {TABLES_SHOWN}: tables with problems, then the most changed"
+            return total
+        return f"{total}; the first {TABLES_SHOWN}: tables with problems, then the most changed"
 
     @property
     def tables_json(self) -> list[list[Any]]:

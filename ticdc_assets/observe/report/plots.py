@@ -313,11 +313,11 @@ def _is_flat(series: Series) -> bool:
 
 def _thinned_note(note: str, series: Iterable[Series]) -> str:
     shortened = [item for item in series if len(item) > POINTS]
-    told = "".join(
+    thinning = "".join(
         f" Of {count_text(len(item))} points, only the extremes of each part are drawn."
         for item in shortened
     )
-    return f"{note}{told}".strip()
+    return f"{note}{thinning}".strip()
 
 
 # The timeline of DDL ----------------------------------------------------------------------------
