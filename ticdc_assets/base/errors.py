@@ -49,7 +49,7 @@ class LandingGapError(TicdcError):
         self.fix = fix
 
     @property
-    def found(self) -> str:
+    def finding(self) -> str:
         """What happened, without the fix."""
         return (
             f"gap in topic {self.topic!r} partition {self.partition}: next offset to land is "
@@ -58,7 +58,7 @@ class LandingGapError(TicdcError):
 
     def __str__(self) -> str:
         more = f"; {self.fix}" if self.fix else ""
-        return f"{self.found}; nothing was skipped{more}"
+        return f"{self.finding}; nothing was skipped{more}"
 
 
 class SourceUnavailableError(TicdcError):

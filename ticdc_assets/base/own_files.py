@@ -2,8 +2,8 @@
 
 In: nothing, or the name of another package. Out: the files with their names, and a digest that is
 the same for the same texts, whether they lie in a folder of this machine or in a zip on a worker.
-Files that Python generates (`__pycache__`, `*.pyc`) do not count.
-The documentation is not in the package, so messages name a page of it by its URL (`documented`).
+Files that Python generates (`__pycache__`, `*.pyc`) do not count. The documentation is not in
+the package, so messages name a page of it by its URL (`documented`).
 """
 
 import hashlib

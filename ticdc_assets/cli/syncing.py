@@ -111,10 +111,11 @@ def _follow(settings: Settings, name: str, seconds: float | None) -> None:
         report = run_follow(
             settings, name, seconds=math.inf if seconds is None else seconds, say=say
         )
-        if report.followed.is_stopped:
-            raise KeyboardInterrupt  # noqa: TRY301  # it ends as if it had come at any other moment
+        is_stopped = report.followed.is_stopped
         failures = list(account_failures(name, newest_cut(lake.paths)))
     except KeyboardInterrupt:
+        is_stopped, failures = True, []
+    if is_stopped:
         ignore_the_next()
         click.echo(f"{name}: {sentence('sync')}")
         return

@@ -161,7 +161,7 @@ def _check_landed(
     more = f"; accepted before: {counted(accepted, 'gap')}" if accepted else ""
     if gap is not None:
         also = f" and in {counted(len(gaps) - 1, 'more partition')}" if len(gaps) > 1 else ""
-        found = f"landing is stopped by a {gap.error.found}{also}"
+        found = f"landing is stopped by a {gap.error.finding}{also}"
     return [
         Check(
             name=f"landing {changefeed.name}",

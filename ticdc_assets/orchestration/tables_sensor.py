@@ -115,8 +115,9 @@ def tick(
     lags, late_tables = _lag_events(context.instance, shown, now)
     drifts = [item for item in told if not item[1].is_first]
     said = (
-        f"{counted(len(cut.mirrors) if cut else 0, 'table')} in the newest cut, {len(gone)} assets "
-        f"of dropped tables wiped; {counted(news.total, 'schema version')}, {len(told)} new, "
+        f"{counted(len(cut.mirrors) if cut else 0, 'table')} in the newest cut, "
+        f"{counted(len(gone), 'asset')} of dropped tables wiped; "
+        f"{counted(news.total, 'schema version')}, {len(told)} new, "
         f"{len(drifts)} of them of known tables, {late} late; {late_tables} of "
         f"{counted(len(shown.mirrors), 'mirror')} late{reload}"
     )

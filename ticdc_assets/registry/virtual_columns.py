@@ -33,12 +33,12 @@ _Names: TypeAlias = frozenset[str]
 
 def with_virtual_columns(history: SchemaHistory) -> SchemaHistory:
     """Return `history` with its virtual columns marked, or itself if there are none."""
-    told = _Told(history)
-    ddls = [told.follow(ddl) for ddl in history.ddls]
+    virtual_columns = _VirtualColumns(history)
+    ddls = [virtual_columns.follow(ddl) for ddl in history.ddls]
     versions = [
         version
         if version.source in INFERRED_SOURCES
-        else replace(version, schema=told.marked(version.schema))
+        else replace(version, schema=virtual_columns.marked(version.schema))
         for version in history.versions
     ]
     if versions == history.versions and ddls == history.ddls:
@@ -46,7 +46,7 @@ def with_virtual_columns(history: SchemaHistory) -> SchemaHistory:
     return history.with_schemas(versions, ddls)
 
 
-class _Told:
+class _VirtualColumns:
     """The virtual columns by the DDL up to some moment."""
 
     def __init__(self, history: SchemaHistory) -> None:
@@ -66,8 +66,8 @@ class _Told:
         marked_before = None if before is None else self.marked(before)
         marked_after = None
         if after is not None:
-            told = self._names.before(ddl.beyond_schemas, before, after)
-            names, exported = _after(ddl.beyond_schemas, told), is_snapshot(ddl.event)
+            names = self._names.before(ddl.beyond_schemas, before, after)
+            names, exported = _after(ddl.beyond_schemas, names), is_snapshot(ddl.event)
             self._names.remember(after, names, exported=exported)
             marked_after = self.marked(after)
         if marked_before == before and marked_after == after:
@@ -82,19 +82,19 @@ class _Told:
 
     def marked(self, schema: TableSchema) -> TableSchema:
         """Return `schema` with its virtual columns marked."""
-        told = self._names.of(schema)
+        names = self._names.of(schema)
         hidden = {
             name
             for index in schema.indexes
             for name in index.columns
             if is_of_expression(index, name)
         }
-        if not told and not hidden and not any(column.virtual for column in schema.columns):
+        if not names and not hidden and not any(column.virtual for column in schema.columns):
             return schema
         columns = tuple(
             replace(column, virtual=virtual) if column.virtual is not virtual else column
             for column in schema.columns
-            for virtual in (column.name.lower() in told or column.name in hidden,)
+            for virtual in (column.name.lower() in names or column.name in hidden,)
         )
         return schema if columns == schema.columns else replace(schema, columns=columns)
 

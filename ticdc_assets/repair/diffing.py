@@ -175,7 +175,7 @@ def diff(
     AsOf(lake, export.tso)
     with place_apart(lake) as place:
         # Its landed records are unrelated to those of the changefeed.
-        side = LakePaths(root=place.made, changefeed=lake.paths.changefeed)
+        side = LakePaths(root=place.generation_folder, changefeed=lake.paths.changefeed)
         mirrors_only = replace(lake.changefeed, history=TableChoice(), soft_delete=TableChoice())
         exported = replace(lake, changefeed=mirrors_only, paths=side)
         seeding = seed(

@@ -21,7 +21,7 @@ from ticdc_assets.delta.control import open_table
 from ticdc_assets.delta.fencing import require_lease
 from ticdc_assets.log.cuts import Cut, read_cuts
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import LOG, AnyPath, FoundFile, files_below
+from ticdc_assets.storage.paths import LOG, AnyPath, ListedFile, files_below
 
 LOG_KEPT = timedelta(days=30)
 """The shortest time that log entries of tables other than mirrors are kept: Delta's default."""
@@ -96,7 +96,7 @@ def _clean_log(table: AnyPath, version: int) -> int:
     return len(gone) + removed
 
 
-def _remove_staged(table: AnyPath, listed: Iterable[FoundFile]) -> int:
+def _remove_staged(table: AnyPath, listed: Iterable[ListedFile]) -> int:
     """Remove the commits that killed writers staged and never named; return how many."""
     least = (datetime.now(UTC) - STAGED_KEPT).timestamp()
     left = [
@@ -121,7 +121,7 @@ def _version_at(table: AnyPath, moment: datetime) -> int | None:
     return max(before, default=None)
 
 
-def _log_files(listed: Iterable[FoundFile]) -> list[tuple[int, str, FoundFile]]:
+def _log_files(listed: Iterable[ListedFile]) -> list[tuple[int, str, ListedFile]]:
     found = ((_LOG_FILE.fullmatch(str(item.below)), item) for item in listed)
     return sorted(
         (

@@ -508,10 +508,10 @@ def _remove_generations(lake: Lake) -> None:
         return
     for older in _generations(lake.paths):
         if older.generation != lake.paths.generation:
-            for name in names_in(older.made):
+            for name in names_in(older.generation_folder):
                 if name not in (MIRRORS, HISTORIES):
-                    require_lease(older.made)
-                    remove_tree(older.made / name)
+                    require_lease(older.generation_folder)
+                    remove_tree(older.generation_folder / name)
 
 
 # Numbers ----------------------------------------------------------------------------------------
@@ -526,7 +526,9 @@ def _named(paths: LakePaths) -> dict[str, AnyPath]:
     """Return the existing tables, by their names in messages."""
     named = {path.name: path for path in _tables(paths)}
     for path in _folders(paths):
-        older = "" if path.parent.parent == paths.made else f"{path.parent.parent.name}/"
+        older = (
+            "" if path.parent.parent == paths.generation_folder else f"{path.parent.parent.name}/"
+        )
         named[f"{older}{path.parent.name}/{path.name}"] = path
     return named
 

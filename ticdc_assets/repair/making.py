@@ -154,7 +154,7 @@ def place_apart(lake: Lake) -> Iterator[LakePaths]:
         BusyError: another process holds it.
     """
     place = lake.paths.beside()
-    with lake.making(place.made):
+    with lake.making(place.generation_folder):
         remove_unpublished(lake.paths)
         try:
             yield place
@@ -217,7 +217,7 @@ class _Making:
             self._left_out = self._known.left_out()
             found = self._decode(side, landed, names)
             if self._is_truncated_meanwhile():
-                remove_tree(side.made)
+                remove_tree(side.generation_folder)
                 continue
             self._take_over(side)
             register_new(self._lake.at(side))
@@ -228,7 +228,7 @@ class _Making:
             if not missing:
                 break
             names |= missing
-            remove_tree(side.made)
+            remove_tree(side.generation_folder)
         applying = apply_changes(
             Lake(
                 changefeed=replace(self._lake.changefeed, tables=self._cut.table_filter),

@@ -45,10 +45,10 @@ class Watermarks:
     """The watermarks of partitions.
 
     Attributes:
-        found: the watermarks of each topic and partition.
+        by_partition: the watermarks of each topic and partition.
     """
 
-    found: Mapping[tuple[str, int], _OfPartition]
+    by_partition: Mapping[tuple[str, int], _OfPartition]
 
     def behind(self, topic: str, partition: int, offset: int, commit_ts: int) -> int:
         """Return the offset of the last watermark at or above a commit ts before an offset.
@@ -56,16 +56,16 @@ class Watermarks:
         It is -1 without one. Such a watermark promised that no new change of this commit ts would
         come after it.
         """
-        known = self.found.get((topic, partition))
-        end = 0 if known is None else int(np.searchsorted(known.offsets, offset))
-        if known is None or not end or known.highest[end - 1] < commit_ts:
+        watermarks = self.by_partition.get((topic, partition))
+        end = 0 if watermarks is None else int(np.searchsorted(watermarks.offsets, offset))
+        if watermarks is None or not end or watermarks.highest[end - 1] < commit_ts:
             return -1
         while True:
             # After a step back, the last ones may be below it.
             begin = max(0, end - _AT_ONCE)
-            places = np.flatnonzero(known.stamps[begin:end] >= commit_ts)
+            places = np.flatnonzero(watermarks.stamps[begin:end] >= commit_ts)
             if len(places):
-                return int(known.offsets[begin + places[-1]])
+                return int(watermarks.offsets[begin + places[-1]])
             end = begin
 
 
@@ -78,23 +78,23 @@ def watermarks_of(batches: Iterable[pa.RecordBatch]) -> Watermarks:
     Args:
         batches: watermarks: topic, partition, offset and commit ts, in any order.
     """
-    found: dict[tuple[str, int], list[tuple[Numbers, Numbers]]] = {}
+    by_partition: dict[tuple[str, int], list[tuple[Numbers, Numbers]]] = {}
     for batch in batches:
         rows = pa.Table.from_batches([batch])
         for place in rows.group_by(["topic", "partition"]).aggregate([]).to_pylist():
-            own = rows.filter(
+            watermarks = rows.filter(
                 (pc.field("topic") == place["topic"])
                 & (pc.field("partition") == place["partition"])
             )
-            columns = (own["offset"].to_numpy(), own["commit_ts"].to_numpy())
-            found.setdefault((place["topic"], place["partition"]), []).append(columns)
+            columns = (watermarks["offset"].to_numpy(), watermarks["commit_ts"].to_numpy())
+            by_partition.setdefault((place["topic"], place["partition"]), []).append(columns)
     return Watermarks(
         {
             place: _in_order(
                 np.concatenate([offsets for offsets, _ in parts]),
                 np.concatenate([stamps for _, stamps in parts]),
             )
-            for place, parts in found.items()
+            for place, parts in by_partition.items()
         }
     )
 

@@ -45,7 +45,7 @@ def hdfs_files(root: str) -> FileSystem:
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def _os_errors() -> Generator[None]:
     """Turn the client's errors into OSError: that is what a file system raises."""
     try:
         yield
@@ -58,7 +58,7 @@ class _Reader(FileReader):
     """A file that is read."""
 
     def read(self, size: int = -1) -> bytes:
-        with _told():
+        with _os_errors():
             return super().read(size)
 
 
@@ -66,11 +66,11 @@ class _Writer(FileWriter):
     """A file that is written."""
 
     def write(self, buf: Any) -> int:
-        with _told():
+        with _os_errors():
             return super().write(buf)
 
     def close(self) -> None:
-        with _told():
+        with _os_errors():
             super().close()
 
 
@@ -85,7 +85,7 @@ class HdfsHandler(FileSystemHandler):
 
     def __init__(self, root: str) -> None:
         self._root = root
-        with _told():
+        with _os_errors():
             self._client = Client(root)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -113,7 +113,7 @@ class HdfsHandler(FileSystemHandler):
 
     def _info(self, path: str) -> FileInfo:
         try:
-            with _told():
+            with _os_errors():
                 return _info_of(self._client.get_file_info(path))
         except FileNotFoundError:
             return FileInfo(path, FileType.NotFound)
@@ -122,7 +122,7 @@ class HdfsHandler(FileSystemHandler):
         """Return what is in a folder, or below it."""
         base = selector.base_dir
         try:
-            with _told():
+            with _os_errors():
                 status = self._client.get_file_info(base)
                 if not status.isdir:
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), base)
@@ -138,7 +138,7 @@ class HdfsHandler(FileSystemHandler):
 
     def create_dir(self, path: str, recursive: bool) -> None:
         """Create a folder, if it is not there."""
-        with _told():
+        with _os_errors():
             self._client.mkdirs(path, _FOLDER_RIGHTS, recursive)
 
     def delete_dir(self, path: str) -> None:
@@ -160,13 +160,13 @@ class HdfsHandler(FileSystemHandler):
         self._delete(path, recursive=False)
 
     def _delete(self, path: str, *, recursive: bool) -> None:
-        with _told():
+        with _os_errors():
             if not self._client.delete(path, recursive):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def move(self, src: str, dest: str) -> None:
         """Give a file or a folder another name at once, in place of a file or an empty folder."""
-        with _told():
+        with _os_errors():
             self._client.rename(src, dest, overwrite=True)
 
     def move_new(self, src: str, dest: str) -> None:
@@ -174,14 +174,14 @@ class HdfsHandler(FileSystemHandler):
 
         Arrow does not call this: its file systems move in place of what is there.
         """
-        with _told():
+        with _os_errors():
             self._client.rename(src, dest, overwrite=False)
 
     def copy_file(self, src: str, dest: str) -> None:
         """Copy a file; the copy gets its name when it is whole."""
         staged = f"{dest}.copied"
         with (
-            _told(),
+            _os_errors(),
             _Reader(self._client.inner.read(src)) as source,
             self._created(staged) as target,
         ):
@@ -200,12 +200,12 @@ class HdfsHandler(FileSystemHandler):
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         """Open a file to read it at any position."""
-        with _told():
+        with _os_errors():
             return pa.PythonFile(_Reader(self._client.inner.read(path)), mode="r")
 
     def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:
         """Open a file to write it, in place of one of this name; folders above it are created."""
-        with _told():
+        with _os_errors():
             return pa.PythonFile(self._created(path), mode="w")
 
     def open_append_stream(self, path: str, metadata: object) -> pa.NativeFile:

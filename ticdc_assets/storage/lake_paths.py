@@ -50,7 +50,7 @@ class LakePaths:
     @property
     def base(self) -> AnyPath:
         """Folder of the changefeed, or of a generation that is apart."""
-        return self.made if self.apart else self.home
+        return self.generation_folder if self.apart else self.home
 
     @property
     def generations(self) -> AnyPath:
@@ -58,7 +58,7 @@ class LakePaths:
         return self.home / GENERATIONS
 
     @property
-    def made(self) -> AnyPath:
+    def generation_folder(self) -> AnyPath:
         """Folder of the generation: everything that is built from the landed records."""
         return self.generations / _named(self.generation)
 
@@ -98,32 +98,32 @@ class LakePaths:
     @property
     def change_log(self) -> AnyPath:
         """Decoded changes."""
-        return self.made / "change_log"
+        return self.generation_folder / "change_log"
 
     @property
     def change_groups(self) -> AnyPath:
         """The change log in numbers: per partition and per cited schema."""
-        return self.made / "change_groups"
+        return self.generation_folder / "change_groups"
 
     @property
     def quarantine(self) -> AnyPath:
         """Records that could not be decoded or did not fit their schema."""
-        return self.made / "quarantine"
+        return self.generation_folder / "quarantine"
 
     @property
     def schema_registry(self) -> AnyPath:
         """Every version of every table's schema."""
-        return self.made / "schema_registry"
+        return self.generation_folder / "schema_registry"
 
     @property
     def ddl_history(self) -> AnyPath:
         """Every DDL."""
-        return self.made / "ddl_history"
+        return self.generation_folder / "ddl_history"
 
     @property
     def schema_conflicts(self) -> AnyPath:
         """Different structures claimed for one schema version."""
-        return self.made / "schema_conflicts"
+        return self.generation_folder / "schema_conflicts"
 
     @property
     def cuts(self) -> AnyPath:
@@ -133,7 +133,7 @@ class LakePaths:
     @property
     def checksums(self) -> AnyPath:
         """Row checksums compared, per batch of the change log."""
-        return self.made / "checksums"
+        return self.generation_folder / "checksums"
 
     @property
     def tables(self) -> tuple[AnyPath, ...]:
@@ -191,7 +191,7 @@ class LakePaths:
     @property
     def row_folders(self) -> tuple[AnyPath, AnyPath]:
         """The folders of mirrors and of histories."""
-        return self.made / MIRRORS, self.made / HISTORIES
+        return self.generation_folder / MIRRORS, self.generation_folder / HISTORIES
 
     def mirror_below(self, mirror_id: str) -> str:
         """Return where a mirror's table is below `home`, as other programs read it.
@@ -207,7 +207,7 @@ class LakePaths:
 
     def history(self, mirror_id: str) -> AnyPath:
         """Table of the history of one mirror."""
-        return self.made / HISTORIES / _checked(mirror_id)
+        return self.generation_folder / HISTORIES / _checked(mirror_id)
 
 
 def changefeeds_in(root: AnyPath) -> list[str]:

@@ -255,7 +255,7 @@ AnyPath: TypeAlias = Path | RemotePath
 
 
 @dataclass(frozen=True, slots=True)
-class FoundFile:
+class ListedFile:
     """A file of a listing.
 
     Attributes:
@@ -330,17 +330,17 @@ def names_in(folder: AnyPath) -> list[str]:
         return []
 
 
-def files_below(folder: AnyPath) -> Iterator[FoundFile]:
+def files_below(folder: AnyPath) -> Iterator[ListedFile]:
     """Yield the files below a folder, in no order."""
     if isinstance(folder, RemotePath):
         for path, info in folder.listed(deep=True):
             if info.is_file:
-                yield FoundFile(path, below(path, folder), info.size, (info.mtime_ns or 0) / 1e9)
+                yield ListedFile(path, below(path, folder), info.size, (info.mtime_ns or 0) / 1e9)
         return
     for path in folder.rglob("*"):
         if path.is_file():
             stat = path.stat()
-            yield FoundFile(path, below(path, folder), stat.st_size, stat.st_mtime)
+            yield ListedFile(path, below(path, folder), stat.st_size, stat.st_mtime)
 
 
 def remove_tree(folder: AnyPath, *, quietly: bool = False) -> None:

@@ -705,7 +705,7 @@ def test_verify_tells_what_is_equal(types: Commands, scenario: Scenario) -> None
     before = types.mirrors("types")
     told = types.done("verify", "types")
     assert "types: 1 of 1 mirror of cut " in told
-    assert f" at {scenario.end} equal their rebuild from " in told
+    assert f" (TSO {scenario.end}) equal their rebuild from " in told
     (line,) = types.done("verify", "types", "kinds", "types", "--json").splitlines()
     found = json.loads(line)
     assert (found["equal"], found["tso"], found["proof_from"]) == (True, scenario.end, None)

@@ -147,8 +147,8 @@ def test_the_first_doctor_prints_each_check_at_once_and_leaves_nothing(
 def test_jars_go_where_home_says(commands: Commands, java: None) -> None:
     """The jars of a set that does not exist: Ivy makes its folder, and downloads nothing."""
     ask = (
-        "from ticdc_assets.jars import JarSet, resolve\n"
-        "from ticdc_assets.errors import PrerequisiteError\n"
+        "from ticdc_assets.spark.jars import JarSet, resolve\n"
+        "from ticdc_assets.base.errors import PrerequisiteError\n"
         "try:\n"
         "    resolve(JarSet(name='nothing', coordinates=('no.such.group:nothing:1',)))\n"
         "except PrerequisiteError as error:\n"
@@ -214,7 +214,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["ticdc_assets.garbage", "ticdc_assets.cli.looking", "numpy"])
+@pytest.mark.parametrize(
+    "module", ["ticdc_assets.base.garbage", "ticdc_assets.cli.looking", "numpy"]
+)
 def test_ctrl_c_before_a_command_begins(commands: Commands, module: str) -> None:
     program = (sys.executable, "-c", AT_IMPORT, module)
     for words, code in ((["sync", "f"], EXIT_CODE), (["sync", "f", "--follow"], 0)):

@@ -922,8 +922,8 @@ def test_tables_with_history_are_chosen_by_name() -> None:
     [
         ("some", "history: expected all, or a non-empty list of database.table, got 'some'"),
         ([], "history: expected all, or a non-empty list of database.table, got []"),
-        (["orders"], "history[0]: expected database.table, in which * stands for"),
-        ([".orders"], "history[0]: expected database.table, in which * stands for"),
+        (["orders"], "history[0]: expected database.table, in which * means"),
+        ([".orders"], "history[0]: expected database.table, in which * means"),
         (["a.b", "a.b"], "history[1]: expected each table once, got 'a.b'"),
     ],
 )

@@ -535,7 +535,7 @@ def test_with_and_without_a_lease_are_kept_apart_on_a_host(paths: LakePaths) -> 
         with pytest.raises(BusyError, match=named), writer_lock(paths, SHORT):
             pass
         side = paths.beside()
-        with side_lock(paths, SHORT, side.made):
+        with side_lock(paths, SHORT, side.generation_folder):
             append(side.cuts)
     assert read_commit(side.cuts, 1).lease == 1
 

@@ -18,13 +18,13 @@ from ticdc_assets.config import (
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
+from ticdc_assets.doctor import checks as doctor
 from ticdc_assets.doctor.checks import (
     check_disk,
     check_home,
     check_unnamed,
     run_checks,
 )
-from ticdc_assets.doctor.checks import checks as doctor
 from ticdc_assets.doctor.sources import check_source
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.records import produce

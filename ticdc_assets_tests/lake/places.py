@@ -7,4 +7,4 @@ from ticdc_assets.storage.paths import AnyPath
 def named_table(paths: LakePaths, name: str) -> AnyPath:
     """Return the folder of a table, such as `cuts` or `mirrors/7-0`."""
     landed = {table.name: table for table in (*paths.tables, paths.accepted_gaps)}
-    return landed.get(name, paths.made / name)
+    return landed.get(name, paths.generation_folder / name)

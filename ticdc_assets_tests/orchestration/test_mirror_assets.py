@@ -311,7 +311,7 @@ def test_a_dropped_table_leaves_no_asset(folding: Folding) -> None:
     assert instance.has_asset_key(orders)
     context = dg.build_sensor_context(instance=instance)
     said = str(tick(context, MirrorAssets.of(folding.steps), NOW).skip_reason)
-    assert "1 assets of dropped tables wiped" in said
+    assert "1 asset of dropped tables wiped" in said
     assert not instance.has_asset_key(orders)
     assert instance.has_asset_key(NAMES.mirror(*ODD))
 

@@ -142,9 +142,7 @@ sys.exit(serve_ui(load_settings(), int(sys.argv[1]), functools.partial(print, fl
 
 
 @pytest.mark.dagster
-def test_a_ui_says_where_it_is_and_leaves_no_process_and_no_failed_run(
-    shop: SmallShop, root: Path
-) -> None:
+def test_a_ui_that_is_terminated_leaves_nothing_behind(shop: SmallShop, root: Path) -> None:
     port = free_port()
     env = os.environ | {
         "TICDC_CHANGEFEEDS": str(shop.settings.path),

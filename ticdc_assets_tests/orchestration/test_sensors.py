@@ -127,8 +127,8 @@ def test_what_a_sync_would_do(changes: dict[str, Any], reasons: list[str]) -> No
     [
         (
             IDLE,
-            f"landed 17 of 17 records in 2 partitions, 0 wait; watermark {APPLIED} (2026-11-21 "
-            f"11:59:30 UTC); applied {APPLIED} (2026-11-21 11:59:30 UTC), 30 s ago",
+            "landed 17 of 17 records in 2 partitions, 0 wait; watermark 2026-11-21 11:59:30 UTC "
+            f"(TSO {APPLIED}); applied 2026-11-21 11:59:30 UTC (TSO {APPLIED}), 30 s ago",
         ),
         (
             EMPTY,

@@ -78,7 +78,7 @@ def test_assets_of_tables_that_are_gone_are_wiped(
     write_groups(steps.paths, ago(5), [("shop", "a")])
     publish(steps.paths, cut_of(1, ago(5), 1, mirrors=(mirror_of("shop", "a"),)))
     result = ticked(steps, instance)
-    assert "1 tables in the newest cut, 2 assets of dropped tables wiped" in str(result.skip_reason)
+    assert "1 table in the newest cut, 2 assets of dropped tables wiped" in str(result.skip_reason)
     assert not instance.has_asset_key(dropped)
     assert not instance.has_asset_key(others[0])
     assert instance.has_asset_key(stays)

@@ -154,7 +154,7 @@ pytestmark = [pytest.mark.ui, pytest.mark.spark]
 
 
 def test_the_asset_graph_of_a_changefeed(page: Page, server: str) -> None:
-    page.resize(1900, 760)
+    page.resize(1900, 1250)
     page.open(f"{server}/locations/ticdc_assets/asset-groups/shop")
     page.wait_for("Hide navigation", "apply_changes")
     page.click("Hide navigation")

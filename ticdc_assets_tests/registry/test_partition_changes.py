@@ -164,7 +164,7 @@ REFUSED: list[tuple[TablePartitions, str, str]] = [
     (
         partitions(f"range (id) ({less_than(a='1', b='2', c='4')})"),
         "last partition less than (9)",
-        "regular",
+        "equal intervals",
     ),
     (partitions(f"range (id) ({less_than(a='1')})"), "last partition less than (9)", "alone"),
     (

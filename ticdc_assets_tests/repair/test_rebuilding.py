@@ -332,7 +332,7 @@ def test_maintenance_removes_a_generation_when_no_kept_cut_names_it(life: Life) 
     maintain(feed.lake)
     # Its cuts are young, so its rows stay; what they were made from goes.
     assert old in names_in(feed.paths.generations)
-    assert sorted(names_in(feed.paths.of(old).made)) == ["histories", "mirrors"]
+    assert sorted(names_in(feed.paths.of(old).generation_folder)) == ["histories", "mirrors"]
     later = datetime.now(UTC) + timedelta(days=2)
     maintain(feed.lake, now=later)
     assert names_in(feed.paths.generations) == [feed.paths.generation]

@@ -255,11 +255,19 @@ def test_quarantine_is_renewed(story: Story, feed: Feed) -> None:
     )
     log = log_rows(feed)
     paths = feed.paths
-    files = {path for path in paths.made.rglob("*.parquet") if "_delta_log" not in path.parts}
+    files = {
+        path
+        for path in paths.generation_folder.rglob("*.parquet")
+        if "_delta_log" not in path.parts
+    }
     with pytest.raises(LossError, match=r"records of d\.keyed are refused now .*, such as d/"):
         again(feed, [TODAY])
     assert log_rows(feed) == log
-    there = {path for path in paths.made.rglob("*.parquet") if "_delta_log" not in path.parts}
+    there = {
+        path
+        for path in paths.generation_folder.rglob("*.parquet")
+        if "_delta_log" not in path.parts
+    }
     assert there == files, "what was decoded for nothing is removed"
     assert count_open(feed.paths).decode == 1
     assert feed.rows() == truth(story)

@@ -196,7 +196,7 @@ def test_a_generation_that_was_left_behind_is_removed(copied: Feed, tmp_path: Pa
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "kept").touch()
-    link = copied.paths.of("abd").made
+    link = copied.paths.of("abd").generation_folder
     cast("Path", link).symlink_to(elsewhere)
     with pytest.raises(RuntimeError), rebuilding_fails(copied):
         verified(copied, PAIRS)
