@@ -356,7 +356,7 @@ def test_a_rebuild_says_what_space_it_needs_and_refuses_where_there_is_less(
 ) -> None:
     monkeypatch.setattr(rebuilding, "_size", lambda *_: 10**18)
     cut = life.feed.cut
-    with pytest.raises(PrerequisiteError, match=r"needs about .* MB beside the published tables"):
+    with pytest.raises(PrerequisiteError, match=r"needs about .* MB besides the published tables"):
         life.feed.rebuild()
     assert life.feed.cut == cut
 
