@@ -10,17 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ticdc_assets.orchestration.component import ChangefeedComponent
+    from ticdc_assets.reading.histories import read_history
     from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
+    from ticdc_assets.reading.views import create_views
     from ticdc_assets.spark.session import get_spark
 
     __version__: str
 
-__all__ = ["ChangefeedComponent", "__version__", "get_spark", "locate_mirror", "read_mirror"]
+__all__ = [
+    "ChangefeedComponent",
+    "__version__",
+    "create_views",
+    "get_spark",
+    "locate_mirror",
+    "read_history",
+    "read_mirror",
+]
 
 _MODULES = {
     "ChangefeedComponent": "ticdc_assets.orchestration.component",
+    "create_views": "ticdc_assets.reading.views",
     "get_spark": "ticdc_assets.spark.session",
     "locate_mirror": "ticdc_assets.reading.mirrors",
+    "read_history": "ticdc_assets.reading.histories",
     "read_mirror": "ticdc_assets.reading.mirrors",
 }
 

@@ -231,3 +231,29 @@ def accept_gap(changefeed: str, topic: str, partition: int) -> None:
     )
     for other in left:
         click.echo(f"{changefeed}: another {shown_text(str(other.error))}")
+
+
+@main.command("accept-loss")
+@changefeed_argument()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("offset", type=click.IntRange(min=0))
+@reported_errors
+def accept_loss(changefeed: str, topic: str, partition: int, offset: int) -> None:
+    """Give up one record of CHANGEFEED that is in quarantine and cannot be decoded.
+
+    Such a record may have changes of any table, so retention removes nothing that landed after it.
+    Use this if no decoder will ever read the record; `quarantine` lists its place. The lake records
+    who gave it up, when, and why. Mirrors that may lack changes are marked until their table is
+    created or truncated again.
+    """
+    from ticdc_assets.repair.giving_up import give_up
+
+    lake = lake_of(load_settings(), changefeed)
+    with lake.writing():
+        gap = give_up(lake, topic, partition, offset, by=_caller())
+    click.echo(f"{changefeed}: accepted the loss of {shown_text(gap.sentence)}")
+    click.echo(
+        f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does: it marks mirrors "
+        "that may lack changes"
+    )

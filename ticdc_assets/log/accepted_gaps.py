@@ -1,6 +1,7 @@
 """Accepted gaps: records that expired before they were landed, and the caveats for them.
 
-In: rows of `accepted_gaps`, one per gap, written only by `ticdc-assets accept-gap`. Out: where
+In: rows of `accepted_gaps`, one per gap, written only by `ticdc-assets accept-gap`, and by
+`accept-loss`: a record that no decoder reads is a gap of one offset, after it landed. Out: where
 landing continues (`positions.read_position`), the shift of the offsets of a recreated topic, and
 the mirrors that may lack changes since.
 
@@ -79,6 +80,8 @@ class AcceptedGap:
     @property
     def lost(self) -> str:
         """Which offsets are lost, as far as that is known."""
+        if self.to_offset == self.from_offset + 1:
+            return f"offset {self.from_offset}"
         if self.to_offset > self.from_offset:
             return f"offsets {self.from_offset} to {self.to_offset - 1}"
         return f"offsets from {self.from_offset} on, up to where it was created again or truncated,"
@@ -87,15 +90,23 @@ class AcceptedGap:
     def caveat(self) -> Caveat:
         """Why a mirror may differ from its table."""
         where = f"topic {self.topic!r} partition {self.partition}"
+        if self.cause.startswith(UNREADABLE):
+            why = "cannot be decoded and was given up"
+        elif self.to_offset == self.from_offset + 1:
+            why = "was gone before it landed"
+        else:
+            why = "were gone before they landed"
         return Caveat(
-            reason=f"changes may be missing: {self.lost} of {where} were gone before they landed",
-            since_ts=self.after_ts,
+            reason=f"changes may be missing: {self.lost} of {where} {why}", since_ts=self.after_ts
         )
 
     def as_json(self) -> dict[str, Any]:
         """Return it as values that JSON has."""
         return asdict(self) | {"accepted_at": self.accepted_at.isoformat(timespec="seconds")}
 
+
+UNREADABLE = "no decoder reads it"
+"""How the cause of a gap begins that is a landed record."""
 
 ACCEPTED_GAPS_SCHEMA = pa.schema(fields_of(AcceptedGap, partition=pa.int32()))
 """`accepted_gaps`: one row a gap."""

@@ -22,10 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias
-from zlib import crc32
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -42,7 +39,6 @@ from ticdc_assets.delta.files import (
 from ticdc_assets.log.quarantine import FAULT_SCHEMA, decode_faults
 from ticdc_assets.log.totals import TOTALS_COLUMNS, Totals, joined_totals, totals_of
 from ticdc_assets.rows.mirror_rows import IMAGES
-from ticdc_assets.rows.rows_of_work import shared_out
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -164,19 +160,6 @@ class Batches:
         number = ds.field("batch")
         chosen = (number >= self.first) & (number <= self.last)
         return pa.Table.from_batches([rows]).filter(chosen).to_batches()
-
-
-@dataclass(frozen=True, slots=True)
-class Everything:
-    """All rows."""
-
-    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
-        """Return whether a file may have some."""
-        return True
-
-    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return those among some rows."""
-        return [rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,23 +385,6 @@ def changes_in(piece: tuple[AnyPath, int]) -> Iterator[pa.RecordBatch]:
     )
 
 
-def by_partition(rows: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield rows with the bucket that their topic and partition belong to."""
-    return shared_out(rows, _partition_numbers(rows), buckets)
-
-
-def by_record(rows: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield rows with the bucket that their record belongs to."""
-    return shared_out(rows, _partition_numbers(rows) + rows.column("offset").to_numpy(), buckets)
-
-
-def _partition_numbers(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    topics = rows.column("topic").dictionary_encode()
-    hashes = [crc32(topic.encode()) for topic in topics.dictionary.to_pylist()]
-    own = np.array(hashes, np.int64)[topics.indices.to_numpy()]
-    return own + rows.column("partition").to_numpy()
-
-
 def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -> DecodedFiles:
     """Write decoded rows, those of each landing day into a file, and the errors into another."""
     writers: dict[date, FileWriter] = {}
@@ -492,7 +458,6 @@ def totals_in_files(
     chosen: Selection,
     *,
     version: int | None = None,
-    watermarks: bool = True,
 ) -> list[Totals]:
     """Return the totals of rows of a change log.
 
@@ -501,14 +466,12 @@ def totals_in_files(
         log: the change log.
         chosen: the rows.
         version: version of the change log, the newest if None.
-        watermarks: whether groups have their watermarks.
     """
 
     def counted(some: Iterable[tuple[AnyPath, int]]) -> Iterator[list[Totals]]:
         for piece in some:
             for rows in rows_in(piece, chosen, COUNTED):
-                groups = totals_of(with_day(rows))
-                yield groups if watermarks else [group | {"watermarks": []} for group in groups]
+                yield totals_of(with_day(rows))
 
     parts = parts_of(log, chosen, version=version)
     runs_on = executor(spark, log, "counting changes", rows=parts.rows, size=0)

@@ -3,8 +3,9 @@
 One row per fault: the record's coordinates, the stage that refused it (`decode`: the bytes are not
 a message; `apply`: the row change does not fit its schema), reason, position, expected and got. The
 record itself stays in `raw_messages` (or `change_log`), so nothing is copied or lost. A row is
-*open* until its record was redriven with success, or a later change of its row replaced it; then
-`redriven_at` is set, `closed_by` gives the reason, and the row stays as history.
+*open* until its record was redriven with success, a later change of its row replaced it, or a
+person gave the record up; then `redriven_at` is set, `closed_by` gives the reason, and the row
+stays as history.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,6 +58,8 @@ class Closing(StrEnum):
     """Its record was decoded again, or its table folded again, with success."""
     LATER_CHANGE = "later change"
     """A later whole change of its row made it void."""
+    GIVEN_UP = "given up"
+    """A person accepted that its record is lost (`repair.giving_up`)."""
     REMOVED = "removed"
     """Its row change is in the change log no more: decoding its record again did not give it."""
 

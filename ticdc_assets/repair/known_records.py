@@ -28,7 +28,14 @@ from ticdc_assets.delta.queries import asked
 from ticdc_assets.log.change_files import DecodedFiles
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.log.positions import read_position
-from ticdc_assets.log.quarantine import CLOSED_BY, FAULT_SCHEMA, Place, place_of, places_in
+from ticdc_assets.log.quarantine import (
+    CLOSED_BY,
+    FAULT_SCHEMA,
+    Closing,
+    Place,
+    place_of,
+    places_in,
+)
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import COORDINATES, PLACE
@@ -118,12 +125,12 @@ class KnownRecords:
             return LeftOut()
         log: Any = self.if_whole(lambda: self._log_at(faults, [*PLACE, "batch"]), None)
         if log is None:
-            still_open = places_in(faults.filter(ds.field("redriven_at").is_null()))
+            still_open = places_in(faults.filter(_IS_LEFT_OUT))
             return LeftOut(records=frozenset(place[:-1] for place in still_open), kept=None)
         there = frozenset(places_in(log.filter(ds.field("batch") <= self._cut.batch)))
         # One that was re-driven and is nowhere in the change log was truncated there since.
-        closed = set(places_in(faults.filter(ds.field("redriven_at").is_valid())))
-        still_open = places_in(faults.filter(ds.field("redriven_at").is_null()))
+        closed = set(places_in(faults.filter(~_IS_LEFT_OUT)))
+        still_open = places_in(faults.filter(_IS_LEFT_OUT))
         gone = closed.difference(places_in(log), still_open)
         waiting = set(places_in(faults)) - there - gone
         return LeftOut(
@@ -148,7 +155,7 @@ class KnownRecords:
         for row in known.filter(ds.field("stage") == "decode").to_pylist():
             if row["batch"] <= self._cut.batch and row["topic"] in topics:
                 rows.append(row | {"batch": batch})
-                if left_out.has(row):
+                if left_out.has(row) and row[CLOSED_BY] != Closing.GIVEN_UP:
                     # Maybe re-driven since the cut: here that is still to come.
                     rows[-1] |= {"redriven_at": None, CLOSED_BY: None}
         return rows
@@ -188,13 +195,21 @@ class KnownRecords:
         # Of a record that nothing tells of, what was decoded of it is what counts.
         faults = self.if_whole(
             self._faults,
-            errors.append_column(_CLOSED_AT, pa.nulls(errors.num_rows, _CLOSED_AT.type)),
+            self._all_open(errors),
         )
-        waiting = faults.filter(ds.field("redriven_at").is_null())
+        waiting = faults.filter(_IS_LEFT_OUT)
         rows = asked(_REFUSED, errors=errors, log=log, waiting=waiting)
         return tuple(
             RefusedRecords(**row | {"examples": tuple(row["examples"])}) for row in rows.to_pylist()
         )
+
+    @staticmethod
+    def _all_open(errors: pa.Table) -> pa.Table:
+        """Return errors of decoding as faults that are open."""
+        for name in ("redriven_at", CLOSED_BY):
+            field = FAULT_SCHEMA.field(name)
+            errors = errors.append_column(field, pa.nulls(errors.num_rows, field.type))
+        return errors
 
     def _faults(self) -> pa.Table:
         """Return the faults of decoding, open or not."""
@@ -221,10 +236,13 @@ def _columns_of(path: AnyPath, columns: list[str]) -> pa.Table:
 
 
 _NO_FAULTS = pa.schema(
-    [FAULT_SCHEMA.field(name) for name in ("stage", "batch", "redriven_at", *PLACE)]
+    [FAULT_SCHEMA.field(name) for name in ("stage", "batch", "redriven_at", CLOSED_BY, *PLACE)]
 ).empty_table()
 
-_CLOSED_AT = FAULT_SCHEMA.field("redriven_at")
+_IS_LEFT_OUT = ds.field("redriven_at").is_null() | (
+    ds.field(CLOSED_BY).cast(pa.string()) == str(Closing.GIVEN_UP)
+)
+"""Faults whose records are in no cut: a record that was given up is left out as an open one is."""
 
 _REFUSED = """
     WITH refused AS (

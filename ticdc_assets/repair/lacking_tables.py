@@ -97,7 +97,7 @@ class BaseCuts:
             records = "1 record" if len(undecoded) == 1 else f"{len(undecoded)} records"
             return (
                 f"{records} in quarantine since {since:%Y-%m-%d %H:%M:%S} UTC may have changes of "
-                "any table"
+                "any table (redrive decodes such records after a fix, accept-loss gives one up)"
             )
         failed = [item for item in self._then(cut).failed if self._is_wanted(item)]
         if failed:

@@ -71,6 +71,7 @@ from ticdc_assets.log.decoding import (
 )
 from ticdc_assets.log.positions import decoded_position
 from ticdc_assets.log.quarantine import (
+    CLOSED_BY,
     Closing,
     Place,
     append_fault_files,
@@ -276,8 +277,12 @@ class _Day:
     def __init__(self, lake: Lake, day: date) -> None:
         self._lake = lake
         self._day = day
+        # One that was given up is in quarantine too: if it is refused again, that is nothing new.
         self._faults = {
-            place_of(row) for row in read_quarantine(lake.paths) if row["stage"] == "decode"
+            place_of(row)
+            for row in read_quarantine(lake.paths, open_only=False)
+            if row["stage"] == "decode"
+            and (row["redriven_at"] is None or row[CLOSED_BY] == Closing.GIVEN_UP)
         }
 
     def redecode(self, *, accept_losses: bool = False) -> RedecodedDay:

@@ -45,8 +45,8 @@ from ticdc_assets_tests.lake.feeds import truth_rows
 from ticdc_assets_tests.statuses import cut, held, publish_with_tables
 
 COMMANDS = {
-    "accept-gap", "alerts", "backfill", "broker", "decode", "demo", "diff", "doctor", "dump",
-    "maintain", "metrics", "path", "play", "quarantine", "rebuild", "record", "redrive", "report",
+    "accept-gap", "accept-loss", "alerts", "backfill", "broker", "decode", "demo", "diff", "doctor",
+    "dump", "maintain", "metrics", "path", "play", "quarantine", "rebuild", "record", "redrive", "report",
     "rewind", "sample", "seed", "show", "sql", "status", "sync", "tables", "ui", "upstream",
     "verify",
 }  # fmt: skip
@@ -115,6 +115,7 @@ def test_no_command_is_forgotten_here() -> None:
         ["tables", "f", "--yaml"],
         ["accept-gap", "f"],
         ["accept-gap", "f", "t", "one"],
+        ["accept-loss", "f", "t", "0", "-1"],
         ["verify"],
         ["maintain"],
         ["maintain", "f", "now"],
@@ -145,6 +146,7 @@ OF_ONE_CHANGEFEED = [
     ["verify", "shop", "d", "t", "--json"],
     ["record", "shop", "file"],
     ["accept-gap", "shop", "topic", "0"],
+    ["accept-loss", "shop", "topic", "0", "1"],
 ]
 
 

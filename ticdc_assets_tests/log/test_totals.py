@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.log.change_files import Batches, Everything, totals_in_files
+from ticdc_assets.log.change_files import Batches, totals_in_files
 from ticdc_assets.log.change_statistics import read_groups, read_statistics
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.landing import land
@@ -44,9 +44,6 @@ def test_totals_are_the_same_whatever_they_are_made_of(
     assert max(len(row["watermarks"]) for row in here) > 1
     told = by_group(here, "watermarks")
     assert told == by_group(groups, "steps_back")
-    every = totals_in_files(spark, shop.paths.change_log, Everything(), watermarks=False)
-    assert by_group(every, "watermarks") == told
-    assert not any(row["watermarks"] for row in every)
     monkeypatch.setattr(executing, "INLINE_ROWS", -1)
     assert by_group(totals_in_files(spark, shop.paths.change_log, Batches.one(batch))) == by_group(
         here

@@ -457,7 +457,8 @@ def test_no_table_is_truncated_beyond_a_record_in_quarantine(
     (since,) = {row["quarantined_at"] for row in read_quarantine(feed.paths)}
     assert done.notes == tuple(
         f"{table} is not truncated further: cut 2 cannot be a base cut: 1 record in quarantine "
-        f"since {since:%Y-%m-%d %H:%M:%S} UTC may have changes of any table"
+        f"since {since:%Y-%m-%d %H:%M:%S} UTC may have changes of any table (redrive "
+        "decodes such records after a fix, accept-loss gives one up)"
         for table in ("change_log", "raw_messages")
     )
     # By the new settings it can be decoded, but nobody has re-driven it.
