@@ -45,10 +45,10 @@ from ticdc_assets_tests.lake.feeds import truth_rows
 from ticdc_assets_tests.statuses import cut, held, publish_with_tables
 
 COMMANDS = {
-    "accept-gap", "accept-loss", "alerts", "backfill", "broker", "decode", "demo", "diff", "doctor",
-    "dump", "maintain", "metrics", "path", "play", "quarantine", "rebuild", "record", "redrive", "report",
-    "rewind", "sample", "seed", "show", "sql", "status", "sync", "tables", "ui", "upstream",
-    "verify",
+    "accept-gap", "accept-loss", "alerts", "backfill", "broker", "decode", "demo", "diff",
+    "doctor", "dump", "maintain", "metrics", "path", "play", "quarantine", "rebuild", "record",
+    "redrive", "report", "rewind", "sample", "seed", "show", "sql", "status", "sync", "tables",
+    "ui", "upstream", "verify",
 }  # fmt: skip
 
 
