@@ -215,4 +215,4 @@ fuzz: develop ## Damage messages at random and see that the decoders stand it (a
 
 .PHONY: clean
 clean: ## Remove environments, caches and what the demo made; your lake and Dagster instance stay
-	rm -rf $(VENV) .venv-uv .demo .fuzz .spark .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log site
+	rm -rf $(VENV) .venv-uv .demo .broker .fuzz .spark .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log site

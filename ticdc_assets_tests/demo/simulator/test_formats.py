@@ -249,14 +249,17 @@ def touched(upstream: Upstream, first_ts: int, *, labels: bool) -> dict[TableNam
     """Return the keys of the rows whose last change is above `first_ts` and can be read.
 
     Worked out from what the upstream did. Where rows tell no labels, that is since the first
-    change of labels above `first_ts`.
+    change of labels after the first row above `first_ts`: a DDL of a table of which nothing was
+    seen says nothing yet.
     """
     found: dict[TableName, set[Key]] = defaultdict(set)
     relabelled: set[TableName] = set()
+    seen: set[TableName] = set()
     for commit in upstream.history:
         if isinstance(commit, CommittedTransaction):
             for row in commit.rows if commit.commit_ts > first_ts else ():
                 name = (row.schema.database, row.schema.table)
+                seen.add(name)
                 (found[name].discard if row.after is None else found[name].add)(row.key)
             continue
         for event in commit.events:
@@ -268,7 +271,7 @@ def touched(upstream: Upstream, first_ts: int, *, labels: bool) -> dict[TableNam
                 continue
             if commit.commit_ts > first_ts and not labels and changes_labels(before, after):
                 keys = keys if new in relabelled else set[Key]()
-                relabelled.add(new)
+                relabelled |= {new} & seen
             found[new] = keys
     return found
 
