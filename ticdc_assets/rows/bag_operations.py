@@ -33,11 +33,13 @@ class _OfPartition:
         offsets: their offsets, ascending.
         stamps: the watermarks. They may step back.
         highest: the highest up to each.
+        restarts: offsets of those that are lower than one before them, ascending.
     """
 
     offsets: Numbers
     stamps: Numbers
     highest: Numbers
+    restarts: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,11 @@ class Watermarks:
     by_partition: Mapping[tuple[str, int], _OfPartition]
 
     def behind(self, topic: str, partition: int, offset: int, commit_ts: int) -> int:
-        """Return the offset of the last watermark at or above a commit ts before an offset.
+        """Return the offset of the last watermark before an offset that proves a replay.
 
-        It is -1 without one. Such a watermark promised that no new change of this commit ts would
-        come after it.
+        A watermark at or above the commit ts promised that no new change of this commit ts would
+        come after it. Once there is one, a watermark that steps back is another: the changefeed
+        restarted, and sends everything again from there. It is -1 without one.
         """
         watermarks = self.by_partition.get((topic, partition))
         end = 0 if watermarks is None else int(np.searchsorted(watermarks.offsets, offset))
@@ -65,7 +68,9 @@ class Watermarks:
             begin = max(0, end - _AT_ONCE)
             places = np.flatnonzero(watermarks.stamps[begin:end] >= commit_ts)
             if len(places):
-                return int(watermarks.offsets[begin + places[-1]])
+                promise = int(watermarks.offsets[begin + places[-1]])
+                restarts = int(np.searchsorted(watermarks.restarts, offset))
+                return max(promise, int(watermarks.restarts[restarts - 1]) if restarts else -1)
             end = begin
 
 
@@ -101,8 +106,9 @@ def watermarks_of(batches: Iterable[pa.RecordBatch]) -> Watermarks:
 
 def _in_order(offsets: Numbers, stamps: Numbers) -> _OfPartition:
     order = np.argsort(offsets, kind="stable")
-    stamps = stamps[order]
-    return _OfPartition(offsets[order], stamps, np.maximum.accumulate(stamps))
+    offsets, stamps = offsets[order], stamps[order]
+    highest = np.maximum.accumulate(stamps)
+    return _OfPartition(offsets, stamps, highest, offsets[stamps < highest])
 
 
 def bag_operations(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:
