@@ -24,8 +24,10 @@ _COMPARES: Final = (
 
 STAYS: Final = {
     "accept-gap": "see with `ticdc-assets status` whether the gap is accepted",
+    "accept-loss": "see with `ticdc-assets quarantine` whether the record is given up",
     "alerts": "a message may have been sent; nothing else was changed",
     "backfill": "tables that were folded again stay; run it again for the others",
+    "broker": "what its topics have stays in its folder",
     "decode": _READS,
     "demo": "run it again, and it starts over",
     "diff": _COMPARES,
@@ -41,6 +43,7 @@ STAYS: Final = {
     "redrive": "records that were not decoded stay in quarantine; run it again",
     "report": _READS,
     "rewind": "all mirrors are at one cut, the one before or the older one; run it again",
+    "sample": "run it again: it writes all of its files",
     "seed": "rows that landed stay; run it again, and it goes on",
     "show": _READS,
     "sql": _READS,

@@ -195,9 +195,10 @@ def account_failures(name: str, cut: "Cut | None") -> Iterable[str]:
     if tables:
         count = sum(item.unaccounted for item in tables)
         names = listed(joined_name(item.database, item.table) for item in tables)
+        verb = "is" if count == 1 else "are"
         yield (
-            f"{name}: {counted(count, 'row change')} of {names} in no mirror, neither held nor in "
-            f"quarantine: see check changes_accounted in `ticdc-assets status {name}`"
+            f"{name}: {counted(count, 'row change')} of {names} {verb} in no mirror, neither held "
+            f"nor in quarantine: see check changes_accounted in `ticdc-assets status {name}`"
         )
 
 

@@ -193,7 +193,7 @@ def _reload(
     differing = tables ^ shown.tables
     if cut is None or not differing:
         return "", ""
-    said = f"; created or dropped: {counted(len(differing), 'table')}: reload the code location"
+    said = f"; {counted(len(differing), 'table')} created or dropped: reload the code location"
     server, origin = os.environ.get(WEBSERVER), context.code_location_origin
     digest = hashlib.sha256(json.dumps(sorted(tables)).encode()).hexdigest()[:16]
     if not server or origin is None or digest == asked:

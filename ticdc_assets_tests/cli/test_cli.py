@@ -202,7 +202,7 @@ def test_the_status_tells_who_writes_under_a_lease(commands: Commands) -> None:
     assert "written by" not in commands.done("status", "g")
     (check,) = check_lease(commands.paths("g"), Writer())
     assert check.ok
-    assert check.found.startswith("nobody; ")
+    assert check.found.startswith("nobody has the lease; ")
     assert check_lease(commands.paths("none"), Writer()) == []
 
 

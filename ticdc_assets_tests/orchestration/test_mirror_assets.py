@@ -153,7 +153,7 @@ def test_tables_that_came_or_went_ask_for_a_reload(
     mirrors = (mirror_of("shop", "orders"), mirror_of("shop", "new"))
     publish(steps.paths, cut_of(2, ago(4), 1, mirrors=mirrors))
     said = str(tick(context, shown, NOW).skip_reason)
-    assert "2 tables were created or dropped: reload the code location" in said
+    assert "2 tables created or dropped: reload the code location" in said
 
 
 @pytest.mark.spark

@@ -99,9 +99,9 @@ def test_a_query_reads_one_cut_and_leaves_nothing(
         ("OPTIMIZE kinds.types", "not a query: "),
         ("", "not a query: "),
         ("SELECT TRANSFORM(1) USING 'cat'", "it runs a program"),
-        ("SELECT reflect('java.lang.System', 'gc')", "calls any method"),
-        ("WITH a AS (SELECT `JAVA_METHOD`('a', 'b')) SELECT * FROM a", "calls any method"),
-        ("SELECT (SELECT try_reflect('a', 'b'))", "calls any method"),
+        ("SELECT reflect('java.lang.System', 'gc')", "calls any Java method"),
+        ("WITH a AS (SELECT `JAVA_METHOD`('a', 'b')) SELECT * FROM a", "calls any Java method"),
+        ("SELECT (SELECT try_reflect('a', 'b'))", "calls any Java method"),
     ],
 )
 def test_what_is_no_query_or_more_is_refused(text: str, reason: str, spark: SparkSession) -> None:

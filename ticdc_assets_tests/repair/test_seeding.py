@@ -400,7 +400,7 @@ def test_damaged_rows_of_exports_are_repaired_as_told(
     assert "seed again" in repair
     for table in ("seeds", "snapshot_rows"):
         (tmp_path / "lake" / "feed" / table).rename(tmp_path / table)
-    with pytest.raises(LossError, match=r"d.keyed are refused now .the rows of its export are not"):
+    with pytest.raises(LossError, match=r"d.keyed are refused now .the rows of its export are no"):
         scene.feed.rebuild()
     scene.feed.rebuild(accept_losses=True)
     scene.sync()
