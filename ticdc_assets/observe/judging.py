@@ -331,7 +331,7 @@ def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
             f"Not complete at {cut.moment}: {listed(findings)}. Held changes wait for their schema "
             "(TiCDC repeats it in bootstraps: see send-bootstrap-interval-in-sec). "
             f"Quarantined changes need a fix and `ticdc-assets redrive {changefeed.name}`."
-            f"{_earlier_advice(changefeed, status)} {documented('limitations')} explains caveats."
+            f"{_earlier_advice(changefeed, status)} For caveats see {documented('limitations')}."
         ),
     )
 

@@ -39,7 +39,7 @@ def told(
 def caveats(feed: WrittenFeed) -> dict[str, list[str]]:
     """Return the caveats of each table that speak of lost records."""
     return {
-        item["table"]: [caveat for caveat in item["caveats"] if "gone before they landed" in caveat]
+        item["table"]: [caveat for caveat in item["caveats"] if "gone before" in caveat]
         for item in feed.commands.mirrors(FEED)
     }
 

@@ -78,9 +78,7 @@ class Shop:
     def caveats(self) -> dict[str, list[str]]:
         """Return the caveats of each table that speak of lost records."""
         return {
-            mirror.table: [
-                caveat for caveat in mirror.caveats if "gone before they landed" in caveat
-            ]
+            mirror.table: [caveat for caveat in mirror.caveats if "gone before" in caveat]
             for mirror in self.feed.cut.mirrors
         }
 

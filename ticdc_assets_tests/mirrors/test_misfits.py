@@ -76,4 +76,4 @@ def test_only_faults_that_a_cut_counts_are_read(
 
     monkeypatch.setattr(quarantine, "read_rows", spy)
     assert read_counted(paths, void_since=since) == wanted[::-1]
-    assert len(read) == len(wanted) == 4 + (since is not None)
+    assert len(read) == len(wanted) == 1 + len(Closing) + (since is not None)

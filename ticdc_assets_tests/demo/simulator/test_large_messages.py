@@ -28,7 +28,7 @@ LIMITS = {
     "simple-json": 540,
     "simple-json-checksums-lz4": 540,
     "simple-avro": 380,
-    "open-protocol": 850,
+    "open-protocol": 950,
     "open-protocol-cut-lz4": 500,
     "canal-json": 950,
     "canal-json-compatible": 620,

@@ -437,7 +437,7 @@ def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "feeds.yaml").write_text(f"changefeeds:\n{feeds}", encoding="utf-8")
     monkeypatch.setenv("TICDC_CHANGEFEEDS", str(tmp_path / "feeds.yaml"))
     monkeypatch.setenv("TICDC_LAKE", str(tmp_path / "lake"))
-    output = tmp_path / "made" / "page.html"
+    output = tmp_path / "page.html"
     done = CliRunner().invoke(main, ["report", "--output", str(output)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert "shop: act: replication lag" in done.output
