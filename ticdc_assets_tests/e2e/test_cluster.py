@@ -369,7 +369,7 @@ def test_a_cluster_without_a_worker_is_given_up_in_time(
 ) -> None:
     feed = captured(commands, rows=20)
     program = (
-        "from ticdc_assets.engine import cluster; cluster.ANSWER_SECONDS = 5.0; "
+        "from ticdc_assets.spark import cluster; cluster.ANSWER_SECONDS = 5.0; "
         "from ticdc_assets.cli import main; main()"
     )
     with cluster(tmp_path / "cluster", sys.executable, workers=0) as made:

@@ -43,7 +43,7 @@ from pathlib import Path
 from ticdc_assets.config import CaptureSource, Changefeed, Writer
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.base.errors import TicdcError
-from ticdc_assets.pipeline import file_fates
+from ticdc_assets.mirrors import file_fates
 from ticdc_assets.log.decoding import decode_new
 from ticdc_assets.log.landing import land
 from ticdc_assets.mirrors.applying import apply_changes

@@ -16,7 +16,7 @@ from ticdc_assets.spark.executing import OnSpark
 
 BEGIN = """
 import gc, importlib, os, sys, zipfile
-from ticdc_assets.engine import worker_costs
+from ticdc_assets.spark import worker_costs
 
 path = sys.argv[1]
 
