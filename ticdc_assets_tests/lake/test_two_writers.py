@@ -106,7 +106,7 @@ class Place:
 
 COMMIT = ("deltalake:DeltaTable", "create_write_transaction")
 WRITE = ("ticdc_assets.delta.control", "write_deltalake")
-PUT = ("ticdc_assets.mirrors.table_writing", "create")
+PUT = ("ticdc_assets.delta.committing", "create", "/mirrors/")
 MAKE = ("deltalake:DeltaTable", "create")
 
 PLACES = {
