@@ -65,10 +65,6 @@ class Lake:
         """Return the same changefeed with the tables of another generation."""
         return replace(self, paths=paths)
 
-    def newest(self) -> "Lake":
-        """Return the same changefeed with the tables that its newest cut names now."""
-        return self.at(paths_of(self.paths.root, self.changefeed.name))
-
     @contextmanager
     def writing(self, *, run: str = "") -> Iterator[None]:
         """Be the only writer of the changefeed within this block.
