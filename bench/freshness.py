@@ -79,7 +79,7 @@ class Cycle:
                     work()
             with _clocked(spent, _REPORTING):
                 for step in done:
-                    for event in [*(item.event() for item in step.reports), *step.events]:
+                    for event in [*step.reports, *step.events]:
                         self._instance.report_runless_asset_event(event)
         self.steps.results.clear()
         for name, seconds in spent.items():

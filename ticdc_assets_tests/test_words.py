@@ -43,6 +43,7 @@ ROOMS = (
     "mirrors",
     "model",
     "observe",
+    "orchestration",
     "reading",
     "registry",
     "repair",

@@ -57,6 +57,7 @@ class WrittenFile:
         partition: values of the columns that the table is partitioned by.
         modified_ms: when it was written.
         stats: its statistics as Delta writes them.
+        raw_size: its bytes before compression; 0 if unknown.
     """
 
     path: str
@@ -65,6 +66,7 @@ class WrittenFile:
     partition: Mapping[str, str]
     modified_ms: int
     stats: str
+    raw_size: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +211,10 @@ class FileWriter:
             partition=self._partition,
             modified_ms=int(stat.st_mtime * 1000),
             stats=json.dumps(self._statistics(metadata)),
+            raw_size=sum(
+                metadata.row_group(number).total_byte_size
+                for number in range(metadata.num_row_groups)
+            ),
         )
 
     def _statistics(self, metadata: pq.FileMetaData) -> dict[str, Any]:

@@ -241,11 +241,11 @@ class ChangeFolding(ChangeReader):
         self, mirror: MirrorPlan, part: HandoverPart, fold: Folded
     ) -> Iterator[_RowsBefore]:
         yield _RowsBefore(
-            rows=fold.rows.rows(),
+            rows=fold.rows,
             convert=part_operations(part, mirror, self._lake.changefeed.timezone),
         )
         if fold.counts.errors:
-            yield _RowsBefore(rows=fold.faults.rows(), convert=faults_as_operations(mirror.schema))
+            yield _RowsBefore(rows=fold.faults, convert=faults_as_operations(mirror.schema))
 
     def _given(self, mirror: MirrorPlan) -> list[tuple[HandoverPart, Folded]]:
         """Fold the rows handed over to the mirror, after those handed over to their tables."""

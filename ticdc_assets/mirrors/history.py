@@ -36,7 +36,6 @@ from ticdc_assets.rows.history_versions import fold_versions
 from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout
 from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS
 from ticdc_assets.rows.rows_of_work import (
-    KeptRows,
     RowPart,
     Rows,
     buckets_for,
@@ -89,7 +88,7 @@ class Versions:
         unread: how many rows are changes that could not be read.
     """
 
-    rows: KeptRows
+    rows: Rows
     begun: int
     heads: int
     unread: int
@@ -154,8 +153,7 @@ class HistoryFolding:
                 sources.append((self._of_cut(base), passage))
             else:
                 sources += [
-                    (folded[id(source)].rows.rows(), passage)
-                    for source, passage in self._passages(item)
+                    (folded[id(source)].rows, passage) for source, passage in self._passages(item)
                 ]
             folded[id(item)] = self._over(
                 item, sources, above, ends_at, only_key, table if item is plan else None

@@ -38,17 +38,17 @@ _READING_JOBS: tuple[JobKind, ...] = ("verify", "diff", "report")
 
 
 def active_runs(instance: DagsterInstance, names: FeedNames) -> list[DagsterRun]:
-    """Return the runs of the changefeed that are queued or at work, whoever started them."""
+    """Return the runs of the changefeed that are queued or at work."""
     runs = instance.get_runs(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
     return [run for run in runs if _belongs(run, names)]
 
 
 def run_to_let_in(instance: DagsterInstance, names: FeedNames, own_id: str, now: datetime) -> str:
-    """Return the run, in words, that the run `own_id` of the changefeed is to end for; "" if none.
+    """Return the run, in words, that the run `own_id` must end for; "" if there is none.
 
-    That is any other run of the changefeed. It is also a run of another one which waits in the
-    queue for long while no more may run at a time, if `own_id` is the one that began first:
-    changefeeds that are followed must not keep all others out.
+    That is any other run of the changefeed. It is also a run of another changefeed that has long
+    been queued because of the limit on runs, if `own_id` is the oldest follow run: followed
+    changefeeds must not keep all others out.
     """
     records = instance.get_run_records(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
     others = [item for item in records if item.dagster_run.run_id != own_id]
@@ -87,9 +87,9 @@ def follows_beside(instance: DagsterInstance, names: FeedNames, own_id: str = ""
 
 
 def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> list[str]:
-    """Mark runs as failed whose process has ended without saying so; return their ids.
+    """Mark runs as failed whose process has ended without a report; return their ids.
 
-    Nobody else does it for a run that was killed at work; it would look active for ever.
+    Without this, a run that was killed at work would look active for ever.
     """
     ended: list[str] = []
     for run in active_runs(instance, names):
@@ -100,7 +100,7 @@ def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> l
             why = f"the run began no step within {_SILENT_SECONDS:.0f} s: its process is gone"
         else:
             continue
-        # It may have ended well between the two looks.
+        # It may have ended well meanwhile.
         fresh = instance.get_run_by_id(run.run_id)
         if fresh is not None and fresh.status in ACTIVE_STATUSES:
             instance.report_run_failed(fresh, why)
@@ -118,7 +118,7 @@ def _died_early(
 ) -> bool:
     """Return whether a run's process was killed before the first step named it.
 
-    Each step of our jobs does that at once. A job of somebody else may begin with a long step.
+    Each step of this package names it at once. Another job may begin with a long step.
     """
     if run.status is not DagsterRunStatus.STARTED or run.job_name not in names.jobs:
         return False
@@ -135,7 +135,7 @@ def _belongs(run: DagsterRun, names: FeedNames) -> bool:
     return (
         run.tags.get(CHANGEFEED_TAG) == names.changefeed
         or run.job_name in names.jobs
-        # Runs that the UI starts go by an implicit job and carry none of our tags.
+        # Runs that the UI starts belong to an implicit job, without this package's tags.
         or any(
             # The report only reads.
             key.path[0] == names.changefeed and key != names.asset(REPORT)

@@ -46,7 +46,7 @@ from ticdc_assets.orchestration.partitions import (
 )
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.syncing import Event, Reporter, Syncing
+from ticdc_assets.orchestration.syncing import Event, Reporter, Syncing, result_of
 from ticdc_assets.orchestration.table_schemas import (
     change_log_columns,
     quarantine_columns,
@@ -146,7 +146,7 @@ def _raw_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult:
         with steps.writing(context):
             syncing = Syncing(steps, spark.spark_session, context.instance)
-            return syncing.land(max_records=config.max_records).report.result()
+            return syncing.land(max_records=config.max_records).result()
 
     return raw_messages
 
@@ -195,7 +195,7 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             step = syncing.decode(redrive_quarantined=config.redrive)
         _log(context, step.events)
         for report in step.reports:
-            yield report.result()
+            yield result_of(report)
 
     return decode_messages
 
@@ -271,7 +271,7 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult:
         with steps.writing(context):
             syncing = Syncing(steps, spark.spark_session, context.instance)
-            return syncing.register().report.result()
+            return syncing.register().result()
 
     return schema_registry
 
@@ -301,7 +301,7 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             )
         _log(context, step.events)
         context.log.info("%s", step.said)
-        return step.report.result()
+        return step.result()
 
     return apply_changes_asset
 

@@ -19,7 +19,9 @@ from ticdc_assets.orchestration.exports import export_schedules
 from ticdc_assets.orchestration.follow_job import follow_job
 from ticdc_assets.orchestration.jobs import (
     changefeed_jobs,
+    maintenance_job,
     maintenance_schedule,
+    rebuild_job,
     redecode_schedule,
     verify_schedule,
 )
@@ -29,7 +31,6 @@ from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.sensors import changefeed_sensor
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
 from ticdc_assets.orchestration.tables_sensor import tables_sensor
-from ticdc_assets.orchestration.whole_lake_jobs import maintenance_job, rebuild_job
 from ticdc_assets.orchestration.wrong_entries import wrong_entries
 
 # One for all: definitions that are merged may not have two resources of one name.

@@ -9,11 +9,11 @@ age of held rows grow while no sync runs. `keys_unique` reads all mirrors, and
 schedule.
 
 Replication lag is now minus the physical time of the newest cut's TSO. It is not the time since the
-last materialisation: a mirror just written from an old watermark is still behind. `observe.lag`
-says how it is split.
+last materialisation: a mirror just written from an old watermark still lags. `observe.lag` splits
+it into parts.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ import dagster as dg
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.control import keeping
+from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import newest_cut
 from ticdc_assets.log.damage import require_in_step
 from ticdc_assets.observe.status import Status
@@ -82,7 +83,7 @@ def readable_key(names: FeedNames) -> dg.AssetCheckKey:
 def judge_cheaply(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, now: datetime
 ) -> dict[dg.AssetCheckKey, CheckVerdict]:
-    """Return the verdicts of the checks that need no Spark, from one look at the tables."""
+    """Return the verdicts of the checks that need no Spark, from one reading of the tables."""
     lake, changefeed = steps.lake, steps.changefeed
     readable = readable_key(steps.names)
     try:
@@ -115,8 +116,8 @@ def _cheap_checks(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
         return dg.AssetCheckSpec(
             name=name,
             asset=names.asset(asset),
-            # Conflicts are told together with the cut that was made in spite of them, and an apply
-            # may quarantine rows too.
+            # Conflicts are reported with the cut that was made in spite of them, and an apply may
+            # quarantine rows too.
             additional_deps=[] if asset == "apply_changes" else [applied],
             description=f"{description} {runbook(name)}",
         )
@@ -126,8 +127,8 @@ def _cheap_checks(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
             "apply_changes",
             LAKE_READABLE,
             "Fails when a table that steers the pipeline is damaged, and says how to repair it. "
-            "The other checks fail with the same sentence meanwhile. Mirrors are not looked "
-            "through: who reads one notices its damage; `ticdc-assets doctor` looks through all.",
+            "The other checks fail with the same sentence meanwhile. Mirrors are not checked: "
+            "reading one shows its damage, and `ticdc-assets doctor` checks all.",
         ),
         *(spec(asset, check.value, descriptions[check]) for check, asset in _ASSETS.items()),
         spec(
@@ -206,71 +207,62 @@ def _descriptions(changefeed: Changefeed) -> dict[Check, str]:
 
 def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     """Return the checks that read mirrors or records, which no sync runs."""
-    names = steps.names
-    keys = dg.AssetCheckSpec(
-        name=KEYS_UNIQUE,
-        asset=names.asset("apply_changes"),
-        description=(
+    verify_job = steps.names.job("verify")
+
+    def keys_unique(lake: Lake) -> CheckVerdict:
+        cut = newest_cut(lake.paths)
+        return judge_keys(None if cut is None else count_keys(lake, cut))
+
+    def mirror_equals_rebuild(lake: Lake) -> CheckVerdict:
+        return judge_rebuild(None if newest_cut(lake.paths) is None else verify(lake))
+
+    return [
+        _spark_check(
+            steps,
+            KEYS_UNIQUE,
             "Fails when a mirror of the newest cut has the same key more than once, and names up "
-            f"to 5 such keys of each table. It reads the keys of all mirrors. Run it with "
-            f"{names.job('verify')}; it is not part of a sync and writes nothing. "
-            f"{runbook(KEYS_UNIQUE)}"
+            "to 5 such keys of each table. It reads the keys of all mirrors. Run it with "
+            f"{verify_job}; it is not part of a sync and writes nothing.",
+            keys_unique,
         ),
-    )
-
-    # That a result may be left out is what `can_subset` is for here, and below.
-    @dg.multi_asset_check(specs=[keys], name=names.op(KEYS_UNIQUE), can_subset=True)
-    def keys_unique(
-        context: dg.AssetCheckExecutionContext, spark: LakeSpark
-    ) -> Iterator[dg.AssetCheckResult]:
-        if _is_left_out(context, names):
-            return
-        found = None
-        lake = steps.lake.using(spark.spark_session)
-        with reported_failures(lake.paths):
-            cut = newest_cut(lake.paths)
-            if cut is not None:
-                found = count_keys(lake, cut)
-        yield judge_keys(found).result(keys.key)
-
-    rebuild = dg.AssetCheckSpec(
-        name=MIRROR_EQUALS_REBUILD,
-        asset=names.asset("apply_changes"),
-        description=(
+        _spark_check(
+            steps,
+            MIRROR_EQUALS_REBUILD,
             "Rebuilds every mirror of the newest cut from the landed records, in a separate "
             "folder, and compares. Fails with the keys and columns that differ. Run it with "
-            f"{names.job('verify')}; it is not part of a sync, removes its files at the end, and "
-            "syncs continue meanwhile. "
-            f"{runbook(MIRROR_EQUALS_REBUILD)}"
+            f"{verify_job}; it is not part of a sync, removes its files at the end, and syncs "
+            "continue meanwhile.",
+            mirror_equals_rebuild,
         ),
+    ]
+
+
+def _spark_check(
+    steps: ChangefeedSteps, name: str, description: str, judge: Callable[[Lake], CheckVerdict]
+) -> dg.AssetChecksDefinition:
+    names = steps.names
+    spec = dg.AssetCheckSpec(
+        name=name,
+        asset=names.asset("apply_changes"),
+        description=f"{description} {runbook(name)}",
     )
 
-    @dg.multi_asset_check(specs=[rebuild], name=names.op(MIRROR_EQUALS_REBUILD), can_subset=True)
-    def mirror_equals_rebuild(
+    # `can_subset` allows a run without a result.
+    @dg.multi_asset_check(specs=[spec], name=names.op(name), can_subset=True)
+    def check(
         context: dg.AssetCheckExecutionContext, spark: LakeSpark
     ) -> Iterator[dg.AssetCheckResult]:
-        if _is_left_out(context, names):
+        # Dagster selects the checks of the assets that a run materialises. Then each run of a
+        # backfill would read all mirrors, or decode every landed record, and syncs would wait.
+        if context.run.asset_selection:
+            context.log.info("not run with a materialisation; run the job %s", names.job("verify"))
             return
-        found = None
         lake = steps.lake.using(spark.spark_session)
         with reported_failures(lake.paths):
-            if newest_cut(lake.paths) is not None:
-                found = verify(lake)
-        yield judge_rebuild(found).result(rebuild.key)
+            verdict = judge(lake)
+        yield verdict.result(spec.key)
 
-    return [keys_unique, mirror_equals_rebuild]
-
-
-def _is_left_out(context: dg.AssetCheckExecutionContext, names: FeedNames) -> bool:
-    """Return whether a run materialises assets: Dagster then selects their checks too.
-
-    Otherwise each run of a backfill would read all mirrors, or decode every landed record, and keep
-    syncs waiting.
-    """
-    if not context.run.asset_selection:
-        return False
-    context.log.info("not run with a materialisation; run the job %s", names.job("verify"))
-    return True
+    return check
 
 
 def _seen_until(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> datetime | None:

@@ -111,8 +111,8 @@ def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 step = follow()
                 _log(context, step)
                 for report in step.reports:
-                    context.log_event(report.event())
-        yield seeded.report.result()
+                    context.log_event(report)
+        yield seeded.result()
 
     return seed_tables
 
@@ -124,7 +124,7 @@ def _log(context: dg.AssetExecutionContext, step: Step) -> None:
 
 
 def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
-    """Return the asset that tells of each table what it began with."""
+    """Return the asset with the first rows of each seeded table."""
     return dg.AssetSpec(
         key=steps.names.asset("snapshot"),
         deps=[steps.names.asset("seed_tables")],
@@ -221,7 +221,7 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
                 f"{left_out}"
             )
         tso, place = max(ready)
-        # A run key is asked for once.
+        # Dagster starts one run for a run key.
         return dg.RunRequest(
             run_key=f"{place}@{tso}",
             run_config={"ops": {names.op(MIRROR_EQUALS_SOURCE): {"config": {"folder": place}}}},

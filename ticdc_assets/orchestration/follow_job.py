@@ -4,12 +4,11 @@ In: a changefeed. Out: the same tables and the same reports in Dagster as from r
 without starting a process and a session each time. `following` decides when to sync, wait and end;
 `syncing` does a sync. This module connects both to Dagster.
 
-A sync that had changes is reported like a run of the sync job, if the last report was at least 30 s
-ago; else it is told together with the syncs that follow it, 30 s after that report or when the run
-ends. So a report may be of many syncs: `summing` adds them up, and the log has a line for each.
-Syncs that had only watermarks are reported once a minute, and the log only counts them, in its last
-line. The checks that read small tables are evaluated after each sync, and reported at most once a
-minute unless a verdict changes.
+A sync with changes is reported at once if the last report is at least 30 s old, otherwise together
+with the syncs after it (`summing`), 30 s after that report or when the run ends. The log has a line
+for each. Syncs that had only watermarks are reported once a minute, and the last line of the log
+counts them. The checks that read small tables are evaluated after each sync, and reported at most
+once a minute unless a verdict changes.
 
 The writer lock is held during each sync, not between syncs. After a signal (cancelling the run,
 Ctrl-C) the current sync finishes; a second signal stops it. Killing the run is safe at any time, as
@@ -37,24 +36,21 @@ from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.signals import signals_handled
 from ticdc_assets.orchestration.source_watcher import SourceWatcher
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.summing import Untold
+from ticdc_assets.orchestration.summing import Unreported
 from ticdc_assets.orchestration.syncing import Event, Step, Syncing
 from ticdc_assets.orchestration.workers import name_worker
 
 REPORT_SECONDS = 60.0
-"""How long syncs that brought watermarks only, and checks that say the same, go unreported."""
+"""The time between reports of syncs with only watermarks, and of checks with the same verdict."""
 
 CHANGES_SECONDS = 30.0
-"""From one report to the next while syncs bring changes.
+"""The time between reports while syncs bring changes: Dagster's automations tick that often."""
 
-Dagster's automations look that often, so none of them would see a report earlier.
-"""
-
-_Told: TypeAlias = Event | dg.AssetCheckEvaluation
+_Event: TypeAlias = Event | dg.AssetCheckEvaluation
 
 
 class FollowConfig(dg.Config):
-    """How long to follow."""
+    """Options for following."""
 
     seconds: float | None = Field(
         default=None,
@@ -64,7 +60,7 @@ class FollowConfig(dg.Config):
     rest_seconds: float | None = Field(
         default=None,
         gt=0,
-        description="Pause between two looks at the source; by default 1 s, and up to 10 s after "
+        description="Pause between two checks of the source; by default 1 s, and up to 10 s after "
         "syncs that had only watermarks.",
     )
 
@@ -85,7 +81,7 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     )
     def follow(
         context: dg.OpExecutionContext, config: FollowConfig, spark: LakeSpark
-    ) -> Iterator[_Told | dg.Output[None]]:
+    ) -> Iterator[_Event | dg.Output[None]]:
         name_worker(context, steps.paths, steps.changefeed.writer)
         seconds = default if config.seconds is None else config.seconds
         with reported_failures(steps.paths):
@@ -124,7 +120,7 @@ def _end_cancelled(context: dg.OpExecutionContext, followed: Followed) -> None:
 
 
 class Surroundings:
-    """The context of one run that follows, and what is to be reported of it.
+    """The context of one run that follows, and its reports.
 
     Args:
         steps: the changefeed.
@@ -140,9 +136,9 @@ class Surroundings:
         self._syncing = Syncing(steps, spark, self._instance)
         self._news = SourceWatcher(steps.lake)
         self._stop = threading.Event()
-        self._told: list[_Told] = []
-        self._untold = Untold()
-        self._untold_changes = False
+        self._due: list[_Event] = []
+        self._unreported = Unreported()
+        self._has_changes = False
         self._reported_at = float("-inf")
         self._levels: dict[dg.AssetCheckKey, str] = {}
         self._judged_at = float("-inf")
@@ -152,16 +148,16 @@ class Surroundings:
     def _instance(self) -> DagsterInstance:
         return self._context.instance
 
-    def follow(self, following: Following) -> Iterator[_Told]:
-        """Follow, and yield what is to be reported, as soon as it is due.
+    def follow(self, following: Following) -> Iterator[_Event]:
+        """Follow, and yield reports as soon as they are due.
 
-        What a failure or a second signal interrupts is the last sync; the ones before it are told.
+        A failure or a second signal interrupts the last sync; the syncs before it are reported.
         """
         loop = following.run()
         while True:
             try:
-                # Dagster and Spark each have a handler of their own, which would interrupt a sync;
-                # they are put back whenever this generator hands over.
+                # The handlers of Dagster and Spark would interrupt a sync; they are restored
+                # whenever this generator yields.
                 with signals_handled(self._stop_on_signal):
                     goes_on = next(loop, None)
             except (Exception, KeyboardInterrupt):
@@ -175,16 +171,16 @@ class Surroundings:
         self._report()
         yield from self._drained()
 
-    def _drained(self) -> list[_Told]:
-        told, self._told = self._told, []
-        return told
+    def _drained(self) -> list[_Event]:
+        due, self._due = self._due, []
+        return due
 
     def _stop_on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        """Take a signal as the wish to stop after the sync under way; a second one stops it."""
+        """Stop after the current sync; a second signal stops it."""
         if self._stop.is_set():
             raise KeyboardInterrupt
         self._stop.set()
-        with suppress(RuntimeError):  # the line that a signal interrupts is being written
+        with suppress(RuntimeError):  # the signal interrupted another line
             self._steps.say("stopping after the sync under way; Ctrl-C again stops at once")
 
     # For the loop ---------------------------------------------------------------------------------
@@ -194,11 +190,11 @@ class Surroundings:
         return time.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Let time pass; return early when asked to stop."""
+        """Let time pass; return early when stopped."""
         self._stop.wait(seconds)
 
     def is_stopped(self) -> bool:
-        """Return whether somebody asked to stop."""
+        """Return whether to stop."""
         return self._stop.is_set()
 
     def other_run(self) -> str:
@@ -229,7 +225,7 @@ class Surroundings:
                 self._syncing.register(),
                 self._syncing.apply(),
             )
-        # Results are for those who run a job once; a run that goes on would pile them up.
+        # Only callers that run a job once need results; here they would pile up.
         del self._steps.results[1:]
         new_data = _together(done)
         if new_data is not NewData.NOTHING:
@@ -242,26 +238,26 @@ class Surroundings:
 
     def _keep(self, done: tuple[Step, ...], new_data: NewData) -> None:
         """Keep the reports of a sync until they are due."""
-        # What a step says of other assets is never left out: nobody would say it again.
-        self._untold.add(event for step in done for event in step.events)
+        # Events about other assets are always kept: no later sync repeats them.
+        self._unreported.add(event for step in done for event in step.events)
         if new_data is not NewData.NOTHING:
             # All steps or none: an asset whose upstream is newer is shown as out of date.
-            self._untold.add(report.event() for step in done for report in step.reports)
-        self._untold_changes |= new_data is NewData.CHANGES
+            self._unreported.add(report for step in done for report in step.reports)
+        self._has_changes |= new_data is NewData.CHANGES
         self._report_if_due()
         self._judge()
 
     def _report_if_due(self) -> None:
-        """Report what was put off, if its time has come."""
-        patience = CHANGES_SECONDS if self._untold_changes else REPORT_SECONDS
+        """Report what was delayed, if it is due."""
+        patience = CHANGES_SECONDS if self._has_changes else REPORT_SECONDS
         if self.now() - self._reported_at >= patience:
             self._report()
 
     def _report(self) -> None:
-        """Report what was put off."""
-        if self._untold:
-            self._told += self._untold.take()
-            self._untold_changes = False
+        """Report what was delayed."""
+        if self._unreported:
+            self._due += self._unreported.take()
+            self._has_changes = False
             self._reported_at = self.now()
 
     def _judge(self) -> None:
@@ -271,7 +267,7 @@ class Surroundings:
             verdicts = judge_cheaply(self._steps, self._instance, utc_now())
         for key, verdict in verdicts.items():
             if due or verdict.level != self._levels.get(key):
-                self._told.append(verdict.evaluation(key))
+                self._due.append(verdict.evaluation(key))
                 self._levels[key] = verdict.level
         if due:
             self._judged_at = self.now()

@@ -8,7 +8,7 @@ second, even for tables that do not change. So after syncs that had only waterma
 longer and longer, because each sync is a commit in five tables and a published cut.
 
 It ends after a sync, never within one: when its time is over, when another run of the changefeed
-wants to write, or when it is told to stop. If the source is down, or another writer holds the lock,
+wants to write, or when it is stopped. If the source is down, or another writer holds the lock,
 it waits with growing pauses; every other error ends it.
 
 Why running it again is safe: a sync is safe to repeat wherever it stopped, and the first sync of a
@@ -29,12 +29,12 @@ class Pace:
     """Times between the steps of the loop, in seconds.
 
     Attributes:
-        look: from one look at the source to the next, if what followed on it took less.
-        breath: from the end of a sync to the next look at least.
-        ask: from one look for other runs to the next.
-        longest_rest: the longest rest after a sync that brought watermarks only; the first is
-            `look`, each further one is twice as long.
-        first_pause: the first pause when the source is away; each further one is twice as long.
+        look: between two checks of the source, unless the sync between them takes longer.
+        breath: from the end of a sync to the next check at least.
+        ask: between two checks for other runs.
+        longest_rest: the longest rest after a sync with only watermarks; the first is `look`, each
+            further one is twice as long.
+        first_pause: the first pause when the source is down; each further one is twice as long.
         longest_pause: the longest of these.
     """
 
@@ -64,15 +64,15 @@ class NewData(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Followed:
-    """Counts of a run that follows; they grow while it goes on.
+    """Counts of a run that follows; they grow while it runs.
 
     Attributes:
         changed: syncs that brought changes.
         quiet: syncs that brought watermarks only.
         empty: syncs that brought nothing.
-        failures: times that the source was away or the lock was held by somebody else.
-        ending: why it ended; None while it goes on.
-        other: the run that it ended for, "" if none.
+        failures: waits because the source was down or another process held the lock.
+        ending: why it ended; None while it runs.
+        other: the run that it ended for; "" if none.
     """
 
     changed: int = 0
@@ -89,7 +89,7 @@ class Followed:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether somebody asked it to stop."""
+        """Whether it was stopped."""
         return self.ending is Ending.STOPPED
 
     @property
@@ -113,11 +113,11 @@ class FollowContext(Protocol):
         ...
 
     def wait(self, seconds: float) -> None:
-        """Let time pass; return early when asked to stop."""
+        """Let time pass; return early when stopped."""
         ...
 
     def is_stopped(self) -> bool:
-        """Return whether somebody asked to stop."""
+        """Return whether to stop."""
         ...
 
     def other_run(self) -> str:
@@ -142,7 +142,7 @@ class Following:
 
     Args:
         context: its surroundings.
-        seconds: how long it goes on; a sync that is under way then is finished.
+        seconds: how long it runs; the current sync is finished then.
         pace: times between its steps.
     """
 
@@ -159,7 +159,7 @@ class Following:
         self.followed = Followed()
 
     def run(self) -> Iterator[Followed]:
-        """Follow until it is to end; yield what was done so far before each time it waits.
+        """Follow until it ends; yield the counts before each wait.
 
         Raises:
             TicdcError: a sync failed with an error that waiting does not fix.
@@ -177,7 +177,7 @@ class Following:
         self._context.say(self.followed.summary)
 
     def _has_ended(self) -> bool:
-        """Find out whether it is to end, and keep why."""
+        """Return whether it ends, and record why."""
         followed = self.followed
         now = self._context.now()
         if followed.ending is not None:
@@ -194,7 +194,7 @@ class Following:
         return followed.ending is not None
 
     def _step(self) -> None:
-        """Look at the source, and sync if it has news."""
+        """Check the source, and sync if it has more."""
         try:
             seen = self._context.look()
             if self._has_synced and seen == self._seen:

@@ -4,24 +4,39 @@
 without landing, and first tries quarantined records and rows again. `<changefeed>_seed` starts
 tables with the rows of an export, `<changefeed>_diff` compares the mirrors with one (`exports`).
 `<changefeed>_verify` runs the checks that no sync runs: it counts keys, rebuilds the mirrors and
-compares. Two schedules have no job of their own: one decodes the day before again, one writes the
-status page; a person materialises `change_log` or `report`. `follow_job` has the job that follows,
-`whole_lake_jobs` maintenance and rebuild.
+compares. `<changefeed>_maintenance` and `<changefeed>_rebuild` work on all tables; they are ops,
+not assets, because "Materialize all" must not rebuild a lake. Both may be killed anywhere and run
+again. Two schedules have no job of their own: one decodes the day before again, one writes the
+status page; a person materialises `change_log` or `report`. `follow_job` has the job that follows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, timedelta
 from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
 from ticdc_assets.config import OFF
 from ticdc_assets.log.landing import landed_days
+from ticdc_assets.log.watermark import read_watermark
+from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.orchestration.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD, cheap_checks
 from ticdc_assets.orchestration.exports import MIRROR_EQUALS_SOURCE
+from ticdc_assets.orchestration.metadata import (
+    Metadata,
+    maintaining_metadata,
+    ran_metadata,
+    rebuild_metadata,
+)
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, JobKind
+from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
+from ticdc_assets.orchestration.syncing import Reporter
+from ticdc_assets.repair.maintenance import maintain
+from ticdc_assets.repair.rebuilding import rebuild
 from ticdc_assets.repair.redecoding import first_whole_day
+from ticdc_assets.spark.compute import watched
 
 MAINTENANCE_CRON = "30 1 * * *"
 """The default time of maintenance: when the day before is complete."""
@@ -105,6 +120,97 @@ def changefeed_jobs(steps: ChangefeedSteps) -> list[Any]:
     ]
 
 
+# Jobs on all tables -----------------------------------------------------------------------------
+
+
+def op_job(
+    steps: ChangefeedSteps,
+    kind: JobKind,
+    op: dg.OpDefinition,
+    description: str,
+    tags: Mapping[str, str] | None = None,
+) -> dg.JobDefinition:
+    """Return a job of one op."""
+    names = steps.names
+    return dg.GraphDefinition(name=names.job(kind), node_defs=[op]).to_job(
+        description=description,
+        tags=names.tags | dict(tags or {}),
+        executor_def=dg.in_process_executor,
+    )
+
+
+def maintenance_job(steps: ChangefeedSteps) -> dg.JobDefinition:
+    """Return the job that applies retention, compacts and vacuums."""
+    names = steps.names
+
+    @dg.op(name=names.op("maintenance"), pool=names.pool, out=dg.Out(dg.Nothing))
+    def maintenance(context: dg.OpExecutionContext, spark: LakeSpark) -> dg.Output[None]:
+        with steps.writing(context), watched() as ran:
+            done = steps.note(maintain(steps.lake.using(spark.spark_session)))
+        return _logged(context, done.lines(), maintaining_metadata(done) | ran_metadata(ran))
+
+    return op_job(
+        steps,
+        "maintenance",
+        maintenance,
+        f"Removes data of {names.changefeed} older than `retention`, compacts small files "
+        "(OPTIMIZE) and removes files that no kept cut needs (VACUUM). Syncs wait for it; no row "
+        "of a mirror or of a kept cut changes.",
+    )
+
+
+class RebuildConfig(dg.Config):
+    """Options for rebuilding."""
+
+    accept_losses: bool = Field(
+        default=False,
+        description="Publish the rebuilt tables although they lack something that the published "
+        "ones have; the run that refused says what.",
+    )
+
+
+def rebuild_job(steps: ChangefeedSteps) -> dg.JobDefinition:
+    """Return the job that makes all tables again from what landed."""
+    names = steps.names
+
+    @dg.op(name=names.op("rebuild"), pool=names.pool, out=dg.Out(dg.Nothing))
+    def rebuilt(
+        context: dg.OpExecutionContext, config: RebuildConfig, spark: LakeSpark
+    ) -> dg.Output[None]:
+        with steps.writing(context), watched() as ran:
+            done = steps.note(
+                rebuild(steps.lake.using(spark.spark_session), accept_losses=config.accept_losses)
+            )
+            if done.cut is not None:
+                applying = Applying(
+                    outcome=Outcome.PUBLISHED,
+                    reason="rebuilt",
+                    cut=done.cut,
+                    watermark=read_watermark(steps.paths),
+                )
+                for event in Reporter(steps, context.instance).mirrors(applying):
+                    context.log_event(event)
+        return _logged(context, done.lines(), rebuild_metadata(done) | ran_metadata(ran))
+
+    return op_job(
+        steps,
+        "rebuild",
+        rebuilt,
+        f"Makes all tables of {names.changefeed} again from what landed, compares the mirrors with "
+        "the published ones, and publishes them by one cut. Syncs wait; readers have the old "
+        "mirrors until then.",
+    )
+
+
+def _logged(
+    context: dg.OpExecutionContext, lines: Iterable[str], metadata: Metadata
+) -> dg.Output[None]:
+    """Log the lines of a result, and return its figures with the step's output."""
+    for line in lines:
+        context.log.info("%s", line)
+    return dg.Output(None, metadata=metadata)
+
+
 # Schedules --------------------------------------------------------------------------------------
 
 
@@ -145,7 +251,7 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
         ),
     )
     def yesterday_again(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        # A schedule made of the partitions would ask for today, which is a partition already.
+        # A schedule made of the partitions would choose today, which is a partition already.
         day = context.scheduled_execution_time.astimezone(UTC).date() - timedelta(days=1)
         if day not in landed_days(steps.paths):
             return dg.SkipReason(f"nothing landed on {day}")

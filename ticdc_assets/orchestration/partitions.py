@@ -40,7 +40,7 @@ JobKind: TypeAlias = Literal[
     "rebuild",
     "report",
 ]
-"""The kinds of jobs of a changefeed: `jobs`, `follow_job` and `whole_lake_jobs` say what each does.
+"""The kinds of jobs of a changefeed: `jobs` and `follow_job` say what each does.
 
 `redecode` and `report` only have a schedule, which materialises an asset."""
 
@@ -50,12 +50,12 @@ IMPLICIT_ASSET_JOB_NAME = "__ASSET_JOB"
 """The job of runs that materialise chosen assets, as the UI and its backfills start them."""
 
 ANONYMOUS = "__anonymous_asset_job_"
-"""How Dagster begins the name of the job of a schedule that materialises assets."""
+"""The start of the name of the job of a schedule that materialises assets."""
 
 _PLAIN = frozenset("_-$#@~+=")
 
 _NO_IDENTIFIER = re.compile(r"\A\Z|\A_+|_+\Z|__+|_(?=x(?:[0-9A-F]{2})*x)|(?:_*[^A-Za-z0-9_]+_*)+")
-"""What a part of an asset's key does not have: see `_identifier`."""
+"""The characters that a part of an asset's key cannot have: see `_identifier`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,17 +108,17 @@ class FeedNames:
 
     @property
     def alerts_sensor(self) -> str:
-        """The sensor that tells people of problems."""
+        """The sensor that alerts people about problems."""
         return f"{self.changefeed}_alerts"
 
     @property
     def sensor(self) -> str:
-        """The sensor that asks for syncs."""
+        """The sensor that requests syncs."""
         return f"{self.changefeed}_sync_sensor"
 
     @property
     def tables_sensor(self) -> str:
-        """The sensor that tells of tables and schemas."""
+        """The sensor that reports tables and schemas."""
         return f"{self.changefeed}_tables_sensor"
 
     @property
@@ -133,9 +133,9 @@ def seeded_tables(names: FeedNames) -> dg.DynamicPartitionsDefinition:
 
 
 def landing_days(paths: LakePaths, today: date) -> dg.DailyPartitionsDefinition:
-    """Return one partition a day (UTC), from the first one that landed records are there of.
+    """Return one partition a day (UTC), from the first day with landed records to today.
 
-    Without any records it is from `today`. Today's partition is there, though the day goes on.
+    Without any record it is today only.
     """
     try:
         days = landed_days(paths)
@@ -202,8 +202,8 @@ def _identifier(name: str) -> str:
     """Return a table's name as part of an asset's key.
 
     Dagster makes names of inputs of a key: its parts joined by `__`, of ASCII letters, digits and
-    underscores only. So each run of what would not be unique there stands as `_x`, its UTF-8 bytes
-    in hexadecimal, and `x`: two tables never have one key, and no key has a part with `__`.
+    underscores only. So each run of other characters becomes `_x`, its UTF-8 bytes in hexadecimal,
+    and `x`: two tables never have one key, and no key has a part with `__`.
     """
     return _NO_IDENTIFIER.sub(
         lambda found: f"_x{found[0].encode('utf-8', 'surrogatepass').hex().upper()}x", name

@@ -1,12 +1,9 @@
-"""What a follow run has not told yet: the reports of several syncs, told as one.
+"""The reports of several syncs as one: Dagster keeps every event, so one for each fills the disk.
 
 In: the events of each sync, as a run of the sync job would report them. Out: one event for each
-asset and partition, which says what all of these syncs did. Dagster keeps every event, so telling
-each sync by itself fills the disk.
-
-Numbers that say what a sync did are added, so that a plot in the UI keeps its sum. Everything else
-says how things stand, and is the newest sync's. `_SUMS` names the former: a new number of a step
-belongs there if it adds up. An event whose asset is not named there is told as it was.
+asset and partition. Numbers that count what a sync did are added, so a plot in the UI keeps its
+sum; `_SUMS` names them, and a new number of a step belongs there if it adds up. All other metadata
+is the newest sync's. An event whose asset is not in `_SUMS` stays as it is.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,15 +26,15 @@ from ticdc_assets.orchestration.syncing import Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sums:
-    """The metadata of an event that are not just the newest sync's.
+    """The metadata of an event that are not simply the newest sync's.
 
     Attributes:
         added: numbers that are added, as patterns of their names.
-        added_by_cut: numbers that are added once for each cut, because an apply that publishes no
-            cut tells those of the newest one again.
-        listed: texts of parts; each part is told once.
-        first: those of the oldest sync.
-        said: what the description is made from; if "", it is the newest sync's.
+        added_by_cut: numbers that are added once for each cut: an apply that publishes no cut
+            repeats those of the newest one.
+        listed: texts of parts; each part is listed once.
+        first: the oldest sync's.
+        said: the form of the description; if "", it is the newest sync's.
     """
 
     added: tuple[str, ...] = ()
@@ -71,14 +68,14 @@ _SUMS: Final[Mapping[tuple[type[Event], str], _Sums]] = {
 _Read: TypeAlias = Mapping[str, dg.MetadataValue]
 
 
-class Untold:
-    """The events that are not told yet."""
+class Unreported:
+    """The events that are not reported yet."""
 
     def __init__(self) -> None:
         self._events: dict[object, Event] = {}
 
     def __bool__(self) -> bool:
-        """Return whether there are any."""
+        """Return whether there is any event."""
         return bool(self._events)
 
     def add(self, events: Iterable[Event]) -> None:
@@ -104,7 +101,7 @@ def _kind(key: dg.AssetKey) -> str:
 
 
 def _together(older: Event, newer: Event, sums: _Sums) -> Event:
-    """Return one event that tells what two do."""
+    """Return one event for two."""
     metadata = _summed(older.metadata, newer.metadata, sums)
     return type(newer)(
         asset_key=newer.asset_key,
@@ -141,5 +138,5 @@ def _summed(older: _Read, newer: _Read, sums: _Sums) -> Metadata:
 
 
 def _value(metadata: _Read, name: str, without: Any) -> Any:
-    """Return a value of metadata, or `without` if it is not there."""
+    """Return a value of metadata; `without` if it has none."""
     return metadata[name].value if name in metadata else without

@@ -12,11 +12,11 @@ cache does no harm.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date
-from functools import wraps
 from time import monotonic
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.names import counted
 from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.control import partition_days
+from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.log.checksums import compare_new
 from ticdc_assets.log.cuts import Cut, MirrorCut
@@ -71,30 +72,14 @@ from ticdc_assets.spark.compute import watched
 from ticdc_assets.storage.lake_paths import LakePaths
 
 _TABLES_SAMPLED = 100
-"""Of how many tables at most a sync shows rows: reading them takes some milliseconds each."""
+"""How many tables at most a sync shows rows of: reading them takes some milliseconds each."""
 
 Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """The report of a step on an asset of its own.
-
-    Attributes:
-        asset: the asset.
-        metadata: the numbers.
-    """
-
-    asset: dg.AssetKey
-    metadata: Metadata
-
-    def result(self) -> dg.MaterializeResult:
-        """Return what an asset's body returns."""
-        return dg.MaterializeResult(asset_key=self.asset, metadata=self.metadata)
-
-    def event(self) -> dg.AssetMaterialization:
-        """Return the same as an event that any run may report."""
-        return dg.AssetMaterialization(asset_key=self.asset, metadata=self.metadata)
+def result_of(event: dg.AssetMaterialization) -> dg.MaterializeResult:
+    """Return a report as an asset's body returns it."""
+    return dg.MaterializeResult(asset_key=event.asset_key, metadata=dict(event.metadata))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,31 +95,21 @@ class Step:
 
     said: str
     new_data: NewData
-    reports: tuple[Report, ...]
+    reports: tuple[dg.AssetMaterialization, ...]
     events: tuple[Event, ...] = ()
 
-    @property
-    def report(self) -> Report:
-        """The only report of a step that has one asset."""
+    def result(self) -> dg.MaterializeResult:
+        """Return the report of a step that has one asset, as the asset's body returns it."""
         (report,) = self.reports
-        return report
+        return result_of(report)
 
 
-_Method = TypeVar("_Method", bound=Callable[..., Step])
-
-
-def _saying_where(method: _Method) -> _Method:
-    """Let the first report of a step say where its work ran."""
-
-    @wraps(method)
-    def run(*args: Any, **kwargs: Any) -> Step:
-        with watched() as ran:
-            step = method(*args, **kwargs)
-        first, *others = step.reports
-        said = replace(first, metadata=first.metadata | ran_metadata(ran))
-        return replace(step, reports=(said, *others))
-
-    return run  # pyright: ignore[reportReturnType]  # wraps keeps the signature
+@contextmanager
+def _measured() -> Iterator[Callable[[int], Metadata]]:
+    """Yield the function from the number of items done to the time it took, and where it ran."""
+    began = monotonic()
+    with watched() as ran:
+        yield lambda count: rate_metadata(count, monotonic() - began) | ran_metadata(ran)
 
 
 class Syncing:
@@ -143,7 +118,7 @@ class Syncing:
     Args:
         steps: the changefeed; results are noted there.
         spark: the session.
-        instance: the Dagster instance that is told.
+        instance: the Dagster instance to report to.
     """
 
     def __init__(
@@ -152,31 +127,26 @@ class Syncing:
         self._steps = steps
         self._spark = spark
         self._reporter = Reporter(steps, instance)
-        self._looked_at = 0
+        self._seen_batch = 0
 
-    @_saying_where
+    @property
+    def _lake(self) -> Lake:
+        return self._steps.lake.using(self._spark)
+
+    def _report(self, asset: str, metadata: Metadata) -> dg.AssetMaterialization:
+        return dg.AssetMaterialization(asset_key=self._steps.names.asset(asset), metadata=metadata)
+
     def land(self, *, max_records: int | None = None) -> Step:
         """Land the new records of the source."""
-        steps, began = self._steps, monotonic()
-        landing = steps.note(
-            land(
-                steps.lake.using(self._spark),
-                max_records=max_records,
-            )
-        )
+        with _measured() as took:
+            landing = self._steps.note(land(self._lake, max_records=max_records))
+            metadata = landing_metadata(landing, self._steps.paths) | took(landing.records)
         return Step(
             said=f"{counted(landing.records, 'record')} landed",
             new_data=NewData.WATERMARKS if landing.records else NewData.NOTHING,
-            reports=(
-                Report(
-                    asset=steps.names.asset("raw_messages"),
-                    metadata=landing_metadata(landing, steps.paths)
-                    | rate_metadata(landing.records, monotonic() - began),
-                ),
-            ),
+            reports=(self._report("raw_messages", metadata),),
         )
 
-    @_saying_where
     def seed(
         self,
         folder: str,
@@ -186,133 +156,95 @@ class Syncing:
         dialect: CsvDialect,
         timezone: str | None,
     ) -> Step:
-        """Seed tables from an export; the arguments are those of `services.seeding.seed`."""
-        steps, began = self._steps, monotonic()
-        found = steps.note(
-            seed(
-                steps.lake.using(self._spark),
-                folder,
-                tables=tables,
-                tso=tso,
-                dialect=dialect,
-                timezone=timezone,
+        """Seed tables from an export; the arguments are those of `repair.seeding.seed`."""
+        with _measured() as took:
+            seeding = self._steps.note(
+                seed(self._lake, folder, tables=tables, tso=tso, dialect=dialect, timezone=timezone)
             )
-        )
+            metadata = seeding_metadata(seeding, self._steps.paths) | took(seeding.rows)
+        tables_seeded = counted(len(seeding.tables), "table")
         return Step(
-            said=f"{counted(found.rows, 'row')} of {counted(len(found.tables), 'table')} seeded at "
-            f"{time_with_tso(found.tso)}",
-            new_data=NewData.CHANGES if found.rows else NewData.NOTHING,
-            reports=(
-                Report(
-                    asset=steps.names.asset("seed_tables"),
-                    metadata=seeding_metadata(found, steps.paths)
-                    | rate_metadata(found.rows, monotonic() - began),
-                ),
-            ),
-            events=tuple(self._reporter.seeded(found)),
+            said=f"{counted(seeding.rows, 'row')} of {tables_seeded} seeded at "
+            f"{time_with_tso(seeding.tso)}",
+            new_data=NewData.CHANGES if seeding.rows else NewData.NOTHING,
+            reports=(self._report("seed_tables", metadata),),
+            events=tuple(self._reporter.seeded(seeding)),
         )
 
-    @_saying_where
     def decode(self, *, redrive_quarantined: bool = False) -> Step:
         """Decode landed records, and with `redrive_quarantined` those in quarantine too."""
-        steps, names, began = self._steps, self._steps.names, monotonic()
-        decoding = steps.note(decode_new(steps.lake.using(self._spark)))
-        days, redriven = Counter(decoding.days), Metadata()
-        if redrive_quarantined:
-            redriving = steps.note(redrive(steps.lake.using(self._spark)))
-            redriven = redriving_metadata(redriving)
-            days.update(redriving.days)
-        statistics, counts = (
-            read_statistics(steps.paths),
-            count_open(steps.paths, steps.changefeed.tables),
-        )
+        steps = self._steps
+        with _measured() as took:
+            decoding = steps.note(decode_new(self._lake))
+            days, redriven = Counter(decoding.days), Metadata()
+            if redrive_quarantined:
+                redriving = steps.note(redrive(self._lake))
+                redriven = redriving_metadata(redriving)
+                days.update(redriving.days)
+            statistics = read_statistics(steps.paths)
+            counts = count_open(steps.paths, steps.changefeed.tables)
+            metadata = decoding_metadata(decoding, statistics, steps.paths)
+            metadata |= took(sum(decoding.changes.values())) | redriven
         changes = sum(decoding.changes.get(kind, 0) for kind in ("row", "ddl", "snapshot"))
         new_data = NewData.WATERMARKS if decoding.batches else NewData.NOTHING
+        quarantine = quarantine_metadata(decoding.quarantined, counts, steps.paths) | redriven
         return Step(
             said=f"{counted(changes, 'change')} decoded",
             new_data=NewData.CHANGES if changes or decoding.quarantined else new_data,
             reports=(
-                Report(
-                    asset=names.asset("decode_messages"),
-                    metadata=decoding_metadata(decoding, statistics, steps.paths)
-                    | rate_metadata(sum(decoding.changes.values()), monotonic() - began)
-                    | redriven,
-                ),
-                Report(
-                    asset=names.asset("quarantine"),
-                    metadata=quarantine_metadata(decoding.quarantined, counts, steps.paths)
-                    | redriven,
-                ),
+                self._report("decode_messages", metadata),
+                self._report("quarantine", quarantine),
             ),
             events=tuple(self._reporter.days(days)),
         )
 
     def register(self) -> Step:
         """Register the schemas that the change log has."""
-        steps = self._steps
-        registering = steps.note(register_new(steps.lake))
+        paths = self._steps.paths
+        registering = self._steps.note(register_new(self._steps.lake))
+        metadata = registering_metadata(registering, paths) | schema_metadata(paths)
         return Step(
             said=counted(registering.schema_versions, "schema version"),
             new_data=NewData.CHANGES if registering.changed else NewData.NOTHING,
-            reports=(
-                Report(
-                    asset=steps.names.asset("schema_registry"),
-                    metadata=registering_metadata(registering, steps.paths)
-                    | schema_metadata(steps.paths),
-                ),
-            ),
+            reports=(self._report("schema_registry", metadata),),
         )
 
-    @_saying_where
     def apply(self, *, until: int | None = None, refold_quarantined: bool = False) -> Step:
-        """Bring the mirrors to the newest cut there can be.
+        """Bring the mirrors to the newest possible cut.
 
         Args:
             until: TSO not to go beyond.
             refold_quarantined: whether to fold again every table with row changes in quarantine.
         """
-        steps, began = self._steps, monotonic()
-        statistics, before = (
-            read_statistics(steps.paths),
-            count_open(steps.paths, steps.changefeed.tables),
-        )
-        applying = steps.note(
-            apply_changes(
-                steps.lake.using(self._spark),
-                until=until,
-                refold_quarantined=refold_quarantined,
+        steps = self._steps
+        with _measured() as took:
+            statistics = read_statistics(steps.paths)
+            before = count_open(steps.paths, steps.changefeed.tables)
+            applying = steps.note(
+                apply_changes(self._lake, until=until, refold_quarantined=refold_quarantined)
             )
-        )
-        compare_new(
-            steps.lake.using(self._spark),
-            statistics=statistics,
-        )
-        changed = changed_mirrors(applying)
-        # Also to be told is that a batch was looked at which no cut has: nobody else would know.
-        looked_at = max(self._looked_at, applying.cut.batch if applying.cut else 0)
-        self._looked_at = statistics.batch
-        new = applying.outcome is Outcome.PUBLISHED or statistics.batch > looked_at
+            compare_new(self._lake, statistics=statistics)
+            changed = changed_mirrors(applying)
+            metadata = applying_metadata(applying, statistics.batch, utc_now())
+            metadata |= took(sum(item.changes for item in changed))
+        # A batch that no cut has is news too: otherwise nothing records that it was applied.
+        seen = max(self._seen_batch, applying.cut.batch if applying.cut else 0)
+        self._seen_batch = statistics.batch
+        new = applying.outcome is Outcome.PUBLISHED or statistics.batch > seen
         new_data = NewData.WATERMARKS if new else NewData.NOTHING
         return Step(
             said=f"{applying.outcome}: {applying.reason}",
             new_data=NewData.CHANGES if changed else new_data,
-            reports=(
-                Report(
-                    asset=steps.names.asset("apply_changes"),
-                    metadata=applying_metadata(
-                        applying,
-                        statistics.batch,
-                        utc_now(),
-                    )
-                    | rate_metadata(sum(item.changes for item in changed), monotonic() - began),
-                ),
-            ),
+            reports=(self._report("apply_changes", metadata),),
             events=(*self._reporter.mirrors(applying), *self._reporter.quarantine(before)),
         )
 
 
 class Reporter:
-    """What the instance has been told of a changefeed's tables and days, and what it has not been.
+    """Reports a changefeed's tables and days to an instance.
+
+    It also reports what the instance does not have: days and mirrors of a lake that is older than
+    the instance, or of a run that was killed before it reported.
 
     Args:
         steps: the changefeed.
@@ -328,11 +260,7 @@ class Reporter:
     def days(
         self, days: Mapping[date, int], *, but: frozenset[date] = frozenset()
     ) -> Iterator[Event]:
-        """Yield reports on `change_log` of the landing days that were appended to.
-
-        Also reported is what this instance has never heard of: days of a lake that is older than
-        it, or of a run that was killed between decoding and reporting.
-        """
+        """Yield reports on `change_log` of the landing days that were appended to."""
         key = self._steps.names.asset("change_log")
         if self._days is None:
             self._days = set(self._instance.get_materialized_partitions(key))
@@ -353,11 +281,10 @@ class Reporter:
     def mirrors(
         self, applying: Applying, *, but: frozenset[tuple[str, str]] = frozenset()
     ) -> Iterator[dg.AssetMaterialization]:
-        """Yield a report of each table that an apply changed, but for those in `but`.
+        """Yield a report of each table that an apply changed, except those in `but`.
 
-        Also reported is what this instance has never heard of: mirrors of a lake that is older than
-        it, or of a run that was killed between publishing and reporting. If the mirrors are too
-        many to be assets of their own, one report on the asset that they share tells of all.
+        If the mirrors are too many to have an asset each, one report is on the asset that they
+        share.
         """
         cut, names = applying.cut, self._steps.names
         changed = {_name(item) for item in changed_mirrors(applying)} - but
@@ -371,25 +298,22 @@ class Reporter:
         if self._tables is None:
             prefix = [names.changefeed]
             self._tables = set(self._instance.get_asset_keys(prefix=prefix)) if shown else set()
-        told = {
+        wanted = {
             _name(item)
             for item in shown
             if _name(item) in changed or names.mirror(*_name(item)) not in self._tables
         }
-        yield from self.tables(cut, told - but)
+        yield from self.tables(cut, wanted - but)
 
     def tables(
         self, cut: Cut, tables: Collection[tuple[str, str]]
     ) -> Iterator[dg.AssetMaterialization]:
-        """Yield a report of each of `tables`, and of its history, as they are at a cut.
-
-        One report of all if the mirrors are too many to be assets of their own.
-        """
+        """Yield a report of each of `tables`, and of its history, at a cut (see `mirrors`)."""
         names = self._steps.names
         if not assets_of(cut, self._steps.changefeed):
             yield self._together(cut, tables)
             return
-        # The cut says of which generation it is.
+        # Each mirror of the cut names its generation.
         paths = LakePaths(root=self._steps.root, changefeed=self._steps.changefeed.name)
         is_sampled = len(tables) <= _TABLES_SAMPLED
         for mirror in cut.mirrors:
@@ -448,7 +372,7 @@ class Reporter:
                 )
 
     def quarantine(self, before: QuarantineCounts) -> Iterator[Event]:
-        """Yield a report on `quarantine` of what an apply put there or took out of it."""
+        """Yield a report on `quarantine` if an apply added or closed rows there."""
         paths = self._steps.paths
         after = count_open(paths, self._steps.changefeed.tables)
         if after != before:
@@ -464,16 +388,16 @@ class Reporter:
 
 
 DATA_VERSION = "dagster/data_version"
-"""Tag of an event: by it Dagster knows whether what was made from a mirror is out of date."""
+"""Tag of an event; Dagster compares it to find out whether downstream assets are out of date."""
 
 
 def data_version(mirror: MirrorCut) -> str:
-    """Return what names the rows of a mirror: the version of its Delta table."""
+    """Return the data version of a mirror's asset: it names the version of its Delta table."""
     return f"{mirror.generation}/{mirror.mirror_id}@{mirror.version}"
 
 
 def assets_of(cut: Cut | None, changefeed: Changefeed) -> tuple[MirrorCut, ...]:
-    """Return the mirrors of a cut that are assets of their own: all, or none if there are many."""
+    """Return the mirrors of a cut that have an asset each: all, or none if there are many."""
     if cut is None or len(cut.mirrors) > changefeed.dagster.table_assets:
         return ()
     return cut.mirrors

@@ -241,7 +241,7 @@ class AsOf:
             folded.counts.copies,
             casts=folded.counts.casts,
             made=lambda: folded.rows.frame(self._lake.spark),
-            stored=folded.rows.rows,
+            stored=lambda: folded.rows,
             errors=folded.counts.errors,
         )
 

@@ -32,7 +32,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
 from operator import xor
@@ -46,10 +46,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.base.errors import InputError
 from ticdc_assets.delta.files import FileWriter
+from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.queries import asking, view_files
-from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.log.cuts import MirrorCut
+from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_columns, mirror_in_spark
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, canonical_rows
-from ticdc_assets.rows.rows_of_work import RowPart, Rows
+from ticdc_assets.rows.rows_of_work import RowPart, Rows, copied_by_spark
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
@@ -145,11 +147,6 @@ class Compared:
     names: tuple[str, ...]
     stamps: bool = True
 
-    @classmethod
-    def whole(cls, rows: Rows, schema: TableSchema) -> "Compared":
-        """Return a table all columns of which are compared."""
-        return cls(rows=rows, layout=MirrorLayout(schema=schema), names=tuple(rows.schema.names))
-
     def read(self, part: RowPart) -> Iterator[pa.RecordBatch]:
         """Yield rows of a part, with the compared columns."""
         for batch in part.read():
@@ -159,6 +156,22 @@ class Compared:
                 nulls = pa.nulls(rows.num_rows, pa.int64())
                 rows = rows.set_column(place, self.layout.commit_ts, nulls)
             yield rows
+
+
+def compared_mirror(lake: Lake, mirror: MirrorCut, folder: AnyPath) -> Compared:
+    """Return a mirror in a cut, with all columns of its table.
+
+    Args:
+        lake: the lake that has the mirror.
+        mirror: the mirror.
+        folder: a folder for its rows if only Spark can read them.
+    """
+    rows = mirror_as_stored(lake.paths, mirror)
+    if rows is None:
+        schema = mirror_columns(lake.paths, mirror)
+        rows = copied_by_spark(mirror_in_spark(lake, mirror), schema, folder)
+    layout = MirrorLayout(schema=mirror.table_schema)
+    return Compared(rows=rows, layout=layout, names=tuple(rows.schema.names))
 
 
 def new_folder(side: LakePaths) -> AnyPath:
@@ -283,6 +296,43 @@ _COUNTS = """
 """
 
 _CHOSEN = "SELECT key, other_key FROM by_key ORDER BY key, other_key LIMIT ?"
+
+
+def repeated_keys(
+    spark: SparkSession, table: Compared, timezone: str, folder: AnyPath, *, examples: int
+) -> tuple[int, list[tuple[Mapping[str, str | None], int]]]:
+    """Return how many keys of a table are in several rows, and some of them, each with its rows.
+
+    Args:
+        spark: the session, which is not used if the table is small.
+        table: the table, which has a key.
+        timezone: time zone of the changefeed, in which TIMESTAMPs are shown.
+        folder: a folder for files of this run.
+        examples: how many keys to return at most.
+    """
+    wanted = (*table.layout.schema.handle_key, table.layout.rescued)
+    names = tuple(name for name in table.names if name in wanted)
+    keys_alone = replace(table, rows=table.rows.select(names), names=names)
+    with asking(folder) as engine:
+        files = _hash_files(spark, keys_alone, folder)
+        if not files:
+            return 0, []
+        view_files(engine, "keys", files)
+        engine.execute(_REPEATED)
+        ((count,),) = engine.execute("SELECT count(*) FROM by_key").fetchall()
+        keys = [(key, other) for key, other in engine.execute(_CHOSEN, [examples]).fetchall()]
+    if not keys:
+        return 0, []
+    shown = _Shown(table.layout, timezone)
+    rows = _rows_of(spark, table, keys, timezone, folder)
+    repeated = [(shown.key(own[0]), sum(row.copies for row in own)) for own in rows.values()]
+    return count, sorted(repeated, key=lambda item: _json(item[0]))
+
+
+_REPEATED = """
+    CREATE TABLE by_key AS
+    SELECT key, other_key FROM keys GROUP BY key, other_key HAVING count(*) > 1
+"""
 
 
 def _hash_files(spark: SparkSession, table: Compared, folder: AnyPath) -> list[AnyPath]:
@@ -497,7 +547,7 @@ class _Shown:
             for one, other in zip(surplus_rows, lacking, strict=False):
                 yield RowDifference(
                     finding=RowFinding.CHANGED,
-                    key=self._key(other),
+                    key=self.key(other),
                     columns=tuple(self._columns(one, other)),
                 )
             pairs = min(len(surplus_rows), len(lacking))
@@ -505,9 +555,10 @@ class _Shown:
         for finding, rows in ((RowFinding.MISSING, lacking), (RowFinding.TOO_MANY, surplus_rows)):
             for row in rows:
                 copies = abs(surplus[row.hashes])
-                yield RowDifference(finding=finding, key=self._key(row), copies=copies)
+                yield RowDifference(finding=finding, key=self.key(row), copies=copies)
 
-    def _key(self, row: _Row) -> dict[str, str | None]:
+    def key(self, row: _Row) -> dict[str, str | None]:
+        """Return the key of a row as text, shortened."""
         names = self.layout.schema.handle_key or self.layout.names[:-1]
         return {name: _short(row.texts[name]) for name in names}
 

@@ -36,7 +36,6 @@ from ticdc_assets.log.quarantine import (
     places_in,
 )
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import COORDINATES, PLACE
 
 _Value = TypeVar("_Value")
@@ -165,10 +164,7 @@ class KnownRecords:
 
         This includes records that left it for the quarantine since the cut.
         """
-        errors = pa.concat_tables(
-            _columns_of(side.quarantine / file.path, [*COORDINATES, "reason"])
-            for file in found.faults
-        )
+        errors = errors_in(side, found)
         known = self.if_whole(lambda: self._refused_among(errors), None)
         return self._all_refused(errors) if known is None else known
 
@@ -198,10 +194,7 @@ class KnownRecords:
             self._all_open(errors),
         )
         waiting = faults.filter(_IS_LEFT_OUT)
-        rows = asked(_REFUSED, errors=errors, log=log, waiting=waiting)
-        return tuple(
-            RefusedRecords(**row | {"examples": tuple(row["examples"])}) for row in rows.to_pylist()
-        )
+        return refused_records(errors, log, waiting)
 
     @staticmethod
     def _all_open(errors: pa.Table) -> pa.Table:
@@ -230,9 +223,30 @@ class KnownRecords:
         return found
 
 
-def _columns_of(path: AnyPath, columns: list[str]) -> pa.Table:
-    with open_parquet(path) as file:
-        return file.read(columns=columns)
+def errors_in(paths: LakePaths, found: DecodedFiles) -> pa.Table:
+    """Return the coordinates and reasons of the records that a decoding refused."""
+    columns = [*COORDINATES, "reason"]
+    tables = [pa.schema([FAULT_SCHEMA.field(name) for name in columns]).empty_table()]
+    for item in found.faults:
+        with open_parquet(paths.quarantine / item.path) as file:
+            tables.append(file.read(columns=columns).cast(tables[0].schema))
+    return pa.concat_tables(tables)
+
+
+def refused_records(
+    errors: pa.Table, log: pa.Table, waiting: pa.Table
+) -> tuple[RefusedRecords, ...]:
+    """Return refused records that were decoded before, by table and reason.
+
+    Args:
+        errors: coordinates and reasons of the refused records.
+        log: coordinates and table of rows that were decoded before.
+        waiting: coordinates of records that count only if they have such rows.
+    """
+    rows = asked(_REFUSED, errors=errors, log=log, waiting=waiting)
+    return tuple(
+        RefusedRecords(**row | {"examples": tuple(row["examples"])}) for row in rows.to_pylist()
+    )
 
 
 _NO_FAULTS = pa.schema(

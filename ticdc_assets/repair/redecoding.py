@@ -30,7 +30,6 @@ on the other until that day is decoded again too.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -45,12 +44,10 @@ from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import latest_version, read_table
-from ticdc_assets.delta.files import open_parquet
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.log.change_files import (
     CHANGE_LOG_SCHEMA,
-    Coordinates,
     DecodedFiles,
     Landed,
     OfDay,
@@ -86,7 +83,7 @@ from ticdc_assets.log.schema_tables import SCHEMA_KINDS
 from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.repair.change_digests import Digest, Key, digests_of, is_exported
-from ticdc_assets.repair.known_records import RefusedRecords
+from ticdc_assets.repair.known_records import errors_in, refused_records
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
@@ -208,7 +205,8 @@ def redecode_ahead(lake: Lake) -> tuple[RedecodedDay, ...]:
     ):
         return ()
     # Kafka's timestamp may still justify some of them.
-    days = _days_ahead(lake, limit)
+    ahead = read_table(lake.paths.change_log, _is_ahead(limit_ms(limit)), columns=["landed_day"])
+    days = [] if ahead is None else ahead["landed_day"].unique().to_pylist()
     return tuple(_Day(lake, day).redecode() for day in sorted(days))
 
 
@@ -233,40 +231,11 @@ def _require_kept(paths: LakePaths, days: Collection[date]) -> None:
         )
 
 
-def _days_ahead(lake: Lake, limit: float) -> set[date]:
-    """Return the landing days with events that are ahead of their landing time."""
-    chosen = _Ahead(limit_ms(limit))
-
-    def found(some: Iterable[tuple[AnyPath, int]]) -> Iterator[date]:
-        for piece in some:
-            for rows in rows_in(piece, chosen, ["commit_ts", "landed_at"]):
-                yield from rows.column("landed_at").cast(pa.date32()).unique().to_pylist()
-
-    parts = parts_of(lake.paths.change_log, chosen)
-    runs_on = executor(lake.spark, lake.paths.change_log, "finding clocks", rows=parts.rows, size=0)
-    return set(runs_on.run(found, parts.pieces, tasks=runs_on.workers))
-
-
-@dataclass(frozen=True, slots=True)
-class _Ahead:
-    """Rows whose timestamp is a number of milliseconds ahead of their landing time."""
-
-    most_ms: int
-
-    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
-        """Return whether a file may have such rows."""
-        newest, landed_at = bounds.get("max.commit_ts"), bounds.get("min.landed_at")
-        return newest is None or landed_at is None or self._is_ahead(newest, landed_at)
-
-    def _is_ahead(self, newest: int, landed_at: datetime) -> bool:
-        return is_ahead(newest, landed_at, self.most_ms / 1000)
-
-    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return the rows among some that are ahead."""
-        at_ms = pc.shift_right(rows.column("commit_ts"), LOGICAL_BITS)
-        landed_ms = rows.column("landed_at").cast(pa.timestamp("ms", tz="UTC"), safe=False)
-        latest_ms = pc.add(landed_ms.cast(pa.int64()), self.most_ms)
-        return [rows.filter(pc.greater(at_ms, latest_ms))]
+def _is_ahead(most_ms: int) -> ds.Expression:
+    """Return the condition for rows of the change log that are this far ahead of their landing."""
+    at_ms = pc.shift_right(ds.field("commit_ts"), LOGICAL_BITS)
+    landed_ms = ds.field("landed_at").cast(pa.timestamp("ms", tz="UTC"), safe=False)
+    return at_ms > landed_ms.cast(pa.int64()) + most_ms
 
 
 # One day ----------------------------------------------------------------------------------------
@@ -434,43 +403,17 @@ class _Day:
 
     def _losses(self, found: DecodedFiles) -> tuple[str, ...]:
         """Return the decoded records that are refused now, a clause each."""
-        reasons: dict[Coordinates, str] = {}
-        for item in found.faults:
-            with open_parquet(self._lake.paths.quarantine / item.path) as file:
-                for row in file.read(columns=[*COORDINATES, "reason"]).to_pylist():
-                    if row["reason"] != TS_AHEAD:
-                        reasons[row["topic"], row["partition"], row["offset"]] = row["reason"]
-        if not reasons:
-            return ()
-        rows = read_table(
+        errors = errors_in(self._lake.paths, found).filter(ds.field("reason") != TS_AHEAD)
+        log = read_table(
             self._lake.paths.change_log,
             (ds.field("landed_day") == self._day)
-            & ds.field("offset").isin(sorted({place[-1] for place in reasons})),
+            & ds.field("offset").isin(errors["offset"].unique()),
             columns=[*COORDINATES, "database", "table"],
         )
-        lost: defaultdict[tuple[str | None, str | None, str], set[str]] = defaultdict(set)
-        for row in () if rows is None else rows.to_pylist():
-            reason = reasons.get((row["topic"], row["partition"], row["offset"]))
-            if reason is not None:
-                place = f"{row['topic']}/{row['partition']}/{row['offset']}"
-                database = None if row["table"] is None else row["database"]
-                lost[database, row["table"], reason].add(place)
-        refused = (
-            RefusedRecords(
-                database=database,
-                table=table,
-                reason=reason,
-                records=len(places),
-                examples=tuple(sorted(places)[:3]),
-            )
-            for (database, table, reason), places in lost.items()
-        )
-        return tuple(
-            item.clause
-            for item in sorted(
-                refused, key=lambda item: (item.database or "", item.table or "", item.reason)
-            )
-        )
+        if log is None or not errors.num_rows:
+            return ()
+        # A record without rows has nothing to lose.
+        return tuple(item.clause for item in refused_records(errors, log, waiting=errors))
 
     # Writing ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Check that every key is in a mirror only once: a wrong MERGE would show here first.
+"""Check that every key is in a mirror only once: a wrong write of rows would show here first.
 
 In: the mirrors of a cut, at the versions that it names. Out: for each mirror with a handle key and
 repeated keys, the number of such keys and some of them. Tables are only read, so running it again
@@ -10,22 +10,17 @@ Tables without a key may repeat rows, and are not checked.
 """
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-from pyspark.sql import Column
-
-from ticdc_assets.base.errors import InputError
 from ticdc_assets.base.isolation import Failure, Failures
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, MirrorCut
-from ticdc_assets.mirrors.versions import mirror_in_spark
-from ticdc_assets.model.schemas import ColumnSchema, TableSchema
-from ticdc_assets.model.values.typed import text_of
-from ticdc_assets.rows.mirror_rows import MirrorLayout
-from ticdc_assets.spark.frames import quoted
-from ticdc_assets.spark.session import functions
+from ticdc_assets.repair.comparing import compared_mirror, repeated_keys
+from ticdc_assets.spark.scratch import READING, Scratch
+from ticdc_assets.storage.paths import AnyPath
 
 MAX_KEYS = 5
 """How many repeated keys of each table are returned."""
@@ -41,7 +36,7 @@ class RepeatedKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedKeys:
-    """A mirror with repeated keys: how many, and the first of them."""
+    """A mirror with repeated keys: how many, and some of them."""
 
     database: str
     table: str
@@ -76,22 +71,18 @@ def count_keys(lake: Lake, cut: Cut) -> KeyCounts:
     Raises:
         UnfinishedError: some mirrors cannot be read; the text has the others' result too.
     """
-    keyed = [(item, item.table_schema) for item in cut.mirrors if item.table_schema.handle_key]
+    keyed = [item for item in cut.mirrors if item.table_schema.handle_key]
     repeated: list[RepeatedKeys] = []
     failures = Failures(f"looking for repeated keys in cut {cut.number}")
-    for mirror, schema in keyed:
-        # One row has one key, and an empty table none.
-        if mirror.rows < 2:
-            continue
-        name = joined_name(mirror.database, mirror.table)
-        found = failures.attempted(partial(_repeated, lake, mirror, schema), name)
-        keys, examples = (0, ()) if isinstance(found, Failure) else found
-        if keys:
-            repeated.append(
-                RepeatedKeys(
-                    database=mirror.database, table=mirror.table, keys=keys, examples=examples
-                )
-            )
+    with closing(Scratch(lake.paths, READING)) as scratch:
+        for mirror in keyed:
+            # One row has one key, and an empty table none.
+            if mirror.rows < 2:
+                continue
+            work = partial(_repeated, lake, mirror, scratch.folder())
+            result = failures.attempted(work, joined_name(mirror.database, mirror.table))
+            if not isinstance(result, Failure) and result.keys:
+                repeated.append(result)
     if failures.reasons:
         for item in repeated:
             failures.add(joined_name(item.database, item.table), f"{item.keys} keys are not unique")
@@ -101,62 +92,22 @@ def count_keys(lake: Lake, cut: Cut) -> KeyCounts:
         tso=cut.tso,
         mirrors=len(keyed),
         without_key=len(cut.mirrors) - len(keyed),
-        rows=sum(item.rows for item, _ in keyed),
+        rows=sum(item.rows for item in keyed),
         repeated=tuple(repeated),
     )
 
 
-def _repeated(
-    lake: Lake, mirror: MirrorCut, schema: TableSchema
-) -> tuple[int, tuple[RepeatedKey, ...]]:
-    rows = mirror_in_spark(lake, mirror)
-    F = functions(lake.spark)
-    layout = MirrorLayout(schema=schema)
-    # This package's columns: key columns may have any name.
-    columns: list[Column] = []
-    for number, name in enumerate(schema.handle_key):
-        columns.append(F.col(quoted(name)).alias(f"c{number}"))
-        beside = F.lit(None).cast("string")
-        if layout.rescued in rows.columns:
-            beside = F.col(quoted(layout.rescued))[name]
-        columns.append(beside.alias(f"x{number}"))
-    names = [f"{kind}{number}" for number in range(len(schema.handle_key)) for kind in "cx"]
-    found = (
-        rows.select(*columns)
-        .groupBy(*names)
-        .agg(F.count("*").alias("copies"))
-        .where(F.col("copies") > 1)
+def _repeated(lake: Lake, mirror: MirrorCut, folder: AnyPath) -> RepeatedKeys:
+    count, examples = repeated_keys(
+        lake.spark,
+        compared_mirror(lake, mirror, folder / "rows"),
+        lake.changefeed.timezone,
+        folder,
+        examples=MAX_KEYS,
     )
-    first = found.orderBy(*names).limit(MAX_KEYS).toArrow().to_pylist()
-    if not first:
-        return 0, ()
-    examples = tuple(
-        RepeatedKey(
-            key={
-                name: _text(
-                    schema.column(name),
-                    row[f"c{number}"],
-                    row[f"x{number}"],
-                    lake.changefeed.timezone,
-                )
-                for number, name in enumerate(schema.handle_key)
-            },
-            rows=row["copies"],
-        )
-        for row in first
+    return RepeatedKeys(
+        database=mirror.database,
+        table=mirror.table,
+        keys=count,
+        examples=tuple(RepeatedKey(key=key, rows=rows) for key, rows in examples),
     )
-    return len(first) if len(first) < MAX_KEYS else found.count(), examples
-
-
-def _text(
-    column: ColumnSchema | None, value: object, beside: str | None, timezone: str
-) -> str | None:
-    """Return a key's value as canonical text; as Python shows it if it has none."""
-    if beside is not None or value is None:
-        return beside
-    if column is None:
-        return str(value)
-    try:
-        return text_of(column, timezone)(value)
-    except (InputError, ValueError, ArithmeticError):
-        return str(value)

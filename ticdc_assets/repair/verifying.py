@@ -35,7 +35,6 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import Cut, HeldRows, MirrorCut, require_cut
 from ticdc_assets.log.damage import check_files
 from ticdc_assets.mirrors.applying import PARALLEL_MIRRORS
-from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_columns, mirror_in_spark
 from ticdc_assets.reading.mirrors import require_mirror
 from ticdc_assets.repair.comparing import (
     EXAMPLES,
@@ -46,13 +45,13 @@ from ticdc_assets.repair.comparing import (
     RowCounts,
     RowDifference,
     column_differences,
+    compared_mirror,
     content_of,
     new_folder,
     row_differences,
 )
 from ticdc_assets.repair.known_records import RefusedRecords
 from ticdc_assets.repair.making import Made, made_apart
-from ticdc_assets.rows.rows_of_work import copied_by_spark
 from ticdc_assets.storage.lake_paths import LakePaths
 
 
@@ -429,14 +428,7 @@ class _Comparing:
         return replace(told, error=done.reason)
 
     def _table(self, paths: LakePaths, mirror: MirrorCut) -> Compared:
-        rows = mirror_as_stored(paths, mirror)
-        if rows is None:
-            rows = copied_by_spark(
-                mirror_in_spark(self._lake.at(paths), mirror),
-                mirror_columns(paths, mirror),
-                new_folder(self._made.paths),
-            )
-        return Compared.whole(rows, mirror.table_schema)
+        return compared_mirror(self._lake.at(paths), mirror, new_folder(self._made.paths))
 
     def _content(self, table: Compared) -> Content:
         return content_of(self._lake.spark, table, new_folder(self._made.paths))

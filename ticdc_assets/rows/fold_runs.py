@@ -39,7 +39,6 @@ from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout, put_rows
 from ticdc_assets.rows.row_operations import operation_schema
 from ticdc_assets.rows.rows_of_work import (
     READ_ROWS,
-    KeptRows,
     RowPart,
     Rows,
     buckets_for,
@@ -161,8 +160,8 @@ class Folded:
     counts: FoldCounts
     never_sent: frozenset[str]
     newest: Mapping[str, int]
-    rows: KeptRows
-    faults: KeptRows
+    rows: Rows
+    faults: Rows
     before: KnownColumns = field(default_factory=KnownColumns)
     keys: ChangedKeys | None = None
 

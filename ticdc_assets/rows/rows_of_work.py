@@ -1,8 +1,7 @@
 """Input and output rows of steps: tables in this process, or row groups of Parquet files.
 
-In: a table, or files. Out: parts for an executor (`Rows`), buckets of keys for reducing, and the
-results as a table or as files (`KeptRows`). Few rows stay in this process, many are in files, and
-later steps need not know which.
+In: a table, or files. Out: `Rows`, their parts for an executor, and buckets of keys for reducing.
+Few rows stay in this process, many are in files, and later steps need not know which.
 
 Why running it again is safe: see `files`; the folders belong to one run (`scratch`).
 """
@@ -23,7 +22,6 @@ from ticdc_assets.delta.files import (
     FileLayout,
     FileWriter,
     WrittenFile,
-    open_parquet,
     read_bounded_as,
     read_footer,
     texts_of,
@@ -63,6 +61,7 @@ class Rows:
         condition: which of the rows in the files count, by the names of `schema`; all if None.
         count: about how many rows there are.
         size: about how many bytes they have before compression; 0 if unknown.
+        files: the files, if a step wrote them and a commit may name them.
     """
 
     schema: pa.Schema
@@ -74,6 +73,7 @@ class Rows:
     condition: ds.Expression | None = None
     count: int
     size: int = 0
+    files: tuple[WrittenFile, ...] = ()
 
     @classmethod
     def here(cls, table: pa.Table) -> "Rows":
@@ -117,6 +117,29 @@ class Rows:
         if self.table is not None:
             return self.table
         return pa.Table.from_batches(list(self.read()), self.schema)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows, a file at a time."""
+        for part in self.parts():
+            yield pa.Table.from_batches(part.read(), self.schema)
+
+    def frame(self, spark: Session) -> Frame:
+        """Return the rows in Spark: those of a table, or of whole files."""
+        if self.table is not None or not self.groups:
+            return frame_of(spark, self.table_here())
+        stored = pa.schema(
+            [item.with_name(name) for item, name in zip(self.schema, self.stored, strict=True)]
+        )
+        return parquet_frame(spark, [path for path, _ in self.groups], stored, self.schema.names)
+
+    def select(self, names: Sequence[str]) -> "Rows":
+        """Return the rows with some of their columns."""
+        if self.table is not None:
+            return Rows.here(self.table.select(list(names)))
+        schema = pa.schema([self.schema.field(name) for name in names])
+        places = dict(zip(self.schema.names, self.stored, strict=True))
+        stored = tuple(places[name] for name in names)
+        return replace(self, schema=schema, stored=stored, large=texts_of(schema, stored))
 
     def here_if_few(self) -> "Rows":
         """Return the rows in this process if a step would run here; else with their true size.
@@ -222,59 +245,6 @@ def shared_out(
             yield bucket, ordered.slice(begin, end - begin)
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeptRows:
-    """The result rows of buckets: in this process, or in files.
-
-    Attributes:
-        schema: their columns, by their names.
-        stored: names of the columns in the files.
-        table: the rows, if they are in this process.
-        folder: where the files are.
-        files: the files, relative to the folder.
-    """
-
-    schema: pa.Schema
-    stored: tuple[str, ...]
-    table: pa.Table | None = None
-    folder: AnyPath | None = None
-    files: tuple[WrittenFile, ...] = ()
-
-    @property
-    def paths(self) -> list[AnyPath]:
-        """Paths of the files."""
-        return [] if self.folder is None else [self.folder / file.path for file in self.files]
-
-    def rows(self) -> Rows:
-        """Return the rows for another step."""
-        if self.table is not None:
-            return Rows.here(self.table)
-        return Rows.of_files(self.paths, self.schema, self.stored)
-
-    def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows, a file at a time."""
-        if self.table is not None:
-            yield self.table
-        for path in self.paths:
-            # The file alone, not a part of a table with partitions in its path.
-            with open_parquet(path) as file:
-                found = file.read(columns=list(self.stored))
-            yield found.rename_columns(self.schema.names).cast(self.schema)
-
-    def read(self) -> pa.Table:
-        """Read the rows into this process."""
-        return pa.concat_tables([self.schema.empty_table(), *self.tables()])
-
-    def frame(self, spark: Session) -> Frame:
-        """Return the rows in Spark."""
-        if self.table is not None or not self.files:
-            return frame_of(spark, self.read())
-        stored = pa.schema(
-            [item.with_name(name) for item, name in zip(self.schema, self.stored, strict=True)]
-        )
-        return parquet_frame(spark, self.paths, stored, self.schema.names)
-
-
 def kept(
     rows: pa.Table,
     folder: AnyPath | None,
@@ -313,16 +283,26 @@ def kept_rows(
     schema: pa.Schema,
     stored: Sequence[str],
     folder: AnyPath | None,
-) -> KeptRows:
-    """Return the results of all buckets as one table (`kept`)."""
+) -> Rows:
+    """Return the results of all buckets as one (`kept`).
+
+    Args:
+        found: what `kept` returned for each bucket.
+        schema: the columns.
+        stored: their names in the files.
+        folder: the folder of the files; None if there are none.
+    """
+    if folder is None:
+        tables = [item for item in found if isinstance(item, pa.Table)]
+        return Rows.here(pa.concat_tables([schema.empty_table(), *tables]))
     files = tuple(item for item in found if isinstance(item, WrittenFile))
-    tables = [item for item in found if isinstance(item, pa.Table)]
-    is_here = folder is None or bool(tables)
-    return KeptRows(
+    return Rows(
         schema=schema,
+        groups=tuple((folder / file.path, (0,)) for file in files),
         stored=tuple(stored),
-        table=pa.concat_tables([schema.empty_table(), *tables]) if is_here else None,
-        folder=folder,
+        large=texts_of(schema, stored),
+        count=sum(file.rows for file in files),
+        size=sum(file.raw_size for file in files),
         files=files,
     )
 

@@ -29,7 +29,7 @@ from ticdc_assets.orchestration.following import Ending, Following, NewData
 from ticdc_assets.orchestration.metadata import rate_metadata, utc_now
 from ticdc_assets.orchestration.run import open_instance, run_follow
 from ticdc_assets.orchestration.steps import patient_lock, steps_of
-from ticdc_assets.orchestration.summing import Untold
+from ticdc_assets.orchestration.summing import Unreported
 from ticdc_assets.orchestration.syncing import Report, Step, Syncing
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 
@@ -275,11 +275,11 @@ def test_a_run_that_fails_tells_what_it_did_before(
 
 def one_of(*events: dg.AssetMaterialization | dg.AssetObservation) -> tuple[Any, dict[str, Any]]:
     """Return the one event that tells several, and its values."""
-    untold = Untold()
+    unreported = Unreported()
     for event in events:
-        untold.add([event])
-    (event,) = untold.take()
-    assert not untold
+        unreported.add([event])
+    (event,) = unreported.take()
+    assert not unreported
     return event, {name: item.value for name, item in event.metadata.items()}
 
 
@@ -346,17 +346,19 @@ def test_descriptions_say_what_the_numbers_say() -> None:
 
 
 def test_assets_and_partitions_are_told_apart() -> None:
-    untold = Untold()
+    unreported = Unreported()
 
     def days(*partitions: str) -> list[dg.AssetMaterialization]:
         appended = {"appended": 1}
         key = ["shop", "change_log"]
         return [dg.AssetMaterialization(key, metadata=appended, partition=it) for it in partitions]
 
-    untold.add([*days("d1", "d2"), dg.AssetMaterialization(["shop", "mirrors", "shop", "orders"])])
-    untold.add([*days("d2"), dg.AssetObservation(["shop", "mirrors"])])
-    untold.add([dg.AssetObservation(["shop", "mirrors"])])
-    found = [(event.asset_key.path[1:], event.partition) for event in untold.take()]
+    unreported.add(
+        [*days("d1", "d2"), dg.AssetMaterialization(["shop", "mirrors", "shop", "orders"])]
+    )
+    unreported.add([*days("d2"), dg.AssetObservation(["shop", "mirrors"])])
+    unreported.add([dg.AssetObservation(["shop", "mirrors"])])
+    found = [(event.asset_key.path[1:], event.partition) for event in unreported.take()]
     assert found == [
         (["change_log"], "d1"),
         (["change_log"], "d2"),

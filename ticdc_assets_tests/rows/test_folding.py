@@ -332,8 +332,8 @@ def test_both_executors_come_to_the_same(
                 log = Rows.here(pa.concat_tables([table.slice(0, 4), table.slice(4)]))
                 (folded,) = run_folds(runs_on, log, [fold])
                 assert (folded.rows.table is None) is (folder is not None)
-                rows = sorted(map(repr, folded.rows.read().to_pylist()))
-                faults = sorted(map(repr, folded.faults.read().to_pylist()))
+                rows = sorted(map(repr, folded.rows.table_here().to_pylist()))
+                faults = sorted(map(repr, folded.faults.table_here().to_pylist()))
                 in_spark = sorted(map(repr, folded.rows.frame(spark).toArrow().to_pylist()))
                 assert in_spark == rows
                 keys = folded.keys and [folded.keys.rows.to_pylist(), folded.keys.flags.to_pylist()]
