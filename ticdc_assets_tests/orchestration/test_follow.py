@@ -30,7 +30,7 @@ from ticdc_assets.orchestration.metadata import rate_metadata, utc_now
 from ticdc_assets.orchestration.run import open_instance, run_follow
 from ticdc_assets.orchestration.steps import patient_lock, steps_of
 from ticdc_assets.orchestration.summing import Unreported
-from ticdc_assets.orchestration.syncing import Report, Step, Syncing
+from ticdc_assets.orchestration.syncing import Step, Syncing
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -138,10 +138,7 @@ class Steps:
             metadata={"quarantined": 1, "open_apply_before": 0, "open_apply": 1},
         )
         told = dg.AssetObservation(asset_key=["shop", "mirrors"], metadata={"tables": 101})
-        report = Report(
-            asset=dg.AssetKey(["shop", name]),
-            metadata={"records": 10, "backlog": 7},
-        )
+        report = dg.AssetMaterialization(["shop", name], metadata={"records": 10, "backlog": 7})
         events = (beside, told) if name == "apply_changes" and self.new_data != IDLE else ()
         return Step(said=name, new_data=self.new_data[number], reports=(report,), events=events)
 
