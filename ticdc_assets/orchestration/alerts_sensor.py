@@ -43,7 +43,7 @@ _LEVELS = {dg.AssetCheckSeverity.WARN: Level.WARN, dg.AssetCheckSeverity.ERROR: 
 def alerts_sensors(
     steps: ChangefeedSteps, checks: Iterable[dg.AssetChecksDefinition]
 ) -> list[dg.SensorDefinition]:
-    """Return the sensor of one changefeed that tells of its problems; none if nobody is told."""
+    """Return the sensor that alerts people about one changefeed; none without a target."""
     names, alerts = steps.names, steps.changefeed.alerts
     if not alerts.to:
         return []
@@ -76,7 +76,7 @@ def alerts_sensors(
                 continue
             told[target.shown] = after
             counts += (
-                f"; {target}: {counted(0 if message is None else message.changes, 'change')} told"
+                f"; {target}: {counted(0 if message is None else message.changes, 'change')} sent"
             )
         return dg.SensorResult(skip_reason=counts, cursor=cursor_text(told))
 
@@ -86,11 +86,11 @@ def alerts_sensors(
 def problems(
     instance: DagsterInstance, names: FeedNames, keys: Sequence[dg.AssetCheckKey]
 ) -> Iterator[Problem]:
-    """Yield what does not go well with a changefeed, as Dagster's records have it.
+    """Yield the problems of a changefeed, from Dagster's records.
 
     Args:
-        instance: where they are kept.
-        names: those of the changefeed.
+        instance: the instance with the records.
+        names: the names of the changefeed.
         keys: its checks.
     """
     server = os.environ.get(WEBSERVER, "").rstrip("/")
@@ -98,7 +98,7 @@ def problems(
     for key in keys:
         record = known.get(key)
         if record is not None and not isinstance(record.evaluation, dg.AssetCheckEvaluation):
-            # The newest is of a run that has not come to it; the one before it holds.
+            # The newest is of a run that has not evaluated it yet; the one before is valid.
             record = _last_evaluated(instance, key)
         evaluation = None if record is None else record.evaluation
         if not isinstance(evaluation, dg.AssetCheckEvaluation):
@@ -126,11 +126,11 @@ def problems(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Growth:
-    """The newest growth of the quarantine, as an evaluation of `quarantine_growth` knows it.
+    """The newest growth of the quarantine, from an evaluation of `quarantine_growth`.
 
     Attributes:
-        seen_until: the moment of its last record, in ISO 8601.
-        sentence: what is said of it after a later evaluation.
+        seen_until: the time of its last record, in ISO 8601.
+        sentence: the sentence about it after a later evaluation.
     """
 
     seen_until: str
@@ -138,10 +138,10 @@ class _Growth:
 
 
 def _growth(evaluation: dg.AssetCheckEvaluation) -> _Growth | None:
-    """Return the newest growth, None if there was none or nothing of it is left.
+    """Return the newest growth; None if there was none or no record is open.
 
-    The evaluation that found it says that it grew, but a later one may be there before anybody
-    looks: a run that follows evaluates after each sync, and Dagster keeps one evaluation of a run.
+    The evaluation with the growth may be gone: a run that follows evaluates after each sync, and
+    Dagster keeps one evaluation of a run.
     """
     values = {name: item.value for name, item in evaluation.metadata.items()}
     seen_until, left = str(values.get(SEEN_UNTIL) or ""), values.get(OPEN)
@@ -167,14 +167,14 @@ def _last_evaluated(instance: DagsterInstance, key: dg.AssetCheckKey) -> Any:
 
 
 def _newest_runs(instance: DagsterInstance, names: FeedNames) -> Iterator[DagsterRun]:
-    """Yield the newest run of each job that came to an end, and that is not tried again.
+    """Yield the newest ended run of each job that is not retried.
 
-    Runs of chosen assets are all of one job: the newest of each choice counts, unless a later run
-    made all of it with success.
+    Runs of chosen assets all have one job: the newest of each choice counts, unless a later run
+    made all of these assets with success.
     """
     newest: dict[str, DagsterRun] = {}
-    # First those of all jobs, which may be a user's own. A job that runs seldom is then asked for
-    # by its name: its last run is behind many of the others.
+    # First the runs of all jobs, including a user's own. Then each job by name: the last run of one
+    # that runs seldom is older than many others.
     for job in (None, *names.jobs):
         if job in newest:
             continue
@@ -192,7 +192,7 @@ def _newest_runs(instance: DagsterInstance, names: FeedNames) -> Iterator[Dagste
 def _ended(
     instance: DagsterInstance, names: FeedNames, job: str | None, limit: int
 ) -> Iterator[DagsterRun]:
-    """Yield the last runs of a job, or of all, that came to an end and are not tried again."""
+    """Yield the last ended runs of a job, or of all, that are not retried."""
     ended = RunsFilter(
         job_name=job,
         tags=names.tags,
@@ -204,7 +204,7 @@ def _ended(
 
 
 def _makes_up_for(later: DagsterRun, run: DagsterRun) -> bool:
-    """Return whether a later run of chosen assets says all that an earlier one said."""
+    """Return whether a later run of chosen assets replaces an earlier one."""
     after, before = _chosen(later), _chosen(run)
     if later.status is DagsterRunStatus.SUCCESS:
         return not after or (bool(before) and before <= after)
@@ -212,7 +212,7 @@ def _makes_up_for(later: DagsterRun, run: DagsterRun) -> bool:
 
 
 def _chosen(run: DagsterRun) -> frozenset[str]:
-    """Return the assets and checks that a run was asked for; none if it was asked for all."""
+    """Return the assets and checks that were selected for a run; none if all were."""
     assets = {key.to_user_string() for key in run.asset_selection or ()}
     checks = {
         f"{key.asset_key.to_user_string()}:{key.name}" for key in run.asset_check_selection or ()
@@ -221,7 +221,7 @@ def _chosen(run: DagsterRun) -> frozenset[str]:
 
 
 def _work_of(run: DagsterRun) -> str:
-    """Return what a run did: its job, or the assets that were chosen."""
+    """Return the name of a run's work: its job, or the chosen assets."""
     chosen = _chosen(run) if run.job_name == IMPLICIT_ASSET_JOB_NAME else frozenset[str]()
     return ", ".join(sorted(chosen)) or run.job_name.removeprefix(ANONYMOUS)
 

@@ -22,7 +22,7 @@ from ticdc_assets.repair.verifying import Verification, VerifiedMirror
 
 
 def judge_damage(error: LakeDamagedError | None) -> CheckVerdict:
-    """Judge by the damage that was met, if any, whether the steering tables can be read."""
+    """Judge whether the steering tables can be read, from their damage, if any."""
     if error is None:
         return CheckVerdict(passed=True, description="The steering tables can be read.")
     return CheckVerdict(passed=False, severity=dg.AssetCheckSeverity.ERROR, description=f"{error}.")
@@ -91,8 +91,8 @@ def _key_of(key: Mapping[str, str | None]) -> str:
 def judge_rebuild(found: Verification | None) -> CheckVerdict:
     """Judge whether the mirrors are what the landed records make (None: there is no cut yet).
 
-    Keys and names of columns are told, the values of other columns are not: what Dagster records
-    stays, and `ticdc-assets verify` shows them.
+    It has keys and names of columns, but no values of other columns: Dagster keeps its records
+    forever, and `ticdc-assets verify` shows the values.
     """
     if found is None:
         return CheckVerdict(
@@ -133,12 +133,12 @@ def judge_rebuild(found: Verification | None) -> CheckVerdict:
             ", ".join(f"{name} string" for name in names),
             [tuple(row[name] for name in names) for row in rows],
         )
-    told = [*found.differences, *map(_told, unsound)]
+    texts = [*found.differences, *map(_text_of, unsound)]
     return CheckVerdict(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
         description=(
-            f"{found.summary}: {listed(told, '; ')}. `ticdc-assets verify {found.changefeed}` "
+            f"{found.summary}: {listed(texts, '; ')}. `ticdc-assets verify {found.changefeed}` "
             "shows the values; materialise the mirrors that differ to fold them again from the "
             "change log."
         ),
@@ -146,7 +146,7 @@ def judge_rebuild(found: Verification | None) -> CheckVerdict:
     )
 
 
-def _told(mirror: VerifiedMirror) -> str:
+def _text_of(mirror: VerifiedMirror) -> str:
     """Return how a mirror differs, and its first row that differs."""
     text = f"{joined_name(mirror.database, mirror.table)}: {'; '.join(mirror.findings())}"
     for record in _row_records(mirror)[:1]:

@@ -37,7 +37,7 @@ from ticdc_assets.spark.compute import Ran
 from ticdc_assets.storage.lake_paths import LakePaths
 
 Metadata: TypeAlias = dict[str, Any]
-"""What Dagster takes as metadata: plain texts, numbers and truth values, and its own values."""
+"""Metadata for Dagster: plain texts, numbers and truth values, and Dagster's values."""
 
 LOOKED_AT_BATCH = "change_log_batch"
 """Name of the newest batch of the change log that an apply looked at; the sensor reads it."""
@@ -45,11 +45,11 @@ LOOKED_AT_BATCH = "change_log_batch"
 DAY_SAID = "{appended} rows appended"
 MIRROR_SAID = "{mode}: {changes} keys changed, {rows} rows"
 QUARANTINE_SAID = "apply_changes: {open_apply_before} open row changes before, {open_apply} now"
-"""What events say in one clause, made of their metadata: `described` fills it in."""
+"""Forms of events' descriptions; `described` fills in metadata."""
 
 
 def described(said: str, metadata: Mapping[str, Any]) -> str:
-    """Return `said` with values of metadata in the place of their names in braces."""
+    """Return `said` with values of metadata in place of the names in braces."""
     return said.format_map(
         {
             name: item.value if isinstance(item, dg.MetadataValue) else item
@@ -91,7 +91,7 @@ def landing_metadata(landing: Landing, paths: LakePaths) -> Metadata:
 
 
 def rate_metadata(count: int, seconds: float) -> Metadata:
-    """Return how long a step took and, if it had anything to do, how many a second that is."""
+    """Return how long a step took, and its items per second if it had any."""
     metadata: Metadata = {"seconds": round(seconds, 3)}
     if count and seconds > 0:
         metadata["per_second"] = round(count / seconds, 1)
@@ -99,7 +99,7 @@ def rate_metadata(count: int, seconds: float) -> Metadata:
 
 
 def ran_metadata(ran: Ran) -> Metadata:
-    """Return where the work of a step ran, nothing if it had none."""
+    """Return where the work of a step ran; nothing if it had no work."""
     return {"ran": ran.sentence} if ran.sentence else {}
 
 
@@ -262,7 +262,7 @@ def registering_metadata(registering: Registering, paths: LakePaths) -> Metadata
 
 
 def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata:
-    """Return how an apply ended, having seen the change log up to its `batch`."""
+    """Return the result of an apply up to `batch` of the change log."""
     metadata: Metadata = {
         "outcome": str(applying.outcome),
         "reason": applying.reason,
@@ -308,7 +308,7 @@ def time_text(tso: int | None) -> str:
 
 def _cut_metadata(cut: Cut, now: datetime, limit: int) -> Metadata:
     accounts = sorted(cut.accounts, key=lambda item: not item.unaccounted)[:limit]
-    mirrors = _worth_telling(cut, limit)
+    mirrors = _most_important(cut, limit)
     totals = Metadata()
     if len(accounts) < len(cut.accounts):
         totals["accounts_total"] = table_of(
@@ -357,16 +357,15 @@ def _cut_metadata(cut: Cut, now: datetime, limit: int) -> Metadata:
     }
 
 
-def _worth_telling(cut: Cut, limit: int) -> list[MirrorCut]:
-    """Return the mirrors of a cut; where they are more than `limit`, those that say something.
+def _most_important(cut: Cut, limit: int) -> list[MirrorCut]:
+    """Return the mirrors of a cut; if they are more than `limit`, the most important.
 
-    What failed or lacks changes comes first, and then what the cut changed: a mirror that it
-    carried is as it was told before.
+    Incomplete mirrors come first, then the changed ones. A carried mirror was listed before.
     """
     if len(cut.mirrors) <= limit:
         return list(cut.mirrors)
-    told = [item for item in cut.mirrors if item.incomplete or item.mode != Mode.CARRIED]
-    return sorted(told, key=lambda item: not item.incomplete)[:limit]
+    important = [item for item in cut.mirrors if item.incomplete or item.mode != Mode.CARRIED]
+    return sorted(important, key=lambda item: not item.incomplete)[:limit]
 
 
 def together_metadata(changed: Sequence[MirrorCut], cut: Cut) -> Metadata:
@@ -388,7 +387,7 @@ def together_metadata(changed: Sequence[MirrorCut], cut: Cut) -> Metadata:
 _NAMES_LISTED = 1_000
 
 _TABLES_LISTED = 100
-"""Of how many tables an event on `apply_changes` says each."""
+"""How many tables an event on `apply_changes` lists."""
 
 
 def mirror_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths, now: datetime) -> Metadata:
@@ -433,7 +432,7 @@ def sample_metadata(rows: Sequence[Mapping[str, str | None]]) -> Metadata:
 
 
 def _cell(text: str | None) -> str:
-    """Return a value as it may be in a table of Markdown: on one line, and not too long."""
+    """Return a value for a table in Markdown: on one line, and shortened."""
     if text is None:
         return "*NULL*"
     shown = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."

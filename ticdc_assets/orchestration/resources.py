@@ -31,11 +31,11 @@ class LakeSpark(LazyPySparkResource):
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            # A session that runs keeps its own settings: only a new one is given ours.
+            # A running session keeps its settings: only a new one gets these.
             self._spark_session = LazySession(self.spark_config)
 
     @property
     def spark_session(self) -> SparkSession:
-        """The session, started when something of it is asked for, if it does not run yet."""
+        """The session, which starts at its first use."""
         self._init_session()
         return self._spark_session

@@ -68,12 +68,12 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What one run of a job did. A result is there if the job has its step.
+    """The results of one run of a job, of the steps that the job has.
 
     Attributes:
         run_id: id of the Dagster run.
         checks: the checks, in the order of their evaluation.
-        results: what the lake's functions returned, in the order of the steps.
+        results: the results of the lake's functions, in the order of the steps.
     """
 
     run_id: str
@@ -147,7 +147,7 @@ def run_sync(
         until: TSO, or time in ISO 8601, not to apply beyond.
         max_records: land at most this many records.
         patience: for how many seconds to wait for another writer before there is a run.
-        say: called with a line that says whom it waits for.
+        say: called with a line that names the program it waits for.
         instance: where the run is recorded; that of `dagster_home(settings)` if None.
     """
     config = {
@@ -166,7 +166,7 @@ def run_follow(
     say: Callable[[str], None] | None = None,
     instance: DagsterInstance | None = None,
 ) -> RunReport:
-    """Follow the source of a changefeed; a signal ends it after the sync that is under way.
+    """Follow the source of a changefeed; a signal ends it after the current sync.
 
     It is one run after the other, each of an hour at most: Dagster keeps all events of a run in the
     memory of its process until the run ends.
@@ -174,10 +174,10 @@ def run_follow(
     Args:
         settings: the settings.
         changefeed: name of the changefeed.
-        seconds: how long it goes on, which may be for ever; as configured if None.
-        rest_seconds: how long it rests between two looks at the source, also after syncs that
-            brought watermarks only; as the job does if None.
-        say: told what it does, while it does it.
+        seconds: how long it runs, possibly forever; as configured if None.
+        rest_seconds: the pause between two checks of the source, also after syncs with only
+            watermarks; as the job does if None.
+        say: called with a line for each thing it does.
         instance: where the runs are recorded; that of `dagster_home(settings)` if None.
 
     Returns:
@@ -290,7 +290,7 @@ def execute(
         job: the job.
         instance: where the run is recorded.
         config: configuration of its ops, by their names.
-        tags: tags of the run, beside those of the changefeed.
+        tags: tags of the run besides those of the changefeed.
         selection: the assets to materialise; those of the job if None.
         patience: for how many seconds to wait for another writer.
 
@@ -300,7 +300,7 @@ def execute(
         TicdcError: a step failed; it is the error of that step.
     """
     end_orphans(instance, steps.names, utc_now())
-    # A run that cannot get the lock would be recorded as failed; say so before there is one.
+    # A run that cannot get the lock would be recorded as failed: try before there is a run.
     with patient_lock(steps, instance, seconds=patience, waiting=steps.say):
         pass
     run_id = str(uuid4())
@@ -314,8 +314,8 @@ def execute(
                     "ops": {
                         name: {"config": dict(values)} for name, values in (config or {}).items()
                     },
-                    # Dagster's log lines are in the run; on the console they would bury the
-                    # caller's own.
+                    # Dagster's log lines are in the run; on the console they would hide the
+                    # caller's.
                     "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
                 },
                 instance=instance,
@@ -335,7 +335,7 @@ def execute(
 
 
 _RETRIES = "dagster/max_retries"
-"""Tag of a run that says how often the daemon starts it again; it would after a Ctrl-C."""
+"""Tag with how often the daemon starts a run again; by default it would after a Ctrl-C."""
 
 
 @contextmanager
@@ -364,11 +364,11 @@ def _runs_of_location(instance: DagsterInstance) -> Iterator[None]:
 
 
 def dagster_home(settings: Settings) -> Path:
-    """Return the folder of the Dagster instance; it is made, with its settings, if missing."""
+    """Return the folder of the Dagster instance; create it, with its settings, if missing."""
     home = home_path(settings)
     try:
         home.mkdir(parents=True, exist_ok=True)
-        # Exclusive: settings that are there are somebody's, even if they are empty.
+        # Exclusive: existing settings stay, even if they are empty.
         with (
             suppress(FileExistsError),
             (home / INSTANCE_FILE).open("x", encoding="utf-8") as file,
@@ -392,7 +392,7 @@ def open_instance(settings: Settings) -> Iterator[DagsterInstance]:
     """Open the Dagster instance of `dagster_home(settings)`."""
     home = str(dagster_home(settings))
     before = os.environ.get(HOME_VARIABLE)
-    # What a run's processes read (compute logs, for one) goes by the variable.
+    # The processes of a run use the variable, for example for compute logs.
     os.environ[HOME_VARIABLE] = home
     try:
         with opened_instance(home) as instance:
@@ -451,9 +451,9 @@ def announce_ui(
 
 @contextmanager
 def ui_server(settings: Settings, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the server of the Dagster UI on 127.0.0.1, and end it with all that it started.
+    """Start the server of the Dagster UI on 127.0.0.1, and end it with everything it started.
 
-    It is to be used in the main thread: the server ends with the thread that started it.
+    Use it in the main thread: the server ends with the thread that started it.
 
     Raises:
         PrerequisiteError: something listens on `port` already.
@@ -479,7 +479,7 @@ def ui_server(settings: Settings, port: int) -> Iterator[subprocess.Popen[bytes]
             yield server
         finally:
             ending.set()
-            # The server is in a session of its own and hears of the end from here only.
+            # The server has its own session, so it does not get the terminal's signals.
             runs: list[str] = []
             try:
                 runs = _begin_to_stop_runs(settings, server.pid)
@@ -500,7 +500,7 @@ _LAUNCHED = ".dagster/grpc_info"
 
 
 def _pass_on(lines: IO[bytes], ending: threading.Event) -> None:
-    """Write the server's lines to standard error, but for those of its end: tracebacks of runs."""
+    """Write the server's lines to standard error until it ends; then come tracebacks of runs."""
     for line in lines:
         if not ending.is_set():
             sys.stderr.buffer.write(line)
@@ -532,7 +532,7 @@ def _begin_to_stop_runs(settings: Settings, session: int) -> list[str]:
 
 
 def _record_stopped(settings: Settings, runs: Sequence[str]) -> None:
-    """Record runs as cancelled that ended with the UI: nothing failed, so nothing is alerted."""
+    """Record runs that ended with the UI as cancelled: nothing failed, so there is no alert."""
     if not runs:
         return
     with open_instance(settings) as instance:
@@ -548,8 +548,8 @@ _GRACE_SECONDS = 15
 def _end_group(server: subprocess.Popen[bytes]) -> None:
     """End a server and what it started: code servers, the daemon, runs.
 
-    The server ends its children when it is asked to, but for a code server that is busy and the
-    run that keeps it so. A run may be killed anywhere.
+    The server ends its children, except a busy code server and its run. A run may be killed
+    anywhere.
     """
     try:
         server.wait(_GRACE_SECONDS)
@@ -571,16 +571,16 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _end_with_parent() -> None:
-    """Let Linux end this process when the one that started it dies of whatever, a SIGKILL too."""
+    """Let Linux end this process when its parent dies, even by SIGKILL."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def signals_interrupt() -> AbstractContextManager[None]:
-    """Take SIGTERM like an interrupt from the keyboard, so that nothing outlives this process.
+    """Treat SIGTERM like an interrupt from the keyboard, so that nothing outlives this process.
 
-    Both must not be ignored when a server is started: it would inherit that (a shell starts
-    background programs so) and could not be stopped but by force.
+    A shell starts background programs with interrupts ignored. A server would inherit that, and
+    only SIGKILL could stop it.
     """
     return signals_handled(signal.default_int_handler)
 
@@ -590,7 +590,7 @@ def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]
     home = dagster_home(settings)
     workspace = home / "workspace.yaml"
     # By module, so that it works wherever the package is installed; with a fixed name, because
-    # links, sensors and their cursors go by it.
+    # links, sensors and their cursors contain it.
     workspace.write_text(
         yaml.safe_dump(
             {
@@ -598,8 +598,8 @@ def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]
                     {
                         "python_module": {
                             "module_name": "ticdc_assets.definitions",
-                            # Not the current folder: a file there that is called like some
-                            # module would be imported in its place.
+                            # Not the current folder: a file there with the name of a module
+                            # would be imported in its place.
                             "working_directory": str(Path(ticdc_assets.__file__).parent.parent),
                             "location_name": LOCATION_NAME,
                             "executable_path": sys.executable,
@@ -622,9 +622,9 @@ def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]
         HOME_VARIABLE: str(home),
         CHANGEFEEDS_VARIABLE: str(settings.path),
         LAKE_VARIABLE: str(settings.lake),
-        # The tables sensor asks there for the assets of tables that were created.
+        # The tables sensor reloads the location there when tables were created.
         WEBSERVER: os.environ.get(WEBSERVER) or f"http://{HOST}:{port}",
-        # It recommends its newer `dg dev`, which is no part of Dagster itself.
+        # The warning recommends `dg dev`, which is another package.
         "PYTHONWARNINGS": "ignore:Function `dev_command` is superseded",
     }
     return command, env

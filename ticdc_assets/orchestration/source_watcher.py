@@ -1,9 +1,9 @@
-"""Cheap looks at a source for new records: no Spark, no lake.
+"""Cheap checks of a source for new records: no Spark, no lake.
 
-In: a changefeed. Out: from each look a value that stays the same until the source has more records.
-A look at Kafka asks for the ends of the partitions over one open connection; every half minute, and
-after a failure, the topics are listed again, so that new topics are found. A look at a capture is
-one stat of its file.
+In: a changefeed. Out: from each check a value that stays the same until the source has more
+records. For Kafka, a check reads the ends of the partitions over one open connection; every half
+minute, and after a failure, the topics are listed again, so that new topics are included. For a
+capture, it is one stat of the file.
 
 Not handled: the content of the new records. Watermarks count like any other record.
 """
@@ -19,11 +19,11 @@ from ticdc_assets.log.sources import see_source
 from ticdc_assets.source.kafka.administration import Administration
 
 LISTING_SECONDS = 30.0
-"""How long the list of topics and partitions is taken as it was."""
+"""How long the list of topics and partitions is used."""
 
 
 class SourceWatcher:
-    """Looks at one source; use it for as long as a run follows.
+    """Checks one source; use it for as long as a run follows.
 
     Args:
         lake: the changefeed whose source it is, with its tables.
@@ -47,14 +47,14 @@ class SourceWatcher:
         """Return how far the source is.
 
         Raises:
-            SourceUnavailableError: it cannot be looked at now.
+            SourceUnavailableError: it cannot be read now.
         """
         match self._lake.changefeed.source:
             case CaptureSource() as source:
                 try:
                     stat = source.path.stat()
                 except OSError:
-                    return self._list()  # which says what is wrong
+                    return self._list()  # its error explains the problem
                 return (stat.st_size, stat.st_mtime_ns)
             case KafkaSource() as source:
                 return self._look_at(source)

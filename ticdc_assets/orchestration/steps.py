@@ -30,7 +30,7 @@ from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
 PATIENCE_SECONDS = 300.0
-"""How long the lock of a run that follows is waited for: that is one sync of it at most."""
+"""How long a run waits for the lock of a run that follows: for one sync of it at most."""
 
 _LOOK_SECONDS = 0.2
 
@@ -46,14 +46,14 @@ def _say_nothing(_: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangefeedSteps:
-    """One changefeed as its assets see it.
+    """One changefeed for its assets.
 
     Attributes:
         changefeed: its configuration.
         root: the folder or URI of all changefeeds' tables.
-        results: what the lake's functions returned, in the order of the steps run.
-        say: called with lines for the person who started the run: whom it waits for, and what a run
-            that follows did.
+        results: the results of the lake's functions, in the order of the steps run.
+        say: called with lines for the person who started the run: which program it waits for, and
+            what a run that follows did.
     """
 
     changefeed: Changefeed
@@ -78,14 +78,14 @@ class ChangefeedSteps:
 
     @contextmanager
     def writing(self, context: dg.AssetExecutionContext | dg.OpExecutionContext) -> Iterator[None]:
-        """Hold the writer lock; turn an error of ours into a failure of the step.
+        """Hold the writer lock; turn this package's errors into a failure of the step.
 
-        Runs of one instance wait for each other in the changefeed's pool. The lock may be held by
-        what no pool knows, a command line; it is waited for some time, and the log says so.
+        Runs of one instance wait for each other in the changefeed's pool. A command line, which is
+        in no pool, may hold the lock; the step waits for it for some time, and logs that.
         """
         name_worker(context, self.paths, self.changefeed.writer)
         if CHANGEFEED_TAG not in context.run.tags:
-            # The UI and its backfills start runs by an implicit job, which has no tags of ours.
+            # The UI and its backfills start runs of an implicit job, without this package's tags.
             context.instance.add_run_tags(context.run.run_id, self.names.tags)
 
         def waiting(text: str) -> None:
@@ -118,7 +118,7 @@ def steps_of(settings: Settings, changefeed: Changefeed) -> ChangefeedSteps:
 
 @contextmanager
 def reported_failures(paths: LakePaths) -> Iterator[None]:
-    """Turn our errors, and those that a broken table causes, into a failure of the step."""
+    """Turn this package's errors, and those of broken tables, into a failure of the step."""
     try:
         with damage_told(paths):
             yield
@@ -139,15 +139,15 @@ def patient_lock(
     seconds: float = 0.0,
     waiting: Callable[[str], None] = _say_nothing,
 ) -> Iterator[None]:
-    """Hold the writer lock, waiting for it as long as there is hope.
+    """Hold the writer lock, after waiting for it.
 
     Args:
         steps: the changefeed.
-        instance: the instance that knows of runs that follow.
+        instance: the instance that has the runs that follow.
         own_id: id of the run that waits.
-        seconds: how long to wait for any program; a run that follows is waited for in any case,
-            till the end of its sync.
-        waiting: called with who holds the lock if there is a wait, and when the wait is over.
+        seconds: how long to wait for any program; a run that follows is always waited for, until
+            the end of its sync.
+        waiting: called with the holder of the lock if there is a wait, and when the wait is over.
 
     Raises:
         BusyError: another program held it for `seconds`, or a sync for `PATIENCE_SECONDS`.

@@ -47,13 +47,13 @@ from ticdc_assets.orchestration.verdicts import shown_level
 INTERVAL_SECONDS = 60
 
 WEBSERVER = "TICDC_WEBSERVER_URL"
-"""Variable of the environment with the URL of the web server that loads the location again."""
+"""Environment variable with the URL of the web server that reloads the location."""
 
 _EVALUATIONS = 500
 """Evaluations of `table_lag` that one tick reports at most."""
 
-_SCHEMAS_TOLD = 500
-"""Changed schemas that one tick reads and tells of; the next one goes on."""
+_SCHEMAS = 500
+"""Changed schemas that one tick reports at most; the next one continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +61,9 @@ class TablesCursor:
     """The state of the sensor.
 
     Attributes:
-        told_ts: schemas that hold from at or below it were told; 0 before the first tick.
-        versions: schema versions there were.
-        asked: digest of the tables for which the location was asked to load again last.
+        told_ts: schemas valid from this TSO or below are reported; 0 before the first tick.
+        versions: the number of schema versions then.
+        asked: digest of the tables at the last request to reload the location.
     """
 
     told_ts: int = 0
@@ -72,7 +72,7 @@ class TablesCursor:
 
 
 def tables_sensor(shown: MirrorAssets) -> dg.SensorDefinition:
-    """Return the sensor of one changefeed that tells of its tables."""
+    """Return the sensor about the tables of one changefeed."""
     steps = shown.steps
 
     @dg.sensor(
@@ -80,9 +80,9 @@ def tables_sensor(shown: MirrorAssets) -> dg.SensorDefinition:
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            "Reports changed schemas and whether it is late on each mirror's asset, wipes the "
-            "assets of dropped tables, and has the location loaded again when tables were created "
-            "or dropped. It requests no run."
+            "Reports changed schemas and lateness on each mirror's asset, wipes the assets of "
+            "dropped tables, and reloads the location when tables were created or dropped. It "
+            "requests no run."
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -103,25 +103,25 @@ def tick(
     cut = newest_cut(steps.paths)
     wanted = {names.mirror(it.database, it.table) for it in assets_of(cut, steps.changefeed)}
     gone = wipe_ghosts(context.instance, steps, cut)
-    # The first tick of an instance has no news: all of it is older than the instance.
-    news = schema_news(steps.paths, cursor.told_ts or None, most=_SCHEMAS_TOLD)
-    told = _changed(news)
-    # Versions that later ticks tell are no news yet.
+    # At the first tick of an instance everything is older than the instance.
+    news = schema_news(steps.paths, cursor.told_ts or None, most=_SCHEMAS)
+    changed = _changed(news)
+    # Later ticks report the others.
     versions = news.total - news.later
-    late = max(0, versions - cursor.versions - len(told)) if cursor.told_ts else 0
-    newest = told[-1][1].valid_from if told else news.newest_ts
+    late = max(0, versions - cursor.versions - len(changed)) if cursor.told_ts else 0
+    newest = changed[-1][1].valid_from if changed else news.newest_ts
     reload, asked = _reload(context, shown, cut, cursor.asked)
     after = TablesCursor(told_ts=max(cursor.told_ts, newest), versions=versions, asked=asked)
     lags, late_tables = _lag_events(context.instance, shown, now)
-    drifts = [item for item in told if not item[1].is_first]
+    drifts = [item for item in changed if not item[1].is_first]
     said = (
         f"{counted(len(cut.mirrors) if cut else 0, 'table')} in the newest cut, "
         f"{counted(len(gone), 'asset')} of dropped tables wiped; "
-        f"{counted(news.total, 'schema version')}, {len(told)} new, "
+        f"{counted(news.total, 'schema version')}, {len(changed)} new, "
         f"{len(drifts)} of them of known tables, {late} late; {late_tables} of "
         f"{counted(len(shown.mirrors), 'mirror')} late{reload}"
     )
-    if told or gone:
+    if changed or gone:
         context.log.info("%s", said)
     return dg.SensorResult(
         # A result without runs is a skipped tick, whatever else it brings.
@@ -139,9 +139,9 @@ def tick(
 def wipe_ghosts(
     instance: dg.DagsterInstance, steps: ChangefeedSteps, cut: Cut | None
 ) -> list[dg.AssetKey]:
-    """Wipe what an instance has of mirrors that are no assets any more; return their keys."""
+    """Wipe the records of mirrors that are no longer assets; return their keys."""
     if cut is None:
-        return []  # nothing is known of tables, least of all that they are gone
+        return []  # without a cut, no table is known to be gone
     names, shown = steps.names, assets_of(cut, steps.changefeed)
     alive = {names.asset("mirrors")} if cut.mirrors and not shown else set[dg.AssetKey]()
     for item in shown:
@@ -164,7 +164,7 @@ def _lag_events(
 ) -> tuple[list[Any], int]:
     """Return the evaluations of `table_lag` that Dagster does not show yet, and how many are late.
 
-    A cut that is late makes all mirrors late at once, so each tick tells of some.
+    A late cut makes all mirrors late at once, so each tick reports some.
     """
     if not shown.mirrors:
         return [], 0
@@ -184,9 +184,9 @@ def _lag_events(
 def _reload(
     context: dg.SensorEvaluationContext, shown: MirrorAssets, cut: Cut | None, asked: str
 ) -> tuple[str, str]:
-    """Return what to say of tables that are no assets yet, or no more, and the cursor's digest.
+    """Return a sentence about tables without an asset and assets without a table, and a digest.
 
-    The location is asked to load again where the web server is known.
+    If the web server is known, it reloads the location. The digest is for the cursor.
     """
     mirrors = assets_of(cut, shown.steps.changefeed)
     tables = frozenset((item.database, item.table) for item in mirrors)
@@ -207,14 +207,14 @@ def _reload(
 
 
 def reload_location(server: str, name: str) -> None:
-    """Ask a Dagster web server to load a code location again.
+    """Let a Dagster web server reload a code location.
 
     Args:
         server: its URL, such as `http://127.0.0.1:3000`.
         name: the code location's name.
 
     Raises:
-        TicdcError: it is away, or refused to.
+        TicdcError: it does not answer, or refused.
     """
     from dagster_graphql import (
         DagsterGraphQLClient,
@@ -235,7 +235,7 @@ def reload_location(server: str, name: str) -> None:
 
 
 def _changed(news: SchemaNews) -> list[tuple[SchemaFigures, VersionFigures]]:
-    """Return the versions that this tick tells, oldest first."""
+    """Return the versions that this tick reports, oldest first."""
     return sorted(
         ((table, version) for table in news.tables for version in table.versions),
         key=lambda item: item[1].valid_from,

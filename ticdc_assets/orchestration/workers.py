@@ -4,9 +4,8 @@ A killed run looks active forever unless its dead process is noticed. Dagster's 
 this only for runs that have not begun; `active_runs.end_orphans` does it for all others, with the
 tag that each run gets here.
 
-The number of a process means something only to those who share its numbers: not to another
-container, nor after a restart of the machine. So the tag also names a lock that the process holds
-while it lives (`delta.lock.seen_at_work`).
+The number of a process has a meaning only in its container, and until the machine restarts. So the
+tag also names a lock that the process holds while it lives (`delta.lock.seen_at_work`).
 """
 
 import os
@@ -33,7 +32,7 @@ class Worker:
 
     Attributes:
         name: host, process id and start time; see `worker_name`.
-        machine: what is the same for all processes that see each other's numbers; "" if not known.
+        machine: identifies the machine or container whose process numbers it has; "" if unknown.
         lock: the file whose lock it holds; "" if it holds none.
     """
 
@@ -49,7 +48,7 @@ class Worker:
 
 
 def worker_name() -> str:
-    """Return what tells this process from all others: host, process id, start time."""
+    """Return what identifies this process: host, process id, start time."""
     return f"{gethostname()}:{os.getpid()}:{_start_time(os.getpid()) or 0}"
 
 
@@ -64,10 +63,7 @@ def worker_tag(run_id: str, lock: str) -> str:
 
 
 def is_gone(worker: Worker) -> bool:
-    """Return whether a process has ended.
-
-    False where nobody can tell from here: a process of another host that held no lock.
-    """
+    """Return whether a process has ended; False if unknown (of another host, without a lock)."""
     host, _, rest = worker.name.rpartition(":")[0].rpartition(":")
     sees_it = worker.machine != "" and worker.machine == this_process().machine
     if worker.lock and not sees_it:
@@ -87,11 +83,10 @@ def is_gone(worker: Worker) -> bool:
 
 
 def _start_time(pid: int) -> int | None:
-    """Return when a process started, in the kernel's ticks; None where that is not told.
+    """Return when a process started, in the kernel's ticks; None if unknown.
 
-    Ticks since the machine's start are the same whoever asks and whenever. A time of day, as psutil
-    tells it, is not: it is that of the clock when the asking program looked, and a clock that was
-    set meanwhile would make a process that works look gone.
+    Ticks since the machine's start never change. The time of day that psutil returns depends on the
+    clock: after the clock was set, a process at work would look gone.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -102,10 +97,9 @@ def _start_time(pid: int) -> int | None:
 
 
 def worker_of(run: DagsterRun) -> Worker | None:
-    """Return the process that works on a run, None if it named itself in none.
+    """Return the process that works on a run; None before it has named itself.
 
-    When a run is started again after its process died, Dagster gives it the tags of the one
-    before, and with them the name of a process that is gone: that is not its own.
+    A run that Dagster starts again has the tags of the run before, with the name of a dead process.
     """
     # Earlier versions wrote fewer parts.
     name, owner, machine, lock = (run.tags.get(WORKER_TAG, "").split("#", 3) + [""] * 3)[:4]
@@ -115,13 +109,13 @@ def worker_of(run: DagsterRun) -> Worker | None:
 
 
 _LOCKS: dict[LakePaths, tuple[ExitStack, str]] = {}
-"""What this process holds, by changefeed, until it ends."""
+"""The locks that this process holds until it ends, by changefeed."""
 
 
 def name_worker(
     context: dg.AssetExecutionContext | dg.OpExecutionContext, paths: LakePaths, writer: Writer
 ) -> None:
-    """Tag the run of a step with this process, if whoever started it here has not."""
+    """Tag the run of a step with this process, unless it has this tag."""
     run = context.run
     worker = worker_of(run)
     if worker is not None and worker.name == worker_name():

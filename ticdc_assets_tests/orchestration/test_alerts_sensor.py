@@ -179,11 +179,11 @@ def test_a_check_is_told_when_it_fails_and_when_it_is_well_again(
     watched: Watched, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(WEBSERVER, "http://127.0.0.1:3000/")
-    assert watched.tick() == "0 problems; {env: HOOK}: 0 changes told"
+    assert watched.tick() == "0 problems; {env: HOOK}: 0 changes sent"
     watched.judge(LAG, Level.WARN)
-    assert watched.tick() == "1 problem; {env: HOOK}: 0 changes told", "warnings are not wanted"
+    assert watched.tick() == "1 problem; {env: HOOK}: 0 changes sent", "warnings are not wanted"
     watched.judge(LAG, Level.FAIL, "The mirrors are 2 h behind.")
-    assert watched.tick() == "1 problem; {env: HOOK}: 1 change told"
+    assert watched.tick() == "1 problem; {env: HOOK}: 1 change sent"
     watched.judge(LAG, Level.FAIL, "The mirrors are 3 h behind.")
     watched.tick()
     link = "http://127.0.0.1:3000/assets/shop/apply_changes?view=checks&checkDetail=replication_lag"
@@ -224,7 +224,7 @@ def test_a_failed_run_is_told_as_long_as_its_job_has_no_later_one(
     assert [title for title, _ in hook.taken()] == [f"shop: run of {name} failing"]
     for _ in range(60):
         watched.ran(DagsterRunStatus.SUCCESS, NAMES.job("report"))
-    assert watched.tick() == "1 problem; {env: HOOK}: 0 changes told"
+    assert watched.tick() == "1 problem; {env: HOOK}: 0 changes sent"
     watched.cursor = None
     watched.tick()
     assert [title for title, _ in hook.taken()] == [f"shop: run of {name} failing"]
@@ -266,7 +266,7 @@ def test_a_target_that_is_away_is_told_later_and_the_others_at_once(
     watched.judge(LAG, Level.FAIL)
     said = watched.tick()
     assert "{env: AWAY} did not accept the alert" in said
-    assert "{env: HOOK}: 1 change told" in said
+    assert "{env: HOOK}: 1 change sent" in said
     assert len(hook.taken()) == 1
     hook.status = 500
     watched.judge(LAG, Level.OK)
@@ -335,7 +335,7 @@ def test_a_run_that_has_not_come_to_its_checks_changes_nothing(
         ),
         run.run_id,
     )
-    assert watched.tick() == "1 problem; {env: HOOK}: 0 changes told"
+    assert watched.tick() == "1 problem; {env: HOOK}: 0 changes sent"
 
 
 def test_a_cursor_that_is_none_tells_everything_once_more(watched: Watched, hook: Hook) -> None:
