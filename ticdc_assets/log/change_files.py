@@ -10,9 +10,6 @@ decoded (`decode_pieces`).
 Why running it again is safe: see `files`.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
 from bisect import bisect_left, bisect_right

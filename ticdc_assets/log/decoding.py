@@ -16,9 +16,6 @@ killed run, the next run writes the missing ones: an append to quarantine that w
 skipped by its transaction identifier, and the totals are overwritten.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
 from collections import Counter

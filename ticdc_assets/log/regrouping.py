@@ -8,11 +8,6 @@ again.
 Why writing it again is safe: the table is overwritten as a whole, and names the commit.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportAttributeAccessIssue=false
-
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from typing import Any

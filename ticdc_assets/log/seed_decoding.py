@@ -14,9 +14,6 @@ and so do the quarantined rows, which come before it; the totals come last, as f
 (`decoding`).
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
 import json

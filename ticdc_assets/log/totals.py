@@ -6,10 +6,7 @@ of a mirror and their completeness without reading a row. `joined_totals` adds u
 in any order.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Iterable
 from typing import Any, TypeAlias

@@ -8,9 +8,6 @@ A digest of a record's content (`_SAID`) identifies replays. Only digests move t
 size of the images does not matter there.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Iterable, Iterator

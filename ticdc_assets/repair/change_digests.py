@@ -7,9 +7,6 @@ files; the batch is not in them. Rows of exports are left out: they come from no
 Nothing is written, and the hashes are DuckDB's, so they are compared only within a run.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Iterable, Iterator

@@ -23,10 +23,7 @@ Why running it again is safe: only hashes of rows are written, to a folder of th
 result is the same.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false
 
 import hashlib
 import json

@@ -10,11 +10,6 @@ Why running it again is safe: the gap is written first. If a run is killed befor
 closed, the next one finds the gap and closes it.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportAttributeAccessIssue=false
-
 from datetime import UTC, datetime
 
 import pyarrow.dataset as ds

@@ -27,9 +27,6 @@ their number. The rows keep the number of their landed batch, so schemas are reg
 original order. For a single mirror, the images of other tables are left out of the new change log.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Iterator, Mapping

@@ -6,9 +6,6 @@ sets table properties. Rows stay if the condition is unknown for them.
 Why running it again is safe: removed rows are not found again, and then there is no commit.
 """
 
-# pyarrow has no type information, so what comes from it is unknown to the checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Callable, Collection, Mapping, Sequence

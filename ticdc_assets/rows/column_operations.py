@@ -9,10 +9,7 @@ cut, no later schema step or partition DDL affects it, and all its values are ex
 (`values.columns`).
 """
 
-# pyarrow ships no types, and numba hides those of what it compiles.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Sequence
 from typing import Any

@@ -150,7 +150,7 @@ def test_however_many_schemas_changed_each_is_told(
 def test_more_schemas_than_one_tick_tells_are_told_by_the_next_ones(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables_sensor, "_SCHEMAS_TOLD", 3)
+    monkeypatch.setattr(tables_sensor, "_SCHEMAS", 3)
     cursor: str | None = cursor_text(changed_tables(steps, 8))
     told: list[list[str]] = []
     for _ in range(4):
@@ -169,7 +169,7 @@ def test_more_schemas_than_one_tick_tells_are_told_by_the_next_ones(
 def test_a_tick_reads_the_schemas_that_it_tells_and_those_before_them(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables_sensor, "_SCHEMAS_TOLD", 3)
+    monkeypatch.setattr(tables_sensor, "_SCHEMAS", 3)
     texts: list[int] = []
 
     def reading(*given: Any, columns: list[str], **named: Any) -> pa.Table | None:
