@@ -222,15 +222,14 @@ class Records:
         return [found] if found.num_rows else []
 
 
-def parts_of(table: AnyPath, chosen: Selection, *, version: int | None = None) -> Parts:
+def parts_of(table: AnyPath, chosen: Selection) -> Parts:
     """Return the row groups of a table that may hold chosen rows.
 
     Args:
         table: `raw_messages` or `change_log`.
         chosen: the rows.
-        version: version of the table; the newest if None.
     """
-    opened = open_table(table, version)
+    opened = open_table(table)
     if opened is None:
         return parts_in([])
     actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
@@ -449,20 +448,13 @@ COUNTED = [name for name in TOTALS_COLUMNS if name != "landed_day"]
 """The columns in files that totals need; the day is in no file."""
 
 
-def totals_in_files(
-    spark: Session,
-    log: AnyPath,
-    chosen: Selection,
-    *,
-    version: int | None = None,
-) -> list[Totals]:
+def totals_in_files(spark: Session, log: AnyPath, chosen: Selection) -> list[Totals]:
     """Return the totals of rows of a change log.
 
     Args:
         spark: the session, which is not used if they are few.
         log: the change log.
         chosen: the rows.
-        version: version of the change log, the newest if None.
     """
 
     def counted(some: Iterable[tuple[AnyPath, int]]) -> Iterator[list[Totals]]:
@@ -470,7 +462,7 @@ def totals_in_files(
             for rows in rows_in(piece, chosen, COUNTED):
                 yield totals_of(with_day(rows))
 
-    parts = parts_of(log, chosen, version=version)
+    parts = parts_of(log, chosen)
     runs_on = executor(spark, log, "counting changes", rows=parts.rows, size=0)
     found = runs_on.run(counted, parts.pieces, tasks=runs_on.workers)
     return joined_totals(group for groups in found for group in groups)

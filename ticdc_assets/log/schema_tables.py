@@ -97,6 +97,11 @@ REGISTRY_SCHEMA = pa.schema(
 version.
 """
 
+_COLUMN_FIELDS, _INDEX_FIELDS = (
+    [field.name for field in REGISTRY_SCHEMA.field(name).type.value_type if field.name != "default"]
+    for name in ("columns", "indexes")
+)
+
 DDL_SCHEMA = pa.schema(
     [
         ("commit_ts", pa.int64()),
@@ -387,27 +392,12 @@ def _version_rows(history: SchemaHistory) -> list[dict[str, Any]]:
                 "schema_version": schema.version,
                 "table_id": schema.table_id,
                 "columns": [
-                    {
-                        "name": column.name,
-                        "mysql_type": column.mysql_type,
-                        "unsigned": column.unsigned,
-                        "length": column.length,
-                        "decimal": column.decimal,
-                        "charset": column.charset,
-                        "collation": column.collation,
-                        "elements": list(column.elements),
-                        "nullable": column.nullable,
-                        "default": column.default_text,
-                    }
+                    {name: getattr(column, name) for name in _COLUMN_FIELDS}
+                    | {"default": column.default_text}
                     for column in schema.columns
                 ],
                 "indexes": [
-                    {
-                        "name": index.name,
-                        "unique": index.unique,
-                        "primary": index.primary,
-                        "columns": list(index.columns),
-                    }
+                    {name: getattr(index, name) for name in _INDEX_FIELDS}
                     for index in schema.indexes
                 ],
                 "key": list(schema.handle_key),

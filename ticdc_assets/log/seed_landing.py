@@ -20,7 +20,7 @@ from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.appending import DISTINCT, TableLayout, append_files
 from ticdc_assets.delta.control import LOG_RETENTION
-from ticdc_assets.delta.files import FileWriter, WrittenFile
+from ticdc_assets.delta.files import FileWriter, WrittenFile, gathered
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.seeds import APPLICATION, Seed
 from ticdc_assets.source.exports.folder import ExportFile, opened_folder
@@ -170,7 +170,9 @@ def _landing(
         landed = _Landed()
         for part in parts:
             database, name, dialect = known[part.number]
-            for rows in _groups(read_rows(filesystem, root, part.part, dialect)):
+            batches = read_rows(filesystem, root, part.part, dialect)
+            tables = (pa.Table.from_batches([batch]) for batch in batches)
+            for rows in gathered(tables, rows=_GROUP_ROWS, size=_GROUP_BYTES):
                 landed.rows += rows["problem"].null_count
                 writer = writer or FileWriter(
                     table, SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=DISTINCT
@@ -205,18 +207,3 @@ def _placed(
         ],
         schema=SNAPSHOT_SCHEMA,
     )
-
-
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield rows in tables of bounded size."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield pa.Table.from_batches(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held)

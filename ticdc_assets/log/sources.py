@@ -19,6 +19,8 @@ import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from ticdc_assets.base.errors import LandingGapError, NotFoundError
@@ -124,12 +126,8 @@ class SourceState:
         return tuple(item for item in self.partitions if _by_place(item) not in self.gone)
 
 
-def see_source(lake: Lake, *, captured: Ranges | None = None) -> SourceState:
+def see_source(lake: Lake) -> SourceState:
     """Compare a source with its landed records.
-
-    Args:
-        lake: the changefeed's lake.
-        captured: the offsets of its capture, if the caller has just read it.
 
     Raises:
         SourceUnavailableError: it cannot be read now.
@@ -140,8 +138,7 @@ def see_source(lake: Lake, *, captured: Ranges | None = None) -> SourceState:
             ranges, ids = list_ranges(source)
             return beside(lake, position, begins(source, ranges, position), ids)
         case CaptureSource() as source:
-            ranges = capture_ranges(source) if captured is None else captured
-            return beside(lake, position, ranges, {})
+            return beside(lake, position, capture_ranges(source), {})
 
 
 def begins(source: KafkaSource, ranges: Ranges, position: Position) -> Ranges:
@@ -218,7 +215,24 @@ def _begun(
 
 
 def capture_ranges(source: CaptureSource) -> dict[TopicPartition, OffsetRange]:
-    """Return the offsets of each partition of a whole capture."""
+    """Return the offsets of each partition of a whole capture; it is read again if it changed."""
+    try:
+        stat = source.path.stat()
+    except OSError:
+        ranges = _ranges_in(source.path)  # its error explains the problem
+    else:
+        ranges = _unchanged_ranges(source.path, stat.st_size, stat.st_mtime_ns)
+    empty = OffsetRange(earliest=0, end=0)
+    listed = {(topic, number) for topic, n in source.partitions.items() for number in range(n)}
+    return {**dict.fromkeys(sorted(listed), empty), **ranges}
+
+
+@lru_cache(maxsize=16)
+def _unchanged_ranges(path: Path, _size: int, _time_ns: int) -> Ranges:
+    return _ranges_in(path)
+
+
+def _ranges_in(path: Path) -> Ranges:
     ranges: dict[TopicPartition, tuple[int, int]] = {}
 
     def seen(topic: str, partition: int, offset: int) -> bool:
@@ -229,12 +243,9 @@ def capture_ranges(source: CaptureSource) -> dict[TopicPartition, OffsetRange]:
             ranges[topic, partition] = (offset, end)
         return False
 
-    with CaptureReader(source.path, wanted=seen) as records:
+    with CaptureReader(path, wanted=seen) as records:
         for _ in records:
             pass
-    for topic, count in source.partitions.items():
-        for partition in range(count):
-            ranges.setdefault((topic, partition), (0, 0))
     return {place: OffsetRange(earliest=first, end=end) for place, (first, end) in ranges.items()}
 
 

@@ -31,6 +31,7 @@ from ticdc_assets.delta.control import keeping
 from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.orchestration.checks import judge_cheaply
 from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData, Pace
+from ticdc_assets.orchestration.jobs import op_job
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.signals import signals_handled
@@ -94,20 +95,15 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
         _end_cancelled(context, following.followed)
         yield dg.Output(None)
 
-    @dg.job(
-        name=names.job("follow"),
-        description=(
-            f"Keeps the mirrors of {names.changefeed} as fresh as possible: one run that syncs "
-            "repeatedly in one process. The sensor requests it; other runs of the changefeed wait "
-            "for at most one of its syncs."
-        ),
-        tags=names.tags | {FOLLOW_TAG: "true"},
-        executor_def=dg.in_process_executor,
+    return op_job(
+        steps,
+        "follow",
+        follow,
+        f"Keeps the mirrors of {names.changefeed} as fresh as possible: one run that syncs "
+        "repeatedly in one process. The sensor requests it; other runs of the changefeed wait for "
+        "at most one of its syncs.",
+        {FOLLOW_TAG: "true"},
     )
-    def job() -> None:
-        follow()
-
-    return job
 
 
 def _end_cancelled(context: dg.OpExecutionContext, followed: Followed) -> None:

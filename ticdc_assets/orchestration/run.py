@@ -216,35 +216,23 @@ def run_redrive(
     return _run("redrive", settings, changefeed, config, instance)
 
 
-def run_landed(
-    settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
-) -> RunReport:
+def run_landed(settings: Settings, changefeed: str) -> RunReport:
     """Run the steps of a sync once that do not need the source: all but landing."""
     config = {
         "decode_messages": {"redrive": False},
         "apply_changes": {"refold_quarantined": False},
     }
-    return _run("redrive", settings, changefeed, config, instance)
+    return _run("redrive", settings, changefeed, config)
 
 
-def run_rebuild(
-    settings: Settings,
-    changefeed: str,
-    *,
-    accept_losses: bool = False,
-    instance: DagsterInstance | None = None,
-) -> RunReport:
+def run_rebuild(settings: Settings, changefeed: str, *, accept_losses: bool = False) -> RunReport:
     """Run the rebuild job of a changefeed once; `accept_losses` is as for `rebuilding.rebuild`."""
-    return _run(
-        "rebuild", settings, changefeed, {"rebuild": {"accept_losses": accept_losses}}, instance
-    )
+    return _run("rebuild", settings, changefeed, {"rebuild": {"accept_losses": accept_losses}})
 
 
-def run_maintenance(
-    settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
-) -> RunReport:
+def run_maintenance(settings: Settings, changefeed: str) -> RunReport:
     """Run the maintenance job of a changefeed once."""
-    return _run("maintenance", settings, changefeed, {}, instance)
+    return _run("maintenance", settings, changefeed, {})
 
 
 def _run(
@@ -252,7 +240,7 @@ def _run(
     settings: Settings,
     changefeed: str,
     config: Mapping[str, Mapping[str, Any]],
-    instance: DagsterInstance | None,
+    instance: DagsterInstance | None = None,
     *,
     say: Callable[[str], None] | None = None,
     patience: float = 0.0,

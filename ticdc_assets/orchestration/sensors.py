@@ -20,7 +20,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -28,10 +27,9 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from ticdc_assets.base.errors import LakeDamagedError, TicdcError
 from ticdc_assets.base.names import counted
-from ticdc_assets.config import CaptureSource
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.log.positions import PartitionOffsets, known_partitions
-from ticdc_assets.log.sources import SourceState, capture_ranges, see_source
+from ticdc_assets.log.sources import see_source
 from ticdc_assets.model.tso import lag_seconds, time_with_tso
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
@@ -44,7 +42,6 @@ from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH, offsets_metadat
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.verdicts import CheckVerdict, shown_level
-from ticdc_assets.source.kafka.administration import OffsetRange
 
 INTERVAL_SECONDS = 20
 OBSERVATION_SECONDS = 60
@@ -196,7 +193,7 @@ def _ticked(
     instance, names = context.instance, steps.names
     source, failure = None, None
     try:
-        source = _see(steps)
+        source = see_source(steps.lake)
     except LakeDamagedError:
         raise
     except TicdcError as error:
@@ -356,26 +353,6 @@ def _looked_at(instance: DagsterInstance, key: dg.AssetKey) -> int:
         return 0
     value = event.asset_materialization.metadata.get(LOOKED_AT_BATCH)
     return value.value if isinstance(value, dg.IntMetadataValue) and value.value else 0
-
-
-_CAPTURES: dict[Path, tuple[tuple[int, int], dict[tuple[str, int], OffsetRange]]] = {}
-"""Offsets of captures by size and modification time: an unchanged capture is read once."""
-
-
-def _see(steps: ChangefeedSteps) -> SourceState:
-    lake, source = steps.lake, steps.changefeed.source
-    if not isinstance(source, CaptureSource):
-        return see_source(lake)
-    path = source.path
-    try:
-        stat = path.stat()
-    except OSError:
-        return see_source(lake)  # its error explains the problem
-    stamp = (stat.st_size, stat.st_mtime_ns)
-    kept = _CAPTURES.get(path)
-    if kept is None or kept[0] != stamp:
-        kept = _CAPTURES[path] = (stamp, capture_ranges(source))
-    return see_source(lake, captured=kept[1])
 
 
 def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:

@@ -9,7 +9,7 @@ Not handled: the content of the new records. Watermarks count like any other rec
 """
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 
 from ticdc_assets.base.errors import SourceUnavailableError
 from ticdc_assets.config import CaptureSource, KafkaSource
@@ -26,18 +26,11 @@ class SourceWatcher:
     """Checks one source; use it for as long as a run follows.
 
     Args:
-        lake: the changefeed whose source it is, with its tables.
-        clock: seconds of a clock that never goes back.
+        lake: the changefeed's lake.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self._clock = clock
         self._administration: Administration | None = None
         self._places: list[tuple[str, int]] = []
         self._bases: Mapping[tuple[str, int], int] = {}
@@ -60,7 +53,7 @@ class SourceWatcher:
                 return self._look_at(source)
 
     def _look_at(self, source: KafkaSource) -> Hashable:
-        if not self._places or self._clock() - self._listed_at >= LISTING_SECONDS:
+        if not self._places or time.monotonic() - self._listed_at >= LISTING_SECONDS:
             return self._list()
         if self._administration is None:
             self._administration = Administration(source)
@@ -77,5 +70,5 @@ class SourceWatcher:
         partitions = see_source(self._lake).present
         self._bases = read_position(self._lake.paths).bases
         self._places = [(item.topic, item.partition) for item in partitions]
-        self._listed_at = self._clock()
+        self._listed_at = time.monotonic()
         return tuple(((item.topic, item.partition), item.end) for item in partitions)

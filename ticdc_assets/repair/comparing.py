@@ -230,8 +230,6 @@ def row_differences(
     rebuilt: Compared,
     timezone: str,
     folder: AnyPath,
-    *,
-    examples: int,
 ) -> Differences:
     """Return how the rows of two tables with the same columns differ.
 
@@ -241,7 +239,6 @@ def row_differences(
         rebuilt: the expected table.
         timezone: time zone of the changefeed, in which TIMESTAMPs are shown.
         folder: a folder for files of this run.
-        examples: how many rows to show at most.
     """
     with asking(folder) as engine:
         for name, table in (("ours", mirror), ("theirs", rebuilt)):
@@ -253,7 +250,7 @@ def row_differences(
         engine.execute(_BY_KEY)
         (numbers,) = engine.execute(_COUNTS).fetchall()
         counts = RowCounts(changed=numbers[0], missing=numbers[1], too_many=numbers[2])
-        keys = [(key, other) for key, other in engine.execute(_CHOSEN, [examples]).fetchall()]
+        keys = [(key, other) for key, other in engine.execute(_CHOSEN, [EXAMPLES]).fetchall()]
     if not keys:
         return Differences(counts=counts, examples=())
     shown = _Shown(rebuilt.layout, timezone)

@@ -30,7 +30,6 @@ from ticdc_assets.observe.wording import listed
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.reading.mirrors import published_table
 from ticdc_assets.repair.comparing import (
-    EXAMPLES,
     NO_ROWS,
     Compared,
     RowCounts,
@@ -261,7 +260,7 @@ def _compared_table(
         folder, spark = new_folder(side.paths), side.spark
         if content_of(spark, ours, folder) != content_of(spark, theirs, folder):
             timezone = side.changefeed.timezone
-            found = row_differences(spark, ours, theirs, timezone, folder, examples=EXAMPLES)
+            found = row_differences(spark, ours, theirs, timezone, folder)
             counts = found.counts
             examples = tuple(_shown(item, layout) for item in found.examples)
     return DiffedTable(

@@ -37,7 +37,6 @@ from ticdc_assets.log.damage import check_files
 from ticdc_assets.mirrors.applying import PARALLEL_MIRRORS
 from ticdc_assets.reading.mirrors import require_mirror
 from ticdc_assets.repair.comparing import (
-    EXAMPLES,
     NO_ROWS,
     Compared,
     Content,
@@ -230,14 +229,12 @@ def verify(
     lake: Lake,
     *,
     table: tuple[str, str] | None = None,
-    examples: int = EXAMPLES,
 ) -> Verification:
     """Rebuild the mirrors of the newest cut from the landed records, and compare.
 
     Args:
         lake: the changefeed's lake.
         table: (database, table) of the one mirror to verify; all if None.
-        examples: how many differing rows of a mirror to show at most.
 
     Raises:
         NotFoundError: there is no cut, or no such mirror in it.
@@ -249,7 +246,7 @@ def verify(
     if table is not None:
         require_mirror(cut, *table)
     with made_apart(lake, cut, table=table) as made:
-        return compared(lake, cut, made, began=began, table=table, examples=examples)
+        return compared(lake, cut, made, began=began, table=table)
 
 
 def compared(
@@ -259,7 +256,6 @@ def compared(
     *,
     began: datetime,
     table: tuple[str, str] | None = None,
-    examples: int = EXAMPLES,
 ) -> Verification:
     """Compare a cut with a generation made from the same records.
 
@@ -269,9 +265,8 @@ def compared(
         made: the generation.
         began: when the work began.
         table: (database, table) of the one mirror to compare; all if None.
-        examples: how many differing rows of a mirror to show at most.
     """
-    mirrors = _Comparing(lake, made, examples).mirrors(cut, table)
+    mirrors = _Comparing(lake, made).mirrors(cut, table)
     return Verification(
         changefeed=lake.paths.changefeed,
         cut=cut.number,
@@ -336,15 +331,9 @@ def _held(
 class _Comparing:
     """Compares the mirrors of a cut with their rebuilds."""
 
-    def __init__(
-        self,
-        lake: Lake,
-        made: Made,
-        examples: int,
-    ) -> None:
+    def __init__(self, lake: Lake, made: Made) -> None:
         self._lake = lake
         self._made = made
-        self._examples = examples
 
     def mirrors(self, cut: Cut, table: tuple[str, str] | None) -> list[VerifiedMirror]:
         """Compare every mirror of either side, by (database, table)."""
@@ -374,22 +363,22 @@ class _Comparing:
     def _mirror(
         self, name: tuple[str, str], ours: MirrorCut | None, theirs: MirrorCut | None
     ) -> VerifiedMirror:
-        told = VerifiedMirror(database=name[0], table=name[1], finding=Finding.UNREADABLE)
+        result = VerifiedMirror(database=name[0], table=name[1], finding=Finding.UNREADABLE)
 
         def compare() -> None:
-            nonlocal told
+            nonlocal result
             rebuild = None if theirs is None else self._table(self._made.paths, theirs)
             made = None if rebuild is None else self._content(rebuild)
-            told = replace(told, rebuilt=made)
+            result = replace(result, rebuilt=made)
             if ours is None:
-                told = replace(told, finding=Finding.NOT_IN_CUT)
+                result = replace(result, finding=Finding.NOT_IN_CUT)
                 return
             check_files(self._lake.paths, ours, footers=True)
-            told = replace(told, foreign=tuple(_foreign_commits(self._lake.paths, ours)))
+            result = replace(result, foreign=tuple(_foreign_commits(self._lake.paths, ours)))
             there = self._table(self._lake.paths, ours)
             found = self._content(there)
             if theirs is None or rebuild is None:
-                told = replace(told, mirror=found, finding=Finding.NOT_REBUILT)
+                result = replace(result, mirror=found, finding=Finding.NOT_REBUILT)
                 return
             columns = column_differences(there.rows.schema, rebuild.rows.schema)
             differences = (*columns, *self._differences(ours, theirs))
@@ -402,15 +391,14 @@ class _Comparing:
                     rebuild,
                     self._lake.changefeed.timezone,
                     new_folder(self._made.paths),
-                    examples=self._examples,
                 )
             finding, not_proven = Finding.DIFFERENT, None
             if found == made and not differences:
                 finding = Finding.EQUAL
             elif name in self._made.unproven:
                 finding, not_proven = Finding.NOT_PROVEN, self._made.unproven[name]
-            told = replace(
-                told,
+            result = replace(
+                result,
                 finding=finding,
                 not_proven=not_proven,
                 mirror=found,
@@ -421,11 +409,11 @@ class _Comparing:
 
         done = attempted_alone(compare, f"comparing {joined_name(*name)}")
         if not isinstance(done, Failure):
-            return told
+            return result
         # Libraries have their own errors for a store that does not answer.
         require_answer(self._lake.paths.base)
         # The differences known before the failure are reported too.
-        return replace(told, error=done.reason)
+        return replace(result, error=done.reason)
 
     def _table(self, paths: LakePaths, mirror: MirrorCut) -> Compared:
         return compared_mirror(self._lake.at(paths), mirror, new_folder(self._made.paths))
