@@ -49,7 +49,6 @@ from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
-from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import (
     FailedPlan,
     MirrorPlan,
@@ -75,17 +74,17 @@ from ticdc_assets.log.quarantine import (
     read_quarantine,
 )
 from ticdc_assets.mirrors.accounts import account_changes
-from ticdc_assets.mirrors.change_folding import ChangeFolding
-from ticdc_assets.mirrors.change_reading import GATHERED_ROWS
-from ticdc_assets.mirrors.earlier_rows import earlier_rows
-from ticdc_assets.mirrors.export_caveats import (
-    export_caveats,
+from ticdc_assets.mirrors.caveats import (
+    cast_caveats,
+    casts_listed,
+    caveats_of,
     quarantined_by_seed,
     unknown_caveats,
 )
+from ticdc_assets.mirrors.change_folding import ChangeFolding
+from ticdc_assets.mirrors.change_reading import GATHERED_ROWS
 from ticdc_assets.mirrors.held_rows import count_held
 from ticdc_assets.mirrors.late_changes import LateChanges, caveats_below
-from ticdc_assets.mirrors.lenient_casts import cast_caveats, casts_listed
 from ticdc_assets.mirrors.mirror_making import Made, MirrorMaker, Mode
 from ticdc_assets.mirrors.misfits import Misfits
 from ticdc_assets.mirrors.standing import Applying, Outcome, standing
@@ -483,14 +482,14 @@ class _Run:
         lost: Mapping[str, Sequence[str]],
         unread: Mapping[SeededTable, int],
     ) -> MirrorCut:
-        damage = damage_caveats(mirror, self._lake.changefeed.wire_format)
-        caveats = [str(caveat) for caveat in (*mirror.caveats, *damage)]
-        earlier = earlier_rows(mirror, self._statistics, self._lake.changefeed)
-        caveats += [] if earlier is None else [earlier]
-        if mirror.mirror_id in below:
-            caveats.append(below[mirror.mirror_id])
-        caveats += lost.get(mirror.mirror_id, ())
-        caveats += export_caveats(mirror, self._statistics, self._lake.changefeed, unread)
+        caveats = caveats_of(
+            mirror,
+            self._statistics,
+            self._lake.changefeed,
+            below=below,
+            lost=lost,
+            unread=unread,
+        )
         if not mirror.schema.handle_key:
             caveats.append(
                 "no key: a bag of rows, replays that no watermark identifies are counted twice"

@@ -23,7 +23,6 @@ from pyspark.sql import DataFrame
 
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.base.names import joined_name
-from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, SeededTable
 from ticdc_assets.delta.delta_files import broken
 from ticdc_assets.delta.lake import Lake
@@ -31,16 +30,15 @@ from ticdc_assets.log.accepted_gaps import gap_caveats, read_accepted
 from ticdc_assets.log.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.log.cuts import Cut, MirrorCut, read_cuts, require_cut
 from ticdc_assets.log.quarantine import read_quarantine
-from ticdc_assets.mirrors.change_folding import ChangeFolding, hidden_columns
-from ticdc_assets.mirrors.earlier_rows import earlier_rows
-from ticdc_assets.mirrors.export_caveats import (
-    export_caveats,
+from ticdc_assets.mirrors.caveats import (
+    cast_caveats,
+    caveats_of,
     quarantined_by_seed,
     still_unknown,
     unknown_columns,
 )
+from ticdc_assets.mirrors.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.mirrors.late_changes import caveats_below
-from ticdc_assets.mirrors.lenient_casts import cast_caveats
 from ticdc_assets.mirrors.validity import Knowledge, LateRows
 from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_in_spark
 from ticdc_assets.model.schemas import TableSchema
@@ -127,7 +125,6 @@ class AsOf:
         self._lake = lake
         self._tso = tso
         self._timezone = lake.changefeed.timezone
-        self._wire_format = lake.changefeed.wire_format
         # This comes first: what is counted later may exceed the cut, but never falls short of it.
         newest = require_cut(lake.paths)
         self._moment = moment_text(tso, es_only=newest.es_only)
@@ -256,14 +253,14 @@ class AsOf:
         stored: Callable[[], Rows | None],
         errors: int = 0,
     ) -> TableRows:
-        damage = damage_caveats(mirror, self._wire_format)
-        warnings = [str(caveat) for caveat in (*mirror.caveats, *damage)]
-        earlier = earlier_rows(mirror, self._statistics, self._lake.changefeed)
-        warnings += [] if earlier is None else [earlier]
-        if mirror.mirror_id in self._below:
-            warnings.append(self._below[mirror.mirror_id])
-        warnings += self._lost.get(mirror.mirror_id, [])
-        warnings += export_caveats(mirror, self._statistics, self._lake.changefeed, self._unread)
+        warnings = caveats_of(
+            mirror,
+            self._statistics,
+            self._lake.changefeed,
+            below=self._below,
+            lost=self._lost,
+            unread=self._unread,
+        )
         unknown = still_unknown(
             unknown_columns(mirror, self._statistics), MirrorLayout(schema=mirror.schema), stored
         )

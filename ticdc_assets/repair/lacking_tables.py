@@ -24,7 +24,7 @@ from ticdc_assets.log.change_statistics import ChangeStatistics
 from ticdc_assets.log.cuts import Cut, MirrorCut
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.schema_tables import SCHEMA_KINDS
-from ticdc_assets.mirrors.export_caveats import quarantined_by_seed, quarantined_rows
+from ticdc_assets.mirrors.caveats import quarantined_by_seed, quarantined_rows
 from ticdc_assets.mirrors.truncation_points import LackingTable, RowSpan, TruncationPoint
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.storage.lake_paths import LakePaths

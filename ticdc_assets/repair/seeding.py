@@ -35,7 +35,7 @@ from ticdc_assets.log.landing_files import RAW_SCHEMA
 from ticdc_assets.log.quarantine import read_quarantine
 from ticdc_assets.log.seed_landing import land_seed
 from ticdc_assets.log.seeds import Seed, landed_seed, read_seeds, write_seeds
-from ticdc_assets.mirrors.export_caveats import lacking_columns
+from ticdc_assets.mirrors.caveats import lacking_columns
 from ticdc_assets.mirrors.truncation_points import read_truncation_point
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.model.tso import time_with_tso

@@ -143,13 +143,13 @@ def test_a_mirror_of_which_nothing_can_be_told_fails_alone(
     feed, changefeed, _ = shop(spark, tmp_path)
     feed.write(changefeed.tick())
 
-    def told(mirror: MirrorPlan, *_: object) -> list[str]:
+    def failing(mirror: MirrorPlan, *_: object, **__: object) -> list[str]:
         if mirror.table == "bad":
             raise RecursionError
         return []
 
     with monkeypatch.context() as patch:
-        patch.setattr(mirrors, "export_caveats", told)
+        patch.setattr(mirrors, "caveats_of", failing)
         assert feed.sync().outcome is Outcome.PUBLISHED
     assert [item.table for item in feed.cut.failed] == ["bad"]
     assert [item.table for item in feed.cut.mirrors] == ["good"]

@@ -11,7 +11,7 @@ from ticdc_assets.changelog.plan import ExportedRows, MirrorPlan, Plan, RowGroup
 from ticdc_assets.config import CaptureSource, Changefeed
 from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats
 from ticdc_assets.log.change_statistics import ChangeStatistics, Repair
-from ticdc_assets.mirrors.export_caveats import export_gap
+from ticdc_assets.mirrors.caveats import export_gap
 from ticdc_assets.mirrors.truncation_points import TruncationPoint, marks_below
 from ticdc_assets.mirrors.validity import Knowledge
 from ticdc_assets.registry.history import SchemaHistory

@@ -1,31 +1,38 @@
-"""What a mirror that begins with an export may lack, or does not know.
+"""Caveats: why a mirror may differ from its table.
 
-In: the plan of such a mirror, the change log in numbers, the configuration, and what is in
-quarantine. Out: its caveats:
+In: the plan of a mirror, the change log in numbers, the configuration, and what is in quarantine.
+Out: its caveats:
 
-- *a gap*: changes committed between the TSO of the export and the start of the changefeed. A
-  changefeed created with `--start-ts` at or below the TSO of the export has sent all later changes;
-  the setting `start_ts` has that TSO. Without the setting, the lowest TSO of any message is used: a
-  changefeed sends no watermark below its start, and no row or DDL at or below it. If that TSO is
-  above the export, changes may be missing.
+- *earlier rows*: a changefeed sends changes. No message has a row that did not change since the
+  changefeed began. So all rows of a table are known only if a message created or emptied the table,
+  or if an export brought its rows (`Lineage.is_whole`). The setting `complete_tables` names tables
+  that were empty when the changefeed began.
+- *a gap* after an export: changes committed between the TSO of the export and the start of the
+  changefeed. A changefeed created with `--start-ts` at or below the TSO of the export has sent all
+  later changes; the setting `start_ts` has that TSO. Without the setting, the lowest TSO of any
+  message is used: a changefeed sends no watermark below its start, and no row or DDL at or below
+  it. If that TSO is above the export, changes may be missing.
 - *unknown columns*: the export had no value of them. A later change of a row brings them, so the
   caveat goes when no row of the export is unchanged.
 - *quarantined rows* of the export.
+- *lenient casts*: values that were cast as TiDB does in a lenient SQL mode.
 
-All functions are pure, except that they read the remaining rows of the export.
+All functions are pure, except that they read the remaining rows of an export.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ticdc_assets.changelog.plan import Caveat, MirrorPlan, SeededTable
+from ticdc_assets.changelog.encoder_damage import damage_caveats
+from ticdc_assets.changelog.plan import LACKS_EARLIER, Caveat, MirrorPlan, SeededTable
 from ticdc_assets.config import Changefeed
 from ticdc_assets.log.change_statistics import ChangeStatistics
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.versions import mirror_stamps
 from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.source.exports.dialect import DUMPLING_OPTION
@@ -62,22 +69,61 @@ class UnknownColumns:
         )
 
 
-def export_caveats(
+def caveats_of(
     mirror: MirrorPlan,
     statistics: ChangeStatistics,
     changefeed: Changefeed,
+    *,
+    below: Mapping[str, str],
+    lost: Mapping[str, Sequence[str]],
     unread: Mapping[SeededTable, int],
 ) -> list[str]:
-    """Return the caveats of a mirror's exports that do not depend on the remaining rows.
+    """Return the caveats of a mirror that do not depend on its rows.
 
     Args:
         mirror: its plan.
         statistics: the change log in numbers.
         changefeed: the configuration.
+        below: the caveats of truncated tables, by mirror id (`late_changes.caveats_below`).
+        lost: the caveats of accepted gaps, by mirror id (`accepted_gaps.gap_caveats`).
         unread: how many rows of exports could not be read (`quarantined_by_seed`).
     """
-    found = (export_gap(mirror, statistics, changefeed), quarantined_rows(mirror, unread))
-    return [str(caveat) for caveat in found if caveat is not None]
+    earlier = earlier_rows(mirror, statistics, changefeed)
+    exported = (export_gap(mirror, statistics, changefeed), quarantined_rows(mirror, unread))
+    return [
+        *map(str, (*mirror.caveats, *damage_caveats(mirror, changefeed.wire_format))),
+        *([] if earlier is None else [earlier]),
+        *([below[mirror.mirror_id]] if mirror.mirror_id in below else []),
+        *lost.get(mirror.mirror_id, ()),
+        *(str(caveat) for caveat in exported if caveat is not None),
+    ]
+
+
+def earlier_rows(
+    mirror: MirrorPlan, statistics: ChangeStatistics, changefeed: Changefeed
+) -> str | None:
+    """Return the caveat of a mirror that may lack rows from before the changefeed."""
+    if mirror.incomplete_until is not None:
+        return None  # an export above the cut has them, and the plan says so
+    complete = changefeed.complete_tables
+    lacking = [
+        plan
+        for plan in mirror.sources()
+        if not plan.is_whole
+        # A table that took over rows lacks what their earlier table lacks.
+        and not plan.parts
+        and not any(complete.includes(item.database, item.table) for item in plan.bindings)
+    ]
+    if not lacking:
+        return None
+    # A table that took the name of a dropped one has no earlier rows.
+    since = max([statistics.first_ts or 0, *(plan.bindings[0].after_ts for plan in lacking)])
+    time = time_with_tso(since, es_only=statistics.es_only)
+    # An export has a TSO, and only changes with a TSO can be placed above it.
+    way_out = "seed it"
+    if statistics.es_only:
+        way_out = "to seed it, set `enable-tidb-extension=true` in the sink URI"
+    return f"{LACKS_EARLIER}{time} may be missing: {way_out}"
 
 
 def export_gap(
@@ -228,3 +274,21 @@ def quarantined_rows(mirror: MirrorPlan, counts: Mapping[SeededTable, int]) -> C
                 reason = f"{rows} of the export could not be read and wait in quarantine"
                 return Caveat(reason=reason, since_ts=exported.ts)
     return None
+
+
+def casts_listed(casts: Mapping[tuple[str, int], int]) -> list[dict[str, Any]] | None:
+    """Return counted casts as `MirrorCut.lenient_casts` has them."""
+    return [
+        {"column": name, "ddl_ts": ddl_ts, "values": count}
+        for (name, ddl_ts), count in sorted(casts.items(), key=lambda item: item[0][::-1])
+    ] or None
+
+
+def cast_caveats(casts: Mapping[tuple[str, int], int]) -> list[str]:
+    """Return the caveats of a mirror with values that were cast as in a lenient SQL mode."""
+    return [
+        f"{item['values']} value{'' if item['values'] == 1 else 's'} of column {item['column']!r} "
+        f"did not fit when its type changed and {'was' if item['values'] == 1 else 'were'} cast as "
+        f"TiDB does in a lenient SQL mode, since {item['ddl_ts']}"
+        for item in casts_listed(casts) or ()
+    ]
