@@ -239,11 +239,7 @@ class _Loss:
     """Which mirrors a gap may concern."""
 
     def __init__(
-        self,
-        paths: LakePaths,
-        gap: AcceptedGap,
-        mirrors: Iterable[MirrorPlan],
-        carried: _Carried,
+        self, paths: LakePaths, gap: AcceptedGap, mirrors: Iterable[MirrorPlan], carried: _Carried
     ) -> None:
         self._gap = gap
         self._carried = carried

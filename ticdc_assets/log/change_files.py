@@ -335,10 +335,7 @@ def decode_into_files(
 
         written = write_rows(map(chosen, decode(records())), batch=batch, into=into)
         yield replace(
-            written,
-            records=counts["records"],
-            alone=read_alone(),
-            left_out=counts["left_out"],
+            written, records=counts["records"], alone=read_alone(), left_out=counts["left_out"]
         )
 
     parts = parts_of(landed.table, landed.chosen)

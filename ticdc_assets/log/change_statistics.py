@@ -22,12 +22,7 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import RowGroup, SeededTable
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
-from ticdc_assets.delta.control import (
-    commit_metadata,
-    kept,
-    read_table,
-    write_table,
-)
+from ticdc_assets.delta.control import commit_metadata, kept, read_table, write_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_files import Batches, totals_in_files
 from ticdc_assets.log.totals import GROUP_KEY, NO_TOPIC, Totals, greatest, least, merged

@@ -54,12 +54,7 @@ Schemas: TypeAlias = Mapping[tuple[str, str, int], TableSchema]
 """Schemas by database, table and schema version."""
 
 _EXAMPLE = pa.schema(
-    [
-        *PLACE_SCHEMA,
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("commit_ts", pa.int64()),
-    ]
+    [*PLACE_SCHEMA, ("database", pa.string()), ("table", pa.string()), ("commit_ts", pa.int64())]
 )
 
 CHECKSUMS_SCHEMA = pa.schema(
@@ -78,11 +73,7 @@ _ROW_COLUMNS = (
 )
 
 
-def compare_new(
-    lake: Lake,
-    *,
-    statistics: ChangeStatistics,
-) -> None:
+def compare_new(lake: Lake, *, statistics: ChangeStatistics) -> None:
     """Compare the checksums of every new batch, and of batches with waiting rows."""
     if not statistics.checksums:
         return

@@ -23,13 +23,7 @@ from ticdc_assets.base.errors import BusyError, LakeLayoutError, NotFoundError
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.changelog.plan import lacks_rows
 from ticdc_assets.config import TableChoice, TableFilter
-from ticdc_assets.delta.control import (
-    commit_metadata,
-    kept,
-    read_rows,
-    read_table,
-    write_table,
-)
+from ticdc_assets.delta.control import commit_metadata, kept, read_rows, read_table, write_table
 from ticdc_assets.delta.damage import damaged
 from ticdc_assets.delta.generations import GENERATION
 from ticdc_assets.delta.row_schema import fields_of
@@ -383,8 +377,7 @@ class Cut:
     def failure(self, database: str, table: str) -> FailedMirror | None:
         """Return why the mirror of (database, table) could not be made; None if it could."""
         return next(
-            (item for item in self.failed if (item.database, item.table) == (database, table)),
-            None,
+            (item for item in self.failed if (item.database, item.table) == (database, table)), None
         )
 
     @property
@@ -415,8 +408,7 @@ def filter_text(tables: TableFilter) -> str | None:
     if tables.takes_all:
         return None
     return json.dumps(
-        {"include": tables.include.patterns, "exclude": tables.exclude.patterns},
-        ensure_ascii=False,
+        {"include": tables.include.patterns, "exclude": tables.exclude.patterns}, ensure_ascii=False
     )
 
 

@@ -137,12 +137,7 @@ def _decoded_batch(lake: Lake, *, landed: int, batch: int) -> DecodedFiles:
 
 
 def append_changes(
-    paths: LakePaths,
-    found: DecodedFiles,
-    *,
-    batch: int,
-    landed: int,
-    redrive: bool = False,
+    paths: LakePaths, found: DecodedFiles, *, batch: int, landed: int, redrive: bool = False
 ) -> None:
     """Append decoded rows to the change log in one commit."""
     append_files(

@@ -41,12 +41,7 @@ from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.row_schema import fields_of
 from ticdc_assets.log.damage import require_in_step
-from ticdc_assets.log.landing_files import (
-    RAW_SCHEMA,
-    LandingBatch,
-    fetch_into_files,
-    write_records,
-)
+from ticdc_assets.log.landing_files import RAW_SCHEMA, LandingBatch, fetch_into_files, write_records
 from ticdc_assets.log.positions import (
     PartitionOffsets,
     Position,
@@ -85,11 +80,7 @@ class Landing:
         return sum(partition.backlog for partition in self.partitions)
 
 
-def land(
-    lake: Lake,
-    *,
-    max_records: int | None = None,
-) -> Landing:
+def land(lake: Lake, *, max_records: int | None = None) -> Landing:
     """Land the source's new records, at most `max_records`.
 
     Raises:
@@ -207,8 +198,7 @@ def _land_topic(
 ) -> tuple[int, dict[TopicPartition, int]]:
     """Land ranges of offsets; return how many, and the time of the last record of each."""
     ranges = share_out(
-        {(item.topic, item.partition): (item.landed, item.end) for item in partitions},
-        max_records,
+        {(item.topic, item.partition): (item.landed, item.end) for item in partitions}, max_records
     )
     ranges = {place: (start, end) for place, (start, end) in ranges.items() if end > start}
     next_offsets = dict(position.next_offsets)

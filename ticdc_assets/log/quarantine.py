@@ -74,11 +74,7 @@ class QuarantineCounts:
 
 
 def append_fault_files(
-    paths: LakePaths,
-    files: Sequence[WrittenFile],
-    *,
-    app_id: str,
-    version: int | None = None,
+    paths: LakePaths, files: Sequence[WrittenFile], *, app_id: str, version: int | None = None
 ) -> None:
     """Append files of faults; a version that the table has seen from `app_id` is skipped.
 
@@ -92,12 +88,7 @@ def append_fault_files(
     append_files(paths.quarantine, files, FAULT_SCHEMA, app_id=app_id, version=version)
 
 
-def append_faults(
-    paths: LakePaths,
-    faults: Iterable[pa.Table],
-    *,
-    app_id: str,
-) -> None:
+def append_faults(paths: LakePaths, faults: Iterable[pa.Table], *, app_id: str) -> None:
     """Append faults that are not there yet; the caller holds the lock."""
     writer: FileWriter | None = None
     for rows in faults:

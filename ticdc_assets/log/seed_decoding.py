@@ -48,13 +48,7 @@ from ticdc_assets.log.quarantine import (
     place_of,
     read_quarantine,
 )
-from ticdc_assets.log.seeds import (
-    APPLICATION,
-    Seed,
-    decoded_seed,
-    landed_seed,
-    read_seeds,
-)
+from ticdc_assets.log.seeds import APPLICATION, Seed, decoded_seed, landed_seed, read_seeds
 from ticdc_assets.log.totals import NO_TOPIC
 from ticdc_assets.model.events import SNAPSHOT_DDL, DdlEvent, Op
 from ticdc_assets.model.tso import physical_ms

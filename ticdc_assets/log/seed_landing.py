@@ -84,9 +84,7 @@ class _Landed:
 
 
 def land_seed(
-    lake: Lake,
-    seeds: Sequence[Seed],
-    files: Sequence[Sequence[ExportFile]],
+    lake: Lake, seeds: Sequence[Seed], files: Sequence[Sequence[ExportFile]]
 ) -> tuple[str, ...]:
     """Land the rows of tables that are seeded together.
 

@@ -162,12 +162,7 @@ def shifted(ranges: Ranges, position: Position) -> Ranges:
     }
 
 
-def beside(
-    lake: Lake,
-    position: Position,
-    ranges: Ranges,
-    ids: Mapping[str, str],
-) -> SourceState:
+def beside(lake: Lake, position: Position, ranges: Ranges, ids: Mapping[str, str]) -> SourceState:
     """Compare offsets of a source with the landed records.
 
     Args:

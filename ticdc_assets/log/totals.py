@@ -35,10 +35,7 @@ GROUP_KEY = (
 WATERMARK_ORDER = ("offset", "index", "commit_ts")
 """The stored fields of a watermark, in the order in which watermarks are compared."""
 
-TOTALS_COLUMNS = (
-    *GROUP_KEY,
-    *("batch", "landed_at", "commit_ts", "checksum", "offset", "index"),
-)
+TOTALS_COLUMNS = (*GROUP_KEY, *("batch", "landed_at", "commit_ts", "checksum", "offset", "index"))
 """The columns of the change log that totals need."""
 
 NO_TOPIC = ""

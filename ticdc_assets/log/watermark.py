@@ -22,10 +22,7 @@ _OF_TABLES = frozenset({"row", "bootstrap"})
 
 
 def read_watermark(
-    paths: LakePaths,
-    *,
-    statistics: ChangeStatistics | None = None,
-    cut: Cut | None = None,
+    paths: LakePaths, *, statistics: ChangeStatistics | None = None, cut: Cut | None = None
 ) -> GlobalWatermark:
     """Return the global watermark; the caller passes what it has already read."""
     statistics = read_statistics(paths) if statistics is None else statistics

@@ -49,12 +49,7 @@ from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted
-from ticdc_assets.changelog.plan import (
-    FailedPlan,
-    MirrorPlan,
-    Plan,
-    SeededTable,
-)
+from ticdc_assets.changelog.plan import FailedPlan, MirrorPlan, Plan, SeededTable
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats
 from ticdc_assets.log.change_statistics import ChangeStatistics
@@ -69,10 +64,7 @@ from ticdc_assets.log.cuts import (
     same_content,
 )
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.log.quarantine import (
-    count_open,
-    read_quarantine,
-)
+from ticdc_assets.log.quarantine import count_open, read_quarantine
 from ticdc_assets.mirrors.accounts import account_changes
 from ticdc_assets.mirrors.caveats import (
     cast_caveats,
@@ -128,10 +120,7 @@ def apply_changes(
     remove_forgotten(lake.paths)
     scratch = Scratch(lake.paths, WRITING)
     changes = ChangeFolding(
-        lake,
-        batch=statistics.batch,
-        scratch=scratch,
-        truncation_point=truncation_point,
+        lake, batch=statistics.batch, scratch=scratch, truncation_point=truncation_point
     )
     run = _Run(changes, lake, statistics, last, tso, found.gaps)
     try:
@@ -483,12 +472,7 @@ class _Run:
         unread: Mapping[SeededTable, int],
     ) -> MirrorCut:
         caveats = caveats_of(
-            mirror,
-            self._statistics,
-            self._lake.changefeed,
-            below=below,
-            lost=lost,
-            unread=unread,
+            mirror, self._statistics, self._lake.changefeed, below=below, lost=lost, unread=unread
         )
         if not mirror.schema.handle_key:
             caveats.append(

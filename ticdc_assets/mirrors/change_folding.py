@@ -32,13 +32,7 @@ from ticdc_assets.mirrors.truncation_points import Base
 from ticdc_assets.mirrors.versions import mirror_in_spark, mirror_rows
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.bag_operations import bag_operations
-from ticdc_assets.rows.fold_runs import (
-    Folded,
-    MirrorFold,
-    Output,
-    faults_as_operations,
-    run_folds,
-)
+from ticdc_assets.rows.fold_runs import Folded, MirrorFold, Output, faults_as_operations, run_folds
 from ticdc_assets.rows.folding import KnownColumns
 from ticdc_assets.rows.mirror_rows import (
     IMAGES,
@@ -241,8 +235,7 @@ class ChangeFolding(ChangeReader):
         self, mirror: MirrorPlan, part: HandoverPart, fold: Folded
     ) -> Iterator[_RowsBefore]:
         yield _RowsBefore(
-            rows=fold.rows,
-            convert=part_operations(part, mirror, self._lake.changefeed.timezone),
+            rows=fold.rows, convert=part_operations(part, mirror, self._lake.changefeed.timezone)
         )
         if fold.counts.errors:
             yield _RowsBefore(rows=fold.faults, convert=faults_as_operations(mirror.schema))

@@ -26,11 +26,7 @@ from ticdc_assets.delta.control import dataset_of, open_table
 from ticdc_assets.delta.damage import reading
 from ticdc_assets.delta.files import row_groups
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.mirrors.truncation_points import (
-    Base,
-    TruncationPoint,
-    truncation_point_of,
-)
+from ticdc_assets.mirrors.truncation_points import Base, TruncationPoint, truncation_point_of
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
 from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, IMAGES, SHAPE
 from ticdc_assets.rows.rows_of_work import Rows

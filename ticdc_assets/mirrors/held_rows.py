@@ -106,8 +106,5 @@ def _covers(binding: Binding, group: HeldGroup) -> bool:
 def _time_of(group: HeldGroup) -> Binding:
     """Return the name and the time of rows that no table takes."""
     return Binding(
-        database=group.database,
-        table=group.table,
-        after_ts=group.min_ts - 1,
-        until_ts=group.max_ts,
+        database=group.database, table=group.table, after_ts=group.min_ts - 1, until_ts=group.max_ts
     )

@@ -22,11 +22,7 @@ from ticdc_assets.delta.files import FileLayout, WrittenFile
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
-from ticdc_assets.mirrors.versions import (
-    history_as_stored,
-    history_in_spark,
-    mirror_in_spark,
-)
+from ticdc_assets.mirrors.versions import history_as_stored, history_in_spark, mirror_in_spark
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.bag_operations import of_no_change
 from ticdc_assets.rows.folding import with_origins, without_replays
@@ -103,13 +99,7 @@ class HistoryFolding:
         only_key: fold only the row of this key, if set (as `RowResolver` returns it).
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        changes: ChangeFolding,
-        *,
-        only_key: str | None = None,
-    ) -> None:
+    def __init__(self, lake: Lake, changes: ChangeFolding, *, only_key: str | None = None) -> None:
         self._lake = lake
         self._timezone = lake.changefeed.timezone
         self._changes = changes
@@ -381,11 +371,7 @@ def run_history(lake: Lake, scratch: Scratch, history: HistoryFold, changes: Row
     for source, (rows, _, _) in enumerate(history.before):
         parts += (replace(part, mirror=0, source=source) for part in rows.parts())
     found = runs_on.reduce(
-        operations_of,
-        parts,
-        folded,
-        tasks=max(buckets, runs_on.workers),
-        buckets=2 * buckets,
+        operations_of, parts, folded, tasks=max(buckets, runs_on.workers), buckets=2 * buckets
     )
     target = versions if history.table is None else layout.arrow
     stored = target.names if files is None else files.schema.names

@@ -80,13 +80,7 @@ class HistoryWriter:
         tso: TSO of the cut.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        changes: ChangeFolding,
-        *,
-        tso: int,
-    ) -> None:
+    def __init__(self, lake: Lake, changes: ChangeFolding, *, tso: int) -> None:
         self._lake = lake
         self._changes = changes
         self._folding = HistoryFolding(lake, changes)

@@ -84,11 +84,7 @@ class LateChanges:
     """
 
     def __init__(
-        self,
-        lake: Lake,
-        changes: ChangeFolding,
-        statistics: ChangeStatistics,
-        last: Cut | None,
+        self, lake: Lake, changes: ChangeFolding, statistics: ChangeStatistics, last: Cut | None
     ) -> None:
         self._lake = lake
         self._changes = changes

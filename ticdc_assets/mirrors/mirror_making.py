@@ -19,10 +19,7 @@ import pyarrow as pa
 from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import tell
-from ticdc_assets.changelog.plan import (
-    MirrorPlan,
-    Plan,
-)
+from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.delta.commits import newest_version, same_rows_at
 from ticdc_assets.delta.committing import undisturbed
 from ticdc_assets.delta.lake import Lake
@@ -354,12 +351,7 @@ class MirrorMaker:
         )
 
     def _metadata(self, mirror: MirrorPlan, mode: Mode) -> dict[str, object]:
-        return {
-            "tso": self._tso,
-            "mode": mode,
-            "database": mirror.database,
-            "table": mirror.table,
-        }
+        return {"tso": self._tso, "mode": mode, "database": mirror.database, "table": mirror.table}
 
 
 def _rows_here(folded: Folded) -> Iterator[pa.Table]:

@@ -32,13 +32,9 @@ from ticdc_assets.log.quarantine import (
     places_in,
     read_counted,
 )
-from ticdc_assets.mirrors.change_folding import (
-    ChangeFolding,
-)
+from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.rows.fold_runs import Folded
-from ticdc_assets.rows.mirror_rows import (
-    change_operations,
-)
+from ticdc_assets.rows.mirror_rows import change_operations
 
 Doubts: TypeAlias = dict[Place, list[tuple[str, int]]]
 """The keys of quarantined changes' operations and their commit ts, by the change's place."""

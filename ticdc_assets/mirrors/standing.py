@@ -71,11 +71,7 @@ class Standing:
 
 
 def standing(
-    lake: Lake,
-    *,
-    until: int | None = None,
-    refold: bool = False,
-    complete_ts: int | None = None,
+    lake: Lake, *, until: int | None = None, refold: bool = False, complete_ts: int | None = None
 ) -> "Standing":
     """Return the mirrors' position, and the outcome of an apply with nothing to do; no Spark.
 
@@ -96,19 +92,13 @@ def standing(
         if outcome is not None:
             ended = Applying(outcome=outcome, reason=reason, cut=last, watermark=watermark)
         return Standing(
-            statistics=statistics,
-            last=last,
-            watermark=watermark,
-            gaps=gaps,
-            tso=tso,
-            ended=ended,
+            statistics=statistics, last=last, watermark=watermark, gaps=gaps, tso=tso, ended=ended
         )
 
     if last is not None and until is not None and until < last.tso:
         wanted = moment_text(until, es_only=last.es_only)
         return stands(
-            Outcome.AHEAD,
-            f"the mirrors are at {last.moment}, beyond {wanted}; nothing was changed",
+            Outcome.AHEAD, f"the mirrors are at {last.moment}, beyond {wanted}; nothing was changed"
         )
     # Without commit ts, completeness is unknown: everything that landed is applied.
     limit = statistics.newest_change if statistics.es_only else watermark.watermark_ts

@@ -13,13 +13,7 @@ since. Only the given values are read, and the same values give the same answer.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ticdc_assets.changelog.plan import (
-    MirrorPlan,
-    Plan,
-    RowGroup,
-    SeededTable,
-    TableName,
-)
+from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup, SeededTable, TableName
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.log.change_statistics import ChangeStatistics, Repair, read_statistics
 from ticdc_assets.log.cuts import Cut, MirrorCut

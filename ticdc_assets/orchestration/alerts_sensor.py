@@ -194,9 +194,7 @@ def _ended(
 ) -> Iterator[DagsterRun]:
     """Yield the last ended runs of a job, or of all, that are not retried."""
     ended = RunsFilter(
-        job_name=job,
-        tags=names.tags,
-        statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE],
+        job_name=job, tags=names.tags, statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
     )
     for run in instance.get_runs(filters=ended, limit=limit):
         if run.tags.get(_WILL_RETRY) != "true":

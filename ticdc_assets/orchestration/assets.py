@@ -34,16 +34,8 @@ from ticdc_assets.orchestration.lineage import (
     quarantine_lineage,
     schema_registry_lineage,
 )
-from ticdc_assets.orchestration.metadata import (
-    ran_metadata,
-    redecoding_metadata,
-    utc_now,
-)
-from ticdc_assets.orchestration.partitions import (
-    DAY_FORMAT,
-    FeedNames,
-    landing_days,
-)
+from ticdc_assets.orchestration.metadata import ran_metadata, redecoding_metadata, utc_now
+from ticdc_assets.orchestration.partitions import DAY_FORMAT, FeedNames, landing_days
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import Event, Reporter, Syncing, result_of
@@ -231,9 +223,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         with steps.writing(context), watched() as ran:
             redecoding = steps.note(
                 redecode(
-                    steps.lake.using(spark.spark_session),
-                    days,
-                    accept_losses=config.accept_losses,
+                    steps.lake.using(spark.spark_session), days, accept_losses=config.accept_losses
                 )
             )
         reporter = Reporter(steps, context.instance)
@@ -242,8 +232,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             say = context.log.warning if item.losses else context.log.info
             say("%s", item.sentence())
             context.add_asset_metadata(
-                redecoding_metadata(item, steps.paths),
-                partition_key=f"{item.day:{DAY_FORMAT}}",
+                redecoding_metadata(item, steps.paths), partition_key=f"{item.day:{DAY_FORMAT}}"
             )
         return dg.MaterializeResult(metadata=ran_metadata(ran))
 

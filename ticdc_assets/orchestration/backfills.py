@@ -148,8 +148,7 @@ def backfill_tables(
     applying = next(item for item in steps.results if isinstance(item, Applying))
     cut = applying.cut or cut
     return TablesReport(
-        mirrors=tuple(item for item in cut.mirrors if (item.database, item.table) in names),
-        cut=cut,
+        mirrors=tuple(item for item in cut.mirrors if (item.database, item.table) in names), cut=cut
     )
 
 

@@ -242,9 +242,7 @@ def _spark_check(
 ) -> dg.AssetChecksDefinition:
     names = steps.names
     spec = dg.AssetCheckSpec(
-        name=name,
-        asset=names.asset("apply_changes"),
-        description=f"{description} {runbook(name)}",
+        name=name, asset=names.asset("apply_changes"), description=f"{description} {runbook(name)}"
     )
 
     # `can_subset` allows a run without a result.

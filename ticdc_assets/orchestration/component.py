@@ -53,10 +53,7 @@ def _section(hint: Any, marks: tuple[Any, ...]) -> Any:
     return next((part for part in (kind, *get_args(kind)) if is_dataclass(part)), None)
 
 
-_LAKE = (
-    str | None,
-    Field(None, description="folder of all tables; by default that of TICDC_LAKE"),
-)
+_LAKE = (str | None, Field(None, description="folder of all tables; by default that of TICDC_LAKE"))
 _MODEL = _attributes(Changefeed, "ChangefeedAttributes", lake=_LAKE)
 
 

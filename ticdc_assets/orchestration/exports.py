@@ -102,10 +102,7 @@ def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             return
         with steps.writing(context), listened(context.log.info):
             syncing = Syncing(steps, spark.spark_session, context.instance)
-            seeded = syncing.seed(
-                config.folder,
-                **config.meant(),
-            )
+            seeded = syncing.seed(config.folder, **config.meant())
             _log(context, seeded)
             for follow in (syncing.register, syncing.apply):
                 step = follow()
@@ -175,11 +172,7 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
             context.log.info("no export is named; run the job %s with one", names.job("diff"))
             return
         with reported_failures(paths), listened(context.log.info):
-            found = diff(
-                steps.lake.using(spark.spark_session),
-                config.folder,
-                **config.meant(),
-            )
+            found = diff(steps.lake.using(spark.spark_session), config.folder, **config.meant())
         yield judge_source(found).result(source.key)
 
     return [snapshot_complete, mirror_equals_source]

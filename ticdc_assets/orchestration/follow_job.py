@@ -211,10 +211,7 @@ class Surroundings:
         began = self.now()
         self._number += 1
         steps, run = self._steps, self._context.run_id
-        with (
-            keeping(f"{run} {self._number}"),
-            steps.lake.writing(run=run),
-        ):
+        with keeping(f"{run} {self._number}"), steps.lake.writing(run=run):
             done = (
                 self._syncing.land(),
                 self._syncing.decode(),

@@ -62,10 +62,7 @@ def tso_metadata(name: str, tso: int | None) -> Metadata:
     """Return `name` with a TSO and, under `<name>_time`, the time of its physical part."""
     if tso is None:
         return {name: "none yet"}
-    return {
-        name: str(tso),
-        f"{name}_time": dg.MetadataValue.timestamp(to_datetime(tso)),
-    }
+    return {name: str(tso), f"{name}_time": dg.MetadataValue.timestamp(to_datetime(tso))}
 
 
 def offsets_metadata(partitions: Iterable[PartitionOffsets]) -> dg.MetadataValue:
@@ -133,10 +130,7 @@ def decoding_metadata(
 
 def day_metadata(appended: int, paths: LakePaths) -> Metadata:
     """Return the metadata of the rows appended to one landing day of the change log."""
-    return {
-        "appended": appended,
-        "path": dg.MetadataValue.path(str(paths.change_log)),
-    }
+    return {"appended": appended, "path": dg.MetadataValue.path(str(paths.change_log))}
 
 
 def redecoding_metadata(day: RedecodedDay, paths: LakePaths) -> Metadata:
@@ -151,8 +145,7 @@ def redecoding_metadata(day: RedecodedDay, paths: LakePaths) -> Metadata:
         "left_quarantine": day.released,
         "schemas_differ": day.schemas,
         "tables_to_fold": table_of(
-            "database string, table string",
-            [(database, table) for database, table in day.tables],
+            "database string, table string", [(database, table) for database, table in day.tables]
         ),
         "path": dg.MetadataValue.path(str(paths.change_log)),
     }

@@ -332,10 +332,7 @@ def _check_specs(shown: MirrorAssets) -> Iterator[dg.AssetCheckSpec]:
 
 
 def lag_verdicts(
-    names: FeedNames,
-    changefeed: Changefeed,
-    status: Status,
-    tables: Iterable[Table],
+    names: FeedNames, changefeed: Changefeed, status: Status, tables: Iterable[Table]
 ) -> dict[dg.AssetCheckKey, CheckVerdict]:
     """Return what `table_lag` says of each of `tables` that the newest cut has."""
     found = {(item.database, item.table): item for item in status.tables}

@@ -209,19 +209,13 @@ def run_redrive(
     settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
 ) -> RunReport:
     """Run the re-drive job of a changefeed once."""
-    config = {
-        "decode_messages": {"redrive": True},
-        "apply_changes": {"refold_quarantined": True},
-    }
+    config = {"decode_messages": {"redrive": True}, "apply_changes": {"refold_quarantined": True}}
     return _run("redrive", settings, changefeed, config, instance)
 
 
 def run_landed(settings: Settings, changefeed: str) -> RunReport:
     """Run the steps of a sync once that do not need the source: all but landing."""
-    config = {
-        "decode_messages": {"redrive": False},
-        "apply_changes": {"refold_quarantined": False},
-    }
+    config = {"decode_messages": {"redrive": False}, "apply_changes": {"refold_quarantined": False}}
     return _run("redrive", settings, changefeed, config)
 
 
@@ -357,10 +351,7 @@ def dagster_home(settings: Settings) -> Path:
     try:
         home.mkdir(parents=True, exist_ok=True)
         # Exclusive: existing settings stay, even if they are empty.
-        with (
-            suppress(FileExistsError),
-            (home / INSTANCE_FILE).open("x", encoding="utf-8") as file,
-        ):
+        with suppress(FileExistsError), (home / INSTANCE_FILE).open("x", encoding="utf-8") as file:
             file.write(instance_settings())
     except OSError as error:
         raise PrerequisiteError(

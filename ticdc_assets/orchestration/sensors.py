@@ -234,10 +234,7 @@ def _ticked(
 
 
 def changed_verdicts(
-    instance: DagsterInstance,
-    steps: ChangefeedSteps,
-    cursor: SensorCursor,
-    status: Status,
+    instance: DagsterInstance, steps: ChangefeedSteps, cursor: SensorCursor, status: Status
 ) -> tuple[list[Any], SensorCursor]:
     """Return the evaluations of cheap checks whose verdict changed, and the cursor after them.
 

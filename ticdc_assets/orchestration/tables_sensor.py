@@ -29,12 +29,7 @@ from ticdc_assets.base.errors import LakeDamagedError, TicdcError
 from ticdc_assets.base.names import counted
 from ticdc_assets.log.cuts import Cut, newest_cut
 from ticdc_assets.model.tso import to_datetime
-from ticdc_assets.observe.overview import (
-    SchemaFigures,
-    SchemaNews,
-    VersionFigures,
-    schema_news,
-)
+from ticdc_assets.observe.overview import SchemaFigures, SchemaNews, VersionFigures, schema_news
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
 from ticdc_assets.orchestration.metadata import utc_now

@@ -225,11 +225,7 @@ def _types(schema: pa.Schema) -> dict[str, str]:
 
 
 def row_differences(
-    spark: SparkSession,
-    mirror: Compared,
-    rebuilt: Compared,
-    timezone: str,
-    folder: AnyPath,
+    spark: SparkSession, mirror: Compared, rebuilt: Compared, timezone: str, folder: AnyPath
 ) -> Differences:
     """Return how the rows of two tables with the same columns differ.
 

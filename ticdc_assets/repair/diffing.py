@@ -177,14 +177,7 @@ def diff(
         side = LakePaths(root=place.generation_folder, changefeed=lake.paths.changefeed)
         mirrors_only = replace(lake.changefeed, history=TableChoice(), soft_delete=TableChoice())
         exported = replace(lake, changefeed=mirrors_only, paths=side)
-        seeding = seed(
-            exported,
-            folder,
-            tables=tables,
-            tso=tso,
-            dialect=dialect,
-            timezone=timezone,
-        )
+        seeding = seed(exported, folder, tables=tables, tso=tso, dialect=dialect, timezone=timezone)
         moment = AsOf(lake, seeding.tso)
         register_new(exported)
         apply_changes(exported, until=seeding.tso, complete_ts=seeding.tso)
@@ -201,11 +194,7 @@ def diff(
     )
 
 
-def _compared(
-    side: Lake,
-    seeding: Seeding,
-    moment: AsOf,
-) -> Iterator[DiffedTable]:
+def _compared(side: Lake, seeding: Seeding, moment: AsOf) -> Iterator[DiffedTable]:
     cut = newest_cut(side.paths)
     exported = {(item.database, item.table): item for item in cut.mirrors} if cut else {}
     counted = Counted("comparing", len(seeding.tables))
@@ -233,10 +222,7 @@ def _compared(
 
 
 def _compared_table(
-    side: Lake,
-    seeded: SeededRows,
-    exported: MirrorCut,
-    mirror: TableRows,
+    side: Lake, seeded: SeededRows, exported: MirrorCut, mirror: TableRows
 ) -> DiffedTable:
     layout = MirrorLayout(schema=mirror.schema)
     unknown = {*seeded.unknown, *mirror.unknown}

@@ -17,12 +17,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.base.errors import NotFoundError
 from ticdc_assets.delta.control import read_table
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.accepted_gaps import (
-    UNREADABLE,
-    AcceptedGap,
-    append_accepted,
-    read_accepted,
-)
+from ticdc_assets.log.accepted_gaps import UNREADABLE, AcceptedGap, append_accepted, read_accepted
 from ticdc_assets.log.positions import read_position
 from ticdc_assets.log.quarantine import Closing, close_rows, place_of, read_quarantine
 from ticdc_assets.storage.lake_paths import LakePaths

@@ -22,14 +22,7 @@ from ticdc_assets.delta.queries import asked
 from ticdc_assets.log.change_files import DecodedFiles
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.log.positions import read_position
-from ticdc_assets.log.quarantine import (
-    CLOSED_BY,
-    FAULT_SCHEMA,
-    Closing,
-    Place,
-    place_of,
-    places_in,
-)
+from ticdc_assets.log.quarantine import CLOSED_BY, FAULT_SCHEMA, Closing, Place, place_of, places_in
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import COORDINATES, PLACE
 
@@ -127,10 +120,7 @@ class KnownRecords:
         still_open = places_in(faults.filter(_IS_LEFT_OUT))
         gone = closed.difference(places_in(log), still_open)
         waiting = set(places_in(faults)) - there - gone
-        return LeftOut(
-            records=frozenset(place[:-1] for place in waiting),
-            kept=there,
-        )
+        return LeftOut(records=frozenset(place[:-1] for place in waiting), kept=there)
 
     def quarantine(self, left_out: LeftOut, batch: int) -> list[dict[str, Any]]:
         """Return the quarantine of decoding at the cut.
@@ -184,10 +174,7 @@ class KnownRecords:
         log = self._log_at(errors, [*COORDINATES, "batch", "database", "table"])
         log = log.filter(ds.field("batch") <= self._cut.batch)
         # For a record without an entry, its decoded rows count.
-        faults = self.if_whole(
-            self._faults,
-            self._all_open(errors),
-        )
+        faults = self.if_whole(self._faults, self._all_open(errors))
         waiting = faults.filter(_IS_LEFT_OUT)
         return refused_records(errors, log, waiting)
 

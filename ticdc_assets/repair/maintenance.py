@@ -40,12 +40,7 @@ from ticdc_assets.base.errors import BusyError, LakeDamagedError
 from ticdc_assets.base.isolation import Failure, Failures
 from ticdc_assets.base.names import counted, joined_name
 from ticdc_assets.base.progress import Counted, tell
-from ticdc_assets.delta.commits import (
-    NamedCommit,
-    first_removal,
-    named_files,
-    newest_version,
-)
+from ticdc_assets.delta.commits import NamedCommit, first_removal, named_files, newest_version
 from ticdc_assets.delta.committing import undisturbed
 from ticdc_assets.delta.control import commit_metadata, open_table
 from ticdc_assets.delta.damage import reading
@@ -152,11 +147,7 @@ class Maintaining:
 
 
 def maintain(
-    lake: Lake,
-    *,
-    now: datetime | None = None,
-    dry_run: bool = False,
-    margin: timedelta = MARGIN,
+    lake: Lake, *, now: datetime | None = None, dry_run: bool = False, margin: timedelta = MARGIN
 ) -> Maintaining:
     """Run retention, OPTIMIZE and VACUUM once. The caller holds the writer lock.
 
@@ -289,18 +280,14 @@ def optimize_mirrors(lake: Lake, failures: Failures) -> Cut | None:
     return made
 
 
-def _optimized(
-    lake: Lake,
-    mirror: MirrorCut,
-) -> MirrorCut:
+def _optimized(lake: Lake, mirror: MirrorCut) -> MirrorCut:
     """Return a mirror and its history after their compaction."""
     schema, name = mirror.table_schema, (mirror.database, mirror.table)
     version = _compacted(mirror_writer(lake, schema, name, mirror.mirror_id), mirror.version)
     history_version = mirror.history_version
     if history_version is not None:
         history_version = _compacted(
-            history_writer(lake, schema, name, mirror.mirror_id),
-            history_version,
+            history_writer(lake, schema, name, mirror.mirror_id), history_version
         )
     return replace(mirror, version=version, history_version=history_version)
 

@@ -62,12 +62,7 @@ from ticdc_assets.log.checksums import compare_new
 from ticdc_assets.log.cuts import Cut, newest_cut, read_cuts
 from ticdc_assets.log.decoding import Clocks, accepted_clocks, landed_up_to, record_decoder
 from ticdc_assets.log.positions import landed_batch
-from ticdc_assets.log.quarantine import (
-    FAULT_SCHEMA,
-    append_fault_files,
-    append_faults,
-    places_in,
-)
+from ticdc_assets.log.quarantine import FAULT_SCHEMA, append_fault_files, append_faults, places_in
 from ticdc_assets.log.schema_tables import read_history, register_new, write_history
 from ticdc_assets.log.seed_decoding import close_former, decoded_files
 from ticdc_assets.log.seeds import APPLICATION, read_seeds
@@ -118,12 +113,7 @@ class Made:
 
 
 @contextmanager
-def made_apart(
-    lake: Lake,
-    cut: Cut,
-    *,
-    table: TableName | None = None,
-) -> Iterator[Made]:
+def made_apart(lake: Lake, cut: Cut, *, table: TableName | None = None) -> Iterator[Made]:
     """Make the mirrors of `cut` again; they exist while the context is open.
 
     Args:
@@ -165,12 +155,7 @@ def remove_unpublished(paths: LakePaths) -> None:
 
 
 def make(
-    lake: Lake,
-    cut: Cut,
-    place: LakePaths,
-    *,
-    table: TableName | None = None,
-    to_stay: bool = False,
+    lake: Lake, cut: Cut, place: LakePaths, *, table: TableName | None = None, to_stay: bool = False
 ) -> Made:
     """Decode, register and apply in a new generation.
 
@@ -188,13 +173,7 @@ class _Making:
     """The state of making one generation."""
 
     def __init__(
-        self,
-        lake: Lake,
-        cut: Cut,
-        place: LakePaths,
-        table: TableName | None,
-        *,
-        to_stay: bool,
+        self, lake: Lake, cut: Cut, place: LakePaths, table: TableName | None, *, to_stay: bool
     ) -> None:
         self._lake = lake
         self._cut = cut
@@ -239,10 +218,7 @@ class _Making:
         )
         if self._to_stay:
             statistics = read_statistics(side)
-            compare_new(
-                self._lake.at(side),
-                statistics=statistics,
-            )
+            compare_new(self._lake.at(side), statistics=statistics)
         made = newest_cut(side)
         return Made(
             paths=side,
@@ -354,11 +330,7 @@ class _Making:
                 known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
                 append_faults(side, [known], app_id="rebuild")
         exported = self._decode_seeds(side, landed, names)
-        add_to_statistics(
-            self._lake.at(side),
-            landed,
-            joined_totals([*found.totals, *exported]),
-        )
+        add_to_statistics(self._lake.at(side), landed, joined_totals([*found.totals, *exported]))
         return found
 
     def _decode_seeds(

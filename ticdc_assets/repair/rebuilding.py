@@ -78,11 +78,7 @@ class Rebuild:
         return lines
 
 
-def rebuild(
-    lake: Lake,
-    *,
-    accept_losses: bool = False,
-) -> Rebuild:
+def rebuild(lake: Lake, *, accept_losses: bool = False) -> Rebuild:
     """Make all tables again that are made from landed records, and publish them.
 
     The caller holds the writer lock.

@@ -58,12 +58,7 @@ from ticdc_assets.log.change_files import (
     write_rows,
 )
 from ticdc_assets.log.change_statistics import read_statistics
-from ticdc_assets.log.decoding import (
-    Decoding,
-    accepted_clocks,
-    decode_new,
-    record_decoder,
-)
+from ticdc_assets.log.decoding import Decoding, accepted_clocks, decode_new, record_decoder
 from ticdc_assets.log.positions import decoded_position
 from ticdc_assets.log.quarantine import (
     CLOSED_BY,
@@ -156,12 +151,7 @@ class Redecoding:
         return all(item.equal for item in self.days)
 
 
-def redecode(
-    lake: Lake,
-    days: Collection[date],
-    *,
-    accept_losses: bool = False,
-) -> Redecoding:
+def redecode(lake: Lake, days: Collection[date], *, accept_losses: bool = False) -> Redecoding:
     """Decode the landed records of `days` again and replace what differs.
 
     The caller holds the writer lock.
@@ -415,13 +405,7 @@ class _Day:
     # Writing ----------------------------------------------------------------------------------
 
     def _replace(
-        self,
-        found: DecodedFiles,
-        there: Parts,
-        correction: Correction,
-        *,
-        batch: int,
-        landed: int,
+        self, found: DecodedFiles, there: Parts, correction: Correction, *, batch: int, landed: int
     ) -> None:
         """Replace the day's partition by the decoded rows, in one commit."""
         exported = self._exported(there)

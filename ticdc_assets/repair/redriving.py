@@ -29,11 +29,7 @@ from ticdc_assets.log.change_files import (
     write_rows,
 )
 from ticdc_assets.log.change_statistics import add_to_statistics
-from ticdc_assets.log.decoding import (
-    append_changes,
-    decode_new,
-    record_decoder,
-)
+from ticdc_assets.log.decoding import append_changes, decode_new, record_decoder
 from ticdc_assets.log.positions import decoded_position
 from ticdc_assets.log.quarantine import (
     Closing,

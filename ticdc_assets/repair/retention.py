@@ -141,12 +141,7 @@ class Retaining:
         yield from self.reasons
 
 
-def retain(
-    lake: Lake,
-    *,
-    now: datetime | None = None,
-    dry_run: bool = False,
-) -> Retaining:
+def retain(lake: Lake, *, now: datetime | None = None, dry_run: bool = False) -> Retaining:
     """Remove the rows and cuts beyond the configured ages. The caller holds the writer lock.
 
     Args:
@@ -192,13 +187,7 @@ def _is_decoded(paths: LakePaths, statistics: ChangeStatistics) -> bool:
 class _Retention:
     """One retention, and its result so far."""
 
-    def __init__(
-        self,
-        lake: Lake,
-        now: datetime,
-        *,
-        dry_run: bool,
-    ) -> None:
+    def __init__(self, lake: Lake, now: datetime, *, dry_run: bool) -> None:
         self._lake = lake
         self._now = now
         self._dry_run = dry_run

@@ -56,13 +56,7 @@ class Rewinding:
         return sum(day.quarantined for day in self.days)
 
 
-def rewind(
-    lake: Lake,
-    *,
-    by: str,
-    tso: int | None = None,
-    number: int | None = None,
-) -> Rewinding:
+def rewind(lake: Lake, *, by: str, tso: int | None = None, number: int | None = None) -> Rewinding:
     """Go back to the newest kept cut at or below a TSO, or to the cut of a number.
 
     The caller holds the writer lock.

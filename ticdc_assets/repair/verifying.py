@@ -225,11 +225,7 @@ class Verification:
         return found
 
 
-def verify(
-    lake: Lake,
-    *,
-    table: tuple[str, str] | None = None,
-) -> Verification:
+def verify(lake: Lake, *, table: tuple[str, str] | None = None) -> Verification:
     """Rebuild the mirrors of the newest cut from the landed records, and compare.
 
     Args:
@@ -250,12 +246,7 @@ def verify(
 
 
 def compared(
-    lake: Lake,
-    cut: Cut,
-    made: Made,
-    *,
-    began: datetime,
-    table: tuple[str, str] | None = None,
+    lake: Lake, cut: Cut, made: Made, *, began: datetime, table: tuple[str, str] | None = None
 ) -> Verification:
     """Compare a cut with a generation made from the same records.
 
