@@ -22,8 +22,13 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ticdc_assets.demo.simulator.actions import ALTER_CODES, ActionCode
-from ticdc_assets.demo.simulator.alterations import AlterAction, Session, alter
+from ticdc_assets.demo.simulator.alterations import (
+    ALTER_CODES,
+    ActionCode,
+    AlterAction,
+    Session,
+    alter,
+)
 from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import (
     charset_sql,
@@ -208,11 +213,11 @@ class Upstream:
         """
         if name[0] not in self._databases or name in self._tables:
             raise ValueError(f"cannot create {name}: no such database, or the table exists")
-        own = tuple(
+        columns = tuple(
             replace(column, nullable=False) if column.name in primary_key else column
             for column in columns
         )
-        parts = [column_sql(column, self.timezone) for column in own]
+        parts = [column_sql(column, self.timezone) for column in columns]
         if primary_key:
             kind = "clustered" if clustered else "nonclustered"
             parts.append(f"primary key ({names_sql(primary_key)}) /*T![clustered_index] {kind} */")
@@ -228,10 +233,10 @@ class Upstream:
                 table=name[1],
                 table_id=self._new_table_id(),
                 version=self._version(),
-                columns=own,
+                columns=columns,
                 indexes=(),
             ),
-            order=tuple(column.name for column in own),
+            order=tuple(column.name for column in columns),
             primary_key=tuple(primary_key),
             clustered=clustered and bool(primary_key),
             secondary=tuple(indexes),
@@ -255,8 +260,8 @@ class Upstream:
             table_id=self._new_table_id(),
             version=self._version(),
         )
-        own = self._path if name[0] == source[0] else path_sql
-        text = f"CREATE TABLE {self._path(name)} LIKE {own(source)}"
+        path = self._path if name[0] == source[0] else path_sql
+        text = f"CREATE TABLE {self._path(name)} LIKE {path(source)}"
         return self._commit_table(ActionCode.CREATE_TABLE, text, name=name, table=table)
 
     def drop_table(self, name: TableName) -> int:

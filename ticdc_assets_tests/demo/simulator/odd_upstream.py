@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from ticdc_assets.demo.simulator.actions import ActionCode
+from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import charset_sql, names_sql, path_sql, quoted
 from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction
