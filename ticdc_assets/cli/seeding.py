@@ -161,7 +161,7 @@ def seed(
         click.echo(
             f"{changefeed}: {item.database}.{item.table}: no row could be read: {item.fault}; "
             "give the CSV options as they were given to Dumpling (ticdc-assets seed --help), or "
-            f"look at: ticdc-assets quarantine {changefeed}"
+            f"see: ticdc-assets quarantine {changefeed}"
         )
     failed = len(seeding.refused) + len(unread)
     if failed:

@@ -91,7 +91,6 @@ class FeedOptions:
         ddl_watermarks: allow watermarks equal to a DDL's commit ts before and after it.
         force_replicate: send tables without a key too.
         unwritten_partitions: partitions that get nothing at all; no row is sent to them.
-        silent_partitions: partitions that get rows, DDL and bootstraps and never a watermark.
         first_ts: send nothing at or below this TSO: the changefeed was created later.
         messages: the dialect, and options that change what a message holds.
         compression: how values are compressed.
@@ -106,7 +105,6 @@ class FeedOptions:
     ddl_watermarks: bool = False
     force_replicate: bool = False
     unwritten_partitions: frozenset[int] = field(default_factory=frozenset[int])
-    silent_partitions: frozenset[int] = field(default_factory=frozenset[int])
     first_ts: int = 0
     messages: MessageOptions = field(default_factory=MessageOptions)
     compression: Compression = Compression.NONE
@@ -451,7 +449,6 @@ class StandInChangefeed:
 
     def _add_watermark(self, batch: "_Batch", watermark_ts: int) -> None:
         batch.watermark_ts = watermark_ts
-        silent = self._options.silent_partitions
         if self._pattern is not None:
             # TiCDC sends a watermark when Kafka has acknowledged everything at or below it. Within
             # one topic every partition has its own, so it does not matter there.
@@ -459,12 +456,7 @@ class StandInChangefeed:
         self._add_event(
             batch,
             Watermark(watermark_ts=watermark_ts, build_ts_ms=self._now_ms(watermark_ts)),
-            [
-                place
-                for topic in self.active_topics
-                for place in self._written_places(topic)
-                if place[1] not in silent
-            ],
+            [place for topic in self.active_topics for place in self._written_places(topic)],
         )
 
     def _add_event(
@@ -475,12 +467,9 @@ class StandInChangefeed:
             for place in places:
                 batch.add(place, [sent])
 
-    def _written_partitions(self) -> list[int]:
-        unwritten = self._options.unwritten_partitions
-        return [number for number in range(self._partitions) if number not in unwritten]
-
     def _written_places(self, topic: str) -> list[_Place]:
-        return [(topic, number) for number in self._written_partitions()]
+        unwritten = self._options.unwritten_partitions
+        return [(topic, number) for number in range(self._partitions) if number not in unwritten]
 
     def _line_up(self, batch: "_Batch") -> None:
         """Put a batch in line: order within a partition kept, partitions mixed at random."""

@@ -300,15 +300,6 @@ def test_no_bootstraps_at_all() -> None:
     assert not any(isinstance(event, Bootstrap) for _, event in events)
 
 
-def test_a_silent_partition_gets_rows_and_no_watermark() -> None:
-    options = FeedOptions(silent_partitions=frozenset({1}))
-    records = list(StandInChangefeed(shop(1), "shop", options=options).tick())
-    assert global_watermark(records, range(4)) == 0
-    assert global_watermark(records, (0, 2, 3)) > 0
-    kinds = {type(event) for record, event in SIMPLE.events(records) if record.partition == 1}
-    assert kinds == {RowChange, DdlEvent, Bootstrap}
-
-
 def test_an_unwritten_partition_gets_nothing_and_no_row_is_lost() -> None:
     options = FeedOptions(unwritten_partitions=frozenset({0, 3}))
     changefeed = StandInChangefeed(shop(1), "shop", options=options)
