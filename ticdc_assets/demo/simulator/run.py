@@ -68,7 +68,6 @@ class SimulatorProgress:
         transactions: row transactions committed upstream.
         statements: DDL statements committed upstream.
         records: Kafka records stored.
-        watermark_ts: highest watermark stored; 0 before the first.
         seconds: time since the run began.
         finished: whether the final watermark is stored.
     """
@@ -76,7 +75,6 @@ class SimulatorProgress:
     transactions: int = 0
     statements: int = 0
     records: int = 0
-    watermark_ts: int = 0
     seconds: float = 0.0
     finished: bool = False
 
@@ -232,7 +230,6 @@ class SimulatorRun:
             transactions=self._workload.transactions,
             statements=self._workload.statements,
             records=self._progress.records + records,
-            watermark_ts=self.changefeed.watermark_ts,
             seconds=time.monotonic() - self._began,
             finished=finished,
         )
