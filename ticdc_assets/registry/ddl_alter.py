@@ -28,7 +28,6 @@ from ticdc_assets.registry.ddl_indexes import (
 from ticdc_assets.registry.ddl_literals import take_default
 from ticdc_assets.registry.ddl_partitions import (
     take_definitions,
-    take_less_than,
     take_names,
     take_option,
     take_options,
@@ -445,19 +444,6 @@ def _partition(cursor: Cursor) -> _Changes:
     return (AlterChange(kind=ChangeKind.OTHER),) if take_options(cursor) else ()
 
 
-def _bounded(action: PartitionAction) -> Callable[[Cursor], _Changes]:
-    def changes(cursor: Cursor) -> _Changes:
-        bound = take_less_than(cursor) if cursor.take("PARTITION") else None
-        if bound is None:
-            return ()
-        _skip_binlog(cursor)
-        conditional = take_if_exists(cursor)
-        change = PartitionChange(action=action, bound=bound)
-        return (replace(_partition_change(change)[0], conditional=conditional),)
-
-    return changes
-
-
 def _maintained(cursor: Cursor) -> _Changes:
     """Take `CHECK PARTITION p` and the like, which leave all rows where they are."""
     if not cursor.take("PARTITION"):
@@ -490,10 +476,8 @@ _CHANGES: Final[dict[str, Callable[[Cursor], _Changes]]] = {
     "DROP": _drop,
     "ENABLE": _other,
     "EXCHANGE": _exchange,
-    "FIRST": _bounded(PartitionAction.FIRST),
     "FORCE": _word,
     "IMPORT": _tablespace,
-    "LAST": _bounded(PartitionAction.LAST),
     "LOCK": _setting,
     "MODIFY": _modify,
     "NOCACHE": _word,

@@ -1,7 +1,8 @@
 """Table options and partition clauses, as CREATE TABLE and ALTER TABLE write them.
 
 In: a `Cursor`. Out: `TableOption`, `Partitioning`, `PartitionDefinition`, or None if there is none
-here. Bounds stay text: only the server compares them.
+here. Bounds stay text. TiDB's INTERVAL clauses are not read: TiDB writes the partitions that they
+mean into the DDL's text (`rewritePartitionQueryString` in pkg/ddl/partition.go).
 """
 
 from typing import Final
@@ -203,13 +204,8 @@ def take_partitioning(cursor: Cursor) -> Partitioning | None:
     columns = take_names(group) if method in by_columns else ()
     count: int | None = None
     definitions: tuple[PartitionDefinition, ...] = ()
-    interval: str | None = None
     while True:
-        start = cursor.at
-        if interval is None and cursor.take("INTERVAL"):
-            _skip_interval(cursor)
-            interval = cursor.text(start)
-        elif cursor.take("PARTITIONS"):
+        if cursor.take("PARTITIONS"):
             count = cursor.take_integer()
         elif cursor.take("SUBPARTITION", "BY"):
             cursor.take("LINEAR")
@@ -232,19 +228,10 @@ def take_partitioning(cursor: Cursor) -> Partitioning | None:
         columns=columns,
         count=count,
         definitions=definitions,
-        interval=interval,
     )
 
 
-def _skip_interval(cursor: Cursor) -> None:
-    cursor.take_group()
-    while cursor.take("FIRST", "PARTITION") or cursor.take("LAST", "PARTITION"):
-        take_less_than(cursor)
-    while cursor.take("NULL", "PARTITION") or cursor.take("MAXVALUE", "PARTITION"):
-        pass
-
-
-def take_less_than(cursor: Cursor) -> str | None:
+def _take_less_than(cursor: Cursor) -> str | None:
     """Take `LESS THAN (bound)` or `LESS THAN MAXVALUE` and return the bound's text."""
     if not cursor.take("LESS", "THAN"):
         return None
@@ -284,7 +271,7 @@ def _take_definition(cursor: Cursor) -> PartitionDefinition | None:
             group = cursor.take_group()
             kind, bound = BoundKind.IN, None if group is None else group.text()
         else:
-            kind, bound = BoundKind.LESS_THAN, take_less_than(cursor)
+            kind, bound = BoundKind.LESS_THAN, _take_less_than(cursor)
         if bound is None:
             return None
     take_options(cursor)

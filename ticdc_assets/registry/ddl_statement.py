@@ -122,16 +122,12 @@ class PartitionMethod(StrEnum):
 
 
 class PartitionAction(StrEnum):
-    """What a partition change does. Those up to EXCHANGE can remove or replace rows."""
+    """What a partition change does. Those up to EXCHANGE remove or replace rows."""
 
     DROP = "drop"
     TRUNCATE = "truncate"
-    FIRST = "first"
-    """`FIRST PARTITION LESS THAN (bound)`: drops every partition below the bound."""
     EXCHANGE = "exchange"
     ADD = "add"
-    LAST = "last"
-    """`LAST PARTITION LESS THAN (bound)`: adds partitions up to the bound."""
     COALESCE = "coalesce"
     REORGANIZE = "reorganize"
     PARTITION_BY = "partition_by"
@@ -294,7 +290,6 @@ class Partitioning:
         columns: the columns, for KEY and the COLUMNS forms.
         count: number after PARTITIONS, None if not written.
         definitions: the partitions that the text lists.
-        interval: text of TiDB's INTERVAL clause with its first and last bounds, else None.
     """
 
     method: PartitionMethod
@@ -302,7 +297,6 @@ class Partitioning:
     columns: tuple[str, ...] = ()
     count: int | None = None
     definitions: tuple[PartitionDefinition, ...] = ()
-    interval: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +310,6 @@ class PartitionChange:
         definitions: partitions that ADD and REORGANIZE bring in.
         count: number of COALESCE and of ADD PARTITION PARTITIONS.
         other: the table an EXCHANGE swaps with.
-        bound: text of the bound of FIRST and LAST.
         partitioning: the clause of PARTITION_BY.
     """
 
@@ -326,7 +319,6 @@ class PartitionChange:
     definitions: tuple[PartitionDefinition, ...] = ()
     count: int | None = None
     other: TableName | None = None
-    bound: str | None = None
     partitioning: Partitioning | None = None
 
 

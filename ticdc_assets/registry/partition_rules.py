@@ -39,7 +39,6 @@ from ticdc_assets.registry.partition_expressions import (
     text_of_column,
 )
 from ticdc_assets.registry.partition_functions import is_repeated
-from ticdc_assets.registry.partition_intervals import folded_name
 from ticdc_assets.registry.partition_terms import Integer, integer_of, number_of, whole_number
 
 Rule = Callable[[CanonicalRow], int | None]
@@ -89,12 +88,11 @@ class TablePartitions:
 
     def places(self, names: Collection[str]) -> list[int]:
         """Return the numbers, ascending, of the partitions of these names, in any case."""
-        place_of = {name: place for place, name in enumerate(map(folded_name, self.names))}
-        try:
-            return sorted({place_of[folded_name(name)] for name in names})
-        except KeyError:
-            unknown = next(name for name in names if folded_name(name) not in place_of)
-            raise PartitionError(f"no partition {shorten(unknown)} is known") from None
+        place_of = {name.lower(): place for place, name in enumerate(self.names)}
+        for name in names:
+            if name.lower() not in place_of:
+                raise PartitionError(f"no partition {shorten(name)} is known")
+        return sorted({place_of[name.lower()] for name in names})
 
 
 def partition_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
