@@ -12,6 +12,7 @@ there a row of LIST COLUMNS or KEY whose text ends in spaces can be in another p
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from ticdc_assets.base.errors import PartitionError, shorten
@@ -40,13 +41,14 @@ class ColumnReader:
 
     Attributes:
         of_text: a value of a row, from its canonical text.
-        of_literal: a value of a bound, at a cursor.
+        of_literal: a value of a bound, at a cursor; None for NULL.
     """
 
     of_text: Callable[[str], ColumnValue]
-    of_literal: Callable[[Cursor], ColumnValue]
+    of_literal: Callable[[Cursor], ColumnValue | None]
 
 
+@lru_cache(maxsize=1024)
 def column_reader(column: ColumnSchema) -> ColumnReader:
     """Return the readers of `column`; PartitionError if the order of its values is uncertain."""
     build = _READERS.get(kind_of(column))
@@ -58,24 +60,15 @@ def column_reader(column: ColumnSchema) -> ColumnReader:
 
 
 def _integers(column: ColumnSchema) -> ColumnReader:
-    def of_literal(cursor: Cursor) -> ColumnValue:
-        value = integer_bound(cursor, "UTC")
-        if value is None:
-            raise PartitionError(f"a bound of {shorten(column.name)} is NULL")
-        return value
-
-    return ColumnReader(int, of_literal)
-
-
-def take_text(cursor: Cursor) -> str | None:
-    """Take a string literal, also one after DATE or TIMESTAMP."""
-    if cursor.word() in ("DATE", "TIMESTAMP") and cursor.is_string(1):
-        cursor.at += 1
-    return cursor.take_string()
+    del column
+    return ColumnReader(int, lambda cursor: integer_bound(cursor, "UTC"))
 
 
 def _literal_text(cursor: Cursor, column: ColumnSchema) -> str:
-    text = take_text(cursor)
+    """Take a string literal, also one after DATE or TIMESTAMP."""
+    if cursor.word() in ("DATE", "TIMESTAMP") and cursor.is_string(1):
+        cursor.at += 1
+    text = cursor.take_string()
     if text is None:
         raise PartitionError(f"a bound of {shorten(column.name)} is no string")
     return text

@@ -10,15 +10,7 @@ from typing import Any, Final
 
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.generated.numbers import double_of, exact, number_term
-from ticdc_assets.registry.generated.terms import (
-    MANY,
-    Evaluate,
-    Functions,
-    both_of,
-    is_constant,
-    mapped,
-    refused,
-)
+from ticdc_assets.registry.generated.terms import MANY, is_constant, refused
 from ticdc_assets.registry.generated.texts import collation_of, text_term
 from ticdc_assets.registry.partition_columns import BINARY_COLLATIONS
 from ticdc_assets.registry.partition_functions import (
@@ -26,6 +18,8 @@ from ticdc_assets.registry.partition_functions import (
 )
 from ticdc_assets.registry.partition_terms import (
     DoubleTerm,
+    Evaluate,
+    Functions,
     IntegerLiteral,
     JsonTerm,
     MomentTerm,
@@ -34,6 +28,8 @@ from ticdc_assets.registry.partition_terms import (
     Term,
     TextLiteral,
     TextTerm,
+    both_of,
+    mapped,
 )
 
 _CASELESS_COLLATIONS: Final = frozenset(

@@ -10,22 +10,20 @@ from datetime import date, datetime, timedelta
 from typing import Final
 
 from ticdc_assets.registry.generated.numbers import number_term
-from ticdc_assets.registry.generated.terms import (
-    Functions,
-    both_of,
-    mapped,
-    refused,
-)
+from ticdc_assets.registry.generated.terms import refused
 from ticdc_assets.registry.partition_functions import (
     literal_moment,
     moment_of_datetime,
 )
 from ticdc_assets.registry.partition_terms import (
+    Functions,
     Moment,
     MomentTerm,
     Term,
     TextLiteral,
     TextTerm,
+    both_of,
+    mapped,
 )
 
 _FORMATS: Final[dict[str, Callable[[Moment], str]]] = {

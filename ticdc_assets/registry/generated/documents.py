@@ -11,17 +11,15 @@ from ticdc_assets.base.errors import shorten
 from ticdc_assets.model.values import shapes
 from ticdc_assets.model.values.json_texts import read_json, write_json
 from ticdc_assets.registry.generated.numbers import exact
-from ticdc_assets.registry.generated.terms import (
-    Functions,
-    mapped,
-    refused,
-)
+from ticdc_assets.registry.generated.terms import refused
 from ticdc_assets.registry.generated.texts import DEFAULT_COLLATION
 from ticdc_assets.registry.partition_terms import (
+    Functions,
     JsonTerm,
     Term,
     TextLiteral,
     TextTerm,
+    mapped,
 )
 
 _PATH: Final = re.compile(

@@ -11,20 +11,16 @@ from typing import Any, Final, TypeAlias
 
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.generated.terms import (
-    MANY,
-    Functions,
-    both_of,
-    literal_integer,
-    mapped,
-    refused,
-)
+from ticdc_assets.registry.generated.terms import MANY, literal_integer, refused
 from ticdc_assets.registry.partition_terms import (
     DoubleTerm,
+    Functions,
     IntegerLiteral,
     NullLiteral,
     NumberTerm,
     Term,
+    both_of,
+    mapped,
 )
 
 Number: TypeAlias = int | Fraction

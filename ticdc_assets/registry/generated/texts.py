@@ -12,18 +12,11 @@ from typing import Any, Final
 from ticdc_assets.model.values import shapes
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.generated.numbers import Number, exact, number_term
-from ticdc_assets.registry.generated.terms import (
-    MANY,
-    Build,
-    Functions,
-    both_of,
-    is_constant,
-    literal_integer,
-    mapped,
-    refused,
-)
+from ticdc_assets.registry.generated.terms import MANY, is_constant, literal_integer, refused
 from ticdc_assets.registry.partition_columns import BINARY_COLLATIONS
 from ticdc_assets.registry.partition_terms import (
+    Build,
+    Functions,
     IntegerLiteral,
     JsonTerm,
     Moment,
@@ -33,6 +26,8 @@ from ticdc_assets.registry.partition_terms import (
     Term,
     TextLiteral,
     TextTerm,
+    both_of,
+    mapped,
 )
 
 DEFAULT_COLLATION: Final = "utf8mb4_bin"
