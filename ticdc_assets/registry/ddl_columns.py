@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ticdc_assets.registry.ddl_indexes import take_enforced, take_references
-from ticdc_assets.registry.ddl_literals import take_call, take_default
+from ticdc_assets.registry.ddl_literals import take_call, take_charset_name, take_default
 from ticdc_assets.registry.ddl_statement import (
     ColumnDefinition,
     GeneratedKind,
@@ -88,13 +88,6 @@ def _says(**said: Any) -> _Attribute:
 def _skips(take: Callable[[Cursor], object]) -> _Attribute:
     """Return the attribute whose words do not concern the column's values."""
     return lambda cursor, _: bool(take(cursor))
-
-
-def take_charset_name(cursor: Cursor) -> str | None:
-    """Take `[=] name` of a character set or collation, in lower case."""
-    cursor.take_char("=")
-    name = cursor.take_string() if cursor.is_string() else cursor.take_name()
-    return None if name is None else name.lower()
 
 
 def _taken(field: str, take: Callable[[Cursor], object]) -> _Attribute:

@@ -72,6 +72,8 @@ class ChangeKind(StrEnum):
     DROP_INDEX = "drop_index"
     RENAME_INDEX = "rename_index"
     RENAME_TABLE = "rename_table"
+    TABLE_CHARSET = "table_charset"
+    """New columns get another character set; existing ones keep theirs."""
     CONVERT_CHARSET = "convert_charset"
     PARTITION = "partition"
     OTHER = "other"
@@ -264,14 +266,6 @@ class IndexDefinition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableOption:
-    """One option of a table or database: lower-case name with underscores, and its text."""
-
-    name: str
-    value: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDefinition:
     """One partition: its name, and its bound as text."""
 
@@ -347,11 +341,10 @@ class AlterChange:
         position: FIRST or AFTER, if written.
         index: definition, for add_index and add_primary_key.
         default: new default, for set_default.
-        option: of the table, if the change is one; its kind is other.
         partition: for partition.
         table: new name, for rename_table.
-        charset: for convert_charset; None means DEFAULT.
-        collation: for convert_charset.
+        charset: for table_charset and convert_charset; None if not written, or DEFAULT.
+        collation: for table_charset and convert_charset.
         conditional: whether IF EXISTS or IF NOT EXISTS was written, so that the change may have
             done nothing.
     """
@@ -363,7 +356,6 @@ class AlterChange:
     position: ColumnPosition | None = None
     index: IndexDefinition | None = None
     default: DefaultValue | None = None
-    option: TableOption | None = None
     partition: PartitionChange | None = None
     table: TableName | None = None
     charset: str | None = None
@@ -387,9 +379,10 @@ class DdlStatement:
             all of them against the table as it was before the statement.
         columns: columns of CREATE TABLE (ALTER's are in `changes`).
         indexes: indexes of CREATE TABLE, those inside column definitions last.
-        options: table or database options of CREATE and ALTER DATABASE, CREATE TABLE.
+        charset: character set option of CREATE and ALTER DATABASE and CREATE TABLE, if written.
+        collation: their collation option, if written.
         partitioning: PARTITION BY of CREATE TABLE.
-        query: text of a view's query, or of CREATE TABLE ... AS SELECT.
+        query: text of the query of CREATE TABLE ... AS SELECT.
         unparsed: the first piece that was not understood, at most 200 characters ("" for an empty
             text; `ddl.TOO_LONG` for a text whose end was not read); None if all was understood. The
             other fields were understood, but may not be everything.
@@ -404,7 +397,8 @@ class DdlStatement:
     changes: tuple[AlterChange, ...] = ()
     columns: tuple[ColumnDefinition, ...] = ()
     indexes: tuple[IndexDefinition, ...] = ()
-    options: tuple[TableOption, ...] = ()
+    charset: str | None = None
+    collation: str | None = None
     partitioning: Partitioning | None = None
     query: str | None = None
     unparsed: str | None = None

@@ -43,7 +43,6 @@ from ticdc_assets.registry.ddl_statement import (
     DdlStatement,
     DefaultKind,
     GeneratedKind,
-    TableOption,
 )
 from ticdc_assets.registry.inferred_defaults import sent_default
 
@@ -94,14 +93,9 @@ def named_defaults(charset: str | None, collation: str | None, otherwise: Defaul
     return Defaults(charset, default_collation(charset))
 
 
-def _of_options(options: tuple[TableOption, ...], otherwise: Defaults) -> Defaults:
-    values = {option.name: option.value for option in options}
-    return named_defaults(values.get("charset"), values.get("collate"), otherwise)
-
-
 def database_defaults(statement: DdlStatement, before: Defaults = DATABASE_DEFAULTS) -> Defaults:
     """Return a database's defaults after its CREATE or ALTER; `before` are those it had."""
-    return _of_options(statement.options, before)
+    return named_defaults(statement.charset, statement.collation, before)
 
 
 def table_defaults(statement: DdlStatement, before: Defaults) -> Defaults:
@@ -111,11 +105,9 @@ def table_defaults(statement: DdlStatement, before: Defaults) -> Defaults:
         statement: CREATE TABLE, or any statement that may change the table.
         before: for CREATE TABLE the database's defaults, else those that the table had.
     """
-    defaults = _of_options(statement.options, before)
-    options = tuple(change.option for change in statement.changes if change.option is not None)
-    defaults = _of_options(options, defaults)
+    defaults = named_defaults(statement.charset, statement.collation, before)
     for change in statement.changes:
-        if change.kind is ChangeKind.CONVERT_CHARSET:
+        if change.kind in (ChangeKind.TABLE_CHARSET, ChangeKind.CONVERT_CHARSET):
             defaults = named_defaults(change.charset, change.collation, defaults)
     return defaults
 
