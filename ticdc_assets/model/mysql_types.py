@@ -267,14 +267,11 @@ _ARROW_TYPES: dict[Kind, pa.DataType] = {
     Kind.DATE: pa.date32(),
     Kind.DATETIME: pa.timestamp("us"),
     Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    Kind.TIME: pa.string(),
-    Kind.TEXT: pa.string(),
     Kind.BINARY: pa.binary(),
-    Kind.ENUM: pa.string(),
-    Kind.SET: pa.string(),
-    Kind.JSON: pa.string(),
     Kind.VECTOR: pa.list_(pa.float32()),
-    Kind.UNKNOWN: pa.string(),
+    **dict.fromkeys(
+        (Kind.TIME, Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON, Kind.UNKNOWN), pa.string()
+    ),
 }
 
 

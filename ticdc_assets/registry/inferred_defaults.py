@@ -198,9 +198,20 @@ _BIGINT: Final = ColumnSchema(name="", mysql_type="bigint")
 
 
 def _convert(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str:
-    converter = _CONVERTERS.get(kind_of(column))
-    made = None if converter is None else converter(text, source, column, timezone)
-    return text if made is None else made
+    """Return the text in the spelling of the column's kind; most kinds keep it."""
+    value: str | None = None
+    match kind_of(column):
+        case Kind.INTEGER:
+            value = _whole(text)
+        case Kind.FLOAT | Kind.DOUBLE:
+            value = _float(text, column)
+        case Kind.DATE | Kind.DATETIME | Kind.TIME | Kind.ENUM | Kind.SET:
+            value = _cast(text, source, column)
+        case Kind.TIMESTAMP:
+            value = _timestamp(text, source, column, timezone)
+        case _:
+            pass
+    return text if value is None else value
 
 
 def _whole(text: str) -> str | None:
@@ -219,13 +230,7 @@ def _decimal(text: str) -> Decimal | None:
         return None
 
 
-def _integer(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
-    del source, column, timezone
-    return _whole(text)
-
-
-def _float(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
-    del source, timezone
+def _float(text: str, column: ColumnSchema) -> str | None:
     if _decimal(text.strip()) is None:
         return None
     number = float(text)
@@ -239,9 +244,8 @@ def _float(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str)
     return float_text(number) if narrow else double_text(number)
 
 
-def _cast(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
+def _cast(text: str, source: ColumnSchema, column: ColumnSchema) -> str | None:
     """Return the cast of the literal to the column's own type."""
-    del timezone
     try:
         return cast_of(source, column, "UTC")(text)
     except CastError:
@@ -251,7 +255,7 @@ def _cast(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) 
 def _timestamp(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
     digits = fractional_digits(column)
     as_datetime = replace(column, mysql_type="datetime")
-    local_text = _cast(text, source, as_datetime, timezone)
+    local_text = _cast(text, source, as_datetime)
     if local_text is None or moments.is_zero(local_text):
         return local_text
     zone = find_zone(timezone) or UTC
@@ -261,17 +265,3 @@ def _timestamp(text: str, source: ColumnSchema, column: ColumnSchema, timezone: 
     shown_local = None if shown is None else parse_datetime(shown)
     instant = None if shown_local is None else to_utc(shown_local, zone)
     return None if instant is None else datetime_text(instant.replace(tzinfo=None), digits)
-
-
-_CONVERTERS: Final[dict[Kind, Callable[[str, ColumnSchema, ColumnSchema, str], str | None]]] = {
-    Kind.INTEGER: _integer,
-    Kind.FLOAT: _float,
-    Kind.DOUBLE: _float,
-    Kind.DATE: _cast,
-    Kind.DATETIME: _cast,
-    Kind.TIMESTAMP: _timestamp,
-    Kind.TIME: _cast,
-    Kind.ENUM: _cast,
-    Kind.SET: _cast,
-}
-"""The kinds whose literals take another spelling; all others keep theirs."""

@@ -27,7 +27,7 @@ from ticdc_assets.model.mysql_types import (
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.registry.ddl_tokens import HEX, Cursor
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.partition_expressions import integer_bound, parse_moment, text_of_column
+from ticdc_assets.registry.partition_expressions import integer_bound, parse_moment, read_by
 from ticdc_assets.registry.partition_functions import literal_moment
 from ticdc_assets.registry.partition_terms import Moment
 
@@ -159,19 +159,8 @@ def key_hasher(column: ColumnSchema) -> Callable[[CanonicalRow], bytes]:
         raise PartitionError(
             f"partitioned by KEY over column {shorten(column.name)} of kind {kind_of(column)}"
         )
-    hashed = build(column)
-    text_of = text_of_column(column)
-
-    def hasher(row: CanonicalRow) -> bytes:
-        text = text_of(row)
-        return b"\0" if text is None else hashed(text)
-
-    return hasher
-
-
-def _hashed_as_printed(column: ColumnSchema) -> Callable[[str], bytes]:
-    del column
-    return str.encode
+    hashed_of = read_by(column, build(column))
+    return lambda row: b"\0" if (hashed := hashed_of(row)) is None else hashed
 
 
 def _hashed_datetime(column: ColumnSchema) -> Callable[[str], bytes]:
@@ -199,9 +188,7 @@ def _hashed_bytes(column: ColumnSchema) -> Callable[[str], bytes]:
 
 
 _HASHED: Final[dict[Kind, Callable[[ColumnSchema], Callable[[str], bytes]]]] = {
-    Kind.INTEGER: _hashed_as_printed,
-    Kind.YEAR: _hashed_as_printed,
-    Kind.DATE: _hashed_as_printed,
+    **dict.fromkeys((Kind.INTEGER, Kind.YEAR, Kind.DATE), lambda _: str.encode),
     Kind.DATETIME: _hashed_datetime,
     Kind.TEXT: _hashed_text,
     Kind.BINARY: _hashed_bytes,

@@ -110,9 +110,11 @@ def typed_column(column: ColumnSchema, timezone: str) -> Callable[[Places], Type
     kind = kind_of(column)
     if lacks_size(column):
         return _UNSIZED[kind](column)
+    if kind is Kind.TIMESTAMP:
+        return _timestamps(column, timezone)
     build = _BUILDERS.get(kind)
-    made = None if build is None else build(column, timezone)
-    return made or _one_by_one(column, timezone)
+    by_loop = None if build is None else build(column)
+    return by_loop or _one_by_one(column, timezone)
 
 
 def _validity(present: Flags) -> pa.Buffer | None:
@@ -149,8 +151,7 @@ def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.
     return numbers, exact
 
 
-def _integers(column: ColumnSchema, timezone: str) -> _Typed | None:
-    del timezone
+def _integers(column: ColumnSchema) -> _Typed | None:
     low, high = integer_range(column)
     if high - low >= 2**64:
         return None
@@ -173,8 +174,7 @@ def _integers(column: ColumnSchema, timezone: str) -> _Typed | None:
     return typed
 
 
-def _decimals(column: ColumnSchema, timezone: str) -> _Typed | None:
-    del timezone
+def _decimals(column: ColumnSchema) -> _Typed | None:
     size = decimal_size(column)
     if size is None or size[0] > _MOST_LOOPED_DIGITS:
         return None
@@ -197,8 +197,7 @@ def _decimals(column: ColumnSchema, timezone: str) -> _Typed | None:
     return typed
 
 
-def _floats(column: ColumnSchema, timezone: str) -> _Typed:
-    del timezone
+def _floats(column: ColumnSchema) -> _Typed:
     wanted = arrow_type(column)
     highest = MAX_FLOAT32 if kind_of(column) is Kind.FLOAT else np.finfo(np.float64).max
 
@@ -231,8 +230,7 @@ def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any,
     return numbers, exact
 
 
-def _dates(column: ColumnSchema, timezone: str) -> _Typed:
-    del timezone
+def _dates(column: ColumnSchema) -> _Typed:
     wanted = arrow_type(column)
 
     def typed(places: Places) -> TypedColumn:
@@ -244,8 +242,7 @@ def _dates(column: ColumnSchema, timezone: str) -> _Typed:
     return typed
 
 
-def _datetimes(column: ColumnSchema, timezone: str) -> _Typed:
-    del timezone
+def _datetimes(column: ColumnSchema) -> _Typed:
     wanted, digits = arrow_type(column), fractional_digits(column)
 
     def typed(places: Places) -> TypedColumn:
@@ -286,19 +283,14 @@ def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
     return typed
 
 
-def _texts(column: ColumnSchema, timezone: str) -> _Typed:
-    del column, timezone
+def _texts(column: ColumnSchema) -> _Typed:
+    del column
 
     def typed(places: Places) -> TypedColumn:
         array, exact = places.strings()
         return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
     return typed
-
-
-def _times(column: ColumnSchema, timezone: str) -> _Typed:
-    del timezone
-    return _checked_times(fractional_digits(column))
 
 
 def _checked_times(digits: int) -> _Typed:
@@ -321,8 +313,8 @@ def _checked(check: Callable[[Places, Flags], None]) -> _Typed:
     return typed
 
 
-def _binaries(column: ColumnSchema, timezone: str) -> _Typed:
-    del column, timezone
+def _binaries(column: ColumnSchema) -> _Typed:
+    del column
 
     def typed(places: Places) -> TypedColumn:
         count = len(places.column.forms)
@@ -353,14 +345,12 @@ def _labelled(places: Places, highest: int, label: Callable[[int], str]) -> Type
     return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
 
-def _enums(column: ColumnSchema, timezone: str) -> _Typed:
-    del timezone
+def _enums(column: ColumnSchema) -> _Typed:
     labels = ("", *column.elements)
     return lambda places: _labelled(places, len(labels) - 1, labels.__getitem__)
 
 
-def _sets(column: ColumnSchema, timezone: str) -> _Typed:
-    del timezone
+def _sets(column: ColumnSchema) -> _Typed:
     labels = column.elements[:64]
 
     def joined(mask: int) -> str:
@@ -369,8 +359,8 @@ def _sets(column: ColumnSchema, timezone: str) -> _Typed:
     return lambda places: _labelled(places, 2 ** len(labels) - 1, joined)
 
 
-def _documents(column: ColumnSchema, timezone: str) -> _Typed:
-    del column, timezone
+def _documents(column: ColumnSchema) -> _Typed:
+    del column
 
     def typed(places: Places) -> TypedColumn:
         offsets, content, exact = places.texts()
@@ -436,7 +426,7 @@ def _unsized_labels(column: ColumnSchema) -> _Typed:
     return _checked(check)
 
 
-_BUILDERS: dict[Kind, Callable[[ColumnSchema, str], _Typed | None]] = {
+_BUILDERS: dict[Kind, Callable[[ColumnSchema], _Typed | None]] = {
     Kind.INTEGER: _integers,
     Kind.BIT: _integers,
     Kind.YEAR: _integers,
@@ -445,8 +435,7 @@ _BUILDERS: dict[Kind, Callable[[ColumnSchema, str], _Typed | None]] = {
     Kind.DOUBLE: _floats,
     Kind.DATE: _dates,
     Kind.DATETIME: _datetimes,
-    Kind.TIMESTAMP: _timestamps,
-    Kind.TIME: _times,
+    Kind.TIME: lambda column: _checked_times(fractional_digits(column)),
     Kind.TEXT: _texts,
     Kind.UNKNOWN: _texts,
     Kind.BINARY: _binaries,

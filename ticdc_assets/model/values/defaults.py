@@ -12,7 +12,6 @@ text), and bytes of a binary default that are not UTF-8, which JSON replaced (`C
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -54,7 +53,7 @@ def default_text(column: ColumnSchema, timezone: str, *, at: datetime | None) ->
     default = column.default
     kind = kind_of(column)
     if default is None:
-        return None if column.nullable else _IMPLICIT[kind](column)
+        return None if column.nullable else _implicit(column)
     if isinstance(default, bytes):
         return _binary(default, column)
     text = str(default)
@@ -112,55 +111,29 @@ def _from_utc(text: str, column: ColumnSchema, timezone: str) -> str:
     return datetime_text(local, fractional_digits(column))
 
 
-def _constant(text: str) -> Callable[[ColumnSchema], str]:
-    def implicit(column: ColumnSchema) -> str:
-        del column
-        return text
-
-    return implicit
-
-
-def _zero_decimal(column: ColumnSchema) -> str:
-    size = decimal_size(column)
-    return shapes.pad_fraction("0", size[1] if size else 0)
-
-
-def _zero_datetime(column: ColumnSchema) -> str:
-    return shapes.pad_fraction(moments.ZERO_DATETIME, fractional_digits(column))
-
-
-def _zero_time(column: ColumnSchema) -> str:
-    return shapes.pad_fraction(moments.ZERO_CLOCK, fractional_digits(column))
-
-
-def _zero_binary(column: ColumnSchema) -> str:
-    return "0x" + bytes(declared_length(column) if is_char(column) else 0).hex()
-
-
-def _first_label(column: ColumnSchema) -> str:
-    return column.elements[0] if column.elements else "1"
-
-
-def _no_label(column: ColumnSchema) -> str:
-    return "" if column.elements else "0"
-
-
-_IMPLICIT: dict[Kind, Callable[[ColumnSchema], str]] = {
-    Kind.INTEGER: _constant("0"),
-    Kind.BIT: _constant("0"),
-    Kind.YEAR: _constant("0"),
-    Kind.DECIMAL: _zero_decimal,
-    Kind.FLOAT: _constant("0"),
-    Kind.DOUBLE: _constant("0"),
-    Kind.DATE: _constant(ZERO_DATE),
-    Kind.DATETIME: _zero_datetime,
-    Kind.TIMESTAMP: _zero_datetime,
-    Kind.TIME: _zero_time,
-    Kind.TEXT: _constant(""),
-    Kind.BINARY: _zero_binary,
-    Kind.ENUM: _first_label,
-    Kind.SET: _no_label,
-    Kind.JSON: _constant("null"),
-    Kind.VECTOR: _constant("[]"),
-    Kind.UNKNOWN: _constant(""),
-}
+def _implicit(column: ColumnSchema) -> str:
+    """Return what rows get in a NOT NULL column without a default."""
+    match kind_of(column):
+        case Kind.INTEGER | Kind.BIT | Kind.YEAR | Kind.FLOAT | Kind.DOUBLE:
+            return "0"
+        case Kind.DECIMAL:
+            size = decimal_size(column)
+            return shapes.pad_fraction("0", size[1] if size else 0)
+        case Kind.DATE:
+            return ZERO_DATE
+        case Kind.DATETIME | Kind.TIMESTAMP:
+            return shapes.pad_fraction(moments.ZERO_DATETIME, fractional_digits(column))
+        case Kind.TIME:
+            return shapes.pad_fraction(moments.ZERO_CLOCK, fractional_digits(column))
+        case Kind.BINARY:
+            return "0x" + bytes(declared_length(column) if is_char(column) else 0).hex()
+        case Kind.ENUM:
+            return column.elements[0] if column.elements else "1"
+        case Kind.SET:
+            return "" if column.elements else "0"
+        case Kind.JSON:
+            return "null"
+        case Kind.VECTOR:
+            return "[]"
+        case Kind.TEXT | Kind.UNKNOWN:
+            return ""

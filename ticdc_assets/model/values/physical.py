@@ -21,42 +21,24 @@ def physical_of(column: ColumnSchema, timezone: str) -> Callable[[str | None], P
         A function that raises `ImageError` for a label the column does not have or a malformed
         binary text.
     """
-    build = _CONVERTERS.get(kind_of(column))
-    if build is None:
-        return _same
-    convert = build(column, timezone)
-
-    def physical(text: str | None) -> PhysicalValue:
-        return None if text is None else convert(text)
-
-    return physical
+    convert = _converter(column, timezone)
+    return lambda text: None if text is None else convert(text)
 
 
-def _same(text: str | None) -> PhysicalValue:
-    return text
-
-
-def _timestamp(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
-    del column
-
-    def convert(text: str) -> PhysicalValue:
-        return ZonedTimestamp(location=timezone, value=text)
-
-    return convert
-
-
-def _json(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
-    del column, timezone
-    return shapes.spaced_json
-
-
-def _binary(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
-    del timezone
-
-    def convert(text: str) -> PhysicalValue:
-        return b64encode(binary_bytes(text, column)).decode()
-
-    return convert
+def _converter(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
+    match kind_of(column):
+        case Kind.TIMESTAMP:
+            return lambda text: ZonedTimestamp(location=timezone, value=text)
+        case Kind.JSON:
+            return shapes.spaced_json
+        case Kind.BINARY:
+            return lambda text: b64encode(binary_bytes(text, column)).decode()
+        case Kind.ENUM if column.elements:
+            return _enum(column)
+        case Kind.ENUM | Kind.SET:
+            return lambda text: str(set_mask(text, column))
+        case _:
+            return str
 
 
 def binary_bytes(text: str, column: ColumnSchema) -> bytes:
@@ -71,9 +53,7 @@ def binary_bytes(text: str, column: ColumnSchema) -> bytes:
     return raw
 
 
-def _enum(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
-    if not column.elements:
-        return _set(column, timezone)
+def _enum(column: ColumnSchema) -> Callable[[str], PhysicalValue]:
     numbers = {"": "0"} | {
         label: str(number) for number, label in enumerate(column.elements, start=1)
     }
@@ -83,15 +63,6 @@ def _enum(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]
         if number is None:
             raise ImageError("unknown_label", column.name, "a label", shorten(text))
         return number
-
-    return convert
-
-
-def _set(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
-    del timezone
-
-    def convert(text: str) -> PhysicalValue:
-        return str(set_mask(text, column))
 
     return convert
 
@@ -116,12 +87,3 @@ def _number(text: str, column: ColumnSchema) -> int:
     if shapes.INTEGER.fullmatch(text) is None:
         raise ImageError("unknown_label", column.name, "a number", shorten(text))
     return int(text)
-
-
-_CONVERTERS: dict[Kind, Callable[[ColumnSchema, str], Callable[[str], PhysicalValue]]] = {
-    Kind.TIMESTAMP: _timestamp,
-    Kind.JSON: _json,
-    Kind.BINARY: _binary,
-    Kind.ENUM: _enum,
-    Kind.SET: _set,
-}
