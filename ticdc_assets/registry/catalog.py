@@ -523,8 +523,9 @@ class Catalog:
 
     def _drop_database(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
         database = (statement.database or ddl.event.database).lower()
-        for name in [name for name in self._tables.by_name if name[0].lower() == database]:
-            self._ended(name, ddl.event.commit_ts)
+        for schema in self._tables.all:
+            if schema.database.lower() == database:
+                self._ended((schema.database, schema.table), ddl.event.commit_ts)
         self._defaults.pop(database, None)
         return _NOTHING
 

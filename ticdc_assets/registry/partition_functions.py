@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
 from math import ceil, floor
-from typing import Final
+from typing import Any, Final
 
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.model.values.moments import datetime_of_number, parse_datetime_text
@@ -243,7 +243,7 @@ def _rounded(change: Callable[[int | Fraction], int]) -> tuple[int, int, Build]:
     return 1, 1, build
 
 
-def quotient(left: int, right: int) -> int | None:
+def quotient(left: int | Fraction, right: int | Fraction) -> int | None:
     """Return `left DIV right`, cut towards zero; NULL by zero."""
     if right == 0:
         return None
@@ -251,7 +251,7 @@ def quotient(left: int, right: int) -> int | None:
     return whole if (left < 0) == (right < 0) else -whole
 
 
-def remainder(left: int, right: int) -> int | None:
+def remainder(left: Any, right: Any) -> Any:
     """Return `left MOD right`, with the sign of `left`; NULL by zero."""
     if right == 0:
         return None

@@ -13,7 +13,7 @@ expression leaves 64 bits, so a mirror has none.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.registry.evolution import CanonicalRow
@@ -165,6 +165,9 @@ Build: TypeAlias = Callable[[str, Sequence[Term]], Term]
 Functions: TypeAlias = Mapping[str, tuple[int, int, Build]]
 """By name the fewest and most arguments of functions, and the builders of their terms."""
 
+MANY: Final = 1 << 10
+"""Arguments of a function that takes any number."""
+
 
 def number_of(term: Term, what: str) -> NumberTerm:
     """Return `term` as a number; PartitionError for another term."""
@@ -213,9 +216,31 @@ def mapped(value_of: Evaluate, change: Callable[[Any], Any]) -> Evaluate:
 
 def both_of(left: Evaluate, right: Evaluate, operation: Callable[[Any, Any], Any]) -> Evaluate:
     """Return the function of two values: NULL if one is."""
+    return all_of((left, right), operation)
+
+
+def all_of(values: Sequence[Evaluate], operation: Callable[..., Any]) -> Evaluate:
+    """Return the function of several values: NULL if one is."""
 
     def evaluate(row: CanonicalRow) -> Any:
-        first, second = left(row), right(row)
-        return None if first is None or second is None else operation(first, second)
+        arguments = [value_of(row) for value_of in values]
+        return None if None in arguments else operation(*arguments)
 
     return evaluate
+
+
+def refused(what: str) -> PartitionError:
+    """Return the error of something uncertain."""
+    return PartitionError(f"{what} in an expression is not certain")
+
+
+def is_constant(term: Term) -> bool:
+    """Return whether a term is a literal."""
+    return isinstance(term, TextLiteral | IntegerLiteral | NullLiteral)
+
+
+def literal_integer(term: Term, what: str) -> int:
+    """Return the value of a literal; PartitionError for another term."""
+    if not isinstance(term, IntegerLiteral):
+        raise refused(f"{what} with what is no literal")
+    return term.value

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.generated.numbers import double_of, exact, number_term
-from ticdc_assets.registry.generated.terms import MANY, is_constant, refused
 from ticdc_assets.registry.generated.texts import collation_of, text_term
 from ticdc_assets.registry.partition_columns import BINARY_COLLATIONS
 from ticdc_assets.registry.partition_functions import (
     moment_of,
 )
 from ticdc_assets.registry.partition_terms import (
+    MANY,
     DoubleTerm,
     Evaluate,
     Functions,
@@ -29,7 +29,9 @@ from ticdc_assets.registry.partition_terms import (
     TextLiteral,
     TextTerm,
     both_of,
+    is_constant,
     mapped,
+    refused,
 )
 
 _CASELESS_COLLATIONS: Final = frozenset(

@@ -10,7 +10,6 @@ from datetime import date, datetime, timedelta
 from typing import Final
 
 from ticdc_assets.registry.generated.numbers import number_term
-from ticdc_assets.registry.generated.terms import refused
 from ticdc_assets.registry.partition_functions import (
     literal_moment,
     moment_of_datetime,
@@ -24,6 +23,7 @@ from ticdc_assets.registry.partition_terms import (
     TextTerm,
     both_of,
     mapped,
+    refused,
 )
 
 _FORMATS: Final[dict[str, Callable[[Moment], str]]] = {

@@ -11,7 +11,6 @@ from ticdc_assets.base.errors import shorten
 from ticdc_assets.model.values import shapes
 from ticdc_assets.model.values.json_texts import read_json, write_json
 from ticdc_assets.registry.generated.numbers import exact
-from ticdc_assets.registry.generated.terms import refused
 from ticdc_assets.registry.generated.texts import DEFAULT_COLLATION
 from ticdc_assets.registry.partition_terms import (
     Functions,
@@ -20,6 +19,7 @@ from ticdc_assets.registry.partition_terms import (
     TextLiteral,
     TextTerm,
     mapped,
+    refused,
 )
 
 _PATH: Final = re.compile(

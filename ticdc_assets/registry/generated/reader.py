@@ -38,7 +38,6 @@ from ticdc_assets.registry.generated.numbers import (
     whole_quotient,
 )
 from ticdc_assets.registry.generated.storing import converted, term_of_column
-from ticdc_assets.registry.generated.terms import refused
 from ticdc_assets.registry.generated.texts import DEFAULT_COLLATION, TEXT_FUNCTIONS, text_term
 from ticdc_assets.registry.partition_expressions import Combine, ExpressionReader
 from ticdc_assets.registry.partition_functions import (
@@ -52,6 +51,7 @@ from ticdc_assets.registry.partition_terms import (
     TextLiteral,
     TextTerm,
     mapped,
+    refused,
 )
 
 FUNCTIONS: Final[Functions] = {
