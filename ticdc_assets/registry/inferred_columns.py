@@ -32,7 +32,7 @@ Not known from the text: conversions of non-strict SQL modes (VARCHAR(70000) bec
 the collation that `default_collation_for_utf8mb4` may have set.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -281,6 +281,21 @@ def primary_name(name: str, columns: Sequence[ColumnSchema]) -> str:
     """Return the name of a primary key over `columns`: `name` if such a key can have it."""
     may_be_row_id = len(columns) == 1 and columns[0].mysql_type in INTEGER_LENGTHS
     return PRIMARY if name == ROW_ID and not may_be_row_id else name
+
+
+def free_index_name(wanted: str, used: Collection[str]) -> str:
+    """Return the name that TiDB gives an index without one: `wanted`, or `wanted_2` ...
+
+    Args:
+        wanted: the name of its first column.
+        used: the names of other indexes, in lower case.
+    """
+    name, number = wanted, 2
+    if wanted.lower() == PRIMARY.lower():
+        name, number = f"{wanted}_2", 3
+    while name.lower() in used:
+        name, number = f"{wanted}_{number}", number + 1
+    return name
 
 
 def clock_length(mysql_type: str, digits: int) -> int:

@@ -7,9 +7,16 @@ from decimal import Decimal
 
 from ticdc_assets.model.mysql_types import Kind, fractional_digits, kind_of
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.model.values import json_texts, moments, shapes
+from ticdc_assets.model.values import moments, shapes
 from ticdc_assets.model.values.canonical import ZERO_DATE, datetime_text, parse_datetime
-from ticdc_assets.model.values.datum import Datum, Moment, Span, TextCast, through_datum
+from ticdc_assets.model.values.datum import (
+    Datum,
+    Moment,
+    Span,
+    TextCast,
+    through_datum,
+    unquoted_datum_of,
+)
 from ticdc_assets.model.values.zones import changefeed_zone
 
 
@@ -64,7 +71,9 @@ def _to_moment(
             return None
         return zero if isinstance(value, str) else make(value)
 
-    return _through_string(old, new, expected=f"a {new.mysql_type}", make=make_moment)
+    return through_datum(
+        old, new, expected=f"a {new.mysql_type}", make=make_moment, read=unquoted_datum_of(old)
+    )
 
 
 def _moment_value(moment: Moment) -> datetime | str | None:
@@ -96,19 +105,4 @@ def to_time(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     # TiDB reads a number here by its digits, as it reads a string.
     if kind_of(old) in _NUMBERS:
         old = replace(old, mysql_type="longtext", charset="")
-    return _through_string(old, new, expected="a time", make=make)
-
-
-def _through_string(
-    old: ColumnSchema, new: ColumnSchema, *, expected: str, make: Callable[[Datum], str | None]
-) -> TextCast:
-    """Return the cast by way of a datum; JSON goes as its text, a JSON string without quotes."""
-    if kind_of(old) is not Kind.JSON:
-        return through_datum(old, new, expected=expected, make=make)
-
-    def make_from_json(text: Datum) -> str | None:
-        value = json_texts.read_json(str(text))
-        return make(value if isinstance(value, str) else str(text))
-
-    as_text = replace(old, mysql_type="longtext", charset="")
-    return through_datum(as_text, new, expected=expected, make=make_from_json)
+    return through_datum(old, new, expected="a time", make=make, read=unquoted_datum_of(old))

@@ -51,18 +51,16 @@ def text_rules(column: ColumnSchema) -> TextRules:
 
 def to_text(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is a text type."""
-    show, rules = printed(old), text_rules(new)
+    expected = f"text in {new.charset}"
+    show, rules = _shown(old, new, expected), text_rules(new)
     length = text_length(new)
     limited_by_bytes = base_type(new) in TEXT_LIMITS
     strip = is_char(new)
 
     def convert(text: str) -> str:
-        try:
-            made = show(text)
-        except (ValueError, ImageError):
-            refuse(new, f"text in {new.charset}", text)
+        made = show(text)
         if not rules.holds(made):
-            refuse(new, f"text in {new.charset}", text)
+            refuse(new, expected, text)
         if limited_by_bytes:
             if len(made.encode()) > length:
                 refuse(new, f"at most {length} bytes", text)
@@ -92,20 +90,44 @@ def _unknown_label(text: str) -> str:
     raise ValueError(f"the label of number {text} is not known")
 
 
+def _shown(old: ColumnSchema, new: ColumnSchema, expected: str) -> TextCast:
+    """Return what `printed` does, with the error of a cast to `new`."""
+    show = printed(old)
+
+    def shown(text: str) -> str:
+        try:
+            return show(text)
+        except (ValueError, ImageError):
+            refuse(new, expected, text)
+
+    return shown
+
+
+def raw_bytes(old: ColumnSchema, new: ColumnSchema, expected: str) -> Callable[[str], bytes]:
+    """Return the function that gives the bytes of a value of `old` under `new`."""
+    if kind_of(old) is not Kind.BINARY:
+        show = _shown(old, new, expected)
+        return lambda text: show(text).encode()
+
+    def raw(text: str) -> bytes:
+        try:
+            return binary_bytes(text, old)
+        except ImageError:
+            refuse(new, expected, text)
+
+    return raw
+
+
 def to_binary(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is a binary type."""
     length = declared_length(new)
     padded = length if is_char(new) else 0
-    from_binary = kind_of(old) is Kind.BINARY
     if old.charset.lower() in ("gbk", "gb18030"):
         return refusal(old, new)
-    show = printed(old)
+    raw_of = raw_bytes(old, new, "bytes")
 
     def convert(text: str) -> str:
-        try:
-            raw = binary_bytes(text, old) if from_binary else show(text).encode()
-        except (ValueError, ImageError):
-            refuse(new, "bytes", text)
+        raw = raw_of(text)
         if length and len(raw) > length:
             refuse(new, f"at most {length} bytes", text)
         return "0x" + raw.ljust(padded, b"\0").hex()
@@ -121,15 +143,12 @@ def to_enum(old: ColumnSchema, new: ColumnSchema) -> TextCast:
         )
     find = _label_finder(new)
     from_enum = kind_of(old) is Kind.ENUM and "" not in old.elements
-    show = printed(old)
+    show = _shown(old, new, "a label")
 
     def convert(text: str) -> str:
         if from_enum and text == "":
             return ""
-        try:
-            name = show(text)
-        except (ValueError, ImageError):
-            refuse(new, "a label", text)
+        name = show(text)
         label = find(name)
         if label is None and _CANONICAL_INDEX.fullmatch(name):
             label = _nth(new.elements, int(name))
@@ -172,13 +191,10 @@ def to_set(old: ColumnSchema, new: ColumnSchema) -> TextCast:
             old, new, expected="bit mask of labels", make=lambda datum: _joined(new, datum)
         )
     find = _label_finder(new)
-    show = printed(old)
+    show = _shown(old, new, "labels")
 
     def convert(text: str) -> str:
-        try:
-            name = show(text)
-        except (ValueError, ImageError):
-            refuse(new, "labels", text)
+        name = show(text)
         found = {find(item) for item in name.split(",")} if name else set[str | None]()
         if None not in found:
             return ",".join(label for label in new.elements if label in found)

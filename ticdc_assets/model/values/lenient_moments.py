@@ -20,16 +20,16 @@ from typing import Final
 
 from ticdc_assets.model.mysql_types import Kind, fractional_digits, is_unsigned, kind_of
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.model.values import json_texts, moments, shapes
+from ticdc_assets.model.values import moments, shapes
 from ticdc_assets.model.values.canonical import ZERO_DATE
 from ticdc_assets.model.values.datum import (
     Datum,
     Moment,
     Span,
     TextCast,
-    loose_datum_of,
-    refuse,
+    refusing,
     through_datum,
+    unquoted_datum_of,
 )
 
 _NUMBERS = (Kind.INTEGER, Kind.YEAR, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE)
@@ -43,7 +43,7 @@ def to_moment(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     digits = 0 if kind is Kind.DATE else fractional_digits(new)
     zero = ZERO_DATE if kind is Kind.DATE else shapes.pad_fraction(moments.ZERO_DATETIME, digits)
     if kind is Kind.TIMESTAMP and kind_of(old) is Kind.INTEGER and is_unsigned(old):
-        return _refusing(new)
+        return refusing(new, _EXPECTED.format(new.mysql_type))
 
     def make(datum: Datum) -> str | None:
         match datum:
@@ -160,25 +160,13 @@ def _span_prefix(text: str, digits: int) -> int | None:
     return -span if negative else span
 
 
-def _refusing(new: ColumnSchema) -> TextCast:
-    def convert(text: str) -> str:
-        refuse(new, _EXPECTED.format(new.mysql_type), text)
-
-    return convert
-
-
 _EXPECTED: Final = "a value whose outcome as {} is known"
 
 
 def _through_text(
     old: ColumnSchema, new: ColumnSchema, make: Callable[[Datum], str | None]
 ) -> TextCast:
-    """Return the lenient cast by way of a datum; JSON goes as its text, a string without quotes."""
-    read = _unquoted if kind_of(old) is Kind.JSON else loose_datum_of(old)
+    """Return the lenient cast by way of a datum."""
+    read = unquoted_datum_of(old, errors="replace")
     expected = _EXPECTED.format(new.mysql_type)
     return through_datum(old, new, expected=expected, make=make, read=read)
-
-
-def _unquoted(text: str) -> Datum:
-    value = json_texts.read_json(text)
-    return value if isinstance(value, str) else text

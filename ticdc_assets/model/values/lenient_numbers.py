@@ -33,7 +33,7 @@ from ticdc_assets.model.values.datum import (
     Moment,
     Span,
     TextCast,
-    loose_datum_of,
+    datum_of,
     through_datum,
 )
 from ticdc_assets.model.values.floats import MAX_FLOAT32, double_text, float_text, to_float32
@@ -222,7 +222,7 @@ def _through_number(
     old: ColumnSchema, new: ColumnSchema, make: Callable[[Datum], str | None]
 ) -> TextCast:
     """Return the lenient cast by way of a datum; what `make` cannot do is a `CastError`."""
-    read = _json_scalar if kind_of(old) is Kind.JSON else loose_datum_of(old)
+    read = _json_scalar if kind_of(old) is Kind.JSON else datum_of(old, errors="replace")
     expected = f"what TiDB makes a {new.mysql_type} in every SQL mode"
     return through_datum(old, new, expected=expected, make=make, read=read)
 

@@ -13,8 +13,8 @@ from typing import Final
 from ticdc_assets.base.errors import ImageError
 from ticdc_assets.model.mysql_types import Kind, base_type, declared_length, is_char, kind_of
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.model.values.cast_texts import TextRules, printed, text_rules
-from ticdc_assets.model.values.datum import TextCast, refusal, refuse
+from ticdc_assets.model.values.cast_texts import TextRules, printed, raw_bytes, text_rules
+from ticdc_assets.model.values.datum import TextCast, refusal, refuse, refusing
 from ticdc_assets.model.values.physical import binary_bytes
 from ticdc_assets.model.values.widening import TEXT_LIMITS, text_length
 
@@ -71,16 +71,12 @@ def _decoded(raw: bytes, rules: TextRules) -> tuple[str, bool]:
 def to_binary(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is a binary type."""
     length = declared_length(new)
-    from_binary = kind_of(old) is Kind.BINARY
     if old.charset.lower() in _CONVERTED_ONLY_WHOLE or not length:
         return refusal(old, new)
-    show = printed(old)
+    raw_of = raw_bytes(old, new, _EXPECTED)
 
     def convert(text: str) -> str:
-        try:
-            raw = binary_bytes(text, old) if from_binary else show(text).encode()
-        except (ValueError, ImageError):
-            refuse(new, _EXPECTED, text)
+        raw = raw_of(text)
         # A value that does not fit is longer than the column, so nothing is padded.
         return "0x" + raw[:length].hex()
 
@@ -124,9 +120,5 @@ def to_labels(old: ColumnSchema, new: ColumnSchema) -> TextCast:
 
 def refuses(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast to `new`, JSON or VECTOR: it fails in every SQL mode."""
-    kind = kind_of(new)
-
-    def convert(text: str) -> str:
-        refuse(new, f"{kind.name} (TiDB refuses anything else in every SQL mode)", text)
-
-    return convert
+    del old
+    return refusing(new, f"{kind_of(new).name} (TiDB refuses anything else in every SQL mode)")
