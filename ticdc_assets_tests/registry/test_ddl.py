@@ -3,7 +3,6 @@
 import gzip
 import json
 import pickle
-import time
 from collections import Counter
 from functools import cache
 from typing import Any
@@ -1024,47 +1023,6 @@ def test_a_text_beyond_the_limit_is_flagged() -> None:
 
 
 # ---------------------------------------------------------------------------------- hostile text
-
-HOSTILE = {
-    "open parentheses": "(" * 10**6,
-    "a table of open parentheses": "create table t " + "(" * 200_000,
-    "closing parentheses": "create table t (a int" + ")" * 200_000,
-    "open comments": "/* " * 333_333,
-    "comments": "/*" * 500_000,
-    "executable comments": "alter table t /*! " + "/*! " * 60_000,
-    "feature comments": "/*T![" * 200_000,
-    "closed executable comments": "/*! */" * 40_000,
-    "single quotes": "'" * 199_999,
-    "double quotes": '"' * 199_999,
-    "backticks": "`" * 199_999,
-    "backslashes": "create table t (a int default '" + "\\" * 199_999,
-    "hex literals without end": "x'a" * 60_000,
-    "NUL": "\0" * 200_000,
-    "NUL in a name": "drop table a\0b",
-    "digits": "create table t (a decimal(" + "9" * 200_000 + "))",
-    "numbers": "1.1e+" * 200_000,
-    "signs": "alter table t alter a set default " + "-" * 200_000,
-    "semicolons": ";" * 200_000,
-    "commas": "alter table t " + "," * 60_000,
-    "dots": "alter table t change " + "a." * 60_000,
-    "nested defaults": "create table t (a int default " + "(" * 100_000 + "1" + ")" * 100_000,
-    "nested tables": "create table t (a int default (" * 30_000,
-    "nested additions": "alter table t " + "add (" * 200_000,
-    "references": "create table t (a int " + "references t on delete " * 40_000,
-    "lone surrogates": "create table `\ud800` (\udfff int default '\ud800')",
-    "right to left": "create table \u202e (a\u2067 int)",
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.thorough
-def test_hostile_text_gives_a_statement_in_linear_time(name: str) -> None:
-    started = time.process_time()
-    statement = parse_ddl(HOSTILE[name])
-    # About a second at most; anything quadratic takes hours.
-    assert time.process_time() - started < 20
-    assert isinstance(statement, DdlStatement)
-    assert len(statement.unparsed or "") <= 200
 
 
 @pytest.mark.thorough
