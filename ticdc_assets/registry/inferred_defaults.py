@@ -27,7 +27,6 @@ place), and how TiDB spells an expression again. Bytes of a text's default that 
 replaced; no such statement succeeds in a strict SQL mode.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC
@@ -46,6 +45,7 @@ from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import moments, shapes
 from ticdc_assets.model.values.canonical import datetime_text, parse_datetime
 from ticdc_assets.model.values.casts import cast_of
+from ticdc_assets.model.values.defaults import NOW, TODAY
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.model.values.widening import float_scale
 from ticdc_assets.model.values.zones import find_zone, to_utc
@@ -53,11 +53,6 @@ from ticdc_assets.registry.ddl_statement import DefaultValue, LiteralForm
 
 CURRENT_TIMESTAMP: Final = "CURRENT_TIMESTAMP"
 CURRENT_DATE: Final = "CURRENT_DATE"
-
-_NOW: Final = re.compile(
-    r"(?:current_timestamp|now|localtime|localtimestamp)\s*(?:\(\s*[0-6]?\s*\))?", re.IGNORECASE
-)
-_TODAY: Final = re.compile(r"(?:current_date|curdate)\s*(?:\(\s*\))?", re.IGNORECASE)
 
 _MAX_DIGITS: Final = 400
 """Longer numbers are not the default of any column; nothing is computed with them."""
@@ -85,9 +80,9 @@ def sent_default(default: DefaultValue, column: ColumnSchema, timezone: str) -> 
 
 def _expression(text: str, column: ColumnSchema) -> str:
     kind = kind_of(column)
-    if kind in (Kind.DATETIME, Kind.TIMESTAMP) and _NOW.fullmatch(text):
+    if kind in (Kind.DATETIME, Kind.TIMESTAMP) and NOW.fullmatch(text):
         return CURRENT_TIMESTAMP
-    if kind is Kind.DATE and _TODAY.fullmatch(text):
+    if kind is Kind.DATE and TODAY.fullmatch(text):
         return CURRENT_DATE
     return text
 

@@ -31,9 +31,6 @@ from ticdc_assets.model.values import (
     cast_moments,
     cast_numbers,
     cast_texts,
-    lenient_moments,
-    lenient_numbers,
-    lenient_texts,
 )
 from ticdc_assets.model.values.datum import TextCast, refusal
 from ticdc_assets.model.values.widening import same_type, widens
@@ -132,22 +129,22 @@ They are in `checkTypeChangeSupported` (pkg/types/etc.go).
 _Compile: TypeAlias = Callable[[ColumnSchema, ColumnSchema], TextCast]
 
 _CASTS: dict[Kind, tuple[_Compile, _Compile]] = {
-    Kind.INTEGER: (cast_numbers.to_integer, lenient_numbers.to_integer),
-    Kind.BIT: (cast_numbers.to_bit, lenient_numbers.to_bit),
-    Kind.YEAR: (cast_numbers.to_year, lenient_numbers.to_year),
-    Kind.DECIMAL: (cast_numbers.to_decimal, lenient_numbers.to_decimal),
-    Kind.FLOAT: (cast_numbers.to_float, lenient_numbers.to_float),
-    Kind.DOUBLE: (cast_numbers.to_float, lenient_numbers.to_float),
-    Kind.DATE: (cast_moments.to_date, lenient_moments.to_moment),
-    Kind.DATETIME: (cast_moments.to_datetime, lenient_moments.to_moment),
+    Kind.INTEGER: (cast_numbers.to_integer, cast_numbers.lenient_integer),
+    Kind.BIT: (cast_numbers.to_bit, cast_numbers.lenient_bit),
+    Kind.YEAR: (cast_numbers.to_year, cast_numbers.lenient_year),
+    Kind.DECIMAL: (cast_numbers.to_decimal, cast_numbers.lenient_decimal),
+    Kind.FLOAT: (cast_numbers.to_float, cast_numbers.lenient_float),
+    Kind.DOUBLE: (cast_numbers.to_float, cast_numbers.lenient_float),
+    Kind.DATE: (cast_moments.to_date, cast_moments.lenient_moment),
+    Kind.DATETIME: (cast_moments.to_datetime, cast_moments.lenient_moment),
     # Its strict cast needs a time zone.
-    Kind.TIMESTAMP: (refusal, lenient_moments.to_moment),
-    Kind.TIME: (cast_moments.to_time, lenient_moments.to_time),
-    Kind.TEXT: (cast_texts.to_text, lenient_texts.to_text),
-    Kind.BINARY: (cast_texts.to_binary, lenient_texts.to_binary),
-    Kind.ENUM: (cast_texts.to_enum, lenient_texts.to_labels),
-    Kind.SET: (cast_texts.to_set, lenient_texts.to_labels),
-    Kind.JSON: (cast_texts.to_json, lenient_texts.refuses),
-    Kind.VECTOR: (cast_texts.to_vector, lenient_texts.refuses),
+    Kind.TIMESTAMP: (refusal, cast_moments.lenient_moment),
+    Kind.TIME: (cast_moments.to_time, cast_moments.lenient_time),
+    Kind.TEXT: (cast_texts.to_text, cast_texts.lenient_text),
+    Kind.BINARY: (cast_texts.to_binary, cast_texts.lenient_binary),
+    Kind.ENUM: (cast_texts.to_enum, cast_texts.lenient_labels),
+    Kind.SET: (cast_texts.to_set, cast_texts.lenient_labels),
+    Kind.JSON: (cast_texts.to_json, cast_texts.refuses),
+    Kind.VECTOR: (cast_texts.to_vector, cast_texts.refuses),
 }
 """By the kind of the new column the strict and the lenient cast."""

@@ -36,7 +36,7 @@ from ticdc_assets.model.mysql_types import (
     lacks_size,
 )
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.model.values import moment_loops, number_loops, text_loops
+from ticdc_assets.model.values import column_loops, text_loops
 from ticdc_assets.model.values.arrays import typed_array
 from ticdc_assets.model.values.canonical import canonical_of
 from ticdc_assets.model.values.column_loops import NULL, ZONED, Column
@@ -141,7 +141,7 @@ def _of_numbers(
 
 def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.uint64], Flags]:
     numbers, exact = _empty(places, np.uint64)
-    number_loops.integers(
+    column_loops.integers(
         places.column,
         np.uint64(-low),
         np.uint64(high),
@@ -184,7 +184,7 @@ def _decimals(column: ColumnSchema) -> _Typed | None:
     def typed(places: Places) -> TypedColumn:
         count = len(places.column.forms)
         numbers, exact = np.empty(2 * count, np.uint64), np.empty(count, np.bool_)
-        number_loops.decimals(
+        column_loops.decimals(
             places.column,
             precision - scale,
             scale,
@@ -204,7 +204,7 @@ def _floats(column: ColumnSchema) -> _Typed:
     def typed(places: Places) -> TypedColumn:
         numbers, exact = _empty(places, np.float64)
         longer = np.empty(len(exact), np.bool_)
-        number_loops.floats(places.column, numbers, exact, longer)
+        column_loops.floats(places.column, numbers, exact, longer)
         if longer.any():
             strings, _ = places.strings()
             numbers[longer] = strings.filter(pa.array(longer)).cast(pa.float64()).to_numpy()
@@ -220,7 +220,7 @@ def _floats(column: ColumnSchema) -> _Typed:
 
 def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any, Flags]:
     numbers, exact = _empty(places, np.int64)
-    moment_loops.moments(
+    column_loops.moments(
         places.column,
         has_clock,
         digits,
@@ -295,7 +295,7 @@ def _texts(column: ColumnSchema) -> _Typed:
 
 def _checked_times(digits: int) -> _Typed:
     def check(places: Places, exact: Flags) -> None:
-        moment_loops.times(places.column, digits, exact)
+        column_loops.times(places.column, digits, exact)
 
     return _checked(check)
 
@@ -402,7 +402,7 @@ def _unsized_decimals(column: ColumnSchema) -> _Typed:
     del column
 
     def check(places: Places, exact: Flags) -> None:
-        number_loops.decimal_texts(places.column, exact)
+        column_loops.decimal_texts(places.column, exact)
 
     return _checked(check)
 
@@ -411,7 +411,7 @@ def _unsized_datetimes(column: ColumnSchema) -> _Typed:
     del column
 
     def check(places: Places, exact: Flags) -> None:
-        moment_loops.datetime_texts(places.column, exact)
+        column_loops.datetime_texts(places.column, exact)
 
     return _checked(check)
 

@@ -30,8 +30,12 @@ from ticdc_assets.model.values.canonical import ZERO_DATE, datetime_text, parse_
 from ticdc_assets.model.values.casts import cast_of
 from ticdc_assets.model.values.zones import changefeed_zone, to_local
 
-_NOW = re.compile(r"(?:current_timestamp|now|localtime|localtimestamp)(?:\([0-6]?\))?", re.I)
-_TODAY = re.compile(r"(?:current_date|curdate)(?:\(\))?", re.I)
+NOW = re.compile(
+    r"(?:current_timestamp|now|localtime|localtimestamp)\s*(?:\(\s*[0-6]?\s*\))?", re.IGNORECASE
+)
+TODAY = re.compile(r"(?:current_date|curdate)\s*(?:\(\s*\))?", re.IGNORECASE)
+"""Defaults that are the time of the statement, or its day."""
+
 _REPLACEMENT = "\ufffd"
 
 
@@ -61,9 +65,9 @@ def default_text(column: ColumnSchema, timezone: str, *, at: datetime | None) ->
         return text
     if kind is Kind.BIT:
         return _cast(text, replace(column, mysql_type="bigint", unsigned=True), column, timezone)
-    if kind in (Kind.DATETIME, Kind.TIMESTAMP) and _NOW.fullmatch(text):
+    if kind in (Kind.DATETIME, Kind.TIMESTAMP) and NOW.fullmatch(text):
         return datetime_text(_now(column, timezone, at), fractional_digits(column))
-    if kind is Kind.DATE and _TODAY.fullmatch(text):
+    if kind is Kind.DATE and TODAY.fullmatch(text):
         return _now(column, timezone, at).date().isoformat()
     if is_lossy(column):
         raise CastError("lossy_default", column.name, "bytes that are UTF-8", shorten(text))

@@ -1,11 +1,18 @@
-"""Canonical text to physical values, as the Simple protocol in JSON would send them.
+"""Canonical text as others have it: as messages send it, as TiDB prints it, and as keys.
 
-The inverse of `canonical_of`: `canonical_of(physical_of(text)) == text` for every canonical text.
-The empty label of an ENUM is index 0 unless '' is one of its labels.
+`physical_of` gives physical values, as the Simple protocol in JSON would send them. It is the
+inverse of `canonical_of`: `canonical_of(physical_of(text)) == text` for every canonical text. The
+empty label of an ENUM is index 0 unless '' is one of its labels.
+
+`printers` gives the text of SELECT. Only JSON differs: TiDB puts a blank after each comma and
+colon. VECTOR is printed with the fewest digits and without exponent (`VectorFloat32.String` in
+pingcap/tidb pkg/types), as canonical text has it.
 """
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+
+import orjson
 
 from ticdc_assets.base.errors import ImageError, shorten
 from ticdc_assets.model.events import PhysicalValue, ZonedTimestamp
@@ -87,3 +94,27 @@ def _number(text: str, column: ColumnSchema) -> int:
     if shapes.INTEGER.fullmatch(text) is None:
         raise ImageError("unknown_label", column.name, "a number", shorten(text))
     return int(text)
+
+
+_FLOATING = (Kind.FLOAT, Kind.DOUBLE)
+
+
+def key_text(values: Sequence[str | None], columns: Sequence[ColumnSchema] = ()) -> str:
+    """Return the canonical key values as one JSON array of strings.
+
+    Args:
+        values: canonical texts in key order. A key has no NULL; a whole row may have some.
+        columns: the key's columns in the same order. Only FLOAT and DOUBLE need them: their -0
+            and 0 are one key.
+    """
+    if columns:
+        values = [
+            "0" if value == "-0" and kind_of(column) in _FLOATING else value
+            for value, column in zip(values, columns, strict=True)
+        ]
+    return orjson.dumps(values if isinstance(values, list | tuple) else list(values)).decode()
+
+
+def printers(columns: Iterable[ColumnSchema]) -> dict[str, Callable[[str], str]]:
+    """Return how TiDB prints the canonical text of those columns whose text differs, by name."""
+    return {column.name: shapes.spaced_json for column in columns if kind_of(column) is Kind.JSON}

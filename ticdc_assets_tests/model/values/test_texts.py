@@ -12,7 +12,7 @@ from ticdc_assets.base.errors import ImageError
 from ticdc_assets.model.events import ZonedTimestamp
 from ticdc_assets.model.values import canonical_of, key_text, physical_of
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
-from ticdc_assets.model.values.printing import printers
+from ticdc_assets.model.values.physical import printers
 from ticdc_assets.model.values.zones import find_zone
 from ticdc_assets_tests.model.values.columns import column
 
