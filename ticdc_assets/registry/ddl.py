@@ -434,10 +434,10 @@ def _alter_table(cursor: Cursor) -> DdlStatement:
     renames: list[TableRename] = []
     while name is not None and not cursor.done:
         start = cursor.at
-        found = take_changes(cursor)
+        new_changes = take_changes(cursor)
         if cursor.at == start:
             cursor.unexpected()
-        for change in found:
+        for change in new_changes:
             changes.append(change)
             if change.kind is ChangeKind.RENAME_TABLE and change.table is not None:
                 renames.append(TableRename(old=name, new=change.table))

@@ -50,10 +50,10 @@ def call(name: str, arguments: Sequence[Term], timezone: str) -> Term:
     """Return the term of function `name` (upper case) over `arguments`."""
     if name == "UNIX_TIMESTAMP":
         return _unix_timestamp(arguments, timezone)
-    found = _FUNCTIONS.get(name)
-    if found is None:
+    function = _FUNCTIONS.get(name)
+    if function is None:
         raise PartitionError(f"function {name[:40]} in an expression is not known")
-    fewest, most, build = found
+    fewest, most, build = function
     if not fewest <= len(arguments) <= most:
         raise PartitionError(f"{name} with {len(arguments)} arguments in an expression")
     return build(name, arguments)
@@ -79,10 +79,10 @@ def literal_moment(text: str, what: str) -> Moment:
     if _YEAR_0.fullmatch(text):
         return Moment(0, int(text[5:7]), int(text[8:10]))
     fraction = text.strip().rpartition(".")[2] if "." in text else ""
-    found = parse_datetime_text(text, 6)
-    if found is None or (fraction.isdecimal() and len(fraction) > 6):
+    moment = parse_datetime_text(text, 6)
+    if moment is None or (fraction.isdecimal() and len(fraction) > 6):
         raise PartitionError(f"a date in {what} is not understood")
-    return Moment(0, 0, 0) if isinstance(found, str) else moment_of_datetime(found)
+    return Moment(0, 0, 0) if isinstance(moment, str) else moment_of_datetime(moment)
 
 
 def moment_of_datetime(value: datetime) -> Moment:
@@ -100,10 +100,10 @@ def moment_of(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]:
             moment = literal_moment(text, what)
             return lambda _row: moment
         case IntegerLiteral(value):
-            found = datetime_of_number(value)
-            if not isinstance(found, datetime):
+            date_time = datetime_of_number(value)
+            if not isinstance(date_time, datetime):
                 raise PartitionError(f"the date {value} in {what} is not understood")
-            of_number = moment_of_datetime(found)
+            of_number = moment_of_datetime(date_time)
             return lambda _row: of_number
         case NullLiteral():
             return lambda _row: None

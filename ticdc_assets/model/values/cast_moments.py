@@ -141,19 +141,21 @@ def lenient_moment(old: ColumnSchema, new: ColumnSchema) -> TextCast:
         match datum:
             case str():
                 value = moments.parse_datetime_text(datum, digits)
-                known = value is not None or _is_no_date(datum, kind)
+                is_certain = value is not None or _is_no_date(datum, kind)
             case int():
                 value = moments.datetime_of_number(datum)
                 parts = moments.parts_of_number(datum)
-                known = value is not None or kind is Kind.TIMESTAMP or not _has_zero_part(parts)
+                is_certain = (
+                    value is not None or kind is Kind.TIMESTAMP or not _has_zero_part(parts)
+                )
             case Moment():
                 value = None
-                known = kind is Kind.TIMESTAMP
+                is_certain = kind is Kind.TIMESTAMP
             case Span() | float() | Decimal():
                 return None
         if isinstance(value, datetime) and kind is not Kind.TIMESTAMP:
             return None  # rounded beyond the last year
-        return zero if known else None
+        return zero if is_certain else None
 
     return _through_text(old, new, make)
 
@@ -178,18 +180,18 @@ def _is_no_date(text: str, kind: Kind) -> bool:
         return True
     if _TWO_PARTS.fullmatch(text) or _LETTER.match(text):
         return True
-    found = _COMPACT_DATE.fullmatch(text) or _DATE.fullmatch(text)
-    if found is None:
+    groups = _COMPACT_DATE.fullmatch(text) or _DATE.fullmatch(text)
+    if groups is None:
         return False
-    year, month, day = int(found[1]), int(found[2]), int(found[3])
+    year, month, day = int(groups[1]), int(groups[2]), int(groups[3])
     if 0 in (month, day):
         return kind is Kind.TIMESTAMP
     try:
-        date(moments.full_year(year) if len(found[1]) <= 2 else year, month, day)
+        date(moments.full_year(year) if len(groups[1]) <= 2 else year, month, day)
     except ValueError:
         return True
     # Only the clock is invalid then, which a DATE does not read.
-    return kind is not Kind.DATE and _CLOCK.fullmatch(found[4] or "") is not None
+    return kind is not Kind.DATE and _CLOCK.fullmatch(groups[4] or "") is not None
 
 
 def lenient_time(old: ColumnSchema, new: ColumnSchema) -> TextCast:
@@ -230,19 +232,19 @@ def _span_prefix(text: str, digits: int) -> int | None:
     negative = text.startswith("-")
     rest = text[1:].lstrip(" ") if negative else text
     days, hours, minutes, seconds = 0, 0, 0, 0
-    if found := _DAYS.match(rest):
-        days, hours = int(found[1]), int(found[2])
-        minutes, seconds = int(found[3] or 0), int(found[4] or 0)
-    elif found := _COLONS.match(rest):
-        hours, minutes, seconds = int(found[1]), int(found[2]), int(found[3] or 0)
-    elif found := _DIGITS.match(rest):
-        number = int(found[1])
+    if groups := _DAYS.match(rest):
+        days, hours = int(groups[1]), int(groups[2])
+        minutes, seconds = int(groups[3] or 0), int(groups[4] or 0)
+    elif groups := _COLONS.match(rest):
+        hours, minutes, seconds = int(groups[1]), int(groups[2]), int(groups[3] or 0)
+    elif groups := _DIGITS.match(rest):
+        number = int(groups[1])
         hours, minutes, seconds = number // 10000, number // 100 % 100, number % 100
     if _FALLS_BACK.match(text):
         return 0 if _is_no_date(text, Kind.DATETIME) else None
-    if found is None:
+    if groups is None:
         return 0
-    fraction = _FRACTION.match(rest, found.end())
+    fraction = _FRACTION.match(rest, groups.end())
     assert fraction is not None
     is_truncated = fraction.end() < len(rest)
     span = (days * 86400 + hours * 3600 + minutes * 60 + seconds) * 10**6

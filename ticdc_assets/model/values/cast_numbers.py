@@ -306,15 +306,15 @@ def _whole(datum: Datum, *, signed: bool, high: int) -> int | None:
 
 def _whole_prefix(text: str) -> int:
     """Return the integer at the beginning of `text` as TiDB's `StrToInt` reads it; 0 for none."""
-    found = _NUMBER_PREFIX.match(text.strip())
-    if found is None:
+    prefix = _NUMBER_PREFIX.match(text.strip())
+    if prefix is None:
         return 0
-    exponent = int(found[1] or 0) if len(found[1] or "") < 20 else _BEYOND
-    mantissa = found[0].lower().partition("e")[0]
+    exponent = int(prefix[1] or 0) if len(prefix[1] or "") < 20 else _BEYOND
+    mantissa = prefix[0].lower().partition("e")[0]
     digits = len(mantissa.partition(".")[0])
     beyond = -_BEYOND if mantissa.startswith("-") else _BEYOND
     # TiDB counts digits here, zeros too.
-    if found[1] is not None and exponent >= 0 and digits + exponent > 21:
+    if prefix[1] is not None and exponent >= 0 and digits + exponent > 21:
         return beyond
     if digits + exponent < -1:
         return 0
@@ -358,11 +358,11 @@ def _exact(datum: Datum) -> Decimal:
 
 def _decimal_prefix(text: str) -> Decimal:
     """Return the number at the beginning of `text` as TiDB's `MyDecimal.FromString` reads it."""
-    found = _DECIMAL_PREFIX.match(text)
-    if found is None:
+    prefix = _DECIMAL_PREFIX.match(text)
+    if prefix is None:
         return Decimal(0)
-    exponent = (found[2] or "").strip("+")
-    number = Decimal(found[1])
+    exponent = (prefix[2] or "").strip("+")
+    number = Decimal(prefix[1])
     if not number or exponent in ("", "-"):
         return number
     # Beyond these every number is 0, or more than any column holds.
@@ -401,8 +401,8 @@ def lenient_float(old: ColumnSchema, new: ColumnSchema) -> TextCast:
 
 
 def _float_prefix(text: str) -> float:
-    found = _NUMBER_PREFIX.match(text.strip())
-    return float(found[0]) if found is not None else 0.0
+    prefix = _NUMBER_PREFIX.match(text.strip())
+    return float(prefix[0]) if prefix is not None else 0.0
 
 
 def _through_number(

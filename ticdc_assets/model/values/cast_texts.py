@@ -72,17 +72,17 @@ def to_text(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     strip = is_char(new)
 
     def convert(text: str) -> str:
-        made = show(text)
-        if not rules.holds(made):
+        value = show(text)
+        if not rules.holds(value):
             refuse(new, expected, text)
         if limited_by_bytes:
-            if len(made.encode()) > length:
+            if len(value.encode()) > length:
                 refuse(new, f"at most {length} bytes", text)
-        elif length and len(made) > length:
-            if made[length:].strip(" \t\r\n"):
+        elif length and len(value) > length:
+            if value[length:].strip(" \t\r\n"):
                 refuse(new, f"at most {length} characters", text)
-            made = made[:length]
-        return made.rstrip(" ") if strip else made
+            value = value[:length]
+        return value.rstrip(" ") if strip else value
 
     return convert
 
@@ -209,15 +209,15 @@ def to_set(old: ColumnSchema, new: ColumnSchema) -> TextCast:
 
     def convert(text: str) -> str:
         name = show(text)
-        found = {find(item) for item in name.split(",")} if name else set[str | None]()
-        if None not in found:
-            return ",".join(label for label in new.elements if label in found)
-        made = None
+        labels = {find(item) for item in name.split(",")} if name else set[str | None]()
+        if None not in labels:
+            return ",".join(label for label in new.elements if label in labels)
+        value = None
         if _CANONICAL_INDEX.fullmatch(name):
-            made = _joined(new, int(name))
-        if made is None:
+            value = _joined(new, int(name))
+        if value is None:
             refuse(new, "labels", text)
-        return made
+        return value
 
     return convert
 
@@ -298,21 +298,21 @@ def lenient_text(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     def convert(text: str) -> str:
         try:
             if kind is Kind.BINARY:
-                made, is_damaged = _decoded(binary_bytes(text, old), rules)
+                value, is_damaged = _decoded(binary_bytes(text, old), rules)
             else:
-                made = show(text)
-                is_damaged = not rules.holds(made)
+                value = show(text)
+                is_damaged = not rules.holds(value)
         except (ValueError, ImageError):
             refuse(new, _EXPECTED, text)
         if is_damaged and kind is Kind.TEXT:
-            made = "".join(char if rules.holds(char) else "?" for char in made)
+            value = "".join(char if rules.holds(char) else "?" for char in value)
         elif is_damaged and kind is not Kind.BINARY:
             refuse(new, _EXPECTED, text)
         if not is_damaged and limited_by_bytes:
-            made = made.encode()[:length].decode(errors="ignore")
+            value = value.encode()[:length].decode(errors="ignore")
         elif not is_damaged and length:
-            made = made[:length]
-        return made.rstrip(" ") if strip else made
+            value = value[:length]
+        return value.rstrip(" ") if strip else value
 
     return convert
 
@@ -324,12 +324,12 @@ _CONVERTED_ONLY_WHOLE: Final = frozenset({"gbk", "gb18030"})
 def _decoded(raw: bytes, rules: TextRules) -> tuple[str, bool]:
     """Return the text before the first invalid byte, and whether there is such a byte."""
     try:
-        made = raw.decode(rules.codec)
+        value = raw.decode(rules.codec)
         is_damaged = False
     except UnicodeDecodeError as error:
-        made, is_damaged = raw[: error.start].decode(rules.codec), True
-    kept = next((place for place, char in enumerate(made) if not rules.holds(char)), None)
-    return (made, is_damaged) if kept is None else (made[:kept], True)
+        value, is_damaged = raw[: error.start].decode(rules.codec), True
+    end = next((place for place, char in enumerate(value) if not rules.holds(char)), None)
+    return (value, is_damaged) if end is None else (value[:end], True)
 
 
 def lenient_binary(old: ColumnSchema, new: ColumnSchema) -> TextCast:

@@ -269,14 +269,14 @@ def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
         present = np.flatnonzero(exact & (places.column.forms > NULL))
         hours, numbers = np.unique(local[present] // _HOUR, return_inverse=True)
         offsets = np.zeros(len(hours), np.int64)
-        known = np.zeros(len(hours), np.bool_)
+        has_offset = np.zeros(len(hours), np.bool_)
         texts = np.datetime_as_string(hours.astype("datetime64[h]"))
         for number, text in enumerate(texts.tolist()):
             offset = offset_of(text.replace("T", " "))
             if offset is not None:
-                offsets[number], known[number] = offset // _MICROSECOND, True
+                offsets[number], has_offset[number] = offset // _MICROSECOND, True
         local[present] -= offsets[numbers]
-        exact[present] = known[numbers]
+        exact[present] = has_offset[numbers]
         array = _of_numbers(local, wanted, places, exact)
         return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
@@ -339,8 +339,8 @@ def _binaries(column: ColumnSchema) -> _Typed:
 def _labelled(places: Places, highest: int, label: Callable[[int], str]) -> TypedColumn:
     numbers, exact = _read_integers(places, 0, highest)
     present = (places.column.forms > NULL) & exact
-    found, indices = np.unique(numbers, return_inverse=True)
-    labels = pa.array([label(int(number)) for number in found.tolist()], pa.string())
+    distinct, indices = np.unique(numbers, return_inverse=True)
+    labels = pa.array([label(int(number)) for number in distinct.tolist()], pa.string())
     array = labels.take(pa.array(indices, mask=~present))
     return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
@@ -420,8 +420,8 @@ def _unsized_labels(column: ColumnSchema) -> _Typed:
     highest = _MOST_LABELS if kind_of(column) is Kind.ENUM else 2**64 - 1
 
     def check(places: Places, exact: Flags) -> None:
-        _, found = _read_integers(places, 0, highest)
-        exact[:] = found
+        _, is_number = _read_integers(places, 0, highest)
+        exact[:] = is_number
 
     return _checked(check)
 

@@ -151,11 +151,11 @@ def through_datum(
 
     def convert(text: str) -> str:
         try:
-            made = make(read(text))
+            value = make(read(text))
         except (ValueError, ArithmeticError, ImageError):
-            made = None
-        if made is None:
+            value = None
+        if value is None:
             refuse(new, expected, text)
-        return made
+        return value
 
     return convert

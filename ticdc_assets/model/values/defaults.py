@@ -93,9 +93,9 @@ def _binary(content: bytes, column: ColumnSchema) -> str:
 
 
 def _cast(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str:
-    made = cast_of(source, column, timezone)(text)
+    value = cast_of(source, column, timezone)(text)
     # A cast returns None only for None.
-    return "" if made is None else made
+    return "" if value is None else value
 
 
 def _now(column: ColumnSchema, timezone: str, at: datetime | None) -> datetime:

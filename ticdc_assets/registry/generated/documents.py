@@ -35,12 +35,12 @@ def _path_of(term: Term, what: str) -> tuple[str | int, ...]:
     at = 1
     steps: list[str | int] = []
     while at < len(text):
-        found = _PATH.match(text, at)
-        if found is None:
+        piece = _PATH.match(text, at)
+        if piece is None:
             raise refused(f"{what} with the path {shorten(text)}")
-        at = found.end()
-        name = found[1] if found[1] is not None else found[2]
-        steps.append(name if name is not None else int(found[3]))
+        at = piece.end()
+        name = piece[1] if piece[1] is not None else piece[2]
+        steps.append(name if name is not None else int(piece[3]))
     return tuple(steps)
 
 

@@ -79,10 +79,10 @@ def text_term(term: Term, what: str) -> TextTerm:
 
 def collation_of(terms: Sequence[Term]) -> str:
     """Return the collation of several texts together, "" if it is uncertain."""
-    found = {term.collation for term in terms if isinstance(term, TextTerm)}
-    if not found:
+    collations = {term.collation for term in terms if isinstance(term, TextTerm)}
+    if not collations:
         return DEFAULT_COLLATION if all(map(is_constant, terms)) else ""
-    return found.pop() if len(found) == 1 else ""
+    return collations.pop() if len(collations) == 1 else ""
 
 
 def _of_texts(change: Callable[..., Any]) -> Build:
