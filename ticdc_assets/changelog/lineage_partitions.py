@@ -33,12 +33,7 @@ from ticdc_assets.registry.partitions import (
 )
 
 _PARTITION_ROWS = frozenset(
-    {
-        PartitionAction.DROP,
-        PartitionAction.FIRST,
-        PartitionAction.TRUNCATE,
-        PartitionAction.EXCHANGE,
-    }
+    {PartitionAction.DROP, PartitionAction.TRUNCATE, PartitionAction.EXCHANGE}
 )
 """Partition DDL that removes or brings rows without row events."""
 
