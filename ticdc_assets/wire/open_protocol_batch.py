@@ -43,8 +43,7 @@ from ticdc_assets.wire.json_tape import (
     tape_of,
     workspace,
 )
-from ticdc_assets.wire.open_columns import base_type_of, row_flags
-from ticdc_assets.wire.open_protocol import KEYS, VALUE
+from ticdc_assets.wire.open_protocol import KEYS, VALUE, base_type_of, row_flags
 from ticdc_assets.wire.open_values import SPELLINGS, Spelling, spelling
 from ticdc_assets.wire.rows import ExactRows, shape_text
 from ticdc_assets.wire.tape_loops import NONE, Nodes

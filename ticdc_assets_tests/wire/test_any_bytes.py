@@ -310,6 +310,13 @@ def test_rows_are_read_at_once(damage: Damage) -> None:
 
 
 @each_format
+def test_a_key_is_only_read_where_the_format_has_one(damage: Damage) -> None:
+    if damage.messages[0].key is None:
+        keyed = [Record(key=b"\xff{", value=message.value) for message in damage.messages]
+        assert damage.outcomes(keyed) == damage.outcomes(damage.messages)
+
+
+@each_format
 @examples(30)
 @given(st.data())
 def test_cutting_a_batch_anywhere_changes_nothing(damage: Damage, data: st.DataObject) -> None:

@@ -265,11 +265,6 @@ def test_a_dictionary_without_terms(terms: bytes) -> None:
     assert (ddl.sql, ddl.database, ddl.table) == (text.decode(), "", "")
 
 
-def test_the_key_is_not_looked_at() -> None:
-    records = [Record(key=b"\xff{", value=value) for value in SMALL]
-    assert assert_equal(records, CRAFT) == assert_equal(SMALL, CRAFT)
-
-
 def test_the_groups_may_stand_in_any_order() -> None:
     before, after = group(ID, kind=2), group((3, 11, z(8)))
     first, second = map(only, assert_equal([row(before, after), row(after, before)], CRAFT))

@@ -293,11 +293,6 @@ def test_the_words_of_ddl_types_have_the_numbers_of_the_schema() -> None:
     assert " ".join(words) == "CREATE ALTER ERASE RENAME TRUNCATE CINDEX DINDEX QUERY"
 
 
-def test_a_key_is_not_looked_at() -> None:
-    value = SMALL["insert"]
-    assert assert_equal([Record(key=b"\xff", value=value)], AVRO) == [[ROW]]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_messages_by_hand_are_written_again(kind: str) -> None:
     event = MESSAGES[SMALL[kind]]
