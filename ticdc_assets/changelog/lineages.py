@@ -184,12 +184,7 @@ def keeps_version(event: DdlEvent) -> bool:
 
 
 _PARTITION_ROWS = frozenset(
-    {
-        PartitionAction.DROP,
-        PartitionAction.FIRST,
-        PartitionAction.TRUNCATE,
-        PartitionAction.EXCHANGE,
-    }
+    {PartitionAction.DROP, PartitionAction.TRUNCATE, PartitionAction.EXCHANGE}
 )
 """Partition DDL that removes or brings rows without row events."""
 

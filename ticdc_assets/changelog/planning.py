@@ -49,7 +49,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.column_order import ColumnOrders
+from ticdc_assets.registry.column_facts import ColumnFacts
 from ticdc_assets.registry.ddl_parts import name_in_text
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind
 from ticdc_assets.registry.ddl_tokens import shown_sql
@@ -99,7 +99,7 @@ class _Builder:
         # Tables as they were at some moment, oldest first: the parts of handovers.
         self._snapshots: list[Lineage] = []
         self._truncated: dict[int, Lineage] = {}
-        self._plans = LineagePlans(self._groups, cut_ts, ColumnOrders(history))
+        self._plans = LineagePlans(self._groups, cut_ts, ColumnFacts(history))
         self._names: dict[TableName, Lineage] = {}
         self._freed: dict[TableName, int] = {}
         # Tables that were empty at a DDL and whose schema no message has, by name without case.

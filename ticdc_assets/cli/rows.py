@@ -103,7 +103,7 @@ def show(
 
 def _printed(row: dict[str, Any], schema: "TableSchema") -> dict[str, Any]:
     """Return a row of canonical texts as TiDB prints them."""
-    from ticdc_assets.model.values.printing import printers
+    from ticdc_assets.model.values.physical import printers
 
     for name, printed in printers(schema.columns).items():
         if row.get(name) is not None:

@@ -34,6 +34,7 @@ from typing import Final, TypeAlias
 
 from ticdc_assets.model.schemas import NO_TABLE_ID, RowShape, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
+from ticdc_assets.registry.column_facts import with_virtual_columns
 from ticdc_assets.registry.ddl_parts import name_in_text, parts_of
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind, DdlStatement, TableName
 from ticdc_assets.registry.history import (
@@ -59,7 +60,6 @@ from ticdc_assets.registry.known_tables import KnownTables, Name, folded
 from ticdc_assets.registry.rename_steps import Move, moves_of
 from ticdc_assets.registry.renames import Rename, settle
 from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape
-from ticdc_assets.registry.virtual_columns import with_virtual_columns
 
 _ROWS = Coordinates(topic="", partition=-1, offset=-1, index=-1)
 """The source of a schema that no single record holds."""
@@ -523,8 +523,9 @@ class Catalog:
 
     def _drop_database(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
         database = (statement.database or ddl.event.database).lower()
-        for name in [name for name in self._tables.by_name if name[0].lower() == database]:
-            self._ended(name, ddl.event.commit_ts)
+        for schema in self._tables.all:
+            if schema.database.lower() == database:
+                self._ended((schema.database, schema.table), ddl.event.commit_ts)
         self._defaults.pop(database, None)
         return _NOTHING
 
