@@ -36,6 +36,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ticdc_assets.model.mysql_types import CLOCK_LENGTHS, TEXT_LIMITS
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.registry.ddl_statement import (
     ChangeKind,
@@ -139,15 +140,10 @@ FIXED_LENGTHS: Final[Mapping[str, int]] = {
     "date": 10,
     "year": 4,
     "json": 2**32 - 1,
-    **dict.fromkeys(("tinytext", "tinyblob"), 2**8 - 1),
-    **dict.fromkeys(("text", "blob"), 2**16 - 1),
-    **dict.fromkeys(("mediumtext", "mediumblob"), 2**24 - 1),
-    **dict.fromkeys(("longtext", "longblob"), 2**32 - 1),
+    **TEXT_LIMITS,
+    **{name.replace("text", "blob"): limit for name, limit in TEXT_LIMITS.items()},
 }
 """Lengths that follow from the type alone."""
-
-CLOCK_LENGTHS: Final[Mapping[str, int]] = {"datetime": 19, "timestamp": 19, "time": 10}
-"""Lengths without fractional digits, which add a point and themselves."""
 
 _DEFAULT_LENGTHS: Final[Mapping[str, int]] = {
     "bit": 1,
