@@ -106,9 +106,13 @@ def table_defaults(statement: DdlStatement, before: Defaults) -> Defaults:
         statement: CREATE TABLE, or any statement that may change the table.
         before: for CREATE TABLE the database's defaults, else those that the table had.
     """
-    defaults = named_defaults(statement.charset, statement.collation, before)
+    charset, collation = statement.charset, statement.collation
     for change in statement.changes:
-        if change.kind in (ChangeKind.TABLE_CHARSET, ChangeKind.CONVERT_CHARSET):
+        if change.kind is ChangeKind.TABLE_CHARSET:
+            charset, collation = change.charset or charset, change.collation or collation
+    defaults = named_defaults(charset, collation, before)
+    for change in statement.changes:
+        if change.kind is ChangeKind.CONVERT_CHARSET:
             defaults = named_defaults(change.charset, change.collation, defaults)
     return defaults
 
