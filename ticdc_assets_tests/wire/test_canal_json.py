@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.demo.simulator.encoders.java_types import java_sql_type
+from ticdc_assets.demo.simulator.encoders.canal_json import java_sql_type
 from ticdc_assets.model.events import (
     Bootstrap,
     Checksum,
