@@ -9,7 +9,7 @@ The plan is a pure function of its input, recomputed for each cut: the order of 
 trace.
 
 Two kinds of DDL move rows without row events. DROP and TRUNCATE PARTITION remove the rows of some
-partitions (`lineage_partitions`). Where a table's rows change hands or their identity (EXCHANGE
+partitions (`lineages`). Where a table's rows change hands or their identity (EXCHANGE
 PARTITION, another primary key, FLASHBACK of truncated rows) the table begins again with the rows of
 other tables at that moment (`Handover`), which are planned like mirrors of that moment. Inexact
 definitions are marked, never guessed.
@@ -25,20 +25,18 @@ from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.cited_rows import attach_groups
 from ticdc_assets.changelog.exported_tables import ExportedTables
-from ticdc_assets.changelog.lineage_partitions import (
-    PARTITION_REASON,
-    repartition,
-    rows_meant,
-    spread_by_create,
-)
 from ticdc_assets.changelog.lineage_plans import LineagePlans, failed_plan
 from ticdc_assets.changelog.lineages import (
+    PARTITION_REASON,
     Lineage,
     LineagePart,
     ReceivedRows,
     changes_key,
     keeps_version,
     name_of,
+    repartition,
+    rows_meant,
+    spread_by_create,
 )
 from ticdc_assets.changelog.plan import (
     Binding,

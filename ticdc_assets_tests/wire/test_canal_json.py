@@ -156,10 +156,6 @@ def test_messages_mean_their_events_and_events_give_the_messages(message: bytes)
     assert written(EVENTS[message]) == [message]
 
 
-def test_the_key_is_not_looked_at() -> None:
-    assert decode(CANAL, Record(key=b"any", value=INSERT)) == [INSERTED]
-
-
 def test_rows_as_ticdc_writes_them_need_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         pytest.fail("the reference was asked")
