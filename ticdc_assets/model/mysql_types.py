@@ -108,6 +108,17 @@ KINDS: dict[str, Kind] = {
     "vector": Kind.VECTOR,
 }
 
+TEXT_LIMITS: dict[str, int] = {
+    "tinytext": 2**8 - 1,
+    "text": 2**16 - 1,
+    "mediumtext": 2**24 - 1,
+    "longtext": 2**32 - 1,
+}
+"""The most bytes of each TEXT type."""
+
+CLOCK_LENGTHS: dict[str, int] = {"datetime": 19, "timestamp": 19, "time": 10}
+"""Lengths without fractional digits, which add a point and themselves."""
+
 MAX_TYPED_DIGITS = 38
 """The widest DECIMAL that Arrow's decimal128, Spark and Delta hold."""
 
@@ -201,9 +212,6 @@ def decimal_size(column: ColumnSchema) -> tuple[int, int] | None:
     return (precision, scale) if scale <= precision else None
 
 
-_UNFRACTIONED_LENGTH: dict[Kind, int] = {Kind.DATETIME: 19, Kind.TIMESTAMP: 19, Kind.TIME: 10}
-
-
 def fractional_digits(column: ColumnSchema) -> int:
     """Return the digits of fractional seconds of a DATETIME, TIMESTAMP or TIME column, 0 to 6.
 
@@ -212,7 +220,7 @@ def fractional_digits(column: ColumnSchema) -> int:
     """
     if column.decimal > 0:
         return min(column.decimal, 6)
-    plain = _UNFRACTIONED_LENGTH.get(kind_of(column))
+    plain = CLOCK_LENGTHS.get(base_type(column))
     if plain is None or column.length <= 0:
         size = _SIZE.search(column.mysql_type)
         return min(int(size[1]), 6) if size and plain is not None else 0

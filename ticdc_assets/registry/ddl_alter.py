@@ -394,13 +394,25 @@ def _set(cursor: Cursor) -> _Changes:
 
 
 def _maintain(cursor: Cursor) -> _Changes:
-    """Take `CHECK PARTITION p, q`, `DISCARD PARTITION p TABLESPACE` and the like."""
-    if cursor.take("PARTITION"):
-        take_if_exists(cursor)
-        _skip_binlog(cursor)
-        if not cursor.take("ALL"):
-            take_names(cursor)
-    return _other(cursor)
+    """Take `CHECK PARTITION p, q` and the like, which leave all rows where they are."""
+    if not cursor.take("PARTITION"):
+        return ()
+    take_if_exists(cursor)
+    _skip_binlog(cursor)
+    return _OTHER if cursor.take("ALL") or take_names(cursor) else ()
+
+
+def _analyze(cursor: Cursor) -> _Changes:
+    changes = _maintain(cursor)
+    cursor.skip_item()
+    return changes
+
+
+def _tablespace(cursor: Cursor) -> _Changes:
+    """Take `DISCARD TABLESPACE`, `IMPORT PARTITION p, q TABLESPACE`."""
+    if cursor.take("PARTITION") and not cursor.take("ALL"):
+        take_names(cursor)
+    return _OTHER if cursor.take("TABLESPACE") else ()
 
 
 def _order(cursor: Cursor) -> _Changes:
@@ -417,6 +429,7 @@ def _order(cursor: Cursor) -> _Changes:
 _CHANGES: Final[dict[str, Callable[[Cursor], _Changes]]] = {
     "ADD": _add,
     "ALTER": _alter,
+    "ANALYZE": _analyze,
     "CHANGE": partial(_redefine, ChangeKind.CHANGE_COLUMN),
     "COALESCE": _coalesce,
     "CONVERT": _convert,
@@ -431,8 +444,8 @@ _CHANGES: Final[dict[str, Callable[[Cursor], _Changes]]] = {
     "SET": _set,
     "TRUNCATE": _truncate,
     **dict.fromkeys(("ALGORITHM", "LOCK", "STATS_OPTIONS"), _setting),
-    **dict.fromkeys(("ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR"), _maintain),
-    **dict.fromkeys(("DISCARD", "IMPORT"), _maintain),
+    **dict.fromkeys(("CHECK", "OPTIMIZE", "REBUILD", "REPAIR"), _maintain),
+    **dict.fromkeys(("DISCARD", "IMPORT"), _tablespace),
     **dict.fromkeys(("CACHE", "FORCE", "NOCACHE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"), _word),
     **dict.fromkeys(("COMPACT", "DISABLE", "ENABLE", "READ", "WITH", "WITHOUT"), _other),
 }

@@ -36,6 +36,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ticdc_assets.model.mysql_types import CLOCK_LENGTHS, TEXT_LIMITS
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.registry.ddl_statement import (
     ChangeKind,
@@ -105,9 +106,13 @@ def table_defaults(statement: DdlStatement, before: Defaults) -> Defaults:
         statement: CREATE TABLE, or any statement that may change the table.
         before: for CREATE TABLE the database's defaults, else those that the table had.
     """
-    defaults = named_defaults(statement.charset, statement.collation, before)
+    charset, collation = statement.charset, statement.collation
     for change in statement.changes:
-        if change.kind in (ChangeKind.TABLE_CHARSET, ChangeKind.CONVERT_CHARSET):
+        if change.kind is ChangeKind.TABLE_CHARSET:
+            charset, collation = change.charset or charset, change.collation or collation
+    defaults = named_defaults(charset, collation, before)
+    for change in statement.changes:
+        if change.kind is ChangeKind.CONVERT_CHARSET:
             defaults = named_defaults(change.charset, change.collation, defaults)
     return defaults
 
@@ -139,15 +144,10 @@ FIXED_LENGTHS: Final[Mapping[str, int]] = {
     "date": 10,
     "year": 4,
     "json": 2**32 - 1,
-    **dict.fromkeys(("tinytext", "tinyblob"), 2**8 - 1),
-    **dict.fromkeys(("text", "blob"), 2**16 - 1),
-    **dict.fromkeys(("mediumtext", "mediumblob"), 2**24 - 1),
-    **dict.fromkeys(("longtext", "longblob"), 2**32 - 1),
+    **TEXT_LIMITS,
+    **{name.replace("text", "blob"): limit for name, limit in TEXT_LIMITS.items()},
 }
 """Lengths that follow from the type alone."""
-
-CLOCK_LENGTHS: Final[Mapping[str, int]] = {"datetime": 19, "timestamp": 19, "time": 10}
-"""Lengths without fractional digits, which add a point and themselves."""
 
 _DEFAULT_LENGTHS: Final[Mapping[str, int]] = {
     "bit": 1,

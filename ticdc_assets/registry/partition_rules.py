@@ -247,7 +247,10 @@ def _listed(
             is_default = True
         else:
             group = item.take_group() if columns else None
-            keys.append(_take_key(item if group is None else group, columns, timezone))
+            key = _take_key(item if group is None else group, columns, timezone)
+            if _MAXVALUE in key:
+                raise PartitionError("MAXVALUE is in a list of values")
+            keys.append(key)
             if group is not None:
                 _expect_done(group, definition)
         _expect_done(item, definition)

@@ -38,6 +38,7 @@ from dataclasses import replace
 from typing import Final
 
 from ticdc_assets.model.mysql_types import (
+    CLOCK_LENGTHS,
     INTEGER_BITS,
     Kind,
     base_type,
@@ -62,7 +63,6 @@ from ticdc_assets.model.schemas import (
 from ticdc_assets.registry.inferred_columns import (
     BINARY,
     BINARY_TWINS,
-    CLOCK_LENGTHS,
     FIXED_LENGTHS,
     HIDDEN_COLUMNS,
     LABELLED_TYPES,

@@ -918,6 +918,7 @@ UNPARSED: list[tuple[str, DdlAction, str]] = [
     ("alter table t drop a /*! ", DdlAction.ALTER_TABLE, "/*! "),
     ("alter table t drop a /* ", DdlAction.ALTER_TABLE, "/* "),
     ("drop table a; drop table b", DdlAction.DROP_TABLE, "drop table b"),
+    ("alter table t rebuild partition p, add column a int", DdlAction.ALTER_TABLE, "column a int"),
     (
         "alter table t first partition less than (5)",
         DdlAction.ALTER_TABLE,

@@ -223,6 +223,10 @@ def test_defaults_of_databases_and_tables() -> None:
     assert table_defaults(parse_ddl("alter table t charset gbk, add b int"), latin1) == GBK
     converted = parse_ddl("alter table t convert to charset utf8 collate utf8_general_ci")
     assert table_defaults(converted, latin1) == Defaults("utf8", "utf8_general_ci")
+    apart = parse_ddl("alter table t collate utf8_general_ci, add b int, charset utf8")
+    assert table_defaults(apart, latin1) == Defaults("utf8", "utf8_general_ci")
+    both = parse_ddl("alter table t convert to charset gbk, default charset = utf8")
+    assert table_defaults(both, latin1) == GBK
     by_default = parse_ddl("alter table t convert to character set default")
     assert table_defaults(by_default, latin1) == latin1
 

@@ -408,6 +408,7 @@ REFUSED: list[tuple[str, str]] = [
     (f"list (id) ({listed(p0='1', p1='2, 1')})", "two partitions"),
     (f"list (id) ({listed(p0='default')}, partition p1 default)", "are DEFAULT"),
     (f"list (id) ({listed(p0=repr('1'))})", "no number"),
+    (f"list columns (id) ({listed(p0='1, maxvalue')})", "MAXVALUE"),
     (f"range (n) ({less_than(p0='1')})", "with a fraction"),
     (f"range (bit8) ({less_than(p0='1')})", "of kind bit"),
     (f"range (ts) ({less_than(p0='1')})", "no number"),

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from ticdc_assets.base.errors import ImageError
-from ticdc_assets.model.mysql_types import Kind, base_type, declared_length, is_char, kind_of
+from ticdc_assets.model.mysql_types import (
+    TEXT_LIMITS,
+    Kind,
+    base_type,
+    declared_length,
+    is_char,
+    kind_of,
+)
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import json_texts, shapes
 from ticdc_assets.model.values.datum import (
@@ -26,7 +33,7 @@ from ticdc_assets.model.values.datum import (
 )
 from ticdc_assets.model.values.floats import to_float32
 from ticdc_assets.model.values.physical import binary_bytes
-from ticdc_assets.model.values.widening import TEXT_LIMITS, text_length
+from ticdc_assets.model.values.widening import text_length
 
 _CODECS: Final = {"ascii": "ascii", "gbk": "gbk", "gb18030": "gb18030"}
 _THREE_BYTE_CHARSETS: Final = frozenset({"utf8", "utf8mb3"})

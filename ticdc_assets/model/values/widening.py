@@ -7,6 +7,7 @@ checks. A change missing here costs time only.
 from typing import Final
 
 from ticdc_assets.model.mysql_types import (
+    TEXT_LIMITS,
     Kind,
     base_type,
     decimal_size,
@@ -19,14 +20,6 @@ from ticdc_assets.model.mysql_types import (
     lacks_size,
 )
 from ticdc_assets.model.schemas import ColumnSchema
-
-TEXT_LIMITS: Final = {
-    "tinytext": 2**8 - 1,
-    "text": 2**16 - 1,
-    "mediumtext": 2**24 - 1,
-    "longtext": 2**32 - 1,
-}
-"""The most bytes of each TEXT type."""
 
 _DEFAULT_LENGTHS: Final = {"float": 12, "double": 22}
 _UNIVERSAL_CHARSETS: Final = frozenset({"", "utf8mb4", "latin1"})
