@@ -31,8 +31,7 @@ from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import CHANGE_SCHEMA, ERROR
-from ticdc_assets_tests.wire.comparing import event_of
+from ticdc_assets_tests.wire.comparing import as_stored, batch_of, outcomes_of
 
 Outcome: TypeAlias = list[Event] | tuple[str, str, str, str] | None
 """What a decoder says; None where it failed."""
@@ -53,7 +52,6 @@ _POSITION = re.compile(r"\$|(?:key )?byte \d+\Z")
 _MOST_TEXT: Final = 200
 _TEXTS: Final = 500
 _MOST_POSITION: Final = 1000
-_FIRST_OFFSET: Final = 1000
 
 
 class DecoderTarget:
@@ -92,7 +90,7 @@ class DecoderTarget:
             compression for compression in Compression if supports(wire_format, compression)
         ]
         # What is compiled and loaded for the first batch takes time and memory that no input does.
-        decode_batch(wire_format, arrow_batch(seeds.records))
+        decode_batch(wire_format, batch_of(seeds.records))
 
     # --- inputs ---
 
@@ -224,14 +222,14 @@ class DecoderTarget:
 
         def decoded() -> pa.RecordBatch:
             return self._columnar(
-                self._format, arrow_batch(batch.records), compression=batch.compression
+                self._format, batch_of(batch.records), compression=batch.compression
             )
 
         began = thread_time()
         try:
             changes = decoded()
             seconds = thread_time() - began
-            found = changes_by_record(changes, len(batch.records))
+            found = outcomes_of(changes, len(batch.records))
         except Exception as error:  # noqa: BLE001 - this is what the program looks for
             kind, text = "batch raises " + where(error), traceback.format_exc()
             if len(batch.records) == 1:
@@ -256,73 +254,11 @@ class DecoderTarget:
         if len(batch.records) == 1:
             findings.took(seconds, batch.size)
         for number, (outcome, fast) in enumerate(zip(outcomes, found, strict=True)):
-            wanted = as_stored(outcome)
+            wanted = as_stored(outcome) if isinstance(outcome, list) else outcome
             if wanted is not None and wanted != fast:
                 text = f"reference: {wanted!r:.3000}\nbatch:     {fast!r:.3000}"
                 kind = f"different: {_kind(wanted)}, in the batch {_kind(fast)}"
                 findings.failures.append(Failure(kind=kind, text=text, number=number))
-
-
-def arrow_batch(records: Sequence[Record]) -> pa.RecordBatch:
-    """Return the records as Spark would give them to the batch decoder."""
-    count = len(records)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(["topic"] * count, pa.string()),
-            pa.array([3] * count, pa.int32()),
-            pa.array(range(_FIRST_OFFSET, _FIRST_OFFSET + count), pa.int64()),
-            pa.array([record.key for record in records], pa.binary()),
-            pa.array([record.value for record in records], pa.binary()),
-        ],
-        names=["topic", "partition", "offset", "key", "value"],
-    )
-
-
-def changes_by_record(changes: pa.RecordBatch, count: int) -> list[Outcome]:
-    """Return what the rows of a batch of changes say of each record.
-
-    Raises:
-        ValueError: a row is not as it has to be.
-    """
-    changes.validate(full=True)
-    if changes.schema != CHANGE_SCHEMA:
-        raise ValueError(f"not the columns of changes: {changes.schema}")
-    found: list[Outcome] = [None] * count
-    for row in changes.to_pylist():
-        number = row["offset"] - _FIRST_OFFSET
-        events = found[number]
-        if (row["topic"], row["partition"]) != ("topic", 3):
-            raise ValueError(f"not the coordinates of its record: {row}")
-        if row["kind"] == ERROR:
-            if events is not None or row["index"] != 0:
-                raise ValueError(f"an error beside other rows: {row}")
-            found[number] = (
-                row["error_reason"],
-                row["error_position"],
-                row["error_expected"],
-                row["error_got"],
-            )
-            continue
-        if events is None:
-            events = found[number] = []
-        if not isinstance(events, list) or row["index"] != len(events):
-            raise ValueError(f"a row out of order: {row}")
-        events.append(event_of(row))
-    return found
-
-
-def as_stored(outcome: Outcome) -> Outcome:
-    """Return `outcome` without what only an encoder needs, which no column keeps."""
-    if not isinstance(outcome, list):
-        return outcome
-    return [
-        replace(event, row_id=0)
-        if isinstance(event, RowChange) and event.row_id
-        else replace(event, action_code=None)
-        if isinstance(event, DdlEvent)
-        else event
-        for event in outcome
-    ]
 
 
 def wrong_error(parts: Sequence[Any]) -> str | None:

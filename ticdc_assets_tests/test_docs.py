@@ -264,7 +264,7 @@ def test_every_table_is_described(root: Path) -> None:
 
 def test_caveats_are_explained(root: Path) -> None:
     """Each reason for a caveat is in docs/limitations.md, as the code begins it."""
-    modules = ("planning", "lineages", "lineage_partitions", "lineage_plans")
+    modules = ("planning", "lineages", "lineage_plans")
     plan = "".join(
         (root / "ticdc_assets" / "changelog" / f"{name}.py").read_text(encoding="utf-8")
         for name in modules

@@ -30,15 +30,18 @@ INSTEAD = {
 LAG = re.compile(
     r"(?:far|further|furthest|seconds|tables|is|are) behind"
     r"|behind (?:now|the end|a proxy|the proxy|a firewall|the firewall)"
-    r"|less than … behind",
+    r"|less than … behind|… behind \(",
     re.IGNORECASE,
 )
 
 ROOMS = (
     "base",
+    "cli",
     "changelog",
     "config",
     "delta",
+    "demo",
+    "doctor",
     "log",
     "mirrors",
     "model",

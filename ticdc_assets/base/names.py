@@ -1,4 +1,4 @@
-"""The name of a table as people read and write it, and a count with its noun.
+"""The name of a table as people read and write it, a count with its noun, and who runs this.
 
 In: a database and a table. Out: one text, `database.table`. A part that has a dot in it, or begins
 with a backquote, is in backquotes, as in SQL, so that the text means one table: `` `a.b`.c ``.
@@ -7,6 +7,7 @@ Pure, and `split_name` is the inverse of `joined_name`.
 `counted` is for every sentence with a number in it: `1 table`, `2 tables`.
 """
 
+import os
 import re
 from typing import Final
 
@@ -25,6 +26,19 @@ def counted(count: int, noun: str, plural: str = "") -> str:
         plural: its plural; the noun with an s if empty.
     """
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def user_at_host() -> str:
+    """Return the user and the machine that run this, as `user@host`."""
+    # Imported when somebody accepts a loss, not at every start.
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())  # a container's user need not have a name
+    return f"{user}@{socket.gethostname()}"
 
 
 def joined_name(database: str, table: str) -> str:

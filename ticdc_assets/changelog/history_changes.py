@@ -18,7 +18,7 @@ pure.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NotRequired, TypeAlias, TypedDict, Unpack
 
 from ticdc_assets.base.errors import ImageError
 from ticdc_assets.changelog.carrying import RowCarrier
@@ -184,6 +184,16 @@ def _keeping_step(
     return carry
 
 
+class SentImages(TypedDict):
+    """The keyword arguments of `RowResolver.resolve`."""
+
+    commit_ts: int
+    before: Image | None
+    after: Image | None
+    partial: NotRequired[bool]
+    shape: NotRequired[RowShape | None]
+
+
 class HistoryResolver:
     """Resolves row changes for the history of one table.
 
@@ -220,15 +230,7 @@ class HistoryResolver:
         return key_text(values, self._identity)
 
     def resolve(
-        self,
-        op: Op,
-        schema_version: int | None,
-        *,
-        commit_ts: int,
-        before: Image | None,
-        after: Image | None,
-        partial: bool = False,
-        shape: RowShape | None = None,
+        self, op: Op, schema_version: int | None, **images: Unpack[SentImages]
     ) -> list[HistoryChange]:
         """Return the operations of one row change, deletes first; arguments as in `RowResolver`.
 
@@ -236,27 +238,11 @@ class HistoryResolver:
             ImageError: an image does not fit the schema version, or lacks the key.
         """
         try:
-            changes = self._strict.resolve(
-                op,
-                schema_version,
-                commit_ts=commit_ts,
-                before=before,
-                after=after,
-                partial=partial,
-                shape=shape,
-            )
+            changes = self._strict.resolve(op, schema_version, **images)
         except ImageError:
             changes = None
         if changes is None or any(change.fault is not None or change.casts for change in changes):
-            return self._resolve_keeping(
-                op,
-                schema_version,
-                commit_ts=commit_ts,
-                before=before,
-                after=after,
-                partial=partial,
-                shape=shape,
-            )
+            return self._resolve_keeping(op, schema_version, images)
         return [self._change(change, op, change.key, change.removed_ts) for change in changes]
 
     def _change(
@@ -283,31 +269,16 @@ class HistoryResolver:
         )
 
     def _resolve_keeping(
-        self,
-        op: Op,
-        schema_version: int | None,
-        *,
-        commit_ts: int,
-        before: Image | None,
-        after: Image | None,
-        partial: bool,
-        shape: RowShape | None,
+        self, op: Op, schema_version: int | None, images: SentImages
     ) -> list[HistoryChange]:
         """Resolve under the cited schema alone, then carry the values that can be carried."""
+        commit_ts = images["commit_ts"]
         number = self._strict.number_of(schema_version, commit_ts)
         if number not in self._keeping:
             self._keeping[number] = self._kept(number)
         resolver, carry, carrier = self._keeping[number]
         changes: list[HistoryChange] = []
-        for change in resolver.resolve(
-            op,
-            schema_version,
-            commit_ts=commit_ts,
-            before=before,
-            after=after,
-            partial=partial,
-            shape=shape,
-        ):
+        for change in resolver.resolve(op, schema_version, **images):
             removed_ts = None
             if not change.is_delete:
                 removed_ts = carrier.carry(change.values, commit_ts).removed_ts

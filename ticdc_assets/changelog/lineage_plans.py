@@ -27,7 +27,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema, schema_to_json
-from ticdc_assets.registry.column_order import ColumnOrders
+from ticdc_assets.registry.column_facts import ColumnFacts
 from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff, unknown_defaults
 from ticdc_assets.registry.respelling import respellings
@@ -36,7 +36,7 @@ from ticdc_assets.registry.respelling import respellings
 class LineagePlans:
     """Builds the plans of the lineages of one cut, each once."""
 
-    def __init__(self, groups: Sequence[RowGroup], cut_ts: int, orders: ColumnOrders) -> None:
+    def __init__(self, groups: Sequence[RowGroup], cut_ts: int, orders: ColumnFacts) -> None:
         self._partial = [group for group in groups if group.partial]
         self._shaped: dict[TableName, list[RowGroup]] = {}
         for group in groups:

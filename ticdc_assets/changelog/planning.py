@@ -9,7 +9,7 @@ The plan is a pure function of its input, recomputed for each cut: the order of 
 trace.
 
 Two kinds of DDL move rows without row events. DROP and TRUNCATE PARTITION remove the rows of some
-partitions (`lineage_partitions`). Where a table's rows change hands or their identity (EXCHANGE
+partitions (`lineages`). Where a table's rows change hands or their identity (EXCHANGE
 PARTITION, another primary key, FLASHBACK of truncated rows) the table begins again with the rows of
 other tables at that moment (`Handover`), which are planned like mirrors of that moment. Inexact
 definitions are marked, never guessed.
@@ -25,20 +25,18 @@ from ticdc_assets.base.isolation import Failure, attempted
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.changelog.cited_rows import attach_groups
 from ticdc_assets.changelog.exported_tables import ExportedTables
-from ticdc_assets.changelog.lineage_partitions import (
-    PARTITION_REASON,
-    repartition,
-    rows_meant,
-    spread_by_create,
-)
 from ticdc_assets.changelog.lineage_plans import LineagePlans, failed_plan
 from ticdc_assets.changelog.lineages import (
+    PARTITION_REASON,
     Lineage,
     LineagePart,
     ReceivedRows,
     changes_key,
     keeps_version,
     name_of,
+    repartition,
+    rows_meant,
+    spread_by_create,
 )
 from ticdc_assets.changelog.plan import (
     Binding,
@@ -51,7 +49,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.column_order import ColumnOrders
+from ticdc_assets.registry.column_facts import ColumnFacts
 from ticdc_assets.registry.ddl_parts import name_in_text
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind
 from ticdc_assets.registry.ddl_tokens import shown_sql
@@ -101,7 +99,7 @@ class _Builder:
         # Tables as they were at some moment, oldest first: the parts of handovers.
         self._snapshots: list[Lineage] = []
         self._truncated: dict[int, Lineage] = {}
-        self._plans = LineagePlans(self._groups, cut_ts, ColumnOrders(history))
+        self._plans = LineagePlans(self._groups, cut_ts, ColumnFacts(history))
         self._names: dict[TableName, Lineage] = {}
         self._freed: dict[TableName, int] = {}
         # Tables that were empty at a DDL and whose schema no message has, by name without case.

@@ -53,7 +53,7 @@ def _in_sentences(command: _Command) -> _Command:
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            with _damage_told():
+            with _naming_damage():
                 return command(*args, **kwargs)
         except TicdcError as error:
             raise click.ClickException(str(error)) from error
@@ -118,8 +118,8 @@ class _ChangefeedCommand(click.Command):
         others = [item for item in arguments if item.name != "changefeed"]
         if len(others) == len(arguments):
             return args
-        found, _, _ = self.make_parser(ctx).parse_args(list(args))
-        count = sum(isinstance(found.get(item.name or ""), str) for item in arguments)
+        values, _, _ = self.make_parser(ctx).parse_args(list(args))
+        count = sum(isinstance(values.get(item.name or ""), str) for item in arguments)
         if count not in (len(others), sum(item.required for item in others)):
             return args
         is_first = arguments[0].name == "changefeed"
@@ -172,7 +172,7 @@ _USED = "ticdc_assets.cli.used"
 
 
 def lake_of(settings: Settings, name: str) -> "Lake":
-    """Return the lake of a changefeed, and record it for `_damage_told`."""
+    """Return the lake of a changefeed, and record it for `_naming_damage`."""
     # Arrow is imported with it, which takes a while.
     from ticdc_assets.delta.lake import Lake
 
@@ -182,7 +182,7 @@ def lake_of(settings: Settings, name: str) -> "Lake":
 
 
 @contextmanager
-def _damage_told() -> Iterator[None]:
+def _naming_damage() -> Iterator[None]:
     """If a command failed because a table is damaged, say which one."""
     try:
         yield
@@ -206,22 +206,22 @@ def failure_of(work: Callable[[], object], name: str) -> str | None:
     """
     click.get_current_context().meta.pop(_USED, None)
 
-    def told() -> str | None:
+    def sentence_of() -> str | None:
         try:
             _in_sentences(work)()
         except click.ClickException as error:
             return error.message
         return None
 
-    found = attempted(told, name)
-    return found.reason if isinstance(found, Failure) else found
+    outcome = attempted(sentence_of, name)
+    return outcome.reason if isinstance(outcome, Failure) else outcome
 
 
 def end_with(failures: Iterable[object]) -> None:
     """End the command with all failures, a sentence each, if there are any."""
-    found = list(failures)
-    if found:
-        raise click.ClickException("\n".join(map(str, found)))
+    sentences = list(failures)
+    if sentences:
+        raise click.ClickException("\n".join(map(str, sentences)))
 
 
 def note(text: str) -> None:

@@ -73,9 +73,9 @@ def changefeeds_argument() -> Callable[[_Command], _Command]:
 def table_arguments(*, required: bool = True) -> Callable[[_Command], _Command]:
     """Give a command the arguments `database` and `table`, after that of the changefeed."""
 
-    def given(command: _Command) -> _Command:
+    def decorate(command: _Command) -> _Command:
         return _argument("database", required=required)(
             _argument("table", required=required)(command)
         )
 
-    return given
+    return decorate

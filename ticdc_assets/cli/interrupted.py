@@ -16,7 +16,7 @@ EXIT_CODE: Final = 130
 """128 and the number of the signal, as shells have it."""
 
 _READS: Final = "nothing was changed"
-_SYNC: Final = "what landed and what was published stays, and the next sync goes on from there"
+_SYNC: Final = "what landed and what was published stays, and the next sync continues from there"
 _COMPARES: Final = (
     "the tables of the changefeed are unchanged, and the next verify or rebuild removes what was "
     "built for the comparison"
@@ -39,12 +39,12 @@ STAYS: Final = {
     "play": "records that were played stay in Kafka",
     "quarantine": _READS,
     "rebuild": "the mirrors are unchanged or, if they were published, all rebuilt; run it again",
-    "record": "records that were recorded stay in the capture; run it again, and it goes on",
+    "record": "records that were recorded stay in the capture; run it again, and it continues",
     "redrive": "records that were not decoded stay in quarantine; run it again",
     "report": _READS,
     "rewind": "all mirrors are at one cut, the one before or the older one; run it again",
     "sample": "run it again: it writes all of its files",
-    "seed": "rows that landed stay; run it again, and it goes on",
+    "seed": "rows that landed stay; run it again, and it continues",
     "show": _READS,
     "sql": _READS,
     "status": _READS,

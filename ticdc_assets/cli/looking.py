@@ -47,23 +47,23 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
     exit code is 1. The exit code is also 1 if a gap has stopped landing.
     """
     damages: list[LakeDamagedError] = []
-    found = list(_statuses(changefeed, damages))
+    statuses = list(_statuses(changefeed, damages))
     lake = load_settings().lake
-    leases = {item.changefeed: _lease(lake, item.changefeed, damages) for item, _ in found}
+    leases = {item.changefeed: _lease(lake, item.changefeed, damages) for item, _ in statuses}
     if as_json:
         listed = [
-            {**item.as_json(), "source_error": error, "lease": _told(leases[item.changefeed])}
-            for item, error in found
+            {**item.as_json(), "source_error": error, "lease": _lease_json(leases[item.changefeed])}
+            for item, error in statuses
         ]
         print_json(json.dumps(listed, ensure_ascii=False))
     else:
-        for item, error in found:
+        for item, error in statuses:
             _print_status(item, error)
             lease = leases[item.changefeed]
             if lease is not None and lease.is_held:
                 click.echo(f"{item.changefeed}: written by {shown_text(str(lease))}")
-    unseen = [item.changefeed for item, error in found if error is not None]
-    stopped = [item.changefeed for item, _ in found if item.gaps]
+    unseen = [item.changefeed for item, error in statuses if error is not None]
+    stopped = [item.changefeed for item, _ in statuses if item.gaps]
     failures: list[object] = list(damages)
     if unseen:
         failures.append(f"the source of {', '.join(unseen)} could not be read")
@@ -126,13 +126,13 @@ def _figures(changefeed: str | None) -> "tuple[Figures, list[LakeDamagedError]]"
     from ticdc_assets.observe.openmetrics import Figures
 
     damages: list[LakeDamagedError] = []
-    found = list(_statuses(changefeed, damages))
+    statuses = list(_statuses(changefeed, damages))
     broken = {error.changefeed for error in damages}
     figures = Figures(
-        statuses=[item for item, _ in found],
-        source_up={item.changefeed: error is None for item, error in found},
+        statuses=[item for item, _ in statuses],
+        source_up={item.changefeed: error is None for item, error in statuses},
         readable=dict.fromkeys(broken, False)
-        | {item.changefeed: item.changefeed not in broken for item, _ in found},
+        | {item.changefeed: item.changefeed not in broken for item, _ in statuses},
     )
     return figures, damages
 
@@ -227,7 +227,7 @@ def _lease(lake: AnyPath, changefeed: str, damages: list[LakeDamagedError]) -> "
         return None
 
 
-def _told(lease: "LeaseState | None") -> dict[str, object] | None:
+def _lease_json(lease: "LeaseState | None") -> dict[str, object] | None:
     if lease is None:
         return None
     return {
@@ -278,8 +278,8 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         click.echo(f"{name}: the source could not be read: {shown_text(source_error)}")
     for gap in item.gaps:
         click.echo(f"{name}: {shown_text(str(gap.error))}")
-    for kept in item.untruncated:
-        click.echo(f"{name}: {shown_text(kept.sentence)}")
+    for reason in item.untruncated:
+        click.echo(f"{name}: {shown_text(reason.sentence)}")
     for accepted in item.accepted_gaps:
         click.echo(f"{name}: accepted gap: {shown_text(accepted.sentence)}")
     quarantined = ", ".join(f"{count} at {stage}" for stage, count in item.quarantined.items())
@@ -398,11 +398,11 @@ def path(changefeed: str, database: str, table: str, *, as_json: bool) -> None:
     """
     from ticdc_assets.reading.mirrors import locate_mirror
 
-    found = locate_mirror(changefeed, database, table)
+    mirror = locate_mirror(changefeed, database, table)
     if as_json:
-        print_json(json.dumps({**asdict(found), "path": str(found.path)}, ensure_ascii=False))
+        print_json(json.dumps({**asdict(mirror), "path": str(mirror.path)}, ensure_ascii=False))
     else:
-        click.echo(f"{found.path}\t{found.version}")
+        click.echo(f"{mirror.path}\t{mirror.version}")
 
 
 @main.command()
@@ -485,8 +485,8 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
         end_with(damages)
     write_at_once(output, page(overviews))
     for overview in overviews:
-        found = headlines(overview)
-        told = ", ".join(f"{item.label.lower()} {item.value}" for item in found)
-        click.echo(f"{overview.changefeed.name}: {verdict(overview).word}: {told}")
+        items = headlines(overview)
+        shown = ", ".join(f"{item.label.lower()} {item.value}" for item in items)
+        click.echo(f"{overview.changefeed.name}: {verdict(overview).word}: {shown}")
     click.echo(f"written to {output.absolute()}")
     end_with(damages)

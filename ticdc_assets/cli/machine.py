@@ -105,9 +105,9 @@ def demo(
     java = check_java()
     if not java.ok:
         raise PrerequisiteError(java.sentence())
-    made = directory / "lake"
-    if made.is_dir():
-        at = datetime.fromtimestamp(made.stat().st_mtime, UTC)
+    lake = directory / "lake"
+    if lake.is_dir():
+        at = datetime.fromtimestamp(lake.stat().st_mtime, UTC)
         note(f"replacing the demo of {at:%Y-%m-%d %H:%M} UTC in {directory}: its tables and runs")
     from ticdc_assets.demo.run import run_demo
     from ticdc_assets.demo.simulator.dialects import Dialect

@@ -44,7 +44,7 @@ class QuietSync:
 
 
 class LastSync:
-    """What the command keeps of the last sync of a changefeed.
+    """What the command stores about the last sync of a changefeed.
 
     Args:
         settings: the settings.
@@ -57,12 +57,12 @@ class LastSync:
         self._source: Hashable = None
 
     def look(self) -> None:
-        """Look at the source, before it is synced."""
+        """Record the position of the source, before it is synced."""
         with suppress(TicdcError):  # the run says so, and is recorded as failed
             self._source = SourceWatcher(self._lake).look()
 
     def keep(self, cut: int | None) -> None:
-        """Keep that a sync brought the mirrors to a cut, and that Dagster has recorded it."""
+        """Store that a sync brought the mirrors to a cut, and that Dagster has recorded it."""
         if self._source is None:
             return
         with suppress(OSError):  # the sync is done, and the next one makes a run
@@ -76,31 +76,31 @@ class LastSync:
         from ticdc_assets.mirrors.standing import Outcome, standing
         from ticdc_assets.observe.status_reading import read_status
 
-        kept = self._kept()
-        if self._source is None or kept is None or kept["source"] != _text(self._source):
+        stored = self._stored()
+        if self._source is None or stored is None or stored["source"] != _text(self._source):
             return None
         try:
             with (
                 self._lake.writing(),
                 keeping(uuid.uuid4().hex),
             ):
-                found = standing(self._lake)
-                if found.ended is None or found.ended.outcome is not Outcome.UNCHANGED:
+                answer = standing(self._lake)
+                if answer.ended is None or answer.ended.outcome is not Outcome.UNCHANGED:
                     return None
-                cut = found.ended.cut
-                if kept != self._seen(None if cut is None else cut.number):
+                cut = answer.ended.cut
+                if stored != self._seen(None if cut is None else cut.number):
                     return None
                 status = read_status(self._lake, datetime.now(UTC))
         except (BusyError, LakeDamagedError):
-            return None  # the run says so, and where it can mends it
-        return QuietSync(reason=found.ended.reason, status=status)
+            return None  # the run says so, and mends it where it can
+        return QuietSync(reason=answer.ended.reason, status=status)
 
-    def _kept(self) -> dict[str, object] | None:
+    def _stored(self) -> dict[str, object] | None:
         try:
-            found = json.loads(self._file.read_bytes())
+            stored = json.loads(self._file.read_bytes())
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) and "source" in found else None
+        return stored if isinstance(stored, dict) and "source" in stored else None
 
     def _seen(self, cut: int | None) -> dict[str, object]:
         """Return all that has to be the same for a sync to find nothing."""

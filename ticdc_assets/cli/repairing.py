@@ -10,7 +10,7 @@ from datetime import datetime
 import click
 
 from ticdc_assets.base.errors import TicdcError
-from ticdc_assets.base.names import counted
+from ticdc_assets.base.names import counted, user_at_host
 from ticdc_assets.cli.base import checked_moment, lake_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import shown_text
@@ -47,7 +47,7 @@ def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
         es_only = require_cut(lake.paths).es_only
         done = rewound(
             lake,
-            by=_caller(),
+            by=user_at_host(),
             tso=None if moment is None else cut_of(moment, es_only=es_only),
             number=number,
         )
@@ -64,18 +64,6 @@ def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
         f"{done.before.moment}, are void"
     )
     click.echo(f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does")
-
-
-def _caller() -> str:
-    """Return the user and host that run this, as far as the system knows."""
-    import getpass
-    import socket
-
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "?"
-    return f"{user}@{socket.gethostname()}"
 
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
@@ -253,7 +241,7 @@ def accept_loss(changefeed: str, topic: str, partition: int, offset: int) -> Non
 
     lake = lake_of(load_settings(), changefeed)
     with lake.writing():
-        gap = give_up(lake, topic, partition, offset, by=_caller())
+        gap = give_up(lake, topic, partition, offset, by=user_at_host())
     click.echo(f"{changefeed}: accepted the loss of {shown_text(gap.sentence)}")
     click.echo(
         f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does: it marks mirrors "

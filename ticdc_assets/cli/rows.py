@@ -82,28 +82,28 @@ def show(
     if deleted:
         _show_deleted(lake, (database, table), as_of, limit=limit, output=output)
         return
-    found = _table_at(lake, database, table, as_of)
+    rows = _table_at(lake, database, table, as_of)
     if limit is None and output == "table":
         limit = 20
     texts = (
         row
-        for _, _, row in iterate_rows([found], lake.changefeed.timezone, limit=limit, by_key=True)
+        for _, _, row in iterate_rows([rows], lake.changefeed.timezone, limit=limit, by_key=True)
     )
     if output == "jsonl":
         for text in texts:
-            print_json(_printed_line(text, found.schema))
+            print_json(_printed_line(text, rows.schema))
         return
-    columns = [column.name for column in found.schema.columns if column.name not in found.hidden]
-    values = (_printed(json.loads(text), found.schema) for text in texts)
+    columns = [column.name for column in rows.schema.columns if column.name not in rows.hidden]
+    values = (_printed(json.loads(text), rows.schema) for text in texts)
     if output == "csv":
         _print_csv(columns, values)
         return
-    print_rows(joined_name(database, table), columns, list(values), found.rows)
+    print_rows(joined_name(database, table), columns, list(values), rows.rows)
 
 
 def _printed(row: dict[str, Any], schema: "TableSchema") -> dict[str, Any]:
     """Return a row of canonical texts as TiDB prints them."""
-    from ticdc_assets.model.values.printing import printers
+    from ticdc_assets.model.values.physical import printers
 
     for name, printed in printers(schema.columns).items():
         if row.get(name) is not None:
@@ -138,10 +138,10 @@ def _show_versions(lake: "Lake", name: tuple[str, str], key: str, *, output: str
     from ticdc_assets.reading.mirrors import require_mirror
 
     cut = require_cut(lake.paths)
-    found = row_versions(lake, cut, name, key)
+    lines = row_versions(lake, cut, name, key)
     _note_lacking(cut, name)
     schema = require_mirror(cut, *name).table_schema
-    versions = [item.described() for item in found]
+    versions = [item.described() for item in lines]
     for version in versions:
         version["row"] = _printed(dict(version["row"]), schema)
     if output == "jsonl":
@@ -151,9 +151,9 @@ def _show_versions(lake: "Lake", name: tuple[str, str], key: str, *, output: str
     if not versions:
         click.echo(f"{joined_name(*name)} never had a row with the key {key}", err=True)
         return
-    own = ("op", "valid_from", "valid_from_time", "valid_to", "valid_to_time", "ended_by")
+    places = ("op", "valid_from", "valid_from_time", "valid_to", "valid_to_time", "ended_by")
     # A column of the table may have the same name as one of these.
-    titles = {f"({place})": place for place in own}
+    titles = {f"({place})": place for place in places}
     rows = [
         {
             **{
@@ -254,8 +254,8 @@ def sql(changefeed: str, query: str, *, output: str, as_of: str | None, engine: 
         return
     from ticdc_assets.reading.embedded import query as here
 
-    with here(LazySession(), settings, changefeed, query, as_of=tso, say=note) as found:
-        _print_result(changefeed, found.columns, found.rows, output)
+    with here(LazySession(), settings, changefeed, query, as_of=tso, say=note) as result:
+        _print_result(changefeed, result.columns, result.rows, output)
 
 
 def _print_result(
@@ -293,10 +293,10 @@ def _table_at(lake: "Lake", database: str, table: str, as_of: str | None) -> "Ta
     if as_of is None:
         mirror = require_mirror(require_cut(lake.paths), database, table)
         return published_table(lake, mirror)
-    found = AsOf(lake, tso_as_of(lake.paths, as_of)).table(database, table)
-    for warning in found.warnings:
+    rows = AsOf(lake, tso_as_of(lake.paths, as_of)).table(database, table)
+    for warning in rows.warnings:
         note(f"{joined_name(database, table)}: {warning}")
-    return found
+    return rows
 
 
 @main.command()

@@ -161,7 +161,7 @@ def seed(
         click.echo(
             f"{changefeed}: {item.database}.{item.table}: no row could be read: {item.fault}; "
             "give the CSV options as they were given to Dumpling (ticdc-assets seed --help), or "
-            f"look at: ticdc-assets quarantine {changefeed}"
+            f"see: ticdc-assets quarantine {changefeed}"
         )
     failed = len(seeding.refused) + len(unread)
     if failed:
@@ -199,7 +199,7 @@ def diff(
     lake = lake_of(load_settings(), changefeed)
     require_cut(lake.paths)
     config = _configured(folder, tables, tso, timezone, csv)
-    found = compared(
+    difference = compared(
         lake,
         folder,
         tables=[table_named(name) for name in tables],
@@ -208,34 +208,34 @@ def diff(
         timezone=timezone,
     )
     if as_json:
-        print_json(json.dumps(found.as_json(), ensure_ascii=False))
+        print_json(json.dumps(difference.as_json(), ensure_ascii=False))
     else:
-        _print_difference(found)
-    if not found.equal:
-        raise click.ClickException(found.summary)
+        _print_difference(difference)
+    if not difference.equal:
+        raise click.ClickException(difference.summary)
 
 
-def _print_difference(found: "SourceDifference") -> None:
+def _print_difference(difference: "SourceDifference") -> None:
     from rich.table import Table
 
-    at = time_with_tso(found.tso)
-    listing = Table(title=f"{found.changefeed}: mirrors and the export at {at}")
+    at = time_with_tso(difference.tso)
+    listing = Table(title=f"{difference.changefeed}: mirrors and the export at {at}")
     for title in ("database", "table", "rows", "exported", "result"):
         listing.add_column(title, justify="right" if title in {"rows", "exported"} else "left")
-    for item in found.tables:
+    for item in difference.tables:
         listing.add_row(
             *map(shown_text, (item.database, item.table)),
             *("-" if count is None else str(count) for count in (item.rows, item.exported)),
             shown_text("; ".join([item.sentence, *item.warnings])),
         )
     print_table(listing)
-    for item in found.tables:
+    for item in difference.tables:
         if item.examples:
             shown = f"{len(item.examples)} of {item.counts.total} rows that differ"
             title = f"{item.database}.{item.table}: {shown}"
             print_row_differences(title, item.examples, other="exported")
-    if found.excluded:
-        left_out = counted(found.excluded, "table")
-        click.echo(f"{found.changefeed}: `tables` leaves out {left_out} of the export")
-    if found.equal:
-        click.echo(f"{found.changefeed}: {found.summary}")
+    if difference.excluded:
+        left_out = counted(difference.excluded, "table")
+        click.echo(f"{difference.changefeed}: `tables` leaves out {left_out} of the export")
+    if difference.equal:
+        click.echo(f"{difference.changefeed}: {difference.summary}")

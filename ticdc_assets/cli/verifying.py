@@ -35,22 +35,24 @@ def verify(changefeed: str, database: str | None, table: str | None, *, as_json:
     lake = lake_of(load_settings(), changefeed)
     require_cut(lake.paths)
     wanted = None if database is None or table is None else (database, table)
-    found = verified(lake, table=wanted)
+    verification = verified(lake, table=wanted)
     if as_json:
-        print_json(json.dumps(found.as_json(), ensure_ascii=False))
+        print_json(json.dumps(verification.as_json(), ensure_ascii=False))
     else:
-        _print_verification(found)
-    if not found.equal:
-        raise click.ClickException(found.summary)
+        _print_verification(verification)
+    if not verification.equal:
+        raise click.ClickException(verification.summary)
 
 
-def _print_verification(found: "Verification") -> None:
+def _print_verification(verification: "Verification") -> None:
     from rich.table import Table
 
-    listing = Table(title=f"{found.changefeed}: cut {found.cut} at {found.moment}")
+    listing = Table(
+        title=f"{verification.changefeed}: cut {verification.cut} at {verification.moment}"
+    )
     for title in ("database", "table", "rows", "rebuilt", "content hash", "result"):
         listing.add_column(title, justify="right" if title in {"rows", "rebuilt"} else "left")
-    for item in found.mirrors:
+    for item in verification.mirrors:
         sides = (item.mirror, item.rebuilt)
         hashes = dict.fromkeys(side.content_hash for side in sides if side is not None)
         listing.add_row(
@@ -60,12 +62,12 @@ def _print_verification(found: "Verification") -> None:
             shown_text("; ".join(item.findings())),
         )
     print_table(listing)
-    for item in found.mirrors:
+    for item in verification.mirrors:
         if item.examples:
             shown = f"{len(item.examples)} of {item.counts.total} rows that differ"
             title = f"{joined_name(item.database, item.table)}: {shown}"
             print_row_differences(title, item.examples, other="rebuilt")
-    for text in (*found.differences, *found.notes()):
-        click.echo(f"{found.changefeed}: {shown_text(text)}")
-    if found.equal:
-        click.echo(f"{found.changefeed}: {found.summary}")
+    for text in (*verification.differences, *verification.notes()):
+        click.echo(f"{verification.changefeed}: {shown_text(text)}")
+    if verification.equal:
+        click.echo(f"{verification.changefeed}: {verification.summary}")

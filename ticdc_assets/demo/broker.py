@@ -66,7 +66,7 @@ exit "$code"
 
 
 class LocalBroker:
-    """One Kafka broker of our own, used as a context manager or by `start` and `stop`.
+    """A Kafka broker on this machine, used as a context manager or by `start` and `stop`.
 
     Args:
         directory: where its settings, log and topics are kept; made if missing.
@@ -161,12 +161,12 @@ class LocalBroker:
         _signal_group(supervisor.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             supervisor.wait(STOP_SECONDS)
-        # What is left of the group, if anything: its id is not given away while a member lives.
+        # The rest of the group, if any: its id is not used again while a member lives.
         _signal_group(supervisor.pid, signal.SIGKILL)
         supervisor.wait(KILL_SECONDS)
         if supervisor.stdin is not None:
             supervisor.stdin.close()
-        # A killed JVM is no child of ours and is gone when its memory is given back.
+        # A killed JVM is not a child of this process and is gone when its memory is given back.
         deadline = time.monotonic() + KILL_SECONDS
         while not port_is_free(self.port) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -263,7 +263,7 @@ class LocalBroker:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # A group of its own: Ctrl-C in the owner's terminal is the owner's to deal with.
+                # A separate group: the owner decides what Ctrl-C in its terminal does.
                 start_new_session=True,
             )
         atexit.register(self.stop)
@@ -288,8 +288,8 @@ class LocalBroker:
 
     def _last_error(self) -> str:
         lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-200:]
-        telling = [line for line in lines if "Exception" in line or "ERROR" in line]
-        return (telling or lines or ["it wrote nothing"])[-1].strip()
+        errors = [line for line in lines if "Exception" in line or "ERROR" in line]
+        return (errors or lines or ["it wrote nothing"])[-1].strip()
 
 
 _LOG4J = """\

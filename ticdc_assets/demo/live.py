@@ -29,8 +29,7 @@ from ticdc_assets.base.ports import HOST, free_port, port_is_free
 from ticdc_assets.config import Settings
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.place import CHANGEFEED, Door
-from ticdc_assets.demo.simulator.live import LiveChangefeed
-from ticdc_assets.demo.simulator.run import SimulatorRun
+from ticdc_assets.demo.simulator.run import LiveChangefeed, SimulatorRun
 from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.report.texts import visible

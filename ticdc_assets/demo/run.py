@@ -190,8 +190,8 @@ def _go_on(settings: Settings, directory: Path) -> Iterator[str]:
 def _program(name: str) -> str:
     """Return what a person types for a program of this environment."""
     ours = Path(sys.executable).parent / name
-    found = shutil.which(name)
-    return name if found is not None and Path(found) == ours else _shown(ours)
+    on_path = shutil.which(name)
+    return name if on_path is not None and Path(on_path) == ours else _shown(ours)
 
 
 def _shown(path: Path) -> str:
@@ -269,10 +269,10 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorRe
     """Print the table and return whether every mirror equals the truth."""
     lake = Lake.open(settings.lake, feed)
     mirrors = list_mirrors(lake.paths, read_status(lake, datetime.now(UTC)))
-    found: dict[tuple[str, str], Counter[str]] = {}
+    rows: dict[tuple[str, str], Counter[str]] = {}
     published = (published_table(lake, mirror) for mirror in cut.mirrors)
     for database, table, row in iterate_rows(published, feed.timezone):
-        found.setdefault((database, table), Counter())[_comparable(json.loads(row))] += 1
+        rows.setdefault((database, table), Counter())[_comparable(json.loads(row))] += 1
     wanted = _truth_rows(result.truth)
     listing = Table(
         title=f"{CHANGEFEED} at {cut.tso} ({to_datetime(cut.tso):%H:%M:%S.%f} UTC)",
@@ -286,7 +286,7 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorRe
     for item in mirrors:
         name = (item.database, item.table)
         names.discard(name)
-        equal = found.get(name, Counter()) == wanted.get(name, Counter()) and name in wanted
+        equal = rows.get(name, Counter()) == wanted.get(name, Counter()) and name in wanted
         same &= equal
         listing.add_row(
             Text(f"{item.database}.{item.table}"),

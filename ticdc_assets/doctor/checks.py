@@ -238,7 +238,7 @@ def check_cluster(settings: Settings, *, progress: Progress | None = None) -> Ch
     spark, lake = settings.spark, settings.lake
     needed = "executors that run this package and share the lake"
     if progress is not None:
-        progress(f"asking the executors of {spark.master}")
+        progress(f"checking the executors of {spark.master}")
     try:
         answers = require_cluster(get_spark(settings=spark), lake / "any")
     except (ClusterError, PrerequisiteError) as error:
@@ -247,7 +247,7 @@ def check_cluster(settings: Settings, *, progress: Progress | None = None) -> Ch
             ok=False,
             found=str(error),
             needed=needed,
-            fix=f"mend it in {spark.place}; nothing is landed meanwhile",
+            fix=f"correct it in {spark.place}; nothing is landed meanwhile",
         )
     pythons = ", ".join(sorted({answer.python for answer in answers}))
     packages = ", ".join(sorted({answer.package for answer in answers}))
@@ -304,8 +304,8 @@ def check_store(lake: RemotePath) -> Check:
         needed=needed,
         fix=""
         if finding is None
-        else "look at TICDC_LAKE, at the block `storage` of the changefeeds file, at the "
-        "credentials and at whether the bucket is there; a store without conditional puts "
+        else "check TICDC_LAKE, the block `storage` of the changefeeds file, the credentials, and "
+        "whether the bucket exists; a store without conditional puts "
         "(If-None-Match) cannot have a lake",
     )
 

@@ -62,7 +62,7 @@ from ticdc_assets.log.totals import NO_TOPIC
 from ticdc_assets.model.events import SNAPSHOT_DDL, DdlEvent, Op
 from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.wire.rows import ERROR, SNAPSHOT, event_columns
+from ticdc_assets.wire.rows import ERROR, SNAPSHOT, event_row
 
 if TYPE_CHECKING:
     from ticdc_assets.source.exports.images import ImageMaker
@@ -274,7 +274,7 @@ def ddl_rows(seeds: Sequence[Seed], batch: int) -> pa.RecordBatch:
             pre_schema=None,
         )
         rows.append(
-            event_columns(event)
+            event_row(event)
             | {
                 "batch": batch,
                 "landed_at": seed.seeded_at,

@@ -13,16 +13,13 @@ ones (`accepted_gaps`).
 Not handled: a topic or partition that does not exist has no offset at which landing could continue.
 """
 
-import getpass
-import os
-import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from ticdc_assets.base.errors import LandingGapError, NotFoundError
-from ticdc_assets.base.names import counted
+from ticdc_assets.base.names import counted, user_at_host
 from ticdc_assets.changelog.progress import PartitionProgress, TopicState
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
 from ticdc_assets.config.topics import is_named
@@ -364,7 +361,7 @@ def accept(lake: Lake, topic: str, partition: int) -> AcceptedGap:
         AcceptedGap(
             number=0,
             accepted_at=datetime.now(UTC),
-            accepted_by=_who(),
+            accepted_by=user_at_host(),
             topic=topic,
             partition=partition,
             topic_id=gap.topic_id,
@@ -386,12 +383,3 @@ def _no_gap(name: str, state: SourceState, place: TopicPartition) -> str:
         f"there is no gap in topic {topic!r} partition {partition}: the next offset to land is "
         f"{seen.landed}, and the source has {seen.earliest} to {seen.end}"
     )
-
-
-def _who() -> str:
-    """Return user and machine."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())  # a container's user need not have a name
-    return f"{user}@{socket.gethostname()}"

@@ -57,39 +57,34 @@ INTEGER_BITS: dict[str, int] = {
     "bigint": 64,
 }
 
-_SYNONYMS: dict[str, str] = {
-    "bool": "tinyint",
-    "boolean": "tinyint",
-    "int1": "tinyint",
-    "int2": "smallint",
-    "int3": "mediumint",
-    "middleint": "mediumint",
-    "int4": "int",
-    "integer": "int",
-    "int8": "bigint",
-    "numeric": "decimal",
-    "dec": "decimal",
-    "fixed": "decimal",
-    "newdecimal": "decimal",
-    "float4": "float",
-    "real": "double",
-    "float8": "double",
-    "double precision": "double",
-    "character": "char",
-    "nchar": "char",
-    "national char": "char",
-    "national character": "char",
-    "nvarchar": "varchar",
-    "var_string": "varchar",
-    "char varying": "varchar",
-    "character varying": "varchar",
-    "national varchar": "varchar",
-    "long": "mediumtext",
-    "long varchar": "mediumtext",
-    "long varbinary": "mediumblob",
-    "tidbvectorfloat32": "vector",
-    "vector<float>": "vector",
+_SYNONYM_LISTS: dict[str, str] = {
+    "tinyint": "bool, boolean, int1",
+    "smallint": "int2",
+    "mediumint": "int3, middleint",
+    "int": "int4, integer",
+    "bigint": "int8, serial",
+    "decimal": "numeric, dec, fixed, newdecimal",
+    "float": "float4",
+    "double": "real, float8, double precision",
+    "year": "sql_tsi_year",
+    "char": "character, nchar, national char, national character",
+    "varchar": """
+        varcharacter, nvarchar, varying, var_string, char varying, character varying,
+        nchar varying, nchar varchar, nchar varcharacter, national varchar, national varcharacter,
+        national char varying, national character varying
+    """,
+    "mediumtext": """
+        long, long varchar, long varcharacter, long char varying, long character varying
+    """,
+    "mediumblob": "long varbinary",
+    "vector": "tidbvectorfloat32, vector<float>",
 }
+SYNONYMS: dict[str, str] = {
+    " ".join(name.split()): mysql_type
+    for mysql_type, names in _SYNONYM_LISTS.items()
+    for name in names.split(",")
+}
+"""Base types by their other names, in lower case, as DDL and messages write them."""
 
 KINDS: dict[str, Kind] = {
     **dict.fromkeys(INTEGER_BITS, Kind.INTEGER),
@@ -103,23 +98,26 @@ KINDS: dict[str, Kind] = {
     "datetime": Kind.DATETIME,
     "timestamp": Kind.TIMESTAMP,
     "time": Kind.TIME,
-    "char": Kind.TEXT,
-    "varchar": Kind.TEXT,
-    "tinytext": Kind.TEXT,
-    "text": Kind.TEXT,
-    "mediumtext": Kind.TEXT,
-    "longtext": Kind.TEXT,
-    "binary": Kind.BINARY,
-    "varbinary": Kind.BINARY,
-    "tinyblob": Kind.BINARY,
-    "blob": Kind.BINARY,
-    "mediumblob": Kind.BINARY,
-    "longblob": Kind.BINARY,
+    **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), Kind.TEXT),
+    **dict.fromkeys(
+        ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), Kind.BINARY
+    ),
     "enum": Kind.ENUM,
     "set": Kind.SET,
     "json": Kind.JSON,
     "vector": Kind.VECTOR,
 }
+
+TEXT_LIMITS: dict[str, int] = {
+    "tinytext": 2**8 - 1,
+    "text": 2**16 - 1,
+    "mediumtext": 2**24 - 1,
+    "longtext": 2**32 - 1,
+}
+"""The most bytes of each TEXT type."""
+
+CLOCK_LENGTHS: dict[str, int] = {"datetime": 19, "timestamp": 19, "time": 10}
+"""Lengths without fractional digits, which add a point and themselves."""
 
 MAX_TYPED_DIGITS = 38
 """The widest DECIMAL that Arrow's decimal128, Spark and Delta hold."""
@@ -133,9 +131,9 @@ _SIZE = re.compile(r"\(\s*([0-9]{1,10})\s*(?:,\s*([0-9]{1,10})\s*)?\)")
 def base_type(column: ColumnSchema) -> str:
     """Return the base type in its usual spelling, e.g. `int` for `INTEGER(11) UNSIGNED`."""
     words = column.mysql_type.lower().split("(", 1)[0].split()
-    for count in (2, 1):
+    for count in (3, 2, 1):
         name = " ".join(words[:count])
-        name = _SYNONYMS.get(name, name)
+        name = SYNONYMS.get(name, name)
         if name in KINDS:
             return name
     return " ".join(words)
@@ -214,9 +212,6 @@ def decimal_size(column: ColumnSchema) -> tuple[int, int] | None:
     return (precision, scale) if scale <= precision else None
 
 
-_UNFRACTIONED_LENGTH: dict[Kind, int] = {Kind.DATETIME: 19, Kind.TIMESTAMP: 19, Kind.TIME: 10}
-
-
 def fractional_digits(column: ColumnSchema) -> int:
     """Return the digits of fractional seconds of a DATETIME, TIMESTAMP or TIME column, 0 to 6.
 
@@ -225,7 +220,7 @@ def fractional_digits(column: ColumnSchema) -> int:
     """
     if column.decimal > 0:
         return min(column.decimal, 6)
-    plain = _UNFRACTIONED_LENGTH.get(kind_of(column))
+    plain = CLOCK_LENGTHS.get(base_type(column))
     if plain is None or column.length <= 0:
         size = _SIZE.search(column.mysql_type)
         return min(int(size[1]), 6) if size and plain is not None else 0
@@ -280,14 +275,11 @@ _ARROW_TYPES: dict[Kind, pa.DataType] = {
     Kind.DATE: pa.date32(),
     Kind.DATETIME: pa.timestamp("us"),
     Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    Kind.TIME: pa.string(),
-    Kind.TEXT: pa.string(),
     Kind.BINARY: pa.binary(),
-    Kind.ENUM: pa.string(),
-    Kind.SET: pa.string(),
-    Kind.JSON: pa.string(),
     Kind.VECTOR: pa.list_(pa.float32()),
-    Kind.UNKNOWN: pa.string(),
+    **dict.fromkeys(
+        (Kind.TIME, Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON, Kind.UNKNOWN), pa.string()
+    ),
 }
 
 

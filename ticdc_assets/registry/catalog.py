@@ -34,8 +34,9 @@ from typing import Final, TypeAlias
 
 from ticdc_assets.model.schemas import NO_TABLE_ID, RowShape, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
+from ticdc_assets.registry.column_facts import with_virtual_columns
 from ticdc_assets.registry.ddl_parts import name_in_text, parts_of
-from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind, DdlStatement, TableName
+from ticdc_assets.registry.ddl_statement import DdlAction, DdlKind, DdlStatement
 from ticdc_assets.registry.history import (
     Coordinates,
     RegisteredDdl,
@@ -59,7 +60,6 @@ from ticdc_assets.registry.known_tables import KnownTables, Name, folded
 from ticdc_assets.registry.rename_steps import Move, moves_of
 from ticdc_assets.registry.renames import Rename, settle
 from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape
-from ticdc_assets.registry.virtual_columns import with_virtual_columns
 
 _ROWS = Coordinates(topic="", partition=-1, offset=-1, index=-1)
 """The source of a schema that no single record holds."""
@@ -336,44 +336,33 @@ class Catalog:
         return replace(ddl, event=replace(ddl.event, schema=schema))
 
     def _create(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
-        if statement.like is not None:
-            return self._create_like(ddl, statement.like)
-        name = (ddl.event.database, ddl.event.table)
+        name, ts = (ddl.event.database, ddl.event.table), ddl.event.commit_ts
+        like = statement.like and self._tables.find(name_in_text(statement.like, name[0]))
         self._tables.take(name)
-        self._freed[folded(name)] = ddl.event.commit_ts
-        if not statement.columns:
-            return None, None, ("the columns of CREATE TABLE are not understood",)
-        schema = created_schema(
-            statement,
-            database=name[0],
-            table=name[1],
-            table_id=self._free_id(ddl.event.commit_ts),
-            version=ddl.event.commit_ts,
-            defaults=self._defaults_of(name[0]),
-            timezone=self._timezone,
-        )
-        self._put(schema.schema, ddl.event.commit_ts)
-        defaults = table_defaults(statement, self._defaults_of(name[0]))
-        self._table_defaults[schema.schema.table_id] = defaults
-        return None, schema.schema, schema.notes
-
-    def _create_like(self, ddl: RegisteredDdl, like: TableName) -> _Change:
-        name = (ddl.event.database, ddl.event.table)
-        source = self._tables.find(name_in_text(like, name[0]))
-        self._tables.take(name)
-        self._freed[folded(name)] = ddl.event.commit_ts
-        if source is None:
+        self._freed[folded(name)] = ts
+        if statement.like is not None and like is None:
             return None, None, ("CREATE TABLE LIKE a table that is not known",)
-        schema = replace(
-            source,
-            database=name[0],
-            table=name[1],
-            table_id=self._free_id(ddl.event.commit_ts),
-            version=ddl.event.commit_ts,
-        )
-        self._put(schema, ddl.event.commit_ts)
-        self._table_defaults[schema.table_id] = self._charset_of(source)
-        return None, schema, ()
+        if like is None and not statement.columns:
+            return None, None, ("the columns of CREATE TABLE are not understood",)
+        table_id, notes = self._free_id(ts), ()
+        if like is not None:
+            schema = replace(like, database=name[0], table=name[1], table_id=table_id, version=ts)
+            defaults = self._charset_of(like)
+        else:
+            inferred = created_schema(
+                statement,
+                database=name[0],
+                table=name[1],
+                table_id=table_id,
+                version=ts,
+                defaults=self._defaults_of(name[0]),
+                timezone=self._timezone,
+            )
+            schema, notes = inferred.schema, inferred.notes
+            defaults = table_defaults(statement, self._defaults_of(name[0]))
+        self._put(schema, ts)
+        self._table_defaults[table_id] = defaults
+        return None, schema, notes
 
     def _drop(self, ddl: RegisteredDdl, _statement: DdlStatement) -> _Change:
         name = (ddl.event.database, ddl.event.table)
@@ -523,8 +512,9 @@ class Catalog:
 
     def _drop_database(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
         database = (statement.database or ddl.event.database).lower()
-        for name in [name for name in self._tables.by_name if name[0].lower() == database]:
-            self._ended(name, ddl.event.commit_ts)
+        for schema in self._tables.all:
+            if schema.database.lower() == database:
+                self._ended((schema.database, schema.table), ddl.event.commit_ts)
         self._defaults.pop(database, None)
         return _NOTHING
 

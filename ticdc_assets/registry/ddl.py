@@ -22,9 +22,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from ticdc_assets.registry.ddl_alter import drop_index_change, take_changes
+from ticdc_assets.registry.ddl_alter import drop_index_change, take_changes, take_tiflash
 from ticdc_assets.registry.ddl_columns import ColumnClause, take_column
-from ticdc_assets.registry.ddl_databases import alter_database, create_database, drop_database
 from ticdc_assets.registry.ddl_indexes import (
     INDEX_KINDS,
     stands_index,
@@ -34,6 +33,8 @@ from ticdc_assets.registry.ddl_indexes import (
     take_index_name,
 )
 from ticdc_assets.registry.ddl_partitions import (
+    Charset,
+    take_option,
     take_options,
     take_partitioning,
 )
@@ -46,7 +47,7 @@ from ticdc_assets.registry.ddl_statement import (
     TableName,
     TableRename,
 )
-from ticdc_assets.registry.ddl_tokens import NUMBER, UNPARSED_LIMIT, Cursor, tokenize
+from ticdc_assets.registry.ddl_tokens import UNPARSED_LIMIT, Cursor, tokenize
 
 MAX_SQL_LENGTH: Final = 1 << 20
 """Most characters that are read; 8,192 partitions with their bounds take less."""
@@ -114,7 +115,6 @@ def _of_table(
     *,
     changes: tuple[AlterChange, ...] = (),
     renames: tuple[TableRename, ...] = (),
-    query: str | None = None,
 ) -> DdlStatement:
     return DdlStatement(
         action=action,
@@ -123,7 +123,6 @@ def _of_table(
         tables=() if name is None else (name,),
         changes=changes,
         renames=renames,
-        query=query,
     )
 
 
@@ -149,7 +148,8 @@ def _drop_many(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
     return statement
 
 
-def _drop_index(cursor: Cursor) -> DdlStatement | None:
+def _drop_index(cursor: Cursor) -> DdlStatement:
+    cursor.take("INDEX")
     conditional = take_if_exists(cursor)
     name = cursor.take_name()
     if name is None or not cursor.take("ON"):
@@ -191,56 +191,27 @@ def _create_index(cursor: Cursor) -> DdlStatement | None:
 
 
 def _view(action: DdlAction) -> Callable[[Cursor], DdlStatement | None]:
+    """Take a view's name; its other words concern no rows."""
+
     def statement(cursor: Cursor) -> DdlStatement | None:
-        if cursor.take("ALGORITHM"):
-            cursor.take_char("=")
-            cursor.take_any(("UNDEFINED", "MERGE", "TEMPTABLE"))
-        if cursor.take("DEFINER"):
-            cursor.take_char("=")
+        while not cursor.take("VIEW"):
+            if cursor.done:
+                return None
             cursor.skip_token()
-            cursor.take_group()
-            if cursor.take_char("@"):
-                cursor.skip_token()
-        if cursor.take("SQL", "SECURITY"):
-            cursor.take_any(("DEFINER", "INVOKER"))
-        if not cursor.take("VIEW"):
-            return None
-        take_if_exists(cursor)
-        name = _named_table(cursor)
-        cursor.take_group()
-        query: str | None = None
-        if cursor.take("AS"):
-            query = cursor.text()
-            cursor.at = cursor.end
-        if not query:
-            cursor.missing()
-        return _of_table(action, name, query=query)
+        return _named_only(action, cursor)
 
     return statement
 
 
 def _sequence(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
-    def statement(cursor: Cursor) -> DdlStatement:
-        take_if_exists(cursor)
-        name = _named_table(cursor)
-        while word := cursor.take_any(_SEQUENCE_WORDS):
-            cursor.take_any(("BY", "WITH"))
-            cursor.take_char("=")
-            if word in ("COMMENT", "ENGINE"):
-                cursor.skip_token()
-            else:
-                if cursor.take_char("-") or cursor.kind() == NUMBER:
-                    cursor.skip_token()
-        return _of_table(action, name)
+    return lambda cursor: _named_only(action, cursor)
 
+
+def _named_only(action: DdlAction, cursor: Cursor) -> DdlStatement:
+    take_if_exists(cursor)
+    statement = _of_table(action, _named_table(cursor))
+    cursor.at = cursor.end
     return statement
-
-
-_SEQUENCE_WORD_LIST: Final = """
-    INCREMENT START RESTART MINVALUE MAXVALUE NOMINVALUE NOMAXVALUE NO CACHE NOCACHE CYCLE NOCYCLE
-    COMMENT ENGINE
-"""
-_SEQUENCE_WORDS: Final = frozenset(_SEQUENCE_WORD_LIST.split())
 
 
 def _truncate(cursor: Cursor) -> DdlStatement:
@@ -315,6 +286,62 @@ def _flashback(cursor: Cursor) -> DdlStatement | None:
     return replace(statement, tables=tuple(names))
 
 
+# -------------------------------------------------------------------------------------- databases
+
+
+def _database(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
+    def statement(cursor: Cursor) -> DdlStatement:
+        take_if_exists(cursor)
+        name: str | None = None
+        # Without a name, which ALTER may leave out, options follow at once.
+        if action is not DdlAction.ALTER_DATABASE or not _stands_database_option(cursor):
+            name = cursor.take_name()
+            if name is None:
+                cursor.missing()
+        charset = collation = None
+        while not cursor.done:
+            named = take_options(cursor) or Charset()
+            charset, collation = named.charset or charset, named.collation or collation
+            if cursor.take("READ", "ONLY"):
+                cursor.take_char("=")
+                cursor.skip_token()
+            elif not (cursor.take("SET") and take_tiflash(cursor)):
+                cursor.expect_done()
+        return DdlStatement(action=action, database=name, charset=charset, collation=collation)
+
+    return statement
+
+
+def _stands_database_option(cursor: Cursor) -> bool:
+    """Whether an option comes next; some words of options may be names, too."""
+    if cursor.word() in ("DEFAULT", "CHARACTER", "COLLATE", "SET"):
+        return True
+    if cursor.word() not in _DATABASE_OPTION_WORDS:
+        return False
+    ahead = Cursor(cursor.tokens, cursor.at, cursor.end)
+    return take_option(ahead) is not None and (ahead.done or take_option(ahead) is not None)
+
+
+_DATABASE_OPTION_WORDS: Final = (
+    "ACTIVE_ACTIVE",
+    "CHARSET",
+    "ENCRYPTION",
+    "PLACEMENT",
+    "SOFTDELETE",
+    "SOFTDELETE_JOB_ENABLE",
+    "SOFTDELETE_JOB_INTERVAL",
+)
+
+
+def _drop_database(cursor: Cursor) -> DdlStatement:
+    take_if_exists(cursor)
+    name = cursor.take_name()
+    if name is None:
+        cursor.missing()
+    cursor.take_any(("RESTRICT", "CASCADE"))
+    return DdlStatement(action=DdlAction.DROP_DATABASE, database=name)
+
+
 # ---------------------------------------------------------------------------------- CREATE TABLE
 
 
@@ -334,7 +361,7 @@ def _create_table(cursor: Cursor) -> DdlStatement:
         group.missing()
     while group is not None and not group.done:
         _take_element(group, clauses, indexes)
-    options = take_options(cursor, commas=True)
+    charset, collation = take_options(cursor, commas=True) or Charset()
     partitioning = take_partitioning(cursor) if cursor.take("PARTITION", "BY") else None
     query: str | None = None
     cursor.take_any(("IGNORE", "REPLACE"))
@@ -354,7 +381,8 @@ def _create_table(cursor: Cursor) -> DdlStatement:
             for column in columns
         ),
         indexes=tuple(indexes),
-        options=options,
+        charset=charset,
+        collation=collation,
         partitioning=partitioning,
         query=query,
     )
@@ -406,10 +434,10 @@ def _alter_table(cursor: Cursor) -> DdlStatement:
     renames: list[TableRename] = []
     while name is not None and not cursor.done:
         start = cursor.at
-        found = take_changes(cursor)
+        new_changes = take_changes(cursor)
         if cursor.at == start:
             cursor.unexpected()
-        for change in found:
+        for change in new_changes:
             changes.append(change)
             if change.kind is ChangeKind.RENAME_TABLE and change.table is not None:
                 renames.append(TableRename(old=name, new=change.table))
@@ -457,8 +485,8 @@ _OBJECTS: Final = frozenset(("TABLE", "TABLES", "DATABASE", "SCHEMA", "SEQUENCE"
 
 _CREATED: Final[dict[str, _Statement]] = {
     "TABLE": _create_table,
-    "DATABASE": create_database,
-    "SCHEMA": create_database,
+    "DATABASE": _database(DdlAction.CREATE_DATABASE),
+    "SCHEMA": _database(DdlAction.CREATE_DATABASE),
     "SEQUENCE": _sequence(DdlAction.CREATE_SEQUENCE),
     "INDEX": _create_index,
     **dict.fromkeys(_SPECIAL_INDEXES, _create_index),
@@ -471,24 +499,19 @@ def _drop_view(cursor: Cursor) -> DdlStatement | None:
     return _drop_many(DdlAction.DROP_VIEW)(cursor)
 
 
-def _drop_index_statement(cursor: Cursor) -> DdlStatement | None:
-    cursor.take("INDEX")
-    return _drop_index(cursor)
-
-
 _DROPPED: Final[dict[str, _Statement]] = {
     "TABLE": _drop_many(DdlAction.DROP_TABLE),
     "TABLES": _drop_many(DdlAction.DROP_TABLE),
-    "DATABASE": drop_database,
-    "SCHEMA": drop_database,
+    "DATABASE": _drop_database,
+    "SCHEMA": _drop_database,
     "SEQUENCE": _drop_many(DdlAction.DROP_SEQUENCE),
     "VIEW": _drop_view,
-    "INDEX": _drop_index_statement,
+    "INDEX": _drop_index,
 }
 _ALTERED: Final[dict[str, _Statement]] = {
     "TABLE": _alter_table,
-    "DATABASE": alter_database,
-    "SCHEMA": alter_database,
+    "DATABASE": _database(DdlAction.ALTER_DATABASE),
+    "SCHEMA": _database(DdlAction.ALTER_DATABASE),
     "SEQUENCE": _sequence(DdlAction.ALTER_SEQUENCE),
     **dict.fromkeys(("VIEW", "ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.ALTER_VIEW)),
 }

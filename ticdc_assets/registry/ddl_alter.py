@@ -9,15 +9,10 @@ such a change.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
-from ticdc_assets.registry.ddl_columns import (
-    ColumnClause,
-    take_charset_name,
-    take_column,
-    take_column_definition,
-)
+from ticdc_assets.registry.ddl_columns import ColumnClause, take_column, take_column_definition
 from ticdc_assets.registry.ddl_indexes import (
     IndexClause,
     stands_index,
@@ -25,12 +20,14 @@ from ticdc_assets.registry.ddl_indexes import (
     take_if_exists,
     take_index,
 )
-from ticdc_assets.registry.ddl_literals import take_default
+from ticdc_assets.registry.ddl_literals import (
+    take_charset_name,
+    take_charset_words,
+    take_default,
+)
 from ticdc_assets.registry.ddl_partitions import (
     take_definitions,
-    take_less_than,
     take_names,
-    take_option,
     take_options,
     take_partitioning,
 )
@@ -42,6 +39,9 @@ from ticdc_assets.registry.ddl_statement import (
     PartitionChange,
 )
 from ticdc_assets.registry.ddl_tokens import Cursor
+
+_Changes = tuple[AlterChange, ...]
+_OTHER: Final[_Changes] = (AlterChange(kind=ChangeKind.OTHER),)
 
 
 def drop_index_change(name: str, *, conditional: bool) -> AlterChange:
@@ -67,80 +67,77 @@ def take_tiflash(cursor: Cursor) -> bool:
 
 
 def take_changes(cursor: Cursor) -> tuple[AlterChange, ...]:
-    """Take one change, or the several that one parenthesis holds."""
+    """Take one change, the several that one parenthesis holds, or options without commas."""
     start = cursor.at
-    option = take_option(cursor)
-    if option is not None:
-        return (AlterChange(kind=ChangeKind.OTHER, option=option),)
+    options = take_options(cursor)
+    if options is not None:
+        if not any(options):
+            return _OTHER
+        charset, collation = options
+        return _change(ChangeKind.TABLE_CHARSET, charset=charset, collation=collation)
     word = cursor.take_any(_CHANGES)
-    found = _CHANGES[word](cursor) if word else ()
-    if not found:
+    changes = _CHANGES[word](cursor) if word else ()
+    if not changes:
         # Even if a part of it was read, the whole change was not understood.
         cursor.at = start
         cursor.unexpected()
-    return found
+    return changes
 
 
-_Changes = tuple[AlterChange, ...]
+def _change(kind: ChangeKind, **fields: Any) -> _Changes:
+    return (AlterChange(kind=kind, **fields),)
+
+
+# ---------------------------------------------------------------------------- columns and indexes
 
 
 def _add(cursor: Cursor) -> _Changes:
-    column = cursor.take("COLUMN")
-    if not column:
+    if not cursor.take("COLUMN"):
         if cursor.take("PARTITION"):
             return _add_partition(cursor)
         if _stands_statistics(cursor):
-            cursor.skip_item()
-            return (AlterChange(kind=ChangeKind.OTHER),)
+            return _other(cursor)
         if stands_index(cursor):
-            clause = take_index(cursor)
-            return () if clause is None else (_index_change(clause),)
+            return _index_change(take_index(cursor))
     conditional = take_if_exists(cursor)
     group = cursor.take_group()
     if group is None:
-        clause = take_column(cursor)
-        if clause is None:
-            return ()
-        return (_add_column(clause, _take_position(cursor), conditional=conditional),)
-    changes: list[AlterChange] = []
+        return _add_column(take_column(cursor), cursor, conditional=conditional)
+    changes: _Changes = ()
     while not group.done:
         if stands_index(group):
-            element = take_index(group)
-            found = None if element is None else _index_change(element)
+            changes += _index_change(take_index(group))
         else:
-            clause = take_column(group)
-            found = None if clause is None else _add_column(clause, conditional=conditional)
-        if found is not None:
-            changes.append(found)
+            changes += _add_column(take_column(group), None, conditional=conditional)
         if not group.done and not group.is_char(","):
             group.unexpected()
         if group.take_char(",") and group.done:
             group.missing()
-    return tuple(changes)
+    return changes
 
 
 def _add_column(
-    clause: ColumnClause, position: ColumnPosition | None = None, *, conditional: bool
-) -> AlterChange:
-    return AlterChange(
-        kind=ChangeKind.ADD_COLUMN,
+    clause: ColumnClause | None, position: Cursor | None, *, conditional: bool
+) -> _Changes:
+    """Return the change that adds a column, with the position that is at the cursor, if any."""
+    if clause is None:
+        return ()
+    return _change(
+        ChangeKind.ADD_COLUMN,
         name=clause.column.name,
         column=clause.column,
-        position=position,
+        position=None if position is None else _take_position(position),
         conditional=conditional,
     )
 
 
-def _index_change(clause: IndexClause) -> AlterChange:
-    if clause.index is None:
-        kind = ChangeKind.OTHER
-    elif clause.index.primary:
-        kind = ChangeKind.ADD_PRIMARY_KEY
-    else:
-        kind = ChangeKind.ADD_INDEX
-    return AlterChange(
-        kind=kind, name=clause.name, index=clause.index, conditional=clause.conditional
-    )
+def _index_change(clause: IndexClause | None) -> _Changes:
+    if clause is None:
+        return ()
+    kind = ChangeKind.OTHER
+    if clause.index is not None:
+        kind = ChangeKind.ADD_PRIMARY_KEY if clause.index.primary else ChangeKind.ADD_INDEX
+    return _change(kind, name=clause.name, index=clause.index, conditional=clause.conditional)
 
 
 def _stands_statistics(cursor: Cursor) -> bool:
@@ -159,52 +156,33 @@ def _take_position(cursor: Cursor) -> ColumnPosition | None:
     return None
 
 
-def _modify(cursor: Cursor) -> _Changes:
+def _redefine(kind: ChangeKind, cursor: Cursor) -> _Changes:
+    """Take what follows MODIFY or CHANGE, which has the new name too."""
     cursor.take("COLUMN")
     conditional = take_if_exists(cursor)
-    name = cursor.take_column_name()
-    clause = None if name is None else take_column_definition(cursor, name)
-    if clause is None:
-        return ()
-    return (
-        AlterChange(
-            kind=ChangeKind.MODIFY_COLUMN,
-            name=name,
-            column=clause.column,
-            position=_take_position(cursor),
-            conditional=conditional,
-        ),
-    )
-
-
-def _change(cursor: Cursor) -> _Changes:
-    cursor.take("COLUMN")
-    conditional = take_if_exists(cursor)
-    old = cursor.take_column_name()
-    new = cursor.take_column_name()
+    old = new = cursor.take_column_name()
+    if kind is ChangeKind.CHANGE_COLUMN:
+        new = cursor.take_column_name()
     clause = None if old is None or new is None else take_column_definition(cursor, new)
     if clause is None:
         return ()
-    return (
-        AlterChange(
-            kind=ChangeKind.CHANGE_COLUMN,
-            name=old,
-            new_name=new,
-            column=clause.column,
-            position=_take_position(cursor),
-            conditional=conditional,
-        ),
+    return _change(
+        kind,
+        name=old,
+        new_name=new if kind is ChangeKind.CHANGE_COLUMN else None,
+        column=clause.column,
+        position=_take_position(cursor),
+        conditional=conditional,
     )
 
 
 def _drop(cursor: Cursor) -> _Changes:
     if cursor.take("PRIMARY", "KEY"):
-        return (AlterChange(kind=ChangeKind.DROP_PRIMARY_KEY),)
+        return _change(ChangeKind.DROP_PRIMARY_KEY)
     if cursor.take("PARTITION"):
-        return _named_partitions(PartitionAction.DROP)(cursor)
+        return _named_partitions(PartitionAction.DROP, cursor)
     if cursor.word() == "STATS_EXTENDED" and (cursor.word(1) == "IF" or cursor.is_name(1)):
-        cursor.skip_item()
-        return (AlterChange(kind=ChangeKind.OTHER),)
+        return _other(cursor)
     kind = ChangeKind.DROP_COLUMN
     if cursor.take_any(("INDEX", "KEY")):
         kind = ChangeKind.DROP_INDEX
@@ -221,10 +199,10 @@ def _drop(cursor: Cursor) -> _Changes:
         cursor.take_any(("RESTRICT", "CASCADE"))
     if kind is ChangeKind.DROP_INDEX:
         return (drop_index_change(name, conditional=conditional),)
-    return (AlterChange(kind=kind, name=name, conditional=conditional),)
+    return _change(kind, name=name, conditional=conditional)
 
 
-def _rename_change(cursor: Cursor) -> _Changes:
+def _rename(cursor: Cursor) -> _Changes:
     for words, kind in _RENAMES:
         if cursor.word() in words and cursor.is_name(1):
             cursor.at += 1
@@ -233,11 +211,11 @@ def _rename_change(cursor: Cursor) -> _Changes:
             new = cursor.take_column_name() if cursor.take("TO") else None
             if old is None or new is None:
                 return ()
-            return (AlterChange(kind=kind, name=old, new_name=new, conditional=conditional),)
+            return _change(kind, name=old, new_name=new, conditional=conditional)
     if not cursor.take_any(("TO", "AS")):
         cursor.take_char("=")
     table = cursor.take_table_name()
-    return () if table is None else (AlterChange(kind=ChangeKind.RENAME_TABLE, table=table),)
+    return () if table is None else _change(ChangeKind.RENAME_TABLE, table=table)
 
 
 _RENAMES: Final = (
@@ -248,114 +226,69 @@ _RENAMES: Final = (
 
 def _alter(cursor: Cursor) -> _Changes:
     if cursor.take("INDEX"):
-        is_other = cursor.take_name() is not None and cursor.take_any(("VISIBLE", "INVISIBLE"))
-        return (AlterChange(kind=ChangeKind.OTHER),) if is_other else ()
+        is_other = cursor.take_name() is not None and cursor.take_any(_VISIBILITY)
+        return _OTHER if is_other else ()
     if cursor.take_any(("CHECK", "CONSTRAINT")):
         is_other = cursor.take_name() is not None and take_enforced(cursor)
-        return (AlterChange(kind=ChangeKind.OTHER),) if is_other else ()
+        return _OTHER if is_other else ()
     cursor.take("COLUMN")
     conditional = take_if_exists(cursor)
     name = cursor.take_column_name()
     if name is None:
         return ()
     if cursor.take("DROP", "DEFAULT"):
-        return (AlterChange(kind=ChangeKind.DROP_DEFAULT, name=name, conditional=conditional),)
+        return _change(ChangeKind.DROP_DEFAULT, name=name, conditional=conditional)
     if not cursor.take("SET"):
         return ()
-    if cursor.take_any(("VISIBLE", "INVISIBLE")):
-        return (AlterChange(kind=ChangeKind.OTHER, name=name, conditional=conditional),)
+    if cursor.take_any(_VISIBILITY):
+        return _OTHER
     default = take_default(cursor) if cursor.take("DEFAULT") else None
     if default is None:
         return ()
-    return (
-        AlterChange(
-            kind=ChangeKind.SET_DEFAULT, name=name, default=default, conditional=conditional
-        ),
-    )
+    return _change(ChangeKind.SET_DEFAULT, name=name, default=default, conditional=conditional)
+
+
+_VISIBILITY: Final = ("VISIBLE", "INVISIBLE")
 
 
 def _convert(cursor: Cursor) -> _Changes:
-    if not cursor.take("TO") or not (
-        cursor.take("CHARACTER", "SET") or cursor.take("CHAR", "SET") or cursor.take("CHARSET")
-    ):
+    if not cursor.take("TO") or not take_charset_words(cursor):
         return ()
     charset = None if cursor.take("DEFAULT") else take_charset_name(cursor)
     collation = take_charset_name(cursor) if cursor.take("COLLATE") else None
-    return (AlterChange(kind=ChangeKind.CONVERT_CHARSET, charset=charset, collation=collation),)
+    return _change(ChangeKind.CONVERT_CHARSET, charset=charset, collation=collation)
 
 
-def _other(cursor: Cursor) -> _Changes:
-    """Take a change that touches neither rows nor columns, whatever its words."""
-    cursor.skip_item()
-    return (AlterChange(kind=ChangeKind.OTHER),)
+# -------------------------------------------------------------------------------------- partitions
 
 
-def _set(cursor: Cursor) -> _Changes:
-    return (AlterChange(kind=ChangeKind.OTHER),) if take_tiflash(cursor) else ()
-
-
-def _tablespace(cursor: Cursor) -> _Changes:
-    """Take `DISCARD TABLESPACE`, `IMPORT PARTITION p, q TABLESPACE`."""
-    if cursor.take("PARTITION") and not cursor.take("ALL"):
-        take_names(cursor)
-    return (AlterChange(kind=ChangeKind.OTHER),) if cursor.take("TABLESPACE") else ()
-
-
-def _order(cursor: Cursor) -> _Changes:
-    if not cursor.take("BY"):
-        return ()
-    while cursor.take_column_name() is not None:
-        cursor.take_any(("ASC", "DESC"))
-        if not cursor.is_char(",") or cursor.word(1) in _CHANGES or not cursor.is_name(1):
-            break
-        cursor.at += 1
-    return (AlterChange(kind=ChangeKind.OTHER),)
-
-
-def _setting(cursor: Cursor) -> _Changes:
-    """Take `ALGORITHM = INSTANT` and the like, which another change may follow without comma."""
-    cursor.take_char("=")
-    cursor.skip_token()
-    return (AlterChange(kind=ChangeKind.OTHER),)
-
-
-def _word(cursor: Cursor) -> _Changes:
-    del cursor
-    return (AlterChange(kind=ChangeKind.OTHER),)
-
-
-# --------------------------------------------------------------------------- partitions of ALTER
-
-
-def _partition_change(change: PartitionChange) -> _Changes:
-    return (AlterChange(kind=ChangeKind.PARTITION, partition=change),)
+def _partition_change(
+    action: PartitionAction, *, conditional: bool = False, **fields: Any
+) -> _Changes:
+    change = PartitionChange(action=action, **fields)
+    return _change(ChangeKind.PARTITION, partition=change, conditional=conditional)
 
 
 def _skip_binlog(cursor: Cursor) -> None:
     cursor.take_any(("NO_WRITE_TO_BINLOG", "LOCAL"))
 
 
-def _named_partitions(action: PartitionAction) -> Callable[[Cursor], _Changes]:
-    def changes(cursor: Cursor) -> _Changes:
-        conditional = take_if_exists(cursor)
-        _skip_binlog(cursor)
-        everything = cursor.take("ALL")
-        names = () if everything else take_names(cursor)
-        if not everything and not names:
-            return ()
-        change = PartitionChange(action=action, names=names, all_partitions=everything)
-        return (replace(_partition_change(change)[0], conditional=conditional),)
-
-    return changes
+def _named_partitions(action: PartitionAction, cursor: Cursor) -> _Changes:
+    conditional = take_if_exists(cursor)
+    _skip_binlog(cursor)
+    everything = cursor.take("ALL")
+    names = () if everything else take_names(cursor)
+    if not everything and not names:
+        return ()
+    return _partition_change(
+        action, names=names, all_partitions=everything, conditional=conditional
+    )
 
 
-def _of_partition(action: PartitionAction) -> Callable[[Cursor], _Changes]:
-    named = _named_partitions(action)
-
-    def changes(cursor: Cursor) -> _Changes:
-        return named(cursor) if cursor.take("PARTITION") else ()
-
-    return changes
+def _truncate(cursor: Cursor) -> _Changes:
+    if not cursor.take("PARTITION"):
+        return ()
+    return _named_partitions(PartitionAction.TRUNCATE, cursor)
 
 
 def _add_partition(cursor: Cursor) -> _Changes:
@@ -365,17 +298,14 @@ def _add_partition(cursor: Cursor) -> _Changes:
         count = cursor.take_integer()
         if count is None:
             return ()
-        change = PartitionChange(action=PartitionAction.ADD, count=count)
-    else:
-        definitions = take_definitions(cursor)
-        if not definitions:
-            return ()
-        change = PartitionChange(
-            action=PartitionAction.ADD,
-            names=tuple(definition.name for definition in definitions),
-            definitions=definitions,
-        )
-    return (replace(_partition_change(change)[0], conditional=conditional),)
+        return _partition_change(PartitionAction.ADD, count=count, conditional=conditional)
+    definitions = take_definitions(cursor)
+    if not definitions:
+        return ()
+    names = tuple(definition.name for definition in definitions)
+    return _partition_change(
+        PartitionAction.ADD, names=names, definitions=definitions, conditional=conditional
+    )
 
 
 def _coalesce(cursor: Cursor) -> _Changes:
@@ -383,9 +313,7 @@ def _coalesce(cursor: Cursor) -> _Changes:
         return ()
     _skip_binlog(cursor)
     count = cursor.take_integer()
-    if count is None:
-        return ()
-    return _partition_change(PartitionChange(action=PartitionAction.COALESCE, count=count))
+    return () if count is None else _partition_change(PartitionAction.COALESCE, count=count)
 
 
 def _reorganize(cursor: Cursor) -> _Changes:
@@ -396,9 +324,7 @@ def _reorganize(cursor: Cursor) -> _Changes:
     definitions = take_definitions(cursor) if cursor.take("INTO") else ()
     if names and not definitions:
         return ()
-    return _partition_change(
-        PartitionChange(action=PartitionAction.REORGANIZE, names=names, definitions=definitions)
-    )
+    return _partition_change(PartitionAction.REORGANIZE, names=names, definitions=definitions)
 
 
 def _take_exchanged(cursor: Cursor) -> str | None:
@@ -420,15 +346,13 @@ def _exchange(cursor: Cursor) -> _Changes:
         return ()
     if cursor.take_any(("WITH", "WITHOUT")) and not cursor.take("VALIDATION"):
         cursor.at -= 1
-    return _partition_change(
-        PartitionChange(action=PartitionAction.EXCHANGE, names=(name,), other=other)
-    )
+    return _partition_change(PartitionAction.EXCHANGE, names=(name,), other=other)
 
 
 def _remove(cursor: Cursor) -> _Changes:
     if cursor.take("PARTITIONING"):
-        return _partition_change(PartitionChange(action=PartitionAction.REMOVE_PARTITIONING))
-    return (AlterChange(kind=ChangeKind.OTHER),) if cursor.take("TTL") else ()
+        return _partition_change(PartitionAction.REMOVE_PARTITIONING)
+    return _OTHER if cursor.take("TTL") else ()
 
 
 def _partition(cursor: Cursor) -> _Changes:
@@ -436,81 +360,92 @@ def _partition(cursor: Cursor) -> _Changes:
         partitioning = take_partitioning(cursor)
         if partitioning is None:
             return ()
-        return _partition_change(
-            PartitionChange(action=PartitionAction.PARTITION_BY, partitioning=partitioning)
-        )
+        return _partition_change(PartitionAction.PARTITION_BY, partitioning=partitioning)
     if cursor.take_name() is None:
         return ()
     # PARTITION p ATTRIBUTES = ..., PARTITION p PLACEMENT POLICY = ...
-    return (AlterChange(kind=ChangeKind.OTHER),) if take_options(cursor) else ()
+    return () if take_options(cursor) is None else _OTHER
 
 
-def _bounded(action: PartitionAction) -> Callable[[Cursor], _Changes]:
-    def changes(cursor: Cursor) -> _Changes:
-        bound = take_less_than(cursor) if cursor.take("PARTITION") else None
-        if bound is None:
-            return ()
-        _skip_binlog(cursor)
-        conditional = take_if_exists(cursor)
-        change = PartitionChange(action=action, bound=bound)
-        return (replace(_partition_change(change)[0], conditional=conditional),)
-
-    return changes
+# ------------------------------------------------- changes that touch neither rows nor columns
 
 
-def _maintained(cursor: Cursor) -> _Changes:
-    """Take `CHECK PARTITION p` and the like, which leave all rows where they are."""
+def _other(cursor: Cursor) -> _Changes:
+    """Take a change whatever its words."""
+    cursor.skip_item()
+    return _OTHER
+
+
+def _word(cursor: Cursor) -> _Changes:
+    """Take a change of one word."""
+    del cursor
+    return _OTHER
+
+
+def _setting(cursor: Cursor) -> _Changes:
+    """Take `ALGORITHM = INSTANT` and the like, which another change may follow without comma."""
+    cursor.take_char("=")
+    cursor.skip_token()
+    return _OTHER
+
+
+def _set(cursor: Cursor) -> _Changes:
+    return _OTHER if take_tiflash(cursor) else ()
+
+
+def _maintain(cursor: Cursor) -> _Changes:
+    """Take `CHECK PARTITION p, q` and the like, which leave all rows where they are."""
     if not cursor.take("PARTITION"):
         return ()
     take_if_exists(cursor)
     _skip_binlog(cursor)
-    is_other = cursor.take("ALL") or take_names(cursor)
-    return (AlterChange(kind=ChangeKind.OTHER),) if is_other else ()
+    return _OTHER if cursor.take("ALL") or take_names(cursor) else ()
 
 
-def _analyzed(cursor: Cursor) -> _Changes:
-    found = _maintained(cursor)
+def _analyze(cursor: Cursor) -> _Changes:
+    changes = _maintain(cursor)
     cursor.skip_item()
-    return found
+    return changes
+
+
+def _tablespace(cursor: Cursor) -> _Changes:
+    """Take `DISCARD TABLESPACE`, `IMPORT PARTITION p, q TABLESPACE`."""
+    if cursor.take("PARTITION") and not cursor.take("ALL"):
+        take_names(cursor)
+    return _OTHER if cursor.take("TABLESPACE") else ()
+
+
+def _order(cursor: Cursor) -> _Changes:
+    if not cursor.take("BY"):
+        return ()
+    while cursor.take_column_name() is not None:
+        cursor.take_any(("ASC", "DESC"))
+        if not cursor.is_char(",") or cursor.word(1) in _CHANGES or not cursor.is_name(1):
+            break
+        cursor.at += 1
+    return _OTHER
 
 
 _CHANGES: Final[dict[str, Callable[[Cursor], _Changes]]] = {
     "ADD": _add,
-    "ALGORITHM": _setting,
     "ALTER": _alter,
-    "ANALYZE": _analyzed,
-    "CACHE": _word,
-    "CHANGE": _change,
-    "CHECK": _maintained,
+    "ANALYZE": _analyze,
+    "CHANGE": partial(_redefine, ChangeKind.CHANGE_COLUMN),
     "COALESCE": _coalesce,
-    "COMPACT": _other,
     "CONVERT": _convert,
-    "DISABLE": _other,
-    "DISCARD": _tablespace,
     "DROP": _drop,
-    "ENABLE": _other,
     "EXCHANGE": _exchange,
-    "FIRST": _bounded(PartitionAction.FIRST),
-    "FORCE": _word,
-    "IMPORT": _tablespace,
-    "LAST": _bounded(PartitionAction.LAST),
-    "LOCK": _setting,
-    "MODIFY": _modify,
-    "NOCACHE": _word,
-    "OPTIMIZE": _maintained,
+    "MODIFY": partial(_redefine, ChangeKind.MODIFY_COLUMN),
     "ORDER": _order,
     "PARTITION": _partition,
-    "READ": _other,
-    "REBUILD": _maintained,
     "REMOVE": _remove,
-    "RENAME": _rename_change,
+    "RENAME": _rename,
     "REORGANIZE": _reorganize,
-    "REPAIR": _maintained,
-    "SECONDARY_LOAD": _word,
-    "SECONDARY_UNLOAD": _word,
     "SET": _set,
-    "STATS_OPTIONS": _setting,
-    "TRUNCATE": _of_partition(PartitionAction.TRUNCATE),
-    "WITH": _other,
-    "WITHOUT": _other,
+    "TRUNCATE": _truncate,
+    **dict.fromkeys(("ALGORITHM", "LOCK", "STATS_OPTIONS"), _setting),
+    **dict.fromkeys(("CHECK", "OPTIMIZE", "REBUILD", "REPAIR"), _maintain),
+    **dict.fromkeys(("DISCARD", "IMPORT"), _tablespace),
+    **dict.fromkeys(("CACHE", "FORCE", "NOCACHE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"), _word),
+    **dict.fromkeys(("COMPACT", "DISABLE", "ENABLE", "READ", "WITH", "WITHOUT"), _other),
 }

@@ -1,7 +1,7 @@
-"""Defaults, literals and numbers in definitions.
+"""Defaults, literals, numbers and names of character sets in definitions.
 
 In: a `Cursor` at one of them. Out: a `DefaultValue` (a literal, or an expression as its text),
-numbers, or None where there is none.
+numbers, a name, or None where there is none.
 """
 
 from ticdc_assets.registry.ddl_statement import (
@@ -109,3 +109,15 @@ def take_call(cursor: Cursor) -> bool:
     cursor.at += 1
     cursor.take_group()
     return True
+
+
+def take_charset_words(cursor: Cursor) -> bool:
+    """Take `CHARACTER SET` in one of its spellings."""
+    return cursor.take("CHARACTER", "SET") or cursor.take("CHAR", "SET") or cursor.take("CHARSET")
+
+
+def take_charset_name(cursor: Cursor) -> str | None:
+    """Take `[=] name` of a character set or collation, in lower case."""
+    cursor.take_char("=")
+    name = cursor.take_string() if cursor.is_string() else cursor.take_name()
+    return None if name is None else name.lower()

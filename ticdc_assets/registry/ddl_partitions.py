@@ -1,18 +1,20 @@
 """Table options and partition clauses, as CREATE TABLE and ALTER TABLE write them.
 
-In: a `Cursor`. Out: `TableOption`, `Partitioning`, `PartitionDefinition`, or None if there is none
-here. Bounds stay text: only the server compares them.
+In: a `Cursor`. Out: the `Charset` that options name (other options are read to their end),
+`Partitioning`, `PartitionDefinition`, or None if there is none here. Bounds stay text.
+
+TiDB's INTERVAL clauses are not read: TiDB writes the partitions that they mean into the DDL's text
+(`rewritePartitionQueryString` in pkg/ddl/partition.go).
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
-from ticdc_assets.registry.ddl_columns import take_charset_name
+from ticdc_assets.registry.ddl_literals import take_charset_name, take_charset_words
 from ticdc_assets.registry.ddl_statement import (
     BoundKind,
     PartitionDefinition,
     Partitioning,
     PartitionMethod,
-    TableOption,
 )
 from ticdc_assets.registry.ddl_tokens import Cursor
 
@@ -40,78 +42,88 @@ VOTER_CONSTRAINTS
 _OPTIONS: Final = frozenset(_OPTION_LIST.split())
 
 
-def take_option(cursor: Cursor) -> TableOption | None:
-    """Take one table, database or partition option."""
+class Charset(NamedTuple):
+    """The character set and collation that options name, None where they do not."""
+
+    charset: str | None = None
+    collation: str | None = None
+
+
+def take_options(cursor: Cursor, *, commas: bool = False) -> Charset | None:
+    """Take options as long as there are some; None if there are none.
+
+    Args:
+        cursor: at the first.
+        commas: whether commas may be between them.
+    """
+    named: Charset | None = None
+    while True:
+        start = cursor.at
+        if commas and named is not None:
+            cursor.take_char(",")
+        option = take_option(cursor)
+        if option is None:
+            cursor.at = start
+            return named
+        named = Charset(*(new or old for new, old in zip(option, named or option, strict=True)))
+
+
+def take_option(cursor: Cursor) -> Charset | None:
+    """Take one table, database or partition option; None if there is none."""
     start = cursor.at
     cursor.take("DEFAULT")
-    if cursor.take("CHARACTER", "SET") or cursor.take("CHAR", "SET") or cursor.take("CHARSET"):
-        return _charset_option(cursor, "charset", start)
-    if cursor.take("COLLATE"):
-        return _charset_option(cursor, "collate", start)
-    if cursor.take("START", "TRANSACTION"):
-        return TableOption(name="start_transaction", value=None)
-    if cursor.take("ON", "COMMIT"):
-        value = cursor.take_any(("DELETE", "PRESERVE"))
-        cursor.take("ROWS")
-        return TableOption(name="on_commit", value=value.lower())
-    if cursor.take("TTL"):
-        return _ttl_option(cursor)
-    if cursor.take("SOFTDELETE"):
-        return _soft_delete_option(cursor, start)
-    for words in _LONG_OPTIONS:
-        if cursor.take(*words):
-            return _valued_option(cursor, "_".join(words).lower(), start)
-    word = cursor.take_any(_OPTIONS)
-    if word:
-        return _valued_option(cursor, word.lower(), start)
+    option = Charset()
+    if take_charset_words(cursor):
+        option = Charset(charset=take_charset_name(cursor))
+        is_taken = option.charset is not None
+    elif cursor.take("COLLATE"):
+        option = Charset(collation=take_charset_name(cursor))
+        is_taken = option.collation is not None
+    else:
+        is_taken = _take_other_option(cursor)
+    if is_taken:
+        return option
     cursor.at = start
     return None
 
 
-def _charset_option(cursor: Cursor, name: str, start: int) -> TableOption | None:
-    value = take_charset_name(cursor)
-    if value is None:
-        cursor.at = start
-        return None
-    return TableOption(name=name, value=value)
+def _take_other_option(cursor: Cursor) -> bool:
+    if cursor.take("START", "TRANSACTION"):
+        return True
+    if cursor.take("ON", "COMMIT"):
+        cursor.take_any(("DELETE", "PRESERVE"))
+        return cursor.take("ROWS")
+    if cursor.take("TTL"):
+        _skip_ttl(cursor)
+        return True
+    if cursor.take("SOFTDELETE"):
+        return _take_soft_delete(cursor)
+    if any(cursor.take(*words) for words in _LONG_OPTIONS):
+        return _take_value(cursor)
+    # `comment` is also an ordinary name; as an option only a string follows.
+    is_comment = cursor.word() == "COMMENT"
+    return bool(cursor.take_any(_OPTIONS)) and _take_value(cursor, only_text=is_comment)
 
 
-def _valued_option(cursor: Cursor, name: str, start: int) -> TableOption | None:
+def _take_value(cursor: Cursor, *, only_text: bool = False) -> bool:
     cursor.take_char("=")
-    text = cursor.take_string()
-    if text is not None:
-        return TableOption(name=name, value=text)
-    if name == "comment":
-        # `comment` is also an ordinary name; as an option only a string follows.
-        cursor.at = start
-        return None
-    group = cursor.take_group()
-    if group is not None:
-        return TableOption(name=name, value=group.text())
-    if cursor.done or cursor.is_char(","):
-        cursor.at = start
-        return None
-    if name == "placement_policy":
-        cursor.take("SET")  # PLACEMENT POLICY = SET DEFAULT
-    if cursor.is_name():
-        return TableOption(name=name, value=cursor.take_name())
-    value_start = cursor.at
+    if cursor.take_string() is not None or cursor.take("SET", "DEFAULT"):
+        return True
+    if only_text or cursor.done or cursor.is_char(","):
+        return False
     cursor.take_char("-")
     cursor.skip_token()
-    return TableOption(name=name, value=cursor.text(value_start))
+    return True
 
 
-def _ttl_option(cursor: Cursor) -> TableOption:
+def _skip_ttl(cursor: Cursor) -> None:
     """Take `[=] column + INTERVAL n unit`, which ends at the next option's word."""
     cursor.take_char("=")
-    start = cursor.at
     cursor.skip_token()
     while not cursor.done and not cursor.is_char(","):
-        word = cursor.word()
-        if word in _OPTIONS or word in _TTL_ENDS:
+        if cursor.word() in _OPTIONS or cursor.word() in _TTL_ENDS:
             break
         cursor.skip_token()
-    return TableOption(name="ttl", value=cursor.text(start))
 
 
 _TTL_ENDS: Final = frozenset(
@@ -129,45 +141,20 @@ _TTL_ENDS: Final = frozenset(
 )
 
 
-def _soft_delete_option(cursor: Cursor, start: int) -> TableOption | None:
+def _take_soft_delete(cursor: Cursor) -> bool:
     """Take `[=] RETENTION [=] n unit`, `[=] 'OFF'`, or JOB ENABLE and JOB INTERVAL as two words."""
     if cursor.take("JOB"):
-        word = cursor.take_any(("ENABLE", "INTERVAL"))
-        option = _valued_option(cursor, f"softdelete_job_{word.lower()}", start) if word else None
-        if option is None:
-            cursor.at = start
-        return option
+        return bool(cursor.take_any(("ENABLE", "INTERVAL"))) and _take_value(cursor)
     cursor.take_char("=")
     if not cursor.take("RETENTION"):
-        return _valued_option(cursor, "softdelete", start)
+        return _take_value(cursor)
     cursor.take_char("=")
     cursor.take("INTERVAL")
-    value_start = cursor.at
-    if cursor.take_integer() is None and cursor.take_string() is None:
-        cursor.at = start
-        return None
-    if not cursor.take_any(_UNITS):
-        cursor.at = start
-        return None
-    return TableOption(name="softdelete_retention", value=cursor.text(value_start))
+    has_number = cursor.take_integer() is not None or cursor.take_string() is not None
+    return has_number and bool(cursor.take_any(_UNITS))
 
 
 _UNITS: Final = frozenset(("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"))
-
-
-def take_options(cursor: Cursor, *, commas: bool = False) -> tuple[TableOption, ...]:
-    """Take options as long as there are some; with `commas` also commas between them."""
-    options: list[TableOption] = []
-    while True:
-        start = cursor.at
-        if commas and options:
-            cursor.take_char(",")
-        option = take_option(cursor)
-        if option is None:
-            cursor.at = start
-            return tuple(options)
-        options.append(option)
-
 
 _METHODS: Final = {
     "HASH": PartitionMethod.HASH,
@@ -203,13 +190,8 @@ def take_partitioning(cursor: Cursor) -> Partitioning | None:
     columns = take_names(group) if method in by_columns else ()
     count: int | None = None
     definitions: tuple[PartitionDefinition, ...] = ()
-    interval: str | None = None
     while True:
-        start = cursor.at
-        if interval is None and cursor.take("INTERVAL"):
-            _skip_interval(cursor)
-            interval = cursor.text(start)
-        elif cursor.take("PARTITIONS"):
+        if cursor.take("PARTITIONS"):
             count = cursor.take_integer()
         elif cursor.take("SUBPARTITION", "BY"):
             cursor.take("LINEAR")
@@ -232,19 +214,10 @@ def take_partitioning(cursor: Cursor) -> Partitioning | None:
         columns=columns,
         count=count,
         definitions=definitions,
-        interval=interval,
     )
 
 
-def _skip_interval(cursor: Cursor) -> None:
-    cursor.take_group()
-    while cursor.take("FIRST", "PARTITION") or cursor.take("LAST", "PARTITION"):
-        take_less_than(cursor)
-    while cursor.take("NULL", "PARTITION") or cursor.take("MAXVALUE", "PARTITION"):
-        pass
-
-
-def take_less_than(cursor: Cursor) -> str | None:
+def _take_less_than(cursor: Cursor) -> str | None:
     """Take `LESS THAN (bound)` or `LESS THAN MAXVALUE` and return the bound's text."""
     if not cursor.take("LESS", "THAN"):
         return None
@@ -284,7 +257,7 @@ def _take_definition(cursor: Cursor) -> PartitionDefinition | None:
             group = cursor.take_group()
             kind, bound = BoundKind.IN, None if group is None else group.text()
         else:
-            kind, bound = BoundKind.LESS_THAN, take_less_than(cursor)
+            kind, bound = BoundKind.LESS_THAN, _take_less_than(cursor)
         if bound is None:
             return None
     take_options(cursor)

@@ -157,15 +157,15 @@ def _about(ddl: RegisteredDdl, statement: DdlStatement, kind: DdlKind) -> Regist
         name = statement.renames[0].new
     database, table = name_in_text(name, event.database)
 
-    def own(schema: TableSchema | None, names: Sequence[TableName]) -> TableSchema | None:
+    def of_its_table(schema: TableSchema | None, names: Sequence[TableName]) -> TableSchema | None:
         said = {folded_name(*name_in_text(item, event.database)) for item in names}
         is_own = schema is not None and folded_name(schema.database, schema.table) in said
         return schema if is_own else None
 
-    schema = own(event.schema, [name])
+    schema = of_its_table(event.schema, [name])
     # A schema after, where one is sent, says to which part the schema before belongs.
     has_own = schema is not None or event.schema is None
-    pre_schema = own(event.pre_schema, [subject, name]) if has_own else None
+    pre_schema = of_its_table(event.pre_schema, [subject, name]) if has_own else None
     if schema is not None:
         database, table = schema.database, schema.table
     elif event.table and folded_name(database, table) == folded_name(event.database, event.table):
@@ -179,16 +179,16 @@ def _once(parts: Iterable[RegisteredDdl]) -> Iterator[RegisteredDdl]:
 
     Some senders give every table of a statement an event of its own with the whole text.
     """
-    known: dict[object, RegisteredDdl] = {}
+    first_copies: dict[object, RegisteredDdl] = {}
     for part in parts:
         name = folded_name(part.event.database, part.event.table)
         key = (part.kind, part.of_table, name, part.event.sql)
-        other = known.setdefault(key, part)
+        other = first_copies.setdefault(key, part)
         if other is part:
             continue
         better = part if _schemas(part) > _schemas(other) else other
-        known[key] = replace(better, copies=other.copies | part.copies)
-    yield from known.values()
+        first_copies[key] = replace(better, copies=other.copies | part.copies)
+    yield from first_copies.values()
 
 
 def _schemas(part: RegisteredDdl) -> int:

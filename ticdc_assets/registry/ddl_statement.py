@@ -72,6 +72,8 @@ class ChangeKind(StrEnum):
     DROP_INDEX = "drop_index"
     RENAME_INDEX = "rename_index"
     RENAME_TABLE = "rename_table"
+    TABLE_CHARSET = "table_charset"
+    """New columns get another character set; existing ones keep theirs."""
     CONVERT_CHARSET = "convert_charset"
     PARTITION = "partition"
     OTHER = "other"
@@ -122,16 +124,12 @@ class PartitionMethod(StrEnum):
 
 
 class PartitionAction(StrEnum):
-    """What a partition change does. Those up to EXCHANGE can remove or replace rows."""
+    """What a partition change does. Those up to EXCHANGE remove or replace rows."""
 
     DROP = "drop"
     TRUNCATE = "truncate"
-    FIRST = "first"
-    """`FIRST PARTITION LESS THAN (bound)`: drops every partition below the bound."""
     EXCHANGE = "exchange"
     ADD = "add"
-    LAST = "last"
-    """`LAST PARTITION LESS THAN (bound)`: adds partitions up to the bound."""
     COALESCE = "coalesce"
     REORGANIZE = "reorganize"
     PARTITION_BY = "partition_by"
@@ -268,14 +266,6 @@ class IndexDefinition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableOption:
-    """One option of a table or database: lower-case name with underscores, and its text."""
-
-    name: str
-    value: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDefinition:
     """One partition: its name, and its bound as text."""
 
@@ -294,7 +284,6 @@ class Partitioning:
         columns: the columns, for KEY and the COLUMNS forms.
         count: number after PARTITIONS, None if not written.
         definitions: the partitions that the text lists.
-        interval: text of TiDB's INTERVAL clause with its first and last bounds, else None.
     """
 
     method: PartitionMethod
@@ -302,7 +291,6 @@ class Partitioning:
     columns: tuple[str, ...] = ()
     count: int | None = None
     definitions: tuple[PartitionDefinition, ...] = ()
-    interval: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +304,6 @@ class PartitionChange:
         definitions: partitions that ADD and REORGANIZE bring in.
         count: number of COALESCE and of ADD PARTITION PARTITIONS.
         other: the table an EXCHANGE swaps with.
-        bound: text of the bound of FIRST and LAST.
         partitioning: the clause of PARTITION_BY.
     """
 
@@ -326,7 +313,6 @@ class PartitionChange:
     definitions: tuple[PartitionDefinition, ...] = ()
     count: int | None = None
     other: TableName | None = None
-    bound: str | None = None
     partitioning: Partitioning | None = None
 
 
@@ -355,11 +341,10 @@ class AlterChange:
         position: FIRST or AFTER, if written.
         index: definition, for add_index and add_primary_key.
         default: new default, for set_default.
-        option: of the table, if the change is one; its kind is other.
         partition: for partition.
         table: new name, for rename_table.
-        charset: for convert_charset; None means DEFAULT.
-        collation: for convert_charset.
+        charset: for table_charset and convert_charset; None if not written, or DEFAULT.
+        collation: for table_charset and convert_charset.
         conditional: whether IF EXISTS or IF NOT EXISTS was written, so that the change may have
             done nothing.
     """
@@ -371,7 +356,6 @@ class AlterChange:
     position: ColumnPosition | None = None
     index: IndexDefinition | None = None
     default: DefaultValue | None = None
-    option: TableOption | None = None
     partition: PartitionChange | None = None
     table: TableName | None = None
     charset: str | None = None
@@ -395,9 +379,10 @@ class DdlStatement:
             all of them against the table as it was before the statement.
         columns: columns of CREATE TABLE (ALTER's are in `changes`).
         indexes: indexes of CREATE TABLE, those inside column definitions last.
-        options: table or database options of CREATE and ALTER DATABASE, CREATE TABLE.
+        charset: character set option of CREATE and ALTER DATABASE and CREATE TABLE, if written.
+        collation: their collation option, if written.
         partitioning: PARTITION BY of CREATE TABLE.
-        query: text of a view's query, or of CREATE TABLE ... AS SELECT.
+        query: text of the query of CREATE TABLE ... AS SELECT.
         unparsed: the first piece that was not understood, at most 200 characters ("" for an empty
             text; `ddl.TOO_LONG` for a text whose end was not read); None if all was understood. The
             other fields were understood, but may not be everything.
@@ -412,7 +397,8 @@ class DdlStatement:
     changes: tuple[AlterChange, ...] = ()
     columns: tuple[ColumnDefinition, ...] = ()
     indexes: tuple[IndexDefinition, ...] = ()
-    options: tuple[TableOption, ...] = ()
+    charset: str | None = None
+    collation: str | None = None
     partitioning: Partitioning | None = None
     query: str | None = None
     unparsed: str | None = None

@@ -133,15 +133,15 @@ class Tokens:
 
     def statements(self) -> list[tuple[int, int]]:
         """Return the token ranges between semicolons, empty ones left out."""
-        found: list[tuple[int, int]] = []
+        ranges: list[tuple[int, int]] = []
         start = 0
         while True:
             end = self.kinds.find(_SEMICOLON, start)
             stop = len(self.kinds) if end < 0 else end
             if stop > start:
-                found.append((start, stop))
+                ranges.append((start, stop))
             if end < 0:
-                return found
+                return ranges
             start = end + 1
 
     def _split(self) -> None:

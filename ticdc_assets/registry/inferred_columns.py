@@ -32,10 +32,11 @@ Not known from the text: conversions of non-strict SQL modes (VARCHAR(70000) bec
 the collation that `default_collation_for_utf8mb4` may have set.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ticdc_assets.model.mysql_types import CLOCK_LENGTHS, TEXT_LIMITS
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.registry.ddl_statement import (
     ChangeKind,
@@ -43,7 +44,6 @@ from ticdc_assets.registry.ddl_statement import (
     DdlStatement,
     DefaultKind,
     GeneratedKind,
-    TableOption,
 )
 from ticdc_assets.registry.inferred_defaults import sent_default
 
@@ -94,14 +94,9 @@ def named_defaults(charset: str | None, collation: str | None, otherwise: Defaul
     return Defaults(charset, default_collation(charset))
 
 
-def _of_options(options: tuple[TableOption, ...], otherwise: Defaults) -> Defaults:
-    values = {option.name: option.value for option in options}
-    return named_defaults(values.get("charset"), values.get("collate"), otherwise)
-
-
 def database_defaults(statement: DdlStatement, before: Defaults = DATABASE_DEFAULTS) -> Defaults:
     """Return a database's defaults after its CREATE or ALTER; `before` are those it had."""
-    return _of_options(statement.options, before)
+    return named_defaults(statement.charset, statement.collation, before)
 
 
 def table_defaults(statement: DdlStatement, before: Defaults) -> Defaults:
@@ -111,9 +106,11 @@ def table_defaults(statement: DdlStatement, before: Defaults) -> Defaults:
         statement: CREATE TABLE, or any statement that may change the table.
         before: for CREATE TABLE the database's defaults, else those that the table had.
     """
-    defaults = _of_options(statement.options, before)
-    options = tuple(change.option for change in statement.changes if change.option is not None)
-    defaults = _of_options(options, defaults)
+    charset, collation = statement.charset, statement.collation
+    for change in statement.changes:
+        if change.kind is ChangeKind.TABLE_CHARSET:
+            charset, collation = change.charset or charset, change.collation or collation
+    defaults = named_defaults(charset, collation, before)
     for change in statement.changes:
         if change.kind is ChangeKind.CONVERT_CHARSET:
             defaults = named_defaults(change.charset, change.collation, defaults)
@@ -147,15 +144,10 @@ FIXED_LENGTHS: Final[Mapping[str, int]] = {
     "date": 10,
     "year": 4,
     "json": 2**32 - 1,
-    **dict.fromkeys(("tinytext", "tinyblob"), 2**8 - 1),
-    **dict.fromkeys(("text", "blob"), 2**16 - 1),
-    **dict.fromkeys(("mediumtext", "mediumblob"), 2**24 - 1),
-    **dict.fromkeys(("longtext", "longblob"), 2**32 - 1),
+    **TEXT_LIMITS,
+    **{name.replace("text", "blob"): limit for name, limit in TEXT_LIMITS.items()},
 }
 """Lengths that follow from the type alone."""
-
-CLOCK_LENGTHS: Final[Mapping[str, int]] = {"datetime": 19, "timestamp": 19, "time": 10}
-"""Lengths without fractional digits, which add a point and themselves."""
 
 _DEFAULT_LENGTHS: Final[Mapping[str, int]] = {
     "bit": 1,
@@ -289,6 +281,21 @@ def primary_name(name: str, columns: Sequence[ColumnSchema]) -> str:
     """Return the name of a primary key over `columns`: `name` if such a key can have it."""
     may_be_row_id = len(columns) == 1 and columns[0].mysql_type in INTEGER_LENGTHS
     return PRIMARY if name == ROW_ID and not may_be_row_id else name
+
+
+def free_index_name(wanted: str, used: Collection[str]) -> str:
+    """Return the name that TiDB gives an index without one: `wanted`, or `wanted_2` ...
+
+    Args:
+        wanted: the name of its first column.
+        used: the names of other indexes, in lower case.
+    """
+    name, number = wanted, 2
+    if wanted.lower() == PRIMARY.lower():
+        name, number = f"{wanted}_2", 3
+    while name.lower() in used:
+        name, number = f"{wanted}_{number}", number + 1
+    return name
 
 
 def clock_length(mysql_type: str, digits: int) -> int:

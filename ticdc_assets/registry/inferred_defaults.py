@@ -27,7 +27,6 @@ place), and how TiDB spells an expression again. Bytes of a text's default that 
 replaced; no such statement succeeds in a strict SQL mode.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC
@@ -46,6 +45,7 @@ from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.values import moments, shapes
 from ticdc_assets.model.values.canonical import datetime_text, parse_datetime
 from ticdc_assets.model.values.casts import cast_of
+from ticdc_assets.model.values.defaults import NOW, TODAY
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.model.values.widening import float_scale
 from ticdc_assets.model.values.zones import find_zone, to_utc
@@ -53,11 +53,6 @@ from ticdc_assets.registry.ddl_statement import DefaultValue, LiteralForm
 
 CURRENT_TIMESTAMP: Final = "CURRENT_TIMESTAMP"
 CURRENT_DATE: Final = "CURRENT_DATE"
-
-_NOW: Final = re.compile(
-    r"(?:current_timestamp|now|localtime|localtimestamp)\s*(?:\(\s*[0-6]?\s*\))?", re.IGNORECASE
-)
-_TODAY: Final = re.compile(r"(?:current_date|curdate)\s*(?:\(\s*\))?", re.IGNORECASE)
 
 _MAX_DIGITS: Final = 400
 """Longer numbers are not the default of any column; nothing is computed with them."""
@@ -85,9 +80,9 @@ def sent_default(default: DefaultValue, column: ColumnSchema, timezone: str) -> 
 
 def _expression(text: str, column: ColumnSchema) -> str:
     kind = kind_of(column)
-    if kind in (Kind.DATETIME, Kind.TIMESTAMP) and _NOW.fullmatch(text):
+    if kind in (Kind.DATETIME, Kind.TIMESTAMP) and NOW.fullmatch(text):
         return CURRENT_TIMESTAMP
-    if kind is Kind.DATE and _TODAY.fullmatch(text):
+    if kind is Kind.DATE and TODAY.fullmatch(text):
         return CURRENT_DATE
     return text
 
@@ -198,9 +193,20 @@ _BIGINT: Final = ColumnSchema(name="", mysql_type="bigint")
 
 
 def _convert(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str:
-    converter = _CONVERTERS.get(kind_of(column))
-    made = None if converter is None else converter(text, source, column, timezone)
-    return text if made is None else made
+    """Return the text in the spelling of the column's kind; most kinds keep it."""
+    value: str | None = None
+    match kind_of(column):
+        case Kind.INTEGER:
+            value = _whole(text)
+        case Kind.FLOAT | Kind.DOUBLE:
+            value = _float(text, column)
+        case Kind.DATE | Kind.DATETIME | Kind.TIME | Kind.ENUM | Kind.SET:
+            value = _cast(text, source, column)
+        case Kind.TIMESTAMP:
+            value = _timestamp(text, source, column, timezone)
+        case _:
+            pass
+    return text if value is None else value
 
 
 def _whole(text: str) -> str | None:
@@ -219,13 +225,7 @@ def _decimal(text: str) -> Decimal | None:
         return None
 
 
-def _integer(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
-    del source, column, timezone
-    return _whole(text)
-
-
-def _float(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
-    del source, timezone
+def _float(text: str, column: ColumnSchema) -> str | None:
     if _decimal(text.strip()) is None:
         return None
     number = float(text)
@@ -239,9 +239,8 @@ def _float(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str)
     return float_text(number) if narrow else double_text(number)
 
 
-def _cast(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
+def _cast(text: str, source: ColumnSchema, column: ColumnSchema) -> str | None:
     """Return the cast of the literal to the column's own type."""
-    del timezone
     try:
         return cast_of(source, column, "UTC")(text)
     except CastError:
@@ -251,7 +250,7 @@ def _cast(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) 
 def _timestamp(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
     digits = fractional_digits(column)
     as_datetime = replace(column, mysql_type="datetime")
-    local_text = _cast(text, source, as_datetime, timezone)
+    local_text = _cast(text, source, as_datetime)
     if local_text is None or moments.is_zero(local_text):
         return local_text
     zone = find_zone(timezone) or UTC
@@ -261,17 +260,3 @@ def _timestamp(text: str, source: ColumnSchema, column: ColumnSchema, timezone: 
     shown_local = None if shown is None else parse_datetime(shown)
     instant = None if shown_local is None else to_utc(shown_local, zone)
     return None if instant is None else datetime_text(instant.replace(tzinfo=None), digits)
-
-
-_CONVERTERS: Final[dict[Kind, Callable[[str, ColumnSchema, ColumnSchema, str], str | None]]] = {
-    Kind.INTEGER: _integer,
-    Kind.FLOAT: _float,
-    Kind.DOUBLE: _float,
-    Kind.DATE: _cast,
-    Kind.DATETIME: _cast,
-    Kind.TIMESTAMP: _timestamp,
-    Kind.TIME: _cast,
-    Kind.ENUM: _cast,
-    Kind.SET: _cast,
-}
-"""The kinds whose literals take another spelling; all others keep theirs."""

@@ -49,6 +49,7 @@ from ticdc_assets.registry.inferred_columns import (
     TEXT_TYPES,
     Defaults,
     column_schema,
+    free_index_name,
     named_defaults,
     primary_name,
     table_defaults,
@@ -339,14 +340,7 @@ class _Table:
         return next((index for index in self.indexes if index.name.lower() == folded), None)
 
     def free_index_name(self, wanted: str, taken: set[str]) -> str:
-        """Return the name that TiDB gives an index without one: `wanted`, or `wanted_2` ..."""
-        used = taken | {index.name.lower() for index in self.indexes}
-        name, number = wanted, 2
-        if wanted.lower() == PRIMARY.lower():
-            name, number = f"{wanted}_2", 3
-        while name.lower() in used:
-            name, number = f"{wanted}_{number}", number + 1
-        return name
+        return free_index_name(wanted, taken | {index.name.lower() for index in self.indexes})
 
     def add_primary(self, columns: list[_Column], *, clustered: bool) -> None:
         """Make `columns` the primary key; TiDB lists no index for a clustered integer key."""

@@ -12,6 +12,7 @@ there a row of LIST COLUMNS or KEY whose text ends in spaces can be in another p
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from ticdc_assets.base.errors import PartitionError, shorten
@@ -26,7 +27,7 @@ from ticdc_assets.model.mysql_types import (
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.registry.ddl_tokens import HEX, Cursor
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.partition_expressions import integer_bound, parse_moment, text_of_column
+from ticdc_assets.registry.partition_expressions import integer_bound, parse_moment, read_by
 from ticdc_assets.registry.partition_functions import literal_moment
 from ticdc_assets.registry.partition_terms import Moment
 
@@ -40,13 +41,14 @@ class ColumnReader:
 
     Attributes:
         of_text: a value of a row, from its canonical text.
-        of_literal: a value of a bound, at a cursor.
+        of_literal: a value of a bound, at a cursor; None for NULL.
     """
 
     of_text: Callable[[str], ColumnValue]
-    of_literal: Callable[[Cursor], ColumnValue]
+    of_literal: Callable[[Cursor], ColumnValue | None]
 
 
+@lru_cache(maxsize=1024)
 def column_reader(column: ColumnSchema) -> ColumnReader:
     """Return the readers of `column`; PartitionError if the order of its values is uncertain."""
     build = _READERS.get(kind_of(column))
@@ -58,24 +60,15 @@ def column_reader(column: ColumnSchema) -> ColumnReader:
 
 
 def _integers(column: ColumnSchema) -> ColumnReader:
-    def of_literal(cursor: Cursor) -> ColumnValue:
-        value = integer_bound(cursor, "UTC")
-        if value is None:
-            raise PartitionError(f"a bound of {shorten(column.name)} is NULL")
-        return value
-
-    return ColumnReader(int, of_literal)
-
-
-def take_text(cursor: Cursor) -> str | None:
-    """Take a string literal, also one after DATE or TIMESTAMP."""
-    if cursor.word() in ("DATE", "TIMESTAMP") and cursor.is_string(1):
-        cursor.at += 1
-    return cursor.take_string()
+    del column
+    return ColumnReader(int, lambda cursor: integer_bound(cursor, "UTC"))
 
 
 def _literal_text(cursor: Cursor, column: ColumnSchema) -> str:
-    text = take_text(cursor)
+    """Take a string literal, also one after DATE or TIMESTAMP."""
+    if cursor.word() in ("DATE", "TIMESTAMP") and cursor.is_string(1):
+        cursor.at += 1
+    text = cursor.take_string()
     if text is None:
         raise PartitionError(f"a bound of {shorten(column.name)} is no string")
     return text
@@ -166,19 +159,8 @@ def key_hasher(column: ColumnSchema) -> Callable[[CanonicalRow], bytes]:
         raise PartitionError(
             f"partitioned by KEY over column {shorten(column.name)} of kind {kind_of(column)}"
         )
-    hashed = build(column)
-    text_of = text_of_column(column)
-
-    def hasher(row: CanonicalRow) -> bytes:
-        text = text_of(row)
-        return b"\0" if text is None else hashed(text)
-
-    return hasher
-
-
-def _hashed_as_printed(column: ColumnSchema) -> Callable[[str], bytes]:
-    del column
-    return str.encode
+    hashed_of = read_by(column, build(column))
+    return lambda row: b"\0" if (hashed := hashed_of(row)) is None else hashed
 
 
 def _hashed_datetime(column: ColumnSchema) -> Callable[[str], bytes]:
@@ -206,9 +188,7 @@ def _hashed_bytes(column: ColumnSchema) -> Callable[[str], bytes]:
 
 
 _HASHED: Final[dict[Kind, Callable[[ColumnSchema], Callable[[str], bytes]]]] = {
-    Kind.INTEGER: _hashed_as_printed,
-    Kind.YEAR: _hashed_as_printed,
-    Kind.DATE: _hashed_as_printed,
+    **dict.fromkeys((Kind.INTEGER, Kind.YEAR, Kind.DATE), lambda _: str.encode),
     Kind.DATETIME: _hashed_datetime,
     Kind.TEXT: _hashed_text,
     Kind.BINARY: _hashed_bytes,

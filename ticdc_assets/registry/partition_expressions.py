@@ -52,6 +52,7 @@ from ticdc_assets.registry.partition_terms import (
     TextLiteral,
     TimestampTerm,
     integer_of,
+    mapped,
 )
 
 MAX_DEPTH: Final = 24
@@ -273,11 +274,21 @@ _TEMPORAL_WORDS: Final = frozenset(("DATE", "TIMESTAMP"))
 
 def column_term(column: ColumnSchema, timezone: str) -> Term:
     """Return the term of a column's value."""
-    kind = kind_of(column)
-    build = _COLUMN_TERMS.get(kind)
-    if build is None:
-        raise PartitionError(f"column {shorten(column.name)}, of kind {kind}, in an expression")
-    return build(column, timezone)
+    match kind_of(column):
+        case Kind.INTEGER | Kind.YEAR:
+            return NumberTerm(read_by(column, int))
+        case Kind.DECIMAL:
+            return NumberTerm(read_by(column, Fraction), fractional=True)
+        case Kind.DATE:
+            return MomentTerm(read_by(column, parse_moment))
+        case Kind.DATETIME:
+            return MomentTerm(read_by(column, parse_moment), digits=fractional_digits(column))
+        case Kind.TIMESTAMP:
+            return _timestamp_term(column, timezone)
+        case Kind.TIME:
+            return SpanTerm(read_by(column, span_of_text))
+        case kind:
+            raise PartitionError(f"column {shorten(column.name)}, of kind {kind}, in an expression")
 
 
 def text_of_column(column: ColumnSchema) -> Callable[[CanonicalRow], str | None]:
@@ -300,13 +311,7 @@ def read_by(
     column: ColumnSchema, read: Callable[[str], _Value]
 ) -> Callable[[CanonicalRow], _Value | None]:
     """Return the function that reads the value of `column` in a row from its canonical text."""
-    text_of = text_of_column(column)
-
-    def evaluate(row: CanonicalRow) -> _Value | None:
-        text = text_of(row)
-        return None if text is None else read(text)
-
-    return evaluate
+    return mapped(text_of_column(column), read)
 
 
 def parse_moment(text: str) -> Moment:
@@ -319,31 +324,6 @@ def parse_moment(text: str) -> Moment:
     hour, minute, second = whole.split(":")
     micros = int(fraction[:6].ljust(6, "0"))
     return Moment(int(year), int(month), int(day), int(hour), int(minute), int(second), micros)
-
-
-def _integer_term(column: ColumnSchema, timezone: str) -> Term:
-    del timezone
-    return NumberTerm(read_by(column, int))
-
-
-def _decimal_term(column: ColumnSchema, timezone: str) -> Term:
-    del timezone
-    return NumberTerm(read_by(column, Fraction), fractional=True)
-
-
-def _date_term(column: ColumnSchema, timezone: str) -> Term:
-    del timezone
-    return MomentTerm(read_by(column, parse_moment))
-
-
-def _datetime_term(column: ColumnSchema, timezone: str) -> Term:
-    del timezone
-    return MomentTerm(read_by(column, parse_moment), digits=fractional_digits(column))
-
-
-def _span_term(column: ColumnSchema, timezone: str) -> Term:
-    del timezone
-    return SpanTerm(read_by(column, span_of_text))
 
 
 def _timestamp_term(column: ColumnSchema, timezone: str) -> Term:
@@ -363,14 +343,3 @@ def _timestamp_term(column: ColumnSchema, timezone: str) -> Term:
     return TimestampTerm(
         read_by(column, seconds), fractional=fractional, repeats=repeats_times(timezone)
     )
-
-
-_COLUMN_TERMS: Final[dict[Kind, Callable[[ColumnSchema, str], Term]]] = {
-    Kind.INTEGER: _integer_term,
-    Kind.YEAR: _integer_term,
-    Kind.DECIMAL: _decimal_term,
-    Kind.DATE: _date_term,
-    Kind.DATETIME: _datetime_term,
-    Kind.TIMESTAMP: _timestamp_term,
-    Kind.TIME: _span_term,
-}

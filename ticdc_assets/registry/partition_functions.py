@@ -15,15 +15,17 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
+from itertools import combinations
 from math import ceil, floor
-from typing import Final
+from typing import Any, Final
 
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.model.values.moments import datetime_of_number, parse_datetime_text
 from ticdc_assets.model.values.zones import changefeed_zone, to_utc
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.partition_terms import (
-    Integer,
+    Build,
+    Functions,
     IntegerLiteral,
     Moment,
     MomentTerm,
@@ -33,7 +35,9 @@ from ticdc_assets.registry.partition_terms import (
     Term,
     TextLiteral,
     TimestampTerm,
+    both_of,
     integer_of,
+    mapped,
     number_of,
 )
 
@@ -46,10 +50,10 @@ def call(name: str, arguments: Sequence[Term], timezone: str) -> Term:
     """Return the term of function `name` (upper case) over `arguments`."""
     if name == "UNIX_TIMESTAMP":
         return _unix_timestamp(arguments, timezone)
-    found = _FUNCTIONS.get(name)
-    if found is None:
+    function = _FUNCTIONS.get(name)
+    if function is None:
         raise PartitionError(f"function {name[:40]} in an expression is not known")
-    fewest, most, build = found
+    fewest, most, build = function
     if not fewest <= len(arguments) <= most:
         raise PartitionError(f"{name} with {len(arguments)} arguments in an expression")
     return build(name, arguments)
@@ -75,10 +79,10 @@ def literal_moment(text: str, what: str) -> Moment:
     if _YEAR_0.fullmatch(text):
         return Moment(0, int(text[5:7]), int(text[8:10]))
     fraction = text.strip().rpartition(".")[2] if "." in text else ""
-    found = parse_datetime_text(text, 6)
-    if found is None or (fraction.isdecimal() and len(fraction) > 6):
+    moment = parse_datetime_text(text, 6)
+    if moment is None or (fraction.isdecimal() and len(fraction) > 6):
         raise PartitionError(f"a date in {what} is not understood")
-    return Moment(0, 0, 0) if isinstance(found, str) else moment_of_datetime(found)
+    return Moment(0, 0, 0) if isinstance(moment, str) else moment_of_datetime(moment)
 
 
 def moment_of_datetime(value: datetime) -> Moment:
@@ -96,10 +100,10 @@ def moment_of(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]:
             moment = literal_moment(text, what)
             return lambda _row: moment
         case IntegerLiteral(value):
-            found = datetime_of_number(value)
-            if not isinstance(found, datetime):
+            date_time = datetime_of_number(value)
+            if not isinstance(date_time, datetime):
                 raise PartitionError(f"the date {value} in {what} is not understood")
-            of_number = moment_of_datetime(found)
+            of_number = moment_of_datetime(date_time)
             return lambda _row: of_number
         case NullLiteral():
             return lambda _row: None
@@ -110,28 +114,19 @@ def moment_of(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]:
 
 
 def _of_moment(part: Callable[[Moment], int | None], argument: Term, what: str) -> NumberTerm:
-    value_of = moment_of(argument, what)
-
-    def evaluate(row: CanonicalRow) -> int | None:
-        moment = value_of(row)
-        return None if moment is None else part(moment)
-
-    return NumberTerm(evaluate)
+    return NumberTerm(mapped(moment_of(argument, what), part))
 
 
-_Build = Callable[[str, Sequence[Term]], Term]
-
-
-def _part(part: Callable[[Moment], int | None]) -> tuple[int, int, _Build]:
+def _part(part: Callable[[Moment], int | None]) -> tuple[int, int, Build]:
     return 1, 1, lambda name, arguments: _of_moment(part, arguments[0], name)
 
 
-def _calendar_part(part: Callable[[Moment], int | None]) -> tuple[int, int, _Build]:
+def _calendar_part(part: Callable[[Moment], int | None]) -> tuple[int, int, Build]:
     """Return a function of days that exist: NULL where the month or the day is 0."""
     return _part(lambda moment: None if moment.lacks_day else part(moment))
 
 
-def _clock_part(part: Callable[[int], int]) -> tuple[int, int, _Build]:
+def _clock_part(part: Callable[[int], int]) -> tuple[int, int, Build]:
     """Return a function of the time of day, or of a TIME, in microseconds."""
 
     def build(name: str, arguments: Sequence[Term]) -> Term:
@@ -140,13 +135,7 @@ def _clock_part(part: Callable[[int], int]) -> tuple[int, int, _Build]:
             if not isinstance(argument, MomentTerm):
                 raise PartitionError(f"{name} of neither a date nor a time")
             return _of_moment(lambda moment: part(moment.clock_microseconds), argument, name)
-        span_of = argument.evaluate
-
-        def evaluate(row: CanonicalRow) -> int | None:
-            span = span_of(row)
-            return None if span is None else part(span)
-
-        return NumberTerm(evaluate)
+        return NumberTerm(mapped(argument.evaluate, part))
 
     return 1, 1, build
 
@@ -230,47 +219,31 @@ def _year_week(name: str, arguments: Sequence[Term]) -> Term:
 
 
 def _date_difference(name: str, arguments: Sequence[Term]) -> Term:
-    later, earlier = (moment_of(argument, name) for argument in arguments)
-
-    def evaluate(row: CanonicalRow) -> int | None:
-        left, right = later(row), earlier(row)
-        if left is None or right is None or left.lacks_day or right.lacks_day:
+    def days_between(later: Moment, earlier: Moment) -> int | None:
+        if later.lacks_day or earlier.lacks_day:
             return None
-        return _day_number(left) - _day_number(right)
+        return _day_number(later) - _day_number(earlier)
 
-    return NumberTerm(evaluate)
+    later, earlier = (moment_of(argument, name) for argument in arguments)
+    return NumberTerm(both_of(later, earlier, days_between))
 
 
 # -------------------------------------------------------------------------------------- numbers
 
 
 def _absolute(name: str, arguments: Sequence[Term]) -> Term:
-    return _mapped(integer_of(arguments[0], name), abs)
+    return NumberTerm(mapped(integer_of(arguments[0], name), abs))
 
 
-def _mapped(value_of: Integer, change: Callable[[int], int]) -> NumberTerm:
-    def evaluate(row: CanonicalRow) -> int | None:
-        value = value_of(row)
-        return None if value is None else change(value)
-
-    return NumberTerm(evaluate)
-
-
-def _rounded(change: Callable[[int | Fraction], int]) -> tuple[int, int, _Build]:
+def _rounded(change: Callable[[int | Fraction], int]) -> tuple[int, int, Build]:
     def build(name: str, arguments: Sequence[Term]) -> Term:
         number = number_of(arguments[0], name)
-        value_of = number.evaluate
-
-        def evaluate(row: CanonicalRow) -> int | None:
-            value = value_of(row)
-            return None if value is None else change(value)
-
-        return NumberTerm(evaluate, repeats=number.repeats)
+        return NumberTerm(mapped(number.evaluate, change), repeats=number.repeats)
 
     return 1, 1, build
 
 
-def quotient(left: int, right: int) -> int | None:
+def quotient(left: int | Fraction, right: int | Fraction) -> int | None:
     """Return `left DIV right`, cut towards zero; NULL by zero."""
     if right == 0:
         return None
@@ -278,7 +251,7 @@ def quotient(left: int, right: int) -> int | None:
     return whole if (left < 0) == (right < 0) else -whole
 
 
-def remainder(left: int, right: int) -> int | None:
+def remainder(left: Any, right: Any) -> Any:
     """Return `left MOD right`, with the sign of `left`; NULL by zero."""
     if right == 0:
         return None
@@ -290,13 +263,7 @@ def combined(
     left: Term, right: Term, operation: Callable[[int, int], int | None], *, what: str
 ) -> NumberTerm:
     """Return the term of a binary operation: NULL if one side is."""
-    left_of, right_of = integer_of(left, what), integer_of(right, what)
-
-    def evaluate(row: CanonicalRow) -> int | None:
-        first, second = left_of(row), right_of(row)
-        return None if first is None or second is None else operation(first, second)
-
-    return NumberTerm(evaluate)
+    return NumberTerm(both_of(integer_of(left, what), integer_of(right, what), operation))
 
 
 def _mod(name: str, arguments: Sequence[Term]) -> Term:
@@ -350,7 +317,7 @@ def is_repeated(seconds: int, timezone: str) -> bool:
     )
 
 
-_FUNCTIONS: Final[dict[str, tuple[int, int, _Build]]] = {
+_FUNCTIONS: Final[Functions] = {
     "ABS": (1, 1, _absolute),
     "CEIL": _rounded(ceil),
     "CEILING": _rounded(ceil),
@@ -378,6 +345,10 @@ _FUNCTIONS: Final[dict[str, tuple[int, int, _Build]]] = {
 }
 
 
+_CLOCK: Final = Moment._fields[2:]
+"""A day and its parts, which units such as DAY_SECOND name by the first and the last of several."""
+
+
 def _packed(*names: str) -> Callable[[Moment], int | None]:
     """Return the number whose digits are these parts one after another, e.g. DAY_HOUR."""
     widths = [1_000_000 if name == "microsecond" else 100 for name in names]
@@ -392,23 +363,11 @@ def _packed(*names: str) -> Callable[[Moment], int | None]:
 
 
 _UNITS: Final[dict[str, Callable[[Moment], int | None]]] = {
-    "YEAR": lambda moment: moment.year,
     "QUARTER": lambda moment: (moment.month + 2) // 3,
-    "MONTH": lambda moment: moment.month,
-    "DAY": lambda moment: moment.day,
-    "HOUR": lambda moment: moment.hour,
-    "MINUTE": lambda moment: moment.minute,
-    "SECOND": lambda moment: moment.second,
-    "MICROSECOND": lambda moment: moment.microsecond,
     "YEAR_MONTH": _packed("year", "month"),
-    "DAY_HOUR": _packed("day", "hour"),
-    "DAY_MINUTE": _packed("day", "hour", "minute"),
-    "DAY_SECOND": _packed("day", "hour", "minute", "second"),
-    "DAY_MICROSECOND": _packed("day", "hour", "minute", "second", "microsecond"),
-    "HOUR_MINUTE": _packed("hour", "minute"),
-    "HOUR_SECOND": _packed("hour", "minute", "second"),
-    "HOUR_MICROSECOND": _packed("hour", "minute", "second", "microsecond"),
-    "MINUTE_SECOND": _packed("minute", "second"),
-    "MINUTE_MICROSECOND": _packed("minute", "second", "microsecond"),
-    "SECOND_MICROSECOND": _packed("second", "microsecond"),
+    **{name.upper(): _packed(name) for name in Moment._fields},
+    **{
+        f"{_CLOCK[first]}_{_CLOCK[last]}".upper(): _packed(*_CLOCK[first : last + 1])
+        for first, last in combinations(range(len(_CLOCK)), 2)
+    },
 }

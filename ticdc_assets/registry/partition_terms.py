@@ -10,10 +10,10 @@ Numbers are Python's integers and fractions, exact at any size: TiDB refuses to 
 expression leaves 64 bits, so a mirror has none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.registry.evolution import CanonicalRow
@@ -156,6 +156,18 @@ Term: TypeAlias = (
 
 Integer: TypeAlias = Callable[[CanonicalRow], int | None]
 
+Evaluate: TypeAlias = Callable[[CanonicalRow], Any]
+"""A value of a row."""
+
+Build: TypeAlias = Callable[[str, Sequence[Term]], Term]
+"""The builder of a function's term, by its name and arguments."""
+
+Functions: TypeAlias = Mapping[str, tuple[int, int, Build]]
+"""By name the fewest and most arguments of functions, and the builders of their terms."""
+
+MANY: Final = 1 << 10
+"""Arguments of a function that takes any number."""
+
 
 def number_of(term: Term, what: str) -> NumberTerm:
     """Return `term` as a number; PartitionError for another term."""
@@ -174,20 +186,61 @@ def integer_of(term: Term, what: str) -> Integer:
     """Return the function of an integer term; PartitionError for another term."""
     number = number_of(term, what)
     if number.repeats:
-        raise PartitionError(
-            f"{what} over a TIMESTAMP, in a time zone where clocks were put back, is not certain"
-        )
+        raise repeated_times(what)
     return whole_number(number, what)
+
+
+def repeated_times(what: str) -> PartitionError:
+    """Return the error of a TIMESTAMP whose text may mean two moments."""
+    return PartitionError(
+        f"{what} over a TIMESTAMP, in a time zone where clocks were put back, is not certain"
+    )
 
 
 def whole_number(number: NumberTerm, what: str) -> Integer:
     """Return the function of a number without fractions, even one of repeated times."""
     if number.fractional:
         raise PartitionError(f"{what} over a number with a fraction")
-    evaluate = number.evaluate
+    return mapped(number.evaluate, int)
 
-    def integer(row: CanonicalRow) -> int | None:
-        value = evaluate(row)
-        return None if value is None else int(value)
 
-    return integer
+def mapped(value_of: Evaluate, change: Callable[[Any], Any]) -> Evaluate:
+    """Return the function of one value: NULL for NULL."""
+
+    def evaluate(row: CanonicalRow) -> Any:
+        value = value_of(row)
+        return None if value is None else change(value)
+
+    return evaluate
+
+
+def both_of(left: Evaluate, right: Evaluate, operation: Callable[[Any, Any], Any]) -> Evaluate:
+    """Return the function of two values: NULL if one is."""
+    return all_of((left, right), operation)
+
+
+def all_of(values: Sequence[Evaluate], operation: Callable[..., Any]) -> Evaluate:
+    """Return the function of several values: NULL if one is."""
+
+    def evaluate(row: CanonicalRow) -> Any:
+        arguments = [value_of(row) for value_of in values]
+        return None if None in arguments else operation(*arguments)
+
+    return evaluate
+
+
+def refused(what: str) -> PartitionError:
+    """Return the error of something uncertain."""
+    return PartitionError(f"{what} in an expression is not certain")
+
+
+def is_constant(term: Term) -> bool:
+    """Return whether a term is a literal."""
+    return isinstance(term, TextLiteral | IntegerLiteral | NullLiteral)
+
+
+def literal_integer(term: Term, what: str) -> int:
+    """Return the value of a literal; PartitionError for another term."""
+    if not isinstance(term, IntegerLiteral):
+        raise refused(f"{what} with what is no literal")
+    return term.value

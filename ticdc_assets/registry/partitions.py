@@ -26,14 +26,10 @@ from ticdc_assets.registry.ddl_statement import (
     PartitionMethod,
 )
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.partition_intervals import (
-    MAX_PARTITIONS,
-    below_first,
-    folded_name,
-    interval_partitions,
-    up_to_last,
-)
 from ticdc_assets.registry.partition_rules import TablePartitions, partition_rule
+
+MAX_PARTITIONS: Final = 8192
+"""The most partitions TiDB allows; a text with more is an error or an attack."""
 
 _COUNTED: Final = frozenset({PartitionMethod.HASH, PartitionMethod.KEY})
 
@@ -44,8 +40,6 @@ def partitions_of(partitioning: Partitioning) -> TablePartitions:
     if partitioning.method in _COUNTED:
         count = partitioning.count
         definitions = _numbered(definitions, max(1, count or 0, len(definitions)))
-    elif partitioning.interval is not None and not definitions:
-        definitions = interval_partitions(partitioning.interval)
     return _checked(
         TablePartitions(
             method=partitioning.method,
@@ -67,7 +61,7 @@ def _numbered(
 
 
 def _checked(partitions: TablePartitions) -> TablePartitions:
-    names = set(map(folded_name, partitions.names))
+    names = {name.lower() for name in partitions.names}
     if not names:
         raise PartitionError("no partitions are listed")
     if len(names) != len(partitions.definitions):
@@ -92,8 +86,6 @@ def changed_partitions(
 
 def emptied_partitions(partitions: TablePartitions, change: PartitionChange) -> tuple[str, ...]:
     """Return the names of the partitions whose rows `change` removes, or swaps (EXCHANGE)."""
-    if change.action is PartitionAction.FIRST:
-        return below_first(partitions.definitions, _bound(change))
     if change.action not in _EMPTYING:
         return ()
     if change.all_partitions:
@@ -123,17 +115,6 @@ def _drop(partitions: TablePartitions, change: PartitionChange) -> TablePartitio
         definition for definition in partitions.definitions if definition.name not in dropped
     )
     return replace(partitions, definitions=kept)
-
-
-def _last(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
-    added = up_to_last(partitions.definitions, _bound(change))
-    return replace(partitions, definitions=partitions.definitions + added)
-
-
-def _bound(change: PartitionChange) -> str:
-    if change.bound is None:
-        raise PartitionError(f"{change.action.upper()} PARTITION without its bound")
-    return change.bound
 
 
 def _coalesce(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
@@ -175,8 +156,6 @@ _CHANGES: Final[
 ] = {
     PartitionAction.ADD: _add,
     PartitionAction.DROP: _drop,
-    PartitionAction.FIRST: _drop,
-    PartitionAction.LAST: _last,
     PartitionAction.COALESCE: _coalesce,
     PartitionAction.REORGANIZE: _reorganize,
     PartitionAction.PARTITION_BY: _partition_by,

@@ -72,7 +72,8 @@ def _move(part: RegisteredDdl, tables: KnownTables) -> Move | None:
             if known is not None:
                 old = (known.database, known.table)
             elif (other := tables.elsewhere(old)) is not None:
-                old, notes = other, ("RENAME does not say in which database the table was",)
+                old = (other.database, other.table)
+                notes = ("RENAME does not say in which database the table was",)
     elif known is not None:
         old = (known.database, known.table)
     else:

@@ -38,6 +38,7 @@ from dataclasses import replace
 from typing import Final
 
 from ticdc_assets.model.mysql_types import (
+    CLOCK_LENGTHS,
     INTEGER_BITS,
     Kind,
     base_type,
@@ -62,13 +63,13 @@ from ticdc_assets.model.schemas import (
 from ticdc_assets.registry.inferred_columns import (
     BINARY,
     BINARY_TWINS,
-    CLOCK_LENGTHS,
     FIXED_LENGTHS,
     HIDDEN_COLUMNS,
     LABELLED_TYPES,
     ROW_ID,
     TEXT_TYPES,
     clock_length,
+    free_index_name,
     labels_length,
     primary_name,
 )
@@ -473,12 +474,7 @@ class _Keyed:
 
     def _add_unique(self, names: tuple[str, ...]) -> None:
         """Add a unique key under the name that TiDB would give it."""
-        used = {index.name.lower() for index in self.indexes}
-        name, number = names[0], 2
-        if name.lower() == "primary":
-            name, number = f"{names[0]}_2", 3
-        while name.lower() in used:
-            name, number = f"{names[0]}_{number}", number + 1
+        name = free_index_name(names[0], {index.name.lower() for index in self.indexes})
         self.indexes.append(_index(name, names, primary=False))
 
 

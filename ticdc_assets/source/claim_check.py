@@ -43,7 +43,7 @@ from ticdc_assets.wire import decode, go_json
 from ticdc_assets.wire.compression import MAX_DECOMPRESSED, Compression
 from ticdc_assets.wire.formats import WireFormat
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import Rows, change_row, error_rows
+from ticdc_assets.wire.rows import Rows, error_row, event_row
 
 MAX_FILE_BYTES: Final = MAX_DECOMPRESSED * 3 // 2
 """The largest file that is read: base64 makes 4 bytes of 3, and a key may be in it too."""
@@ -182,12 +182,12 @@ def complete_batches(
         (row,) = batch.slice(number, 1).to_pylist()
         try:
             change = (row["commit_ts"], row["database"], row["table"])
-            whole = [change_row(row["index"], whole_row(store, row[_POSITION], change))]
+            whole = event_row(whole_row(store, row[_POSITION], change), row["index"])
         except ClaimCheckError as error:
-            whole = error_rows(error, index=row["index"])
-        rows.add(len(numbers), whole)
+            whole = error_row(error, row["index"])
+        rows.add(len(numbers), [whole])
         numbers.append(number - start)
-        size += sum(len(value) for value in whole[0][0] if isinstance(value, str | bytes))
+        size += sum(len(value) for value in whole.values() if isinstance(value, str | bytes))
         del whole
         if size >= most_bytes and number != cited[-1]:
             part = batch.slice(start, number + 1 - start)

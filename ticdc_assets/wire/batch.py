@@ -53,7 +53,7 @@ from ticdc_assets.wire.rows import (
     Rows,
     SourcedRows,
     decoded_rows,
-    error_rows,
+    error_row,
     exact_and_others,
     picked,
     takeable,
@@ -168,7 +168,7 @@ def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
         return exact_and_others(batch, None, decode)
     large = _sizes(batch) > LEAST_BYTES_OF_TOO_MANY
     if wire_format not in _IN_JSON or not large.any():
-        exact = _EXACT[wire_format](batch)
+        exact = BATCH_READERS[wire_format](batch)
         _ALONE.count += batch.num_rows - (0 if exact is None else exact.records)
         return exact_and_others(batch, exact, decode)
     numbers = np.flatnonzero(~large)
@@ -248,7 +248,7 @@ def _decompressed(
         try:
             record = decompressed(wire_format, Record(key=key, value=value), compression)
         except WireError as error:
-            finished.add(number, error_rows(error))
+            finished.add(number, [error_row(error)])
             continue
         content = len(record.key or b"") + len(record.value or b"")
         if wire_format in _IN_JSON and content > LEAST_BYTES_OF_TOO_MANY:
@@ -284,7 +284,7 @@ def _open_protocol(batch: pa.RecordBatch) -> ExactRows | None:
     return open_protocol_batch.decode_exact(batch)
 
 
-_EXACT: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], ExactRows | None]]] = {
+BATCH_READERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], ExactRows | None]]] = {
     WireFormat.SIMPLE_JSON: _simple_json,
     WireFormat.SIMPLE_AVRO: simple_avro_batch.decode_exact,
     WireFormat.CANAL_JSON: _canal_json,

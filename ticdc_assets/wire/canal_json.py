@@ -57,7 +57,7 @@ as bytes that are not JSON.
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -267,7 +267,7 @@ def _rows(word: str, message: Mapping[str, Any], length: int) -> Iterable[RowCha
     old = columns.images(fields["old"], "$.old") if "old" in fields else None
     # Cut images of claim checks are not marked as such in this format.
     cut = handle_key_only or location is not None
-    for before, after in _IMAGES[op](data, old):
+    for before, after in _images(op, data, old):
         yield RowChange(
             op=op,
             commit_ts=commit_ts,
@@ -298,32 +298,22 @@ def _commit_ts(message: Mapping[str, Any], extension: Mapping[str, Any] | None) 
 
 
 _Images = Sequence[dict[str, PhysicalValue]]
-_Pairs = Iterable[tuple[Image | None, Image | None]]
 
 
-def _inserted(data: _Images, _old: _Images | None) -> _Pairs:
-    return [(None, image) for image in data]
-
-
-def _updated(data: _Images, old: _Images | None) -> _Pairs:
+def _images(
+    op: Op, data: _Images, old: _Images | None
+) -> Iterable[tuple[Image | None, Image | None]]:
+    """Return the image before and after of each row, from `data` and `old`."""
+    if op is Op.INSERT:
+        return [(None, image) for image in data]
+    if op is Op.DELETE:
+        if old is not None and old != data:
+            raise WireError("unexpected_field", "$.old", "the rows of data", "other rows")
+        return [(image, None) for image in data]
     old = old or []
     if len(old) != len(data):
         raise WireError("row_count", "$.old", f"{len(data)} rows, as in data", f"{len(old)} rows")
     return zip(old, data, strict=True)
-
-
-def _deleted(data: _Images, old: _Images | None) -> _Pairs:
-    if old is not None and old != data:
-        raise WireError("unexpected_field", "$.old", "the rows of data", "other rows")
-    return [(image, None) for image in data]
-
-
-_IMAGES: Final[Mapping[Op, Callable[[_Images, _Images | None], _Pairs]]] = {
-    Op.INSERT: _inserted,
-    Op.UPDATE: _updated,
-    Op.DELETE: _deleted,
-}
-"""The image before and after of each row, from `data` and `old`."""
 
 
 @dataclass(frozen=True, slots=True)

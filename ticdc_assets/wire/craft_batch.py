@@ -37,6 +37,7 @@ from ticdc_assets.wire.byte_columns import (
     Buffer,
     Flags,
     Ints,
+    Walk,
     buffer_of,
     distinct,
     spread,
@@ -50,7 +51,6 @@ from ticdc_assets.wire.craft_layout import HEADER, VERSION, EventKind, GroupKind
 from ticdc_assets.wire.image_columns import Images, Values, finite, image_column, images_of
 from ticdc_assets.wire.rows import ExactRows
 from ticdc_assets.wire.value_forms import Form
-from ticdc_assets.wire.walking import Walk
 
 _SHORTEST: Final = 12
 """A message of one row has more bytes than this."""

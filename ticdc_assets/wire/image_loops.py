@@ -22,7 +22,8 @@ from ticdc_assets.base.compiled import compiled
 from ticdc_assets.model.values.column_loops import ESCAPED, NULL, TEXT, ZONED, Column
 from ticdc_assets.model.values.text_loops import NULL_WORD, stands
 from ticdc_assets.model.values.word_loops import copied, same, stop
-from ticdc_assets.wire.character_loops import UNESCAPED, in_base64, utf8_written
+from ticdc_assets.wire.character_loops import in_base64, text_written
+from ticdc_assets.wire.json_loops import escapes_end
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int32]
@@ -222,22 +223,6 @@ def find_members(images: Texts, table: Names, members: Members) -> None:
 
 
 @compiled
-def _hex(data: Bytes, place: int) -> int:
-    number = 0
-    for at in range(place, place + 4):
-        byte = data[at]
-        if byte >= 48 and byte <= 57:
-            number = number * 16 + byte - 48
-        elif byte >= 65 and byte <= 70:
-            number = number * 16 + byte - 55
-        elif byte >= 97 and byte <= 102:
-            number = number * 16 + byte - 87
-        else:
-            return -1
-    return number
-
-
-@compiled
 def texts(column: Column, offsets: Places, out: Bytes, exact: Flags) -> None:
     """Copy texts, without their escapes.
 
@@ -257,42 +242,12 @@ def texts(column: Column, offsets: Places, out: Bytes, exact: Flags) -> None:
         place, end = begins[row], ends[row]
         if form == TEXT:
             filled = copied(data, place, end, out, filled)
-        if form != ESCAPED:
-            continue
-        start = filled
-        while place < end:
-            if data[place] != _BACKSLASH:
-                behind = min(stop(data, place + 1, end), end)
-                filled = copied(data, place, behind, out, filled)
-                place = behind
-                continue
-            if place + 1 >= end:
-                exact[row] = False
-                break
-            means = UNESCAPED[data[place + 1]]
-            if means:
-                out[filled] = means
-                filled += 1
-                place += 2
-                continue
-            code = _hex(data, place + 2) if data[place + 1] == 117 and end - place >= 6 else -1
-            place += 6
-            if code >= 0xD800 and code < 0xDC00:
-                low = -1
-                if end - place >= 6 and data[place] == _BACKSLASH and data[place + 1] == 117:
-                    low = _hex(data, place + 2)
-                place += 6
-                code = -1
-                if low >= 0xDC00 and low < 0xE000:
-                    code = 0x10000 + ((_hex(data, place - 10) - 0xD800) << 10) + (low - 0xDC00)
-            elif code >= 0xDC00 and code < 0xE000:
-                code = -1
-            if code < 0:
-                exact[row] = False
-                break
-            filled = utf8_written(code, out, filled)
-        if not exact[row]:
-            filled = start
+        elif form == ESCAPED:
+            # The quote after the text is among its bytes.
+            first = stop(data, place, end + 1)
+            exact[row] = escapes_end(data, first, end + 1) == end
+            if exact[row]:
+                filled = text_written(data, place, end, out, filled, False)
     offsets[len(begins)] = filled
 
 

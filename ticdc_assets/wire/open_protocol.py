@@ -69,34 +69,39 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
     Event,
+    Image,
     Op,
     RowChange,
     Watermark,
 )
-from ticdc_assets.model.schemas import sent_shape
+from ticdc_assets.model.schemas import ColumnFlag, SentColumn, sent_shape
+from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.wire import go_json
-from ticdc_assets.wire.column_types import ddl_word
+from ticdc_assets.wire.column_types import TYPE_NAMES, ddl_word
 from ticdc_assets.wire.fields import Field, Kind, Presence
 from ticdc_assets.wire.go_json import OtherNumber
-from ticdc_assets.wire.json_fields import READERS, read_fields, read_name, read_object
-from ticdc_assets.wire.open_columns import (
-    AFTER,
-    BEFORE,
-    cells_of,
-    columns_of,
-    image_of,
-    is_damaged,
-    natural,
-    required_value,
+from ticdc_assets.wire.json_fields import (
+    READERS,
+    optional,
+    read_boolean,
+    read_fields,
+    read_name,
+    read_object,
 )
-from ticdc_assets.wire.open_values import read_integer
+from ticdc_assets.wire.open_values import (
+    BYTES,
+    SentValue,
+    Spelling,
+    physical_values,
+    read_integer,
+)
 from ticdc_assets.wire.record import Record
 
 _T = TypeVar("_T")
@@ -136,6 +141,9 @@ NUMBER_SIZE: Final = 8
 """Bytes of the version and of each length."""
 
 VERSION_BYTES: Final = VERSION.to_bytes(NUMBER_SIZE)
+
+MAX_FLAGS: Final = 2**16 - 1
+"""TiCDC has eight flags; a few more are read for those of a newer one."""
 
 MAX_ACTION_CODE: Final = 255
 _CODE_DIGITS: Final = 3
@@ -248,7 +256,7 @@ def _keys_of_watermarks(key: bytes) -> list[tuple[int, int]]:
         while end < len(key):
             start, end = _frame(key, end, "key ")
             fields = _json_object(key[start:end], start, "key ", "$")
-            if required_value(fields, "t", natural, "$") != WATERMARK:
+            if _required_value(fields, "t", _natural, "$") != WATERMARK:
                 return []
             found.append((start, end))
     except WireError:
@@ -284,11 +292,114 @@ def _json_object(content: bytes, start: int, where: str, path: str) -> dict[str,
     return read_object(_NUMBERS_AS_SENT.decode(content.decode()), path)
 
 
+def _required_value(
+    fields: Mapping[str, Any], name: str, read: Callable[[Any, str], _T], position: str
+) -> _T:
+    """Return the field `name` of the object at `position`; null counts as missing."""
+    value = fields.get(name)
+    if value is None:
+        got = "null" if name in fields else "nothing"
+        raise WireError("missing_field", f"{position}.{name}", "the field", got)
+    return read(value, f"{position}.{name}")
+
+
+def _natural(value: Any, position: str, maximum: int = MAX_TSO) -> int:
+    """Return the integer of a parsed JSON number from 0 to `maximum`."""
+    return read_integer(value, position, minimum=0, maximum=maximum)
+
+
 def _row_id(value: Any, position: str) -> int:
     return read_integer(value, position, minimum=_MIN_ROW_ID, maximum=_MAX_ROW_ID)
 
 
 _NUMBERS_AS_SENT: Final = json.JSONDecoder(parse_int=OtherNumber, parse_float=OtherNumber)
+
+
+# --- columns ---
+
+
+def _nameless(image: Any) -> list[str]:
+    """Return the members of an image that are left of a column without a name."""
+    if type(image) is not dict:
+        return []
+    members = cast(dict[str, Any], image)
+    return [name for name in members if name in _OF_COLUMN and type(members[name]) is not dict]
+
+
+_OF_COLUMN: Final = frozenset({"t", "h", "f", "v"})
+
+
+def _is_damaged(value: Mapping[str, Any]) -> bool:
+    """Return whether `p` lacks columns that changed, as they have no names there."""
+    return bool(_nameless(value.get("p")))
+
+
+def _cells_of(value: Mapping[str, Any], name: str, position: str) -> dict[str, SentValue]:
+    """Return the columns of an image; empty if there is no such image."""
+    columns = value.get(name)
+    if columns is None:
+        return {}
+    position = f"{position}.{name}"
+    nameless = _nameless(columns) if name == "p" else ()
+    return {
+        column: _cell(fields, go_json.member(position, column))
+        for column, fields in read_object(columns, position).items()
+        if column not in nameless
+    }
+
+
+def _cell(value: Any, position: str) -> SentValue:
+    fields = read_object(value, position)
+    code = _required_value(fields, "t", _natural, position)
+    flags = optional(fields, "f", partial(_natural, maximum=MAX_FLAGS), position)
+    is_handle_key = optional(fields, "h", read_boolean, position)
+    if code not in TYPE_NAMES:
+        raise WireError("unknown_column_type", f"{position}.t", "a type code", shorten(code))
+    if "v" not in fields:
+        raise WireError("missing_field", f"{position}.v", "the field", "nothing")
+    return SentValue(fields["v"], code, flags or 0, f"{position}.v", bool(is_handle_key))
+
+
+def _columns_and_images(
+    after: Mapping[str, SentValue], before: Mapping[str, SentValue]
+) -> tuple[tuple[SentColumn, ...], Image, Image]:
+    """Return the columns of a row, by what its images say of them, and its images.
+
+    Raises:
+        WireError: a value does not fit its column.
+    """
+    first = {**after, **{name: cell for name, cell in before.items() if name not in after}}
+    flags = row_flags({name: (cell.flags, cell.is_handle_key) for name, cell in first.items()})
+    columns: list[SentColumn] = []
+    values: dict[str, list[str | None]] = {}
+    for name, cell in first.items():
+        cells = [image[name] for image in (after, before) if name in image]
+        values[name], spellings = physical_values(cells)
+        columns.append(SentColumn(name, base_type_of(cell.code, spellings[0]), flags[name]))
+    return (
+        tuple(columns),
+        {name: values[name][0] for name in after},
+        {name: values[name][-1] for name in before},
+    )
+
+
+def base_type_of(code: int, spelled: Spelling) -> str:
+    """Return the base type of a column by how its values are spelled."""
+    return TYPE_NAMES[code][spelled in BYTES]
+
+
+def row_flags(columns: Mapping[str, tuple[int, bool]]) -> dict[str, ColumnFlag]:
+    """Return the flags of the columns of a row, by their flags as sent and their `h`.
+
+    Where a column has `h`, `h` alone says which columns are the handle key.
+    """
+    by_h = any(is_handle_key for _, is_handle_key in columns.values())
+    return {
+        name: ColumnFlag(flags)
+        if not by_h
+        else ColumnFlag(flags & ~ColumnFlag.HANDLE_KEY | ColumnFlag.HANDLE_KEY * is_handle_key)
+        for name, (flags, is_handle_key) in columns.items()
+    }
 
 
 # --- decoding ---
@@ -297,7 +408,7 @@ _NUMBERS_AS_SENT: Final = json.JSONDecoder(parse_int=OtherNumber, parse_float=Ot
 def _event(part: Part) -> Event:
     position = f"$.keys[{part.number}]"
     key = _json_object(part.key, part.key_start, "key ", position)
-    kind = required_value(key, "t", natural, position)
+    kind = _required_value(key, "t", _natural, position)
     read = _READERS.get(kind)
     if read is None:
         expected = "1 (row), 2 (DDL) or 3 (watermark)"
@@ -326,13 +437,13 @@ def _read_ddl(part: Part, key: Mapping[str, Any], position: str) -> Event:
     value, position = _value(part)
     if not (fields.get("ts") or database or table or value.get("q")):
         return Bootstrap(build_ts_ms=None, schema=None)
-    commit_ts = required_value(key, "ts", natural, key_position)
+    commit_ts = _required_value(key, "ts", _natural, key_position)
     code = _action_code(value, position)
     return DdlEvent(
         ddl_type=ddl_word(code),
         commit_ts=commit_ts,
         build_ts_ms=None,
-        sql=required_value(value, "q", read_name, position),
+        sql=_required_value(value, "q", read_name, position),
         database=database,
         table=table,
         schema=None,
@@ -346,12 +457,12 @@ def _action_code(fields: dict[str, Any], position: str) -> int:
     text = fields.get("t")
     if type(text) is str and text.isascii() and text.isdecimal() and len(text) <= _CODE_DIGITS:
         fields = fields | {"t": OtherNumber(text)}
-    return required_value(fields, "t", partial(natural, maximum=MAX_ACTION_CODE), position)
+    return _required_value(fields, "t", partial(_natural, maximum=MAX_ACTION_CODE), position)
 
 
 def _key_fields(kind: int, key: Mapping[str, Any], position: str) -> dict[str, Any]:
     return read_fields(
-        key, KEYS[kind], position, readers=_READERS_OF_KEYS, read_required=required_value
+        key, KEYS[kind], position, readers=_READERS_OF_KEYS, read_required=_required_value
     )
 
 
@@ -361,15 +472,15 @@ def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
     # With a location `ohk` is not sent, though the value has only the handle key.
     handle_key_only = fields.get("ohk", False) or location is not None
     value, position = _value(part)
-    images = {field.name: cells_of(value, field.name, position) for field in VALUE}
-    damaged = is_damaged(value)
+    images = {field.name: _cells_of(value, field.name, position) for field in VALUE}
+    damaged = _is_damaged(value)
     there = [name for name, columns in images.items() if columns or (name == "p" and damaged)]
     op = _OPS.get(tuple(there))
     if op is None:
         got = " and ".join(there) or "none of them"
         raise WireError("wrong_members", position, "u, or u and p, or d, with columns", got)
     after, before = images["u"], images["d"] or images["p"]
-    columns = columns_of(after, before)
+    columns, after_image, before_image = _columns_and_images(after, before)
     return RowChange(
         op=op,
         commit_ts=fields["ts"],
@@ -378,12 +489,12 @@ def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
         table=fields["tbl"],
         table_id=fields.get("ptn"),
         schema_version=None,
-        before=None if op is Op.INSERT else image_of(before, columns, BEFORE),
-        after=None if op is Op.DELETE else image_of(after, columns, AFTER),
+        before=None if op is Op.INSERT else before_image,
+        after=None if op is Op.DELETE else after_image,
         handle_key_only=handle_key_only,
         claim_check_location=location,
         shape=sent_shape(
-            tuple(column.sent for column in columns.values()),
+            columns,
             position,
             partial=handle_key_only or op is Op.DELETE,
             damaged=damaged,
@@ -392,7 +503,7 @@ def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
     )
 
 
-_READERS_OF_KEYS: Final = {**READERS, Kind.INTEGER: natural, Kind.ROW_ID: _row_id}
+_READERS_OF_KEYS: Final = {**READERS, Kind.INTEGER: _natural, Kind.ROW_ID: _row_id}
 _READERS: Final[Mapping[int, Callable[[Part, Mapping[str, Any], str], Event]]] = {
     ROW: _read_row,
     DDL: _read_ddl,

@@ -1,8 +1,8 @@
 """Column values of Open Protocol: parsed JSON to physical values.
 
-In: the parsed `v` of a column, with its `t` and `f`. A number is an `OtherNumber` if `go_json`
-parsed it, an `int` or a `float` if msgspec did. Out: the physical value in the one spelling of all
-formats (`events.PhysicalValue`), which depends on the value and its type alone.
+In: the parsed `v` of a column, with its `t` and `f`; a number is an `OtherNumber`. Out: the
+physical value in the one spelling of all formats (`events.PhysicalValue`), which depends on the
+value and its type alone.
 
     types                                     sent as            physical value
     1 2 3 8 9, 13 (YEAR), 16 (BIT)            integer            decimal text
@@ -104,12 +104,14 @@ class SentValue(NamedTuple):
         code: type code of its column, one of `column_types.TYPE_NAMES`.
         flags: flags of its column.
         position: JSON path of the value, for errors.
+        is_handle_key: whether `h` says that its column belongs to the handle key.
     """
 
     value: Any
     code: int
     flags: int
     position: str
+    is_handle_key: bool
 
 
 def physical_values(
@@ -143,18 +145,11 @@ def read_integer(value: Any, position: str, *, minimum: int, maximum: int) -> in
     Raises:
         WireError: `value` is not a number, has a fraction or an exponent, or is out of range.
     """
-    if type(value) is int:
-        number = value
-    elif type(value) is not OtherNumber:
+    if type(value) is not OtherNumber or not value.text.lstrip("-").isdecimal():
         raise wrong_type(position, "integer", value)
-    elif _INTEGER.fullmatch(value.text) is not None:
-        number = int(value.text)
-    elif value.text.lstrip("-").isdecimal():
-        raise _out_of_range(position, minimum, maximum, value)
-    else:
-        raise wrong_type(position, "integer", value)
+    number = int(value.text) if _INTEGER.fullmatch(value.text) is not None else maximum + 1
     if not minimum <= number <= maximum:
-        raise _out_of_range(position, minimum, maximum, value)
+        raise WireError("out_of_range", position, f"{minimum} to {maximum}", shorten(value))
     return number
 
 
@@ -182,10 +177,6 @@ def _double(value: Any, position: str) -> str:
 
 
 def _number(value: Any, position: str) -> float:
-    if type(value) is float:
-        return value
-    if type(value) is int and _MIN_INTEGER <= value <= _MAX_INTEGER:
-        return float(value)
     if type(value) is not OtherNumber:
         raise wrong_type(position, "number", value)
     return float(value.text)
@@ -236,10 +227,6 @@ def from_base64(value: str) -> bytes:
     if b2a_base64(content, newline=False) != value.encode():
         raise ValueError(f"not standard base64: {shorten(value)}")
     return content
-
-
-def _out_of_range(position: str, minimum: int, maximum: int, value: object) -> WireError:
-    return WireError("out_of_range", position, f"{minimum} to {maximum}", shorten(value))
 
 
 READERS: Final[Mapping[Spelling, Callable[[Any, str], str]]] = {

@@ -17,7 +17,7 @@ the same whichever decoder wrote it. The same events give the same rows.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -99,14 +99,9 @@ PLACE: Final = (*COORDINATES, "index")
 """The columns that identify a change."""
 PLACE_SCHEMA: Final = pa.schema([CHANGE_SCHEMA.field(name) for name in PLACE])
 """These columns with their types."""
-# Every row has the common columns; few have the rare ones, which are kept apart for speed.
-COMMON: Final = tuple(CHANGE_SCHEMA.names[3:19])
-"""Columns that each row has as a tuple, in this order."""
-RARE: Final = tuple(CHANGE_SCHEMA.names[19:])
-"""Columns that only DDL, bootstraps and errors have."""
 
-Common: TypeAlias = tuple[Any, ...]
-Rare: TypeAlias = tuple[str | bytes | None, ...]
+Row: TypeAlias = dict[str, Any]
+"""Columns of one row by their names, without coordinates; columns that it lacks are null."""
 
 
 def image_from_json(text: str | bytes) -> dict[str, PhysicalValue]:
@@ -154,49 +149,30 @@ class Rows:
 
     Attributes:
         sources: for each row the number of its record in the batch.
-        common: for each row the values of the common columns.
-        rare: the values of the rare columns, by number of the row.
+        rows: the rows.
     """
 
     sources: list[int] = field(default_factory=list[int])
-    common: list[Common] = field(default_factory=list[Common])
-    rare: dict[int, Rare] = field(default_factory=dict[int, Rare])
+    rows: list[Row] = field(default_factory=list[Row])
 
-    def add(self, source: int, rows: Sequence[tuple[Common, Rare | None]]) -> None:
+    def add(self, source: int, rows: Sequence[Row]) -> None:
         """Add the rows of record number `source`, at least one."""
-        for common, rare in rows:
-            if rare is not None:
-                self.rare[len(self.common)] = rare
-            self.sources.append(source)
-            self.common.append(common)
+        self.sources += [source] * len(rows)
+        self.rows += rows
 
     def to_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with the coordinates of their records in `batch`."""
-        length = len(self.common)
-        whole = length == batch.num_rows
-        columns: list[pa.Array[Any]] = [
-            # Each record has at least one row, so with as many rows as records each has exactly
-            # one.
-            coordinate(batch.column(name), name, None if whole else self.sources)
-            for name in COORDINATES
-        ]
-        values: Sequence[Sequence[Any]] = (
-            list(zip(*self.common, strict=True)) if self.common else [()] * len(COMMON)
+        # Each record has at least one row, so with as many rows as records each has exactly one.
+        sources = None if len(self.rows) == batch.num_rows else self.sources
+        return pa.RecordBatch.from_arrays(
+            [
+                coordinate(batch.column(column.name), column.name, sources)
+                if column.name in COORDINATES
+                else pa.array([row.get(column.name) for row in self.rows], column.type)
+                for column in CHANGE_SCHEMA
+            ],
+            schema=CHANGE_SCHEMA,
         )
-        columns += [
-            pa.array(values[number], CHANGE_SCHEMA.field(name).type)
-            for number, name in enumerate(COMMON)
-        ]
-        columns += [self._rare(number, length) for number in range(len(RARE))]
-        return pa.RecordBatch.from_arrays(columns, schema=CHANGE_SCHEMA)
-
-    def _rare(self, number: int, length: int) -> "pa.Array[Any]":
-        if not self.rare:
-            return pa.nulls(length, pa.string())
-        values: list[str | bytes | None] = [None] * length
-        for row, rare in self.rare.items():
-            values[row] = rare[number]
-        return pa.array(values, pa.string())
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -348,131 +324,107 @@ def coordinate(
     return column if sources is None else column.take(pa.array(sources, pa.int64()))
 
 
-def decoded_rows(
-    decode: Callable[[Record], list[Event]], record: Record
-) -> list[tuple[Common, Rare | None]]:
+def decoded_rows(decode: Callable[[Record], list[Event]], record: Record) -> list[Row]:
     """Return the rows that the reference decoder `decode` gives for `record`."""
     try:
         events = decode(record)
     except WireError as error:
-        return error_rows(error)
-    return [_ROWS_OF[type(event)](index, event) for index, event in enumerate(events)]
+        return [error_row(error)]
+    return [event_row(event, index) for index, event in enumerate(events)]
 
 
 def reference_rows(decode: Callable[[Record], list[Event]], batch: pa.RecordBatch) -> Rows:
     """Return the rows that the reference decoder `decode` gives for the records of `batch`."""
     rows = Rows()
     # Schemas are sent to each partition, again and again; equal bytes are read once.
-    said: dict[Record, list[tuple[Common, Rare | None]]] = {}
+    read: dict[Record, list[Row]] = {}
     keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
     for number, (key, value) in enumerate(zip(keys, values, strict=True)):
         record = Record(key=key, value=value)
-        found = said.get(record)
-        if found is None:
-            found = said[record] = decoded_rows(decode, record)
-        rows.add(number, found)
+        if record not in read:
+            read[record] = decoded_rows(decode, record)
+        rows.add(number, read[record])
     return rows
 
 
-_ERROR_ROW: Final[Common] = (0, ERROR, *(None,) * (len(COMMON) - 2))
+def error_row(error: InputError, index: int = 0) -> Row:
+    """Return the row of a record (or of its event number `index`) without events."""
+    return {
+        "index": index,
+        "kind": ERROR,
+        "error_reason": error.reason,
+        "error_position": error.position,
+        "error_expected": error.expected,
+        "error_got": error.got,
+    }
 
 
-def change_row(index: int, row: RowChange) -> tuple[Common, Rare | None]:
-    """Return the row of one row change, the event number `index` of its record."""
-    return _change_row(index, row)
+def event_row(event: Event, index: int = 0) -> Row:
+    """Return the row of an event, the event number `index` of its record."""
+    match event:
+        case RowChange():
+            return {"index": index, "kind": ROW, **_of_change(event)}
+        case DdlEvent():
+            return {"index": index, "kind": DDL, **_of_ddl(event)}
+        case Bootstrap():
+            return {"index": index, "kind": BOOTSTRAP, **_of_bootstrap(event)}
+        case Watermark():
+            return {
+                "index": index,
+                "kind": WATERMARK,
+                "commit_ts": event.watermark_ts,
+                "build_ts_ms": event.build_ts_ms,
+            }
 
 
-def event_columns(event: Event) -> dict[str, Any]:
-    """Return the columns of the row of an event that no record holds, without coordinates."""
-    common, rare = _ROWS_OF[type(event)](0, event)
-    columns: dict[str, Any] = dict(zip(COMMON, common, strict=True))
-    return columns | dict(zip(RARE, rare or (None,) * len(RARE), strict=True))
+def _of_change(row: RowChange) -> Row:
+    return {
+        "op": row.op.value,
+        "commit_ts": row.commit_ts,
+        "build_ts_ms": row.build_ts_ms,
+        "database": row.database,
+        "table": row.table,
+        "table_id": row.table_id,
+        "schema_version": row.schema_version,
+        "before": None if row.before is None else image_to_json(row.before),
+        "after": None if row.after is None else image_to_json(row.after),
+        "handle_key_only": row.handle_key_only,
+        "claim_check_location": row.claim_check_location,
+        "checksum": None if row.checksum is None else _encode(asdict(row.checksum)),
+        "shape": None if row.shape is None else shape_text(row.shape),
+        "es_only": row.es_only,
+    }
 
 
-def error_rows(error: InputError, *, index: int = 0) -> list[tuple[Common, Rare | None]]:
-    """Return the one row of a record (or of its event number `index`) without events."""
-    return [((index, *_ERROR_ROW[1:]), _error_rare(error))]
-
-
-def _error_rare(error: InputError) -> Rare:
-    return (None, None, None, None, error.reason, error.position, error.expected, error.got)
-
-
-def _change_row(index: int, event: Event) -> tuple[Common, Rare | None]:
-    row = cast(RowChange, event)
-    return (
-        index,
-        ROW,
-        row.op.value,
-        row.commit_ts,
-        row.build_ts_ms,
-        row.database,
-        row.table,
-        row.table_id,
-        row.schema_version,
-        None if row.before is None else image_to_json(row.before),
-        None if row.after is None else image_to_json(row.after),
-        row.handle_key_only,
-        row.claim_check_location,
-        None if row.checksum is None else _encode(asdict(row.checksum)),
-        None if row.shape is None else shape_text(row.shape),
-        row.es_only,
-    ), None
-
-
-def _ddl_row(index: int, event: Event) -> tuple[Common, Rare | None]:
-    ddl = cast(DdlEvent, event)
+def _of_ddl(ddl: DdlEvent) -> Row:
     named = ddl.schema or ddl.pre_schema
-    common = (
-        index,
-        DDL,
-        None,
-        ddl.commit_ts,
-        ddl.build_ts_ms,
-        ddl.database,
-        ddl.table,
-        None if named is None else named.table_id,
-        None if ddl.schema is None else ddl.schema.version,
-        *(None,) * 6,
-        ddl.es_only,
-    )
-    return common, (
-        ddl.ddl_type,
-        ddl.sql,
-        _schema_text(ddl.schema),
-        _schema_text(ddl.pre_schema),
-        *(None,) * 4,
-    )
+    return {
+        "commit_ts": ddl.commit_ts,
+        "build_ts_ms": ddl.build_ts_ms,
+        "database": ddl.database,
+        "table": ddl.table,
+        "table_id": None if named is None else named.table_id,
+        "schema_version": None if ddl.schema is None else ddl.schema.version,
+        "es_only": ddl.es_only,
+        "ddl_type": ddl.ddl_type,
+        "sql": ddl.sql,
+        "schema": _schema_text(ddl.schema),
+        "pre_schema": _schema_text(ddl.pre_schema),
+    }
 
 
-def _bootstrap_row(index: int, event: Event) -> tuple[Common, Rare | None]:
-    bootstrap = cast(Bootstrap, event)
+def _of_bootstrap(bootstrap: Bootstrap) -> Row:
     schema = bootstrap.schema
-    cited = (None,) * 4
-    if schema is not None:
-        cited = (schema.database, schema.table, schema.table_id, schema.version)
-    common = (index, BOOTSTRAP, None, None, bootstrap.build_ts_ms, *cited, *(None,) * 7)
-    return common, (None, None, _schema_text(schema), *(None,) * 5)
-
-
-def _watermark_row(index: int, event: Event) -> tuple[Common, Rare | None]:
-    watermark = cast(Watermark, event)
-    return (
-        index,
-        WATERMARK,
-        None,
-        watermark.watermark_ts,
-        watermark.build_ts_ms,
-        *(None,) * 11,
-    ), None
-
-
-_ROWS_OF: Final[Mapping[type[Event], Callable[[int, Event], tuple[Common, Rare | None]]]] = {
-    RowChange: _change_row,
-    DdlEvent: _ddl_row,
-    Bootstrap: _bootstrap_row,
-    Watermark: _watermark_row,
-}
+    if schema is None:
+        return {"build_ts_ms": bootstrap.build_ts_ms}
+    return {
+        "build_ts_ms": bootstrap.build_ts_ms,
+        "database": schema.database,
+        "table": schema.table,
+        "table_id": schema.table_id,
+        "schema_version": schema.version,
+        "schema": _schema_text(schema),
+    }
 
 
 def _schema_text(schema: TableSchema | None) -> bytes | None:

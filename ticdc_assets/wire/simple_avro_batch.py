@@ -44,6 +44,7 @@ from ticdc_assets.wire.byte_columns import (
     Buffer,
     Flags,
     Ints,
+    Walk,
     distinct,
     in_shortest_form,
     uvarints,
@@ -63,7 +64,6 @@ from ticdc_assets.wire.simple_avro import (
 )
 from ticdc_assets.wire.simple_message import CHECKSUM, FIELDS, OPS, VERSION, MessageType
 from ticdc_assets.wire.value_forms import Form
-from ticdc_assets.wire.walking import Walk
 
 _TYPES: Final = tuple(map(MessageType, DML_SYMBOLS))
 _OPS: Final = tuple(OPS[kind].value for kind in _TYPES)

@@ -31,7 +31,7 @@ Not handled: anything that needs a schema (which columns an image must have, wha
 MySQL), and the large messages at `claimCheckLocation`; the location is passed on.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -82,18 +82,7 @@ OPS: Final[Mapping[MessageType, Op]] = MappingProxyType(
 )
 """The operation of each row type."""
 
-DDL_TYPES: Final = frozenset(
-    {
-        MessageType.CREATE,
-        MessageType.RENAME,
-        MessageType.CINDEX,
-        MessageType.DINDEX,
-        MessageType.ERASE,
-        MessageType.TRUNCATE,
-        MessageType.ALTER,
-        MessageType.QUERY,
-    }
-)
+DDL_TYPES: Final = frozenset(MessageType) - {*OPS, MessageType.BOOTSTRAP, MessageType.WATERMARK}
 """The types of DDL events."""
 
 
@@ -181,45 +170,29 @@ def message_type(word: str) -> MessageType:
 
 def event_from_fields(kind: MessageType, fields: Fields) -> Event:
     """Return the event of a message of type `kind` with `fields`."""
-    meanings = _MEANINGS[kind]
-    return _EVENTS[kind](kind, {meanings[name]: value for name, value in fields.items()})
-
-
-def _row(kind: MessageType, found: Fields) -> RowChange:
-    attributes: dict[str, Any] = {"before": None, "after": None, **found}
-    # Go writes an empty location as a missing one.
-    attributes["claim_check_location"] = attributes.get("claim_check_location") or None
-    return RowChange(op=OPS[kind], **attributes)
-
-
-def _ddl(kind: MessageType, found: Fields) -> DdlEvent:
-    attributes: dict[str, Any] = {"schema": None, "pre_schema": None, **found}
-    # A DDL message has no database and table of its own (seen: golden/QUIRKS.md B9).
-    named: TableSchema | None = attributes["schema"] or attributes["pre_schema"]
-    return DdlEvent(
-        ddl_type=kind.value,
-        database=named.database if named else "",
-        table=named.table if named else "",
-        **attributes,
-    )
-
-
-def _bootstrap(_kind: MessageType, found: Fields) -> Bootstrap:
-    return Bootstrap(**found)
-
-
-def _watermark(_kind: MessageType, found: Fields) -> Watermark:
-    return Watermark(**found)
+    attributes = {
+        field.meaning: fields[field.name] for field in FIELDS[kind] if field.name in fields
+    }
+    match kind:
+        case MessageType.BOOTSTRAP:
+            return Bootstrap(**attributes)
+        case MessageType.WATERMARK:
+            return Watermark(**attributes)
+        case MessageType.INSERT | MessageType.UPDATE | MessageType.DELETE:
+            # Go writes an empty location as a missing one.
+            location = attributes.pop("claim_check_location", None) or None
+            images: dict[str, Any] = {"before": None, "after": None, **attributes}
+            return RowChange(op=OPS[kind], claim_check_location=location, **images)
+        case _:
+            schemas: dict[str, Any] = {"schema": None, "pre_schema": None, **attributes}
+            # A DDL message has no database and table of its own (seen: golden/QUIRKS.md B9).
+            named: TableSchema | None = schemas["schema"] or schemas["pre_schema"]
+            return DdlEvent(
+                ddl_type=kind.value,
+                database=named.database if named else "",
+                table=named.table if named else "",
+                **schemas,
+            )
 
 
 _TYPES: Final = {kind.value: kind for kind in MessageType}
-
-_MEANINGS: Final = {
-    kind: {field.name: field.meaning for field in table} for kind, table in FIELDS.items()
-}
-_EVENTS: Final[Mapping[MessageType, Callable[[MessageType, Fields], Event]]] = {
-    **dict.fromkeys(OPS, _row),
-    **dict.fromkeys(DDL_TYPES, _ddl),
-    MessageType.BOOTSTRAP: _bootstrap,
-    MessageType.WATERMARK: _watermark,
-}

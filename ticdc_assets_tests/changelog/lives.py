@@ -1,7 +1,8 @@
 """Small lives of tables, written as statements and rows, for formats with and without schemas."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.demo.simulator.shapes import shape_of
@@ -140,3 +141,32 @@ class Life:
 def of(*pairs: tuple[str, str | None]) -> list[Mapping[str, str | None]]:
     """Return rows of `id` and `v`."""
     return [{"id": key, "v": value} for key, value in pairs]
+
+
+def ddl_event(ts: int, sql: str, **more: Any) -> DdlEvent:
+    """Return the event of a DDL of `d.t`, without schemas unless `more` has them."""
+    fields = {"database": "d", "table": "t", "build_ts_ms": None, "schema": None}
+    fields |= {"ddl_type": sql.split()[0].upper(), "pre_schema": None, **more}
+    return DdlEvent(commit_ts=ts, sql=sql, **fields)
+
+
+def insert_event(ts: int, after: Mapping[str, str | None], **more: Any) -> RowChange:
+    """Return the event of an INSERT into `d.t`, which cites no schema unless `more` says so."""
+    fields = {"database": "d", "table": "t", "build_ts_ms": None, "table_id": None}
+    fields |= {"schema_version": None, "before": None, **more}
+    return RowChange(op=Op.INSERT, commit_ts=ts, after=after, **fields)
+
+
+def placed(events: Iterable[Event]) -> list[tuple[Coordinates, Event]]:
+    """Return events with coordinates, in their order."""
+    return [
+        (Coordinates(topic="t", partition=0, offset=offset, index=0), event)
+        for offset, event in enumerate(events)
+    ]
+
+
+def only_table(events: Iterable[Event], cut_ts: int = 1000) -> FoldedTable:
+    """Return the one table of some events, at a cut."""
+    _, tables = fold(placed(events), cut_ts, "UTC")
+    (folded,) = tables.values()
+    return folded

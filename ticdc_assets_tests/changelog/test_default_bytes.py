@@ -1,27 +1,23 @@
 """Bytes in the DEFAULT of a DDL text, given to the rows that were there, in every format."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from ticdc_assets.demo.simulator.encoders import encode
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
-from ticdc_assets.model.events import DdlEvent, Event, Op, RowChange
+from ticdc_assets.model.events import Event
 from ticdc_assets.model.schemas import (
-    RowShape,
     TableSchema,
     schema_from_json,
     schema_from_text,
     schema_to_json,
     schema_to_text,
 )
-from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
-from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
 from ticdc_assets.wire import WireFormat, decode
-from ticdc_assets_tests.reference.fold import FoldedTable, fold
+from ticdc_assets_tests.changelog.lives import ddl_event, insert_event, only_table
+from ticdc_assets_tests.reference.fold import FoldedTable
+from ticdc_assets_tests.text_tables import altered, created
 
 CREATE = "create table t (id int primary key)"
 
@@ -44,70 +40,32 @@ DEFAULTS = [
 ]
 
 
-def ddl(ts: int, sql: str, before: TableSchema | None, after: TableSchema) -> DdlEvent:
-    return DdlEvent(
-        ddl_type=sql.split()[0].upper(),
-        commit_ts=ts,
-        build_ts_ms=1,
-        sql=sql,
-        database="d",
-        table="t",
-        schema=after,
-        pre_schema=before,
-        action_code=3 if before is None else 5,
-    )
-
-
-def put(ts: int, number: int, schema: TableSchema, shape: RowShape | None) -> RowChange:
-    return RowChange(
-        op=Op.INSERT,
-        commit_ts=ts,
-        build_ts_ms=1,
-        database="d",
-        table="t",
-        table_id=schema.table_id,
-        schema_version=schema.version if shape is None else None,
-        before=None,
-        after={"id": str(number)},
-        shape=shape,
-    )
-
-
 def life(wire_format: WireFormat, definition: str) -> FoldedTable:
     """Return the table of a row and a column that is added to it, by way of the format."""
-    first = created_schema(
-        parse_ddl(CREATE),
-        database="d",
-        table="t",
-        table_id=7,
-        version=10,
-        defaults=DATABASE_DEFAULTS,
-        timezone="UTC",
-    ).schema
+    first = created(CREATE, table="t")
     sql = f"alter table t add column c {definition}"
-    second = altered_schema(
-        first, parse_ddl(sql), version=30, defaults=DATABASE_DEFAULTS, timezone="UTC"
-    ).schema
-    ddls = [ddl(10, CREATE, None, first), ddl(30, sql, first, second)]
+    second = altered(first, sql, version=30)
+    has_schemas = wire_format in (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO)
+    is_canal = wire_format is WireFormat.CANAL_JSON
+    cited = {"table_id": 7, "schema_version": 10} if has_schemas else {}
     shape = None
-    if wire_format not in (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO):
-        ddls = [replace(event, schema=None, pre_schema=None) for event in ddls]
-        is_canal = wire_format is WireFormat.CANAL_JSON
+    if wire_format is not WireFormat.SIMPLE_JSON:
         shape = canal_shape_of(first) if is_canal else shape_of(first)
-    row = put(20, 1, first, shape)
-    if wire_format is WireFormat.SIMPLE_AVRO:
-        row = replace(row, shape=shape_of(first))
-    events: list[Event] = [ddls[0], row, ddls[1]]
-    read = [
+    events: list[Event] = [
+        ddl_event(10, CREATE, schema=first if has_schemas else None, action_code=3, build_ts_ms=1),
+        insert_event(20, {"id": "1"}, shape=shape, build_ts_ms=1, **cited),
+        ddl_event(
+            30,
+            sql,
+            schema=second if has_schemas else None,
+            pre_schema=first if has_schemas else None,
+            action_code=5,
+            build_ts_ms=1,
+        ),
+    ]
+    return only_table(
         event for record in encode(wire_format, events) for event in decode(wire_format, record)
-    ]
-    placed = [
-        (Coordinates(topic="t", partition=0, offset=offset, index=0), event)
-        for offset, event in enumerate(read)
-    ]
-    _, tables = fold(placed, 99, "UTC")
-    (table,) = tables.values()
-    return table
+    )
 
 
 @pytest.mark.parametrize("wire_format", WireFormat)
@@ -119,15 +77,7 @@ def test_older_rows_get_the_bytes(wire_format: WireFormat, definition: str, want
 
 
 def test_bytes_survive_as_json() -> None:
-    (column,) = created_schema(
-        parse_ddl("create table t (c varbinary(9) default 0xff00fe)"),
-        database="d",
-        table="t",
-        table_id=1,
-        version=1,
-        defaults=DATABASE_DEFAULTS,
-        timezone="UTC",
-    ).schema.columns
+    (column,) = created("create table t (c varbinary(9) default 0xff00fe)").columns
     assert column.default == b"\xff\x00\xfe"
     assert column.default_text == "0xff00fe"
     schema = TableSchema(

@@ -4,34 +4,14 @@ import pytest
 
 from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import MirrorPlan
-from ticdc_assets.model.events import DdlEvent
-from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.wire import WireFormat
-from ticdc_assets_tests.reference.fold import fold
+from ticdc_assets_tests.changelog.lives import ddl_event, only_table
 
 
 def planned(*sqls: str) -> MirrorPlan:
     """Return the plan of a table after DDL at commit ts 10, 20, ..."""
-    events = [
-        DdlEvent(
-            ddl_type=sql.split()[0].upper(),
-            commit_ts=10 * number,
-            build_ts_ms=None,
-            sql=sql,
-            database="d",
-            table="t",
-            schema=None,
-            pre_schema=None,
-        )
-        for number, sql in enumerate(sqls, 1)
-    ]
-    placed = [
-        (Coordinates(topic="t", partition=0, offset=number, index=0), event)
-        for number, event in enumerate(events)
-    ]
-    plan, _ = fold(placed, 1000, "UTC")
-    (mirror,) = plan.mirrors
-    return mirror
+    events = [ddl_event(10 * number, sql) for number, sql in enumerate(sqls, 1)]
+    return only_table(events).plan
 
 
 CREATE = "create table t (id int primary key, f float, d double, `g h` float(7,3))"

@@ -4,29 +4,19 @@ The tables are written as CREATE TABLE. Messages say of them what TiCDC says: th
 its schema, with the first NOT NULL unique key listed again as `primary`; others text and flags.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from ticdc_assets.model.events import Bootstrap, Event
+from ticdc_assets.model.events import Bootstrap
 from ticdc_assets.model.schemas import IndexSchema, TableSchema
-from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.wire import WireFormat
-from ticdc_assets_tests.reference.fold import FoldedTable, fold
+from ticdc_assets_tests.changelog.lives import only_table
+from ticdc_assets_tests.reference.fold import FoldedTable
 from ticdc_assets_tests.text_tables import T1, altered, created, ddl, row
 
 FORMATS = tuple(WireFormat)
-
-
-def folded(events: Iterable[Event], cut_ts: int = 100) -> FoldedTable:
-    placed = [
-        (Coordinates(topic="t", partition=0, offset=number, index=0), event)
-        for number, event in enumerate(events)
-    ]
-    _, tables = fold(placed, cut_ts, "UTC")
-    (table,) = tables.values()
-    return table
 
 
 def values(table: FoldedTable, *names: str) -> list[tuple[str | None, ...]]:
@@ -36,7 +26,7 @@ def values(table: FoldedTable, *names: str) -> list[tuple[str | None, ...]]:
 @pytest.mark.parametrize("wire_format", FORMATS)
 def test_no_key_is_over_a_virtual_column(wire_format: WireFormat) -> None:
     schema = created(T1)
-    table = folded(
+    table = only_table(
         [
             ddl(wire_format, T1, ts=10, after=schema),
             row(wire_format, schema, ts=20, after={"a": "1", "c": "5"}),
@@ -85,7 +75,7 @@ def test_the_key_is_ticdcs(wire_format: WireFormat, columns: str, key: tuple[str
         ddl(wire_format, sql, ts=10, after=schema),
         row(wire_format, schema, ts=20, after=image),
     ]
-    table = folded(events)
+    table = only_table(events)
     assert table.plan.schema.handle_key == key
     assert table.quarantined == []
     assert len(table.listed()) == 1
@@ -108,7 +98,7 @@ def test_ddl_changes_which_columns_are_virtual_and_the_key(wire_format: WireForm
         ddl(wire_format, drop, ts=30, after=three, before=two),
         row(wire_format, three, ts=35, after={"a": "2", "c": "5"}),
     ]
-    table = folded(events)
+    table = only_table(events)
     assert table.plan.schema.handle_key == ("c", "a")
     assert table.plan.generated == {"bb"}
     assert values(table, "a", "c") == [("1", "5"), ("2", "5")]
@@ -116,7 +106,7 @@ def test_ddl_changes_which_columns_are_virtual_and_the_key(wire_format: WireForm
         ddl(wire_format, again, ts=40, after=four, before=three),
         ddl(wire_format, "alter table t1 add unique (bb)", ts=50, after=five, before=four),
     ]
-    table = folded(events)
+    table = only_table(events)
     assert table.plan.schema.handle_key == ("bb",)
     assert table.plan.generated == frozenset()
 
@@ -138,7 +128,7 @@ def test_a_hidden_column_of_an_expression_is_no_key() -> None:
             ),
         ),
     )
-    table = folded(
+    table = only_table(
         [
             # No text tells of it: the table was there before the changefeed.
             Bootstrap(build_ts_ms=None, schema=schema),

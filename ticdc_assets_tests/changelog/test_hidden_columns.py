@@ -11,7 +11,8 @@ import pytest
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.registry.inferred_columns import HIDDEN_COLUMNS
 from ticdc_assets.wire import WireFormat
-from ticdc_assets_tests.changelog.test_handle_keys import folded, values
+from ticdc_assets_tests.changelog.lives import only_table
+from ticdc_assets_tests.changelog.test_handle_keys import values
 from ticdc_assets_tests.text_tables import altered, created, ddl, row
 
 FORMATS = tuple(WireFormat)
@@ -31,7 +32,7 @@ def test_they_are_no_schema_change(wire_format: WireFormat, option: str) -> None
     one = as_rows_have_it(created(sql))
     two = as_rows_have_it(altered(created(sql), alter, version=30))
     none = {DELETED: None, "_tidb_origin_ts": None}
-    table = folded(
+    table = only_table(
         [
             ddl(wire_format, sql, ts=10, after=one),
             row(wire_format, one, ts=20, after={"id": "1", "v": "5", **none}),
@@ -59,7 +60,7 @@ def test_any_other_column_without_a_ddl_is_one(wire_format: WireFormat) -> None:
     sql = "CREATE TABLE `t1` (`id` INT PRIMARY KEY)"
     grown = altered(as_rows_have_it(created(sql)), "alter table t1 add w int", version=20)
     image = {"id": "1", DELETED: None, "_tidb_origin_ts": None, "w": "3"}
-    table = folded(
+    table = only_table(
         [
             ddl(wire_format, sql, ts=10, after=created(sql)),
             row(wire_format, grown, ts=20, after=image),

@@ -263,7 +263,7 @@ def test_what_is_compiled_grows_with_the_days_alone(
         for number, schema in enumerate(schemas)
     ]
     bounds, tests = Counter[str](), Counter[str]()
-    partition_rules._integer_less_than.cache_clear()
+    partition_rules._less_than.cache_clear()
     monkeypatch.setattr(
         partition_rules, "cursor_over", counting(bounds, partition_rules.cursor_over)
     )

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
 
-from ticdc_assets.model.events import DdlEvent, Event, Op, RowChange
+from ticdc_assets.model.events import DdlEvent, Event, RowChange
 from ticdc_assets.model.schemas import (
     ColumnFlag,
     ColumnSchema,
@@ -17,6 +17,7 @@ from ticdc_assets.model.schemas import (
 )
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.registry.renames import Name, Rename, settle
+from ticdc_assets_tests.changelog.lives import ddl_event, insert_event
 from ticdc_assets_tests.reference.fold import fold
 
 Pair = tuple[Name, Name]
@@ -83,34 +84,19 @@ def schema(name: Name, number: int) -> TableSchema:
     )  # fmt: skip
 
 
-def ddl(
+def event_of(
     sql: str, ts: int, after: TableSchema, before: TableSchema | None, *, ids: bool
 ) -> DdlEvent:
-    return DdlEvent(
-        ddl_type="CREATE" if before is None else "RENAME",
-        commit_ts=ts,
-        build_ts_ms=None,
-        sql=sql,
-        database=after.database,
-        table=after.table,
-        schema=after if ids else None,
-        pre_schema=before if ids else None,
-    )
+    schemas = {"schema": after, "pre_schema": before} if ids else {}
+    word = "CREATE" if before is None else "RENAME"
+    name = {"database": after.database, "table": after.table}
+    return ddl_event(ts, sql, ddl_type=word, **name, **schemas)
 
 
 def row(name: Name, ts: int, number: int, *, ids: bool) -> RowChange:
-    return RowChange(
-        op=Op.INSERT,
-        commit_ts=ts,
-        build_ts_ms=None,
-        database=name[0],
-        table=name[1],
-        table_id=number if ids else None,
-        schema_version=10 + number if ids else None,
-        before=None,
-        after={"id": str(1000 * ts + number)},
-        shape=None if ids else SHAPE,
-    )
+    cited = {"table_id": number, "schema_version": 10 + number} if ids else {"shape": SHAPE}
+    values = {"id": str(1000 * ts + number)}
+    return insert_event(ts, values, database=name[0], table=name[1], **cited)
 
 
 def outcome(
@@ -126,13 +112,13 @@ def outcome(
     events: list[tuple[str, Event]] = []
     for name, number in numbers.items():
         sql = f"create table `{name[1]}` (id int primary key)"
-        events.append(("t", ddl(sql, CREATED, schema(name, number), None, ids=ids)))
+        events.append(("t", event_of(sql, CREATED, schema(name, number), None, ids=ids)))
         events.append(("t", row(name, CREATED + 1, number, ids=ids)))
     for place in order:
         old, new = spelled[place]
         number = numbers[moving[place]]
         sql = f"RENAME TABLE `{old[0]}`.`{old[1]}` TO `{new[0]}`.`{new[1]}`"
-        event = ddl(sql, RENAMED, schema(new, number), schema(old, number), ids=ids)
+        event = event_of(sql, RENAMED, schema(new, number), schema(old, number), ids=ids)
         events.append((f"t{place}" if spread else "t", event))
     for name, last in finals(story).items():
         events.append(("t", row(last, RENAMED + 1, numbers[name], ids=ids)))

@@ -1,40 +1,40 @@
 """Rows of Open Protocol whose flags are not those of their columns, and what becomes of them."""
 
 import json
-import struct
 from base64 import b64encode
 from typing import Any
 
 import pytest
 
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.model.events import DdlEvent, Event, Op, RowChange, Watermark
+from ticdc_assets.model.events import Event
 from ticdc_assets.model.mysql_types import arrow_type, lacks_sign
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn
-from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.open_protocol import DDL, ROW
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import ROW as ROW_KIND
-from ticdc_assets_tests.reference.fold import FoldedTable, fold
+from ticdc_assets_tests.changelog.lives import ddl_event, insert_event, only_table
+from ticdc_assets_tests.reference.fold import FoldedTable
 from ticdc_assets_tests.wire.comparing import assert_equal, batch_of
+from ticdc_assets_tests.wire.test_open_protocol import record as open_record
 
 OPEN = WireFormat.OPEN_PROTOCOL
 ID = {"t": 3, "h": True, "f": 11}
 
 
-def framed(*parts: bytes) -> bytes:
-    return b"".join(struct.pack(">Q", len(part)) + part for part in parts)
-
-
 def record(*parts: tuple[dict[str, Any], dict[str, Any] | str]) -> Record:
     """Return the record of keys and values; a value may be its JSON text."""
-    keys = [json.dumps(key).encode() for key, _ in parts]
-    values = [
-        (value if isinstance(value, str) else json.dumps(value)).encode() for _, value in parts
-    ]
-    return Record(key=struct.pack(">Q", 1) + framed(*keys), value=framed(*values))
+    return open_record(
+        *(
+            (
+                json.dumps(key).encode(),
+                (value if isinstance(value, str) else json.dumps(value)).encode(),
+            )
+            for key, value in parts
+        )
+    )
 
 
 def key(ts: int, kind: int, partition: int | None = 141) -> dict[str, Any]:
@@ -61,18 +61,13 @@ def put(ts: int, number: int, **columns: tuple[int, int, Any]) -> Record:
     )
 
 
-def folded(*records: Record, at: int = 1000) -> FoldedTable:
+def folded(*records: Record) -> FoldedTable:
     """Return the one table of some records, read by both decoders."""
-    placed: list[tuple[Coordinates, Event]] = []
-    for offset, events in enumerate(assert_equal(records, OPEN)):
-        assert isinstance(events, list), events
-        placed += [
-            (Coordinates(topic="t", partition=0, offset=offset, index=index), event)
-            for index, event in enumerate(events)
-        ]
-    _, tables = fold(placed, at, "UTC")
-    (table,) = tables.values()
-    return table
+    events: list[Event] = []
+    for outcome in assert_equal(records, OPEN):
+        assert isinstance(outcome, list), outcome
+        events += outcome
+    return only_table(events)
 
 
 def rows(table: FoldedTable) -> dict[str, dict[str, str | None]]:
@@ -238,39 +233,14 @@ def test_craft_rows_are_read_by_the_type_that_ddl_told() -> None:
             SentColumn("x", "varbinary", flags["x"]),
         )
     )
-    change = RowChange(
-        op=Op.INSERT,
-        commit_ts=20,
-        build_ts_ms=None,
-        database="d",
-        table="t",
-        table_id=None,
-        schema_version=None,
-        before=None,
-        after={"id": "1", "v": r"\n", "b": "é", "x": b64encode(b"a\nb\\").decode()},
-        shape=shape,
-    )
-    create = DdlEvent(
-        ddl_type="CREATE",
-        commit_ts=10,
-        build_ts_ms=None,
-        sql="create table t (id int primary key, v varbinary(9), b blob, x varchar(9))",
-        database="d",
-        table="t",
-        schema=None,
-        pre_schema=None,
-    )
-    events = [
+    values = {"id": "1", "v": r"\n", "b": "é", "x": b64encode(b"a\nb\\").decode()}
+    sql = "create table t (id int primary key, v varbinary(9), b blob, x varchar(9))"
+    events = [ddl_event(10, sql), insert_event(20, values, shape=shape)]
+    table = only_table(
         event
-        for item in encode(WireFormat.CRAFT, [create, change])
+        for item in encode(WireFormat.CRAFT, events)
         for event in decode(WireFormat.CRAFT, item)
-    ]
-    placed = [
-        (Coordinates(topic="t", partition=0, offset=offset, index=0), event)
-        for offset, event in enumerate([*events, Watermark(watermark_ts=99, build_ts_ms=None)])
-    ]
-    _, tables = fold(placed, 99, "UTC")
-    (table,) = tables.values()
+    )
     assert list(table.listed()) == [
         {"id": "1", "v": "0x" + rb"\n".hex(), "b": "0x" + "é".encode().hex(), "x": "a\nb\\"}
     ]

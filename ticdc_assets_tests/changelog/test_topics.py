@@ -18,22 +18,14 @@ from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.changelog.lives import ddl_event
 from ticdc_assets_tests.demo.simulator.storm import storm
 
 A, B, DEFAULT = "cdc_shop_a", "cdc_shop_b", "default"
 
 
 def ddl(sql: str, commit_ts: int, *, table: str = "a") -> DdlEvent:
-    return DdlEvent(
-        ddl_type="QUERY",
-        commit_ts=commit_ts,
-        build_ts_ms=0,
-        sql=sql,
-        database="shop",
-        table=table,
-        schema=None,
-        pre_schema=None,
-    )
+    return ddl_event(commit_ts, sql, ddl_type="QUERY", database="shop", table=table)
 
 
 def history_of(*ddls: tuple[DdlEvent, str]) -> SchemaHistory:

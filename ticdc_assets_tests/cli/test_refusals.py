@@ -1,4 +1,4 @@
-"""What brokers refuse, and brokers that are away: one sentence, at once, with the key to correct.
+"""What brokers refuse, and brokers that are away: one sentence, with the key to correct.
 
 One broker with a listener of each kind serves all of it.
 """
@@ -6,10 +6,8 @@ One broker with a listener of each kind serves all of it.
 import pickle
 import subprocess
 import sys
-import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,16 +22,10 @@ from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.doctor.test_doctor import by_name, changefeed
 from ticdc_assets_tests.secured_broker import PASSWORD, SecuredBroker, make_keys, source
 
-if TYPE_CHECKING:
-    pass
-
 pytestmark = pytest.mark.kafka
 
 WRONG = "not-this-word"
 KEY = "source.kafka.options"
-
-SECONDS = 12.0
-"""More than a refusal takes on any machine, and less than any deadline that it could wait for."""
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +47,9 @@ def record(topic: str) -> CaptureRecord:
 
 
 def refusal(given: KafkaSource) -> SourceUnavailableError:
-    """Ask for offsets in vain; the answer has to come at once and without a secret."""
-    began = time.monotonic()
+    """Return why a broker gives no offsets: in one sentence, without a secret."""
     with pytest.raises(SourceUnavailableError) as caught:
         end_offsets(given)
-    assert time.monotonic() - began < SECONDS
     sentence = str(caught.value)
     assert len(sentence.splitlines()) == 1
     assert sentence.startswith(f"the Kafka broker {given.bootstrap_servers} ")
@@ -113,7 +103,7 @@ def refusal(given: KafkaSource) -> SourceUnavailableError:
         ),
     ],
 )
-def test_what_a_broker_refuses_is_told_at_once_with_the_key_to_mend(
+def test_what_a_broker_refuses_is_said_with_the_key_to_correct(
     secured: SecuredBroker, listener: str, options: Mapping[str, str], what: str, fix: str
 ) -> None:
     given = secured.options(listener) | dict(options)
@@ -215,7 +205,7 @@ def test_a_topic_that_may_be_seen_and_not_read(secured: SecuredBroker) -> None:
 # By the command line -----------------------------------------------------------------------------
 
 
-def test_every_command_says_why_at_once(secured: SecuredBroker, tmp_path: Path) -> None:
+def test_every_command_says_why(secured: SecuredBroker, tmp_path: Path) -> None:
     commands = Commands(tmp_path)
     options = {
         key: OptionValue(value, value) for key, value in secured.options("SASL_PLAINTEXT").items()
@@ -240,16 +230,14 @@ def test_every_command_says_why_at_once(secured: SecuredBroker, tmp_path: Path) 
         ("status", "feed"),
         ("sync", "feed", "--follow", "--seconds", 60),
     ):
-        began = time.monotonic()
         run = commands.program if words[0] in ("sync", "play") else commands.here
         done = run(*words, env={"KAFKA_PASSWORD": WRONG})
-        assert time.monotonic() - began < 60, words
-        told = done.stdout + done.stderr
-        assert done.returncode == 1, told
-        assert "refused the login: SASL authentication error: Authentication failed" in told
-        assert f"correct {KEY}.sasl.username and {KEY}.sasl.password" in told
-        assert "Traceback" not in told
-        assert WRONG not in told
+        text = done.stdout + done.stderr
+        assert done.returncode == 1, text
+        assert "refused the login: SASL authentication error: Authentication failed" in text
+        assert f"correct {KEY}.sasl.username and {KEY}.sasl.password" in text
+        assert "Traceback" not in text
+        assert WRONG not in text
 
 
 def test_a_login_over_tls_is_enough_to_write_and_to_read(secured: SecuredBroker) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from ticdc_assets.model.events import SNAPSHOT_DDL
 from ticdc_assets.model.schemas import TableSchema
-from ticdc_assets.registry.column_order import ColumnOrders
+from ticdc_assets.registry.column_facts import ColumnFacts
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.examples import examples
@@ -54,7 +54,7 @@ class Altered:
         self.history.add_ddl(event, place)
 
     def found(self) -> list[str]:
-        return names(ColumnOrders(self.history).ordered(self.sent()))
+        return names(ColumnFacts(self.history).ordered(self.sent()))
 
 
 @pytest.mark.parametrize(

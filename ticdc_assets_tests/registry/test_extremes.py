@@ -26,6 +26,9 @@ TEXTS: dict[str, Callable[[int], str]] = {
     ),
     "parentheses of a check": lambda n: f"create table t (a int, check {'(' * n}1{')' * n})",
     "parentheses without end": lambda n: "create table t " + "(" * n,
+    "parentheses that close": lambda n: "create table t (a int" + ")" * n,
+    "tables in each other": lambda n: "create table t (a int default (" * (n // 30),
+    "additions in each other": lambda n: "alter table t " + "add (" * n,
     "parentheses of a partition": lambda n: (
         f"{RANGES}{'(' * n}a{')' * n}) (partition p values less than ({'(' * n}1{')' * n}))"
     ),
@@ -35,6 +38,9 @@ TEXTS: dict[str, Callable[[int], str]] = {
     "not not": lambda n: f"{RANGES}a) (partition p values less than ({'not ' * n}1))",
     "a long sum": lambda n: f"{RANGES}a{'+1' * n}) (partition p values less than (1{'+1' * n}))",
     "comments without end": lambda n: "create table t (a int) " + "/* " * n,
+    "comments in each other": lambda n: "/*" * n,
+    "executed comments without end": lambda n: "alter table t /*! " + "/*! " * n,
+    "features without end": lambda n: "/*T![" * n,
     "executed comments in each other": lambda n: (
         "create table t (a int) " + "/*!40101 " * n + "*/" * n
     ),
@@ -45,6 +51,17 @@ TEXTS: dict[str, Callable[[int], str]] = {
     "backslashes": lambda n: "create table t (a varchar(9) comment '" + "\\" * n,
     "a name": lambda n: f"create table {'x' * n} (a int)",
     "backticks": lambda n: "create table `" + "``" * n,
+    "single quotes": lambda n: "'" * (2 * n + 1),
+    "double quotes": lambda n: '"' * (2 * n + 1),
+    "hex literals without end": lambda n: "x'a" * n,
+    "NUL": lambda n: "drop table a\0b" + "\0" * n,
+    "lone surrogates": lambda n: f"create table `\ud800` (\udfff int default '{chr(0xD800) * n}')",
+    "right to left": lambda n: f"create table {chr(0x202E) * n} (a\u2067 int)",
+    "numbers": lambda n: "1.1e+" * n,
+    "signs": lambda n: "alter table t alter a set default " + "-" * n,
+    "semicolons": lambda n: ";" * n,
+    "dots": lambda n: "alter table t change " + "a." * n,
+    "references": lambda n: f"create table t (a int {'references t on delete ' * (n // 8)})",
     "blanks": lambda n: f"create table{' ' * n}t (a int)",
     "a number": lambda n: f"create table t (a decimal({'1' * n}))",
     "lines of comment": lambda n: "create table t (a int)" + " -- x\n" * n,

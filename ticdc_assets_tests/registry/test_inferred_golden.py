@@ -15,6 +15,7 @@ from ticdc_assets.model.events import DdlEvent, RowChange
 from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.model.values import canonical_of
+from ticdc_assets.registry.column_facts import with_virtual_columns
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlStatement
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
@@ -26,7 +27,6 @@ from ticdc_assets.registry.inferred_columns import (
 )
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
 from ticdc_assets.registry.row_shapes import fits, schema_of_shape
-from ticdc_assets.registry.virtual_columns import with_virtual_columns
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden

@@ -1,5 +1,6 @@
 """What CREATE TABLE and ALTER TABLE make of a schema, case by case as TiDB does it."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -142,6 +143,30 @@ def indexes(schema: TableSchema) -> str:
         ("enum('a') charset binary", {"mysql_type": "enum", "charset": "binary"}),
         ("int as (1 + 1) stored", {"mysql_type": "int", "default": None}),
         ("point", {"mysql_type": "point"}),
+        *(
+            (words, {"mysql_type": mysql_type})
+            for mysql_type, spellings in {
+                "tinyint": "int1, boolean, tinyint(1)",
+                "smallint": "int2",
+                "mediumint": "middleint, int3",
+                "int": "int, INTEGER(7), int4 signed",
+                "bigint": "int8, int8 unsigned",
+                "double": "float8, double",
+                "char": "char(20), nchar(20), char(20) byte, national character(2)",
+                "varchar": """
+                    varchar(9); character varying(20); varcharacter(20); nvarchar(20);
+                    national char varying(20); nchar varchar(3); char varying(2)
+                """,
+                "binary": "binary",
+                "tinytext": "tinytext",
+                "mediumtext": "long char varying, long varchar",
+                "mediumblob": "long varbinary",
+                "longblob": "longblob",
+                "vector": "vector<float>(3)",
+            }.items()
+            for words in re.split(r"[,;]\s*", spellings.strip())
+        ),
+        ("bit(64)", {"length": 64}),
     ],
 )
 def test_column_types(sql: str, expected: dict[str, object]) -> None:
@@ -198,6 +223,10 @@ def test_defaults_of_databases_and_tables() -> None:
     assert table_defaults(parse_ddl("alter table t charset gbk, add b int"), latin1) == GBK
     converted = parse_ddl("alter table t convert to charset utf8 collate utf8_general_ci")
     assert table_defaults(converted, latin1) == Defaults("utf8", "utf8_general_ci")
+    apart = parse_ddl("alter table t collate utf8_general_ci, add b int, charset utf8")
+    assert table_defaults(apart, latin1) == Defaults("utf8", "utf8_general_ci")
+    both = parse_ddl("alter table t convert to charset gbk, default charset = utf8")
+    assert table_defaults(both, latin1) == GBK
     by_default = parse_ddl("alter table t convert to character set default")
     assert table_defaults(by_default, latin1) == latin1
 

@@ -51,20 +51,6 @@ def owner(table: TablePartitions, text: str | None, column: str = "id") -> str |
 RANGE = partitions(f"range (id) ({less_than(p0='0', p1='100', p2='200', pm='maxvalue')})")
 LIST = partitions(f"list (id) ({listed(a='1, 2', b='3', c='4')}, partition z default)")
 HASH = partitions("hash (id) partitions 4")
-NUMBERED = partitions(
-    "range (id) interval (10) first partition less than (10) last partition less than (40)"
-    " null partition"
-)
-DAYS = partitions(
-    "range columns (dt) interval (1 day) first partition less than ('2024-02-28')"
-    " last partition less than ('2024-03-02')"
-)
-EXPANDED = partitions(
-    "range columns (dt) (partition P_NULL values less than ('0000-01-01'),"
-    " partition `P_LT_2024-01-01 00:00:00` values less than ('2024-01-01 00:00:00'),"
-    " partition `P_LT_2024-02-01 00:00:00` values less than ('2024-02-01 00:00:00'),"
-    " partition `P_LT_2024-03-01 00:00:00` values less than ('2024-03-01 00:00:00'))"
-)
 
 CHANGES: list[tuple[TablePartitions, str, tuple[str, ...], tuple[str, ...] | None]] = [
     (RANGE, "drop partition P1, `p0`", ("p0", "p1"), ("p2", "pm")),
@@ -92,43 +78,6 @@ CHANGES: list[tuple[TablePartitions, str, tuple[str, ...], tuple[str, ...] | Non
     (HASH, "add partition (partition x, partition y)", (), ("p0", "p1", "p2", "p3", "x", "y")),
     (HASH, "coalesce partition 3", (), ("p0",)),
     (HASH, "truncate partition p3", ("p3",), HASH.names),
-    (
-        NUMBERED,
-        "first partition less than (30)",
-        ("P_LT_10", "P_LT_20"),
-        ("P_NULL", "P_LT_30", "P_LT_40"),
-    ),
-    (
-        NUMBERED,
-        "last partition less than (60)",
-        (),
-        (*NUMBERED.names, "P_LT_50", "P_LT_60"),
-    ),
-    (NUMBERED, "drop partition p_null", ("P_NULL",), NUMBERED.names[1:]),
-    (
-        DAYS,
-        "first partition less than ('2024-03-01')",
-        ("P_LT_2024-02-28", "P_LT_2024-02-29"),
-        ("P_LT_2024-03-01", "P_LT_2024-03-02"),
-    ),
-    (
-        DAYS,
-        "drop partition `P_LT_2024-02-29 00:00:00`",
-        ("P_LT_2024-02-29",),
-        ("P_LT_2024-02-28", "P_LT_2024-03-01", "P_LT_2024-03-02"),
-    ),
-    (
-        EXPANDED,
-        "first partition less than ('2024-02-01')",
-        ("P_LT_2024-01-01 00:00:00",),
-        ("P_NULL", "P_LT_2024-02-01 00:00:00", "P_LT_2024-03-01 00:00:00"),
-    ),
-    (
-        EXPANDED,
-        "last partition less than ('2024-05-01')",
-        (),
-        (*EXPANDED.names, "P_LT_2024-04-01", "P_LT_2024-05-01"),
-    ),
 ]
 
 
@@ -151,27 +100,8 @@ REFUSED: list[tuple[TablePartitions, str, str]] = [
     (RANGE, "coalesce partition 1", "COALESCE"),
     (RANGE, f"reorganize partition p0, p2 into ({less_than(q='200')})", "side by side"),
     (RANGE, f"reorganize partition nobody into ({less_than(q='200')})", "'nobody'"),
-    (RANGE, "first partition less than (50)", "ends at"),
-    (RANGE, "last partition less than (900)", "MAXVALUE"),
     (HASH, "coalesce partition 4", "COALESCE"),
     (HASH, "add partition partitions 9999", "8192"),
-    (HASH, "first partition less than (9)", "no RANGE"),
-    (LIST, "last partition less than (9)", "no RANGE"),
-    (NUMBERED, "last partition less than (55)", "meet"),
-    (NUMBERED, "last partition less than ('2024-01-01')", "another kind"),
-    (DAYS, "last partition less than (55)", "another kind"),
-    (DAYS, "last partition less than ('x')", "not understood"),
-    (
-        partitions(f"range (id) ({less_than(a='1', b='2', c='4')})"),
-        "last partition less than (9)",
-        "equal intervals",
-    ),
-    (partitions(f"range (id) ({less_than(a='1')})"), "last partition less than (9)", "alone"),
-    (
-        partitions(f"range (id) ({less_than(a='0', b='9')})"),
-        "first partition less than (9)",
-        "NULL",
-    ),
 ]
 
 

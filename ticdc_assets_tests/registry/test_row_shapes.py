@@ -18,10 +18,8 @@ from ticdc_assets.model.schemas import (
     schema_from_json,
     schema_to_json,
 )
-from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
-from ticdc_assets.registry.inferred_schemas import created_schema
 from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape, spelled_type
+from ticdc_assets_tests.text_tables import created
 
 BINARY = ColumnFlag.BINARY
 NULLABLE = ColumnFlag.NULLABLE
@@ -33,17 +31,7 @@ UNSIGNED = ColumnFlag.UNSIGNED
 
 
 def table(sql: str) -> TableSchema:
-    made = created_schema(
-        parse_ddl(f"create table t ({sql})"),
-        database="d",
-        table="t",
-        table_id=7,
-        version=100,
-        defaults=DATABASE_DEFAULTS,
-        timezone="UTC",
-    )
-    assert made.notes == ()
-    return made.schema
+    return created(f"create table t ({sql})", version=100, table="t")
 
 
 def of(shape: RowShape) -> TableSchema:

@@ -28,6 +28,9 @@ Outcome = list[Event] | tuple[str, str, str, str]
 Input = Record | bytes | None
 """A record, or the value of one without a key."""
 
+FIRST_OFFSET = 1000
+"""The offset of the first record of a batch."""
+
 _REASON = re.compile(r"[a-z][a-z0-9_]*\Z")
 _POSITION = re.compile(r"(?:\$|(?:key )?byte \d+\Z)")
 
@@ -45,7 +48,7 @@ def batch_of(values: Sequence[Input]) -> pa.RecordBatch:
         {
             "topic": ["topic"] * count,
             "partition": [3] * count,
-            "offset": list(range(1000, 1000 + count)),
+            "offset": list(range(FIRST_OFFSET, FIRST_OFFSET + count)),
             "key": [record.key for record in records],
             "value": [record.value for record in records],
         },
@@ -84,30 +87,35 @@ def batch_decoded(
         few = decode_batch(wire_format, records)
     with mock.patch.object(batch_module, "FEW_RECORDS", -1):
         batch = decode_batch(wire_format, records)
-    batch.validate(full=True)
     few.validate(full=True)
     for one, other in zip(few.to_pylist(), batch.to_pylist(), strict=True):
-        assert one == other, values[one["offset"] - 1000]
+        assert one == other, values[one["offset"] - FIRST_OFFSET]
+    outcomes = outcomes_of(batch, len(values))
+    assert all(outcomes)
+    return outcomes
+
+
+def outcomes_of(batch: pa.RecordBatch, count: int) -> list[Outcome]:
+    """Return what decoded rows say of each record of `batch_of` so many; none is out of place."""
+    batch.validate(full=True)
     assert batch.schema == CHANGE_SCHEMA
-    outcomes: list[Outcome] = [[] for _ in values]
+    outcomes: list[Outcome] = [[] for _ in range(count)]
     for row in batch.to_pylist():
-        assert (row["topic"], row["partition"]) == ("topic", 3)
-        number = row["offset"] - 1000
+        assert (row["topic"], row["partition"]) == ("topic", 3), row
+        number = row["offset"] - FIRST_OFFSET
+        events = outcomes[number]
+        assert isinstance(events, list), row
+        assert row["index"] == len(events), row
         if row["kind"] == "error":
-            assert row["index"] == 0
-            assert outcomes[number] == []
+            assert not events, row
             outcomes[number] = (
                 row["error_reason"],
                 row["error_position"],
                 row["error_expected"],
                 row["error_got"],
             )
-            continue
-        events = outcomes[number]
-        assert isinstance(events, list)
-        assert row["index"] == len(events)
-        events.append(event_of(row))
-    assert all(outcomes)
+        else:
+            events.append(event_of(row))
     return outcomes
 
 

@@ -80,3 +80,10 @@ def compare_with_truth(
     assert found == (reasons if damaged else {})
     assert counts.rows > 0
     return counts
+
+
+def sent_columns(columns: list[dict[str, Any]] | None, *, only_key: bool = True) -> Any:
+    """Return the columns of an image, or of its handle key alone."""
+    if columns is None:
+        return None
+    return [column for column in columns if column.get("handle") or not only_key]

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.model.events import Event
-from ticdc_assets.wire import WireFormat
+from ticdc_assets.model.events import Event, RowChange
+from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire.batch import BATCH_READERS, decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire import (
@@ -23,7 +25,7 @@ from ticdc_assets_tests.wire import (
     test_open_protocol,
     test_simple_avro,
 )
-from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, record_of
+from ticdc_assets_tests.wire.comparing import Input, Outcome, assert_equal, batch_of, record_of
 from ticdc_assets_tests.wire.test_open_protocol import number
 
 
@@ -70,7 +72,7 @@ def _sized(content: bytes) -> Sequence[bytes]:
     return content, version + content, part, version + part
 
 
-def _records(messages: Sequence[bytes | Record]) -> list[Record]:
+def _records(messages: Sequence[Input]) -> list[Record]:
     return [record_of(message) for message in messages]
 
 
@@ -291,6 +293,42 @@ def spliced(content: bytes, place: float, length: int, instead: bytes) -> bytes:
     """Return `content` with `instead` for `length` bytes at a share of its length."""
     start = int(place * len(content))
     return content[:start] + instead + content[start + length :]
+
+
+@each_format
+def test_rows_are_read_at_once(damage: Damage) -> None:
+    """The reference says the same, so only this sees rows that it reads alone."""
+    rows = [
+        number
+        for number, message in enumerate(damage.small)
+        if isinstance(decode(damage.wire_format, message)[0], RowChange)
+    ]
+    exact = BATCH_READERS[damage.wire_format](batch_of(damage.small))
+    assert exact is not None
+    assert rows
+    assert {*rows} <= {*exact.sources.tolist()}
+
+
+@each_format
+def test_a_key_is_only_read_where_the_format_has_one(damage: Damage) -> None:
+    if damage.messages[0].key is None:
+        keyed = [Record(key=b"\xff{", value=message.value) for message in damage.messages]
+        assert damage.outcomes(keyed) == damage.outcomes(damage.messages)
+
+
+@each_format
+@examples(30)
+@given(st.data())
+def test_cutting_a_batch_anywhere_changes_nothing(damage: Damage, data: st.DataObject) -> None:
+    odd = _records([b"", b"\xff", b"{}", None])
+    records = data.draw(st.lists(st.sampled_from([*damage.messages, *odd]), max_size=8))
+    cut = data.draw(st.integers(0, len(records)))
+    batch = batch_of(records)
+    parts = [
+        decode_batch(damage.wire_format, part) for part in (batch.slice(0, cut), batch.slice(cut))
+    ]
+    whole = decode_batch(damage.wire_format, batch)
+    assert pa.Table.from_batches(parts) == pa.Table.from_batches([whole])
 
 
 @each_format

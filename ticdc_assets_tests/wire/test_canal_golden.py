@@ -12,7 +12,7 @@ from ticdc_assets.model.tso import from_physical_ms, physical_ms
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import assert_equal
-from ticdc_assets_tests.wire.golden_truth import compare_with_truth, decoded
+from ticdc_assets_tests.wire.golden_truth import compare_with_truth, decoded, sent_columns
 from ticdc_assets_tests.wire.test_simple_golden import DDL_TYPES, REASONS, nulls, wanted_nulls
 
 pytestmark = golden.needs_golden
@@ -127,7 +127,7 @@ def check_row(event: Any, wanted: Mapping[str, Any], folder: str) -> None:
     only_key = event.handle_key_only or (
         event.op is Op.DELETE and folder.endswith("delete-only-handle-key")
     )
-    before, after = (sent(wanted[name], only_key=only_key) for name in ("before", "after"))
+    before, after = (sent_columns(wanted[name], only_key=only_key) for name in ("before", "after"))
     present = before if after is None else after
     kinds = {column["name"]: column["mysql_type"] for column in present}
     if after is not None and before is not None and ("compat" in folder or "updated" in folder):
@@ -149,9 +149,3 @@ def check_row(event: Any, wanted: Mapping[str, Any], folder: str) -> None:
 
 
 CHECKS = {RowChange: check_row, DdlEvent: check_ddl, Watermark: check_watermark}
-
-
-def sent(columns: list[dict[str, Any]] | None, *, only_key: bool) -> Any:
-    if columns is None:
-        return None
-    return [column for column in columns if column.get("handle") or not only_key]

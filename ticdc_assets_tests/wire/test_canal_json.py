@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.demo.simulator.encoders import encode
-from ticdc_assets.demo.simulator.encoders.java_types import java_sql_type
+from ticdc_assets.demo.simulator.encoders.canal_json import java_sql_type
 from ticdc_assets.model.events import (
     Bootstrap,
     Checksum,
@@ -154,10 +154,6 @@ NAMES = {message: f"{number}" for number, message in enumerate(EVENTS)}
 def test_messages_mean_their_events_and_events_give_the_messages(message: bytes) -> None:
     assert assert_equal([message]) == [[EVENTS[message]]]
     assert written(EVENTS[message]) == [message]
-
-
-def test_the_key_is_not_looked_at() -> None:
-    assert decode(CANAL, Record(key=b"any", value=INSERT)) == [INSERTED]
 
 
 def test_rows_as_ticdc_writes_them_need_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ from ticdc_assets.model.events import (
 from ticdc_assets.model.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
-from ticdc_assets.wire import WireFormat, column_rows, craft_batch, repeating
+from ticdc_assets.wire import WireFormat, column_rows, repeating
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.column_types import TYPE_NAMES, ddl_word
 from ticdc_assets.wire.craft import decode
@@ -263,11 +263,6 @@ def test_a_dictionary_without_terms(terms: bytes) -> None:
     ddl = only(assert_equal([sent], CRAFT)[0])
     assert isinstance(ddl, DdlEvent)
     assert (ddl.sql, ddl.database, ddl.table) == (text.decode(), "", "")
-
-
-def test_the_key_is_not_looked_at() -> None:
-    records = [Record(key=b"\xff{", value=value) for value in SMALL]
-    assert assert_equal(records, CRAFT) == assert_equal(SMALL, CRAFT)
 
 
 def test_the_groups_may_stand_in_any_order() -> None:
@@ -891,11 +886,3 @@ def test_the_parts_of_a_batch_do_not_show(size: int, monkeypatch: pytest.MonkeyP
     whole = decode_batch(CRAFT, batch_of(values))
     monkeypatch.setattr(column_rows, "_PART_BYTES", size)
     assert decode_batch(CRAFT, batch_of(values)) == whole
-
-
-def test_rows_are_read_at_once() -> None:
-    """The reference says the same, so only this sees rows that it reads alone."""
-    assert_equal([INSERT, UPDATE, DELETE, THREE, WATERMARK], CRAFT)
-    exact = craft_batch.decode_exact(batch_of([INSERT, UPDATE, DELETE, THREE, WATERMARK]))
-    assert exact is not None
-    assert set(exact.sources.tolist()) == {0, 1, 2, 3}

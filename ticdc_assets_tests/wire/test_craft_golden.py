@@ -13,7 +13,7 @@ from ticdc_assets.model.events import DdlEvent, Image, Op, RowChange, Watermark
 from ticdc_assets.model.schemas import ColumnFlag
 from ticdc_assets.wire.craft_layout import read_group, read_message
 from ticdc_assets_tests.wire import golden
-from ticdc_assets_tests.wire.golden_truth import compare_with_truth, decoded
+from ticdc_assets_tests.wire.golden_truth import compare_with_truth, decoded, sent_columns
 from ticdc_assets_tests.wire.test_simple_golden import DDL_TYPES, nulls, wanted_nulls
 
 pytestmark = golden.needs_golden
@@ -166,7 +166,7 @@ def check_row(event: Any, wanted: Mapping[str, Any], folder: str) -> None:
     assert event.table_id in (None, wanted["table_id"])
     assert (event.schema_version, event.checksum, event.row_id) == (None, None, 0)
     only_key = event.op is Op.DELETE and folder == DELETE_CUT
-    before, after = (sent(wanted[name], only_key=only_key) for name in ("before", "after"))
+    before, after = (sent_columns(wanted[name], only_key=only_key) for name in ("before", "after"))
     present = before if after is None else after
     assert nulls(event.before) == wanted_nulls(before)
     assert nulls(event.after) == wanted_nulls(after)
@@ -183,9 +183,3 @@ def check_row(event: Any, wanted: Mapping[str, Any], folder: str) -> None:
 
 
 CHECKS = {RowChange: check_row, DdlEvent: check_ddl, Watermark: check_watermark}
-
-
-def sent(columns: list[dict[str, Any]] | None, *, only_key: bool) -> Any:
-    if columns is None:
-        return None
-    return [column for column in columns if column.get("handle") or not only_key]

@@ -11,7 +11,7 @@ from ticdc_assets.model.schemas import ColumnFlag
 from ticdc_assets.wire.open_protocol import map_values
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden
-from ticdc_assets_tests.wire.golden_truth import compare_with_truth, decoded
+from ticdc_assets_tests.wire.golden_truth import compare_with_truth, decoded, sent_columns
 from ticdc_assets_tests.wire.test_simple_golden import DDL_TYPES, nulls, wanted_nulls
 
 pytestmark = golden.needs_golden
@@ -178,14 +178,10 @@ def sent_images(
     after: Any = wanted["after"]
     cut_deletes = "open-updated" in folder or "delete-only" in folder
     if handle_key_only or (wanted["op"] == "delete" and cut_deletes):
-        before, after = handle_columns(before), handle_columns(after)
+        before, after = sent_columns(before), sent_columns(after)
     if wanted["op"] == "update" and "no-old" in folder:
         before = None
     if wanted["op"] == "update" and "open-updated" in folder:
         now = {column["name"]: column["value"] for column in after}
         before = [column for column in before if column["value"] != now[column["name"]]] or None
     return before, after
-
-
-def handle_columns(columns: list[dict[str, Any]] | None) -> Any:
-    return None if columns is None else [column for column in columns if column.get("handle")]

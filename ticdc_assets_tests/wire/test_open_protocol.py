@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import UnsupportedVersionError, WireError
-from ticdc_assets.demo.simulator.encoders.go_quote import quote
+from ticdc_assets.demo.simulator.encoders.go_json import quote
 from ticdc_assets.demo.simulator.encoders.open_protocol import encode
 from ticdc_assets.model.events import (
     Bootstrap,

@@ -4,7 +4,6 @@ import struct
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,12 +31,11 @@ from ticdc_assets.model.schemas import (
     TableSchema,
 )
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
-from ticdc_assets.wire import WireFormat, avro, decode, simple_avro_batch
-from ticdc_assets.wire.batch import decode_batch
+from ticdc_assets.wire import WireFormat, avro, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
 from ticdc_assets_tests.examples import examples
-from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, batch_of
+from ticdc_assets_tests.wire.comparing import Outcome, assert_equal
 
 AVRO = WireFormat.SIMPLE_AVRO
 
@@ -293,11 +291,6 @@ def test_the_words_of_ddl_types_have_the_numbers_of_the_schema() -> None:
         if isinstance(event, DdlEvent)
     ]
     assert " ".join(words) == "CREATE ALTER ERASE RENAME TRUNCATE CINDEX DINDEX QUERY"
-
-
-def test_a_key_is_not_looked_at() -> None:
-    value = SMALL["insert"]
-    assert assert_equal([Record(key=b"\xff", value=value)], AVRO) == [[ROW]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -573,37 +566,6 @@ def test_defaults_of_bits() -> None:
         (event,) = decode(AVRO, Record(key=None, value=bootstrap(table((column,), ()))))
         assert isinstance(event, Bootstrap)
         assert event.schema.columns[0].default == value
-
-
-# ---------------------------------------------------------------- batches and damaged parts
-
-
-@examples(30)
-@given(st.lists(st.sampled_from([*MESSAGES, b"", b"\xff", None]), max_size=8), st.data())
-def test_cutting_a_batch_anywhere_changes_nothing(
-    values: list[bytes | None], data: st.DataObject
-) -> None:
-    batch = batch_of(values)
-    cut = data.draw(st.integers(0, len(values)))
-    parts = [decode_batch(AVRO, batch.slice(0, cut)), decode_batch(AVRO, batch.slice(cut))]
-    assert pa.Table.from_batches(parts) == pa.Table.from_batches([decode_batch(AVRO, batch)])
-
-
-@pytest.mark.parametrize("value_type", [pa.binary(), pa.large_binary(), pa.binary_view()])
-def test_wider_types_of_values_are_taken(value_type: pa.DataType) -> None:
-    batch = batch_of([SMALL["insert"], b"\xff", None, SMALL["watermark"]])
-    column = batch.column("value").cast(value_type)
-    batch = batch.set_column(batch.schema.get_field_index("value"), "value", column)
-    kinds = decode_batch(AVRO, batch).column("kind").to_pylist()
-    assert kinds == ["row", "error", "error", "watermark"]
-
-
-def test_rows_are_read_at_once() -> None:
-    """The reference says the same, so only this sees rows that it reads alone."""
-    rows = [message for message, event in MESSAGES.items() if isinstance(event, RowChange)]
-    exact = simple_avro_batch.decode_exact(batch_of(rows))
-    assert exact is not None
-    assert exact.sources.tolist() == list(range(len(rows)))
 
 
 # ---------------------------------------------------------------- the way back

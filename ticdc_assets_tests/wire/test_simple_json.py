@@ -72,11 +72,6 @@ def test_members_may_come_in_any_order_and_with_spaces() -> None:
     assert only(spaced) == EVENTS[INSERT]
 
 
-def test_the_key_is_not_looked_at() -> None:
-    record = Record(key=b"\xff\x00", value=INSERT)
-    assert decode(WireFormat.SIMPLE_JSON, record) == [EVENTS[INSERT]]
-
-
 def test_images_may_be_any_mapping() -> None:
     row = EVENTS[INSERT]
     assert isinstance(row, RowChange)

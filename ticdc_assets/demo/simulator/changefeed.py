@@ -16,7 +16,7 @@ leaves out none of what makes it hard to read:
     - Formats differ in what they send at all (`message_forms`): Canal-JSON's DDL goes to the first
       partition only, formats besides Simple have no bootstraps, and Canal-JSON without the TiDB
       extension has no watermarks.
-    - The old and the new TiCDC differ in DDL, in order and in details (`ticdc_forms`).
+    - The old and the new TiCDC differ in DDL, in order and in details (`message_forms`).
 
 Nothing is lost by not reading on: records wait in the stand-in until they are read. The same
 upstream, options and seed give the same records, except build times where the upstream's clock is
@@ -40,7 +40,6 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from ticdc_assets.config.topics import TopicPattern, is_topic_pattern
-from ticdc_assets.demo.simulator.bootstraps import Bootstraps
 from ticdc_assets.demo.simulator.commits import (
     Commit,
     CommittedDdl,
@@ -50,8 +49,8 @@ from ticdc_assets.demo.simulator.commits import (
 )
 from ticdc_assets.demo.simulator.dialects import MessageOptions
 from ticdc_assets.demo.simulator.encoders.compression import compressed
+from ticdc_assets.demo.simulator.message_forms import MessageForm
 from ticdc_assets.demo.simulator.stored_table import Row, TableName
-from ticdc_assets.demo.simulator.ticdc_forms import message_form
 from ticdc_assets.demo.simulator.transaction import CommittedRow
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model import tso
@@ -92,7 +91,6 @@ class FeedOptions:
         ddl_watermarks: allow watermarks equal to a DDL's commit ts before and after it.
         force_replicate: send tables without a key too.
         unwritten_partitions: partitions that get nothing at all; no row is sent to them.
-        silent_partitions: partitions that get rows, DDL and bootstraps and never a watermark.
         first_ts: send nothing at or below this TSO: the changefeed was created later.
         messages: the dialect, and options that change what a message holds.
         compression: how values are compressed.
@@ -107,7 +105,6 @@ class FeedOptions:
     ddl_watermarks: bool = False
     force_replicate: bool = False
     unwritten_partitions: frozenset[int] = field(default_factory=frozenset[int])
-    silent_partitions: frozenset[int] = field(default_factory=frozenset[int])
     first_ts: int = 0
     messages: MessageOptions = field(default_factory=MessageOptions)
     compression: Compression = Compression.NONE
@@ -140,7 +137,7 @@ class StandInChangefeed:
 
     Raises:
         ConfigError: the dialect does not have the format.
-        ValueError: the format does not have what the options ask for.
+        ValueError: the format does not have an option.
     """
 
     def __init__(
@@ -166,7 +163,7 @@ class StandInChangefeed:
         self._partitions = partitions
         self._wire_format = wire_format
         self._options = options or FeedOptions()
-        self._form = message_form(
+        self._form = MessageForm(
             wire_format,
             self._options.messages,
             table_order=upstream.table_order,
@@ -179,7 +176,7 @@ class StandInChangefeed:
         # Records in line, None between rounds, and after each batch the watermark then reached.
         self._waiting: deque[tuple[_Place, int, Record] | int | None] = deque()
         self._offsets: dict[_Place, int] = defaultdict(int)
-        self._bootstraps = Bootstraps(
+        self._bootstraps = _Bootstraps(
             every_rows=self._options.bootstrap_every_rows,
             delay_rows=self._options.bootstrap_delay_rows,
         )
@@ -308,7 +305,7 @@ class StandInChangefeed:
         )
 
     def _step_back_to(self, checkpoint_ts: int) -> None:
-        """Stand before the first commit that is not in the cut at `checkpoint_ts`."""
+        """Go back to before the first commit that is not in the cut at `checkpoint_ts`."""
         history = self.upstream.history
         while self._position > 0 and not is_in_cut(history[self._position - 1], checkpoint_ts):
             self._position -= 1
@@ -346,16 +343,16 @@ class StandInChangefeed:
     def _next_transactions(self) -> list[CommittedTransaction]:
         """Take transactions up to the next DDL, some at a time."""
         limit = self._rng.randint(1, self._options.rows_per_flush)
-        taken: list[CommittedTransaction] = []
+        transactions: list[CommittedTransaction] = []
         rows = 0
         while rows < limit:
             commit = self._upcoming()
             if not isinstance(commit, CommittedTransaction):
                 break
-            taken.append(commit)
+            transactions.append(commit)
             rows += len(commit.rows)
             self._position += 1
-        return taken
+        return transactions
 
     def _add_rows(self, batch: "_Batch", transactions: Sequence[CommittedTransaction]) -> int:
         """Add the rows of a flush in groups, and return its last commit ts."""
@@ -427,7 +424,7 @@ class StandInChangefeed:
         return self._topic_of((event.database, event.table)) if event.table else self._default_topic
 
     def _follow(self, ddl: CommittedDdl) -> None:
-        """Keep in mind which tables exist after a DDL."""
+        """Record which tables exist after a DDL."""
         self._form.follow(ddl)
         if ddl.of_view:
             return
@@ -452,7 +449,6 @@ class StandInChangefeed:
 
     def _add_watermark(self, batch: "_Batch", watermark_ts: int) -> None:
         batch.watermark_ts = watermark_ts
-        silent = self._options.silent_partitions
         if self._pattern is not None:
             # TiCDC sends a watermark when Kafka has acknowledged everything at or below it. Within
             # one topic every partition has its own, so it does not matter there.
@@ -460,12 +456,7 @@ class StandInChangefeed:
         self._add_event(
             batch,
             Watermark(watermark_ts=watermark_ts, build_ts_ms=self._now_ms(watermark_ts)),
-            [
-                place
-                for topic in self.active_topics
-                for place in self._written_places(topic)
-                if place[1] not in silent
-            ],
+            [place for topic in self.active_topics for place in self._written_places(topic)],
         )
 
     def _add_event(
@@ -476,12 +467,9 @@ class StandInChangefeed:
             for place in places:
                 batch.add(place, [sent])
 
-    def _written_partitions(self) -> list[int]:
-        unwritten = self._options.unwritten_partitions
-        return [number for number in range(self._partitions) if number not in unwritten]
-
     def _written_places(self, topic: str) -> list[_Place]:
-        return [(topic, number) for number in self._written_partitions()]
+        unwritten = self._options.unwritten_partitions
+        return [(topic, number) for number in range(self._partitions) if number not in unwritten]
 
     def _line_up(self, batch: "_Batch") -> None:
         """Put a batch in line: order within a partition kept, partitions mixed at random."""
@@ -519,7 +507,7 @@ class StandInChangefeed:
         return self._options.force_replicate or bool(schema.handle_key)
 
     def _has_key_at(self, name: TableName, at: int | None) -> bool:
-        """Tell whether a table had a key in the cut at `at`, by the first DDL after it."""
+        """Return whether a table had a key in the cut at `at`, by the first DDL after it."""
         for commit in self.upstream.history if at is not None else ():
             if isinstance(commit, CommittedDdl) and at is not None and commit.commit_ts >= at:
                 table = commit.previous.get(name)
@@ -557,14 +545,14 @@ class StandInChangefeed:
         if row is None:
             return None
         # Two tables of one id and version have the same columns, by name.
-        known = (schema.table_id, schema.version)
-        converters = self._converters.get(known)
+        version = (schema.table_id, schema.version)
+        converters = self._converters.get(version)
         if converters is None:
             converters = {
                 column.name: physical_of(column, self.upstream.timezone)
                 for column in schema.columns
             }
-            self._converters[known] = converters
+            self._converters[version] = converters
         return {name: convert(row[name]) for name, convert in converters.items()}
 
     def _now_ms(self, ts: int = 0) -> int:
@@ -593,3 +581,61 @@ class _Batch:
     def begin_round(self) -> None:
         """Send what is added from now on when all before it is there, in all topics."""
         self.rounds.append(defaultdict(list))
+
+
+@dataclass(slots=True)
+class _Count:
+    """One table: its rows since the last BOOTSTRAP, its schema now, and the one that was sent."""
+
+    rows: int = 0
+    schema: TableSchema | None = None
+    sent: TableSchema | None = None
+
+
+class _Bootstraps:
+    """When a BOOTSTRAP of a table is due, by counts of one process of TiCDC.
+
+    Args:
+        every_rows: repeat one after this many rows of its table; 0 for never.
+        delay_rows: send the first one only after this many rows.
+    """
+
+    def __init__(self, *, every_rows: int, delay_rows: int) -> None:
+        self._every_rows = every_rows
+        self._delay_rows = delay_rows
+        self._counts: dict[int, _Count] = defaultdict(_Count)
+
+    def clear(self) -> None:
+        """Forget everything, as a restart does."""
+        self._counts.clear()
+
+    def is_due(self, table_id: int, schema: TableSchema) -> bool:
+        """Count one more row of a table and return whether a BOOTSTRAP goes before it."""
+        count = self._counts[table_id]
+        count.rows += 1
+        count.schema = schema
+        if count.sent is None:
+            due = count.rows > self._delay_rows
+        else:
+            due = 0 < self._every_rows <= count.rows
+        if due:
+            count.rows, count.sent = 0, schema
+        return due
+
+    def note_sent(self, schema: TableSchema) -> None:
+        """Record that a BOOTSTRAP was sent before any row."""
+        self._counts[schema.table_id] = _Count(schema=schema, sent=schema)
+
+    def late(self, is_undescribed: Callable[[TableSchema], bool]) -> Iterator[TableSchema]:
+        """Yield the schemas of the BOOTSTRAPs that time makes due, once each.
+
+        Args:
+            is_undescribed: returns whether no message but a BOOTSTRAP has a schema that rows cite.
+        """
+        for count in self._counts.values():
+            schema, sent = count.schema, count.sent
+            if schema is None or sent is None or schema.version == sent.version:
+                continue
+            if is_undescribed(schema):
+                count.sent = schema
+                yield schema

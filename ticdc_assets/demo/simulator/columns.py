@@ -321,7 +321,7 @@ def lenient_value(value: str | None, schema: ColumnSchema) -> str | None:
 
 
 def fits(value: str | None, schema: ColumnSchema) -> bool:
-    """Tell whether strict mode takes a modified value for a column, by its range or length."""
+    """Return whether strict mode takes a modified value for a column, by its range or length."""
     base = schema.mysql_type
     if value is None:
         return schema.nullable
@@ -341,7 +341,7 @@ def fits(value: str | None, schema: ColumnSchema) -> bool:
 
 
 def rewrites_rows(old: ColumnSchema, new: ColumnSchema) -> bool:
-    """Tell whether MODIFY COLUMN rewrites rows: the column then gets a new id, the highest."""
+    """Return whether MODIFY COLUMN rewrites rows: the column then gets a new id, the highest."""
     if old.unsigned != new.unsigned:
         return True
     if old.mysql_type != new.mysql_type:

@@ -1,7 +1,7 @@
 """What the stand-in for a TiDB cluster committed: transactions and DDL, and what cuts have of them.
 
 In: commits, as `Upstream` appends them to its history. Out: whether one is in the cut at a TSO,
-and the rows that stood there (`rows_at`).
+and the rows of every table there (`rows_at`).
 Commits never change.
 """
 
@@ -46,7 +46,7 @@ Commit: TypeAlias = CommittedTransaction | CommittedDdl
 
 
 def is_in_cut(commit: Commit, at: int) -> bool:
-    """Tell whether a commit is in the cut at the TSO `at`: rows up to it, DDL below it."""
+    """Return whether a commit is in the cut at the TSO `at`: rows up to it, DDL below it."""
     if isinstance(commit, CommittedDdl):
         return commit.commit_ts < at
     return commit.commit_ts <= at
@@ -62,25 +62,25 @@ def rows_at(
         history: everything committed so far, oldest first.
         at: the TSO.
     """
-    found = dict(tables)
-    own: set[TableName] = set()
+    rows = dict(tables)
+    copied: set[TableName] = set()
     for commit in reversed(history):
         if at is None or is_in_cut(commit, at):
             break
         if isinstance(commit, CommittedDdl):
             for name, table in commit.previous.items():
-                own.discard(name)
-                found.pop(name, None)
+                copied.discard(name)
+                rows.pop(name, None)
                 if table is not None:
-                    found[name] = table.rows
+                    rows[name] = table.rows
             continue
         for change in reversed(commit.rows):
             name = (change.schema.database, change.schema.table)
-            if name not in own:
-                found[name] = dict(found[name])
-                own.add(name)
+            if name not in copied:
+                rows[name] = dict(rows[name])
+                copied.add(name)
             if change.before is None:
-                del found[name][change.key]
+                del rows[name][change.key]
             else:
-                found[name][change.key] = change.before
-    return {name: dict(rows) for name, rows in found.items()}
+                rows[name][change.key] = change.before
+    return {name: dict(of_table) for name, of_table in rows.items()}

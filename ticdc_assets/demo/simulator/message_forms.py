@@ -1,23 +1,45 @@
-"""What each format makes of an event: the same change, as the old TiCDC sends it.
+"""What each format makes of an event: the same change, as the old and the new TiCDC send it.
 
 In: events as the upstream knows them, with schemas and versions, as the Simple protocol sends them.
-Out: the event as a format can carry it, or None where it has no such message. The formats besides
-Simple know no schema versions, bootstraps and zones of timestamps, but say of each column what it
-is; Canal-JSON without the TiDB extension knows no commit ts and no watermark.
+Out: the events that a format and dialect can carry, None where it has no such message, and their
+records. The formats besides Simple know no schema versions, bootstraps and zones of timestamps, but
+say of each column what it is; Canal-JSON without the TiDB extension knows no commit ts and no
+watermark. The new TiCDC (pingcap/ticdc) differs:
 
-`ticdc_forms` has what the new TiCDC does otherwise. A form keeps the shapes of schemas it has seen
-and nothing else, so asking again gives the same.
+    - The text of a DDL is what TiDB's parser writes (`restoring`); RENAME, DROP and EXCHANGE
+      PARTITION are written with full names, RENAMEs of one statement end in `;`.
+    - Simple: only EXCHANGE PARTITION has `preTableSchema`. A table that is renamed twice in one
+      statement has no id (-1) in between. Columns are in the order of the table.
+    - EXCHANGE PARTITION is about the normal table in Canal-JSON and Open Protocol; in Simple it is
+      an ALTER, of the partitioned table under the normal one's database. Later rows of the normal
+      table cite the version of the partitioned one, until a DDL of their own table.
+    - BOOTSTRAPs are counted by logical table.
+    - Rows of one table are in commit order between two watermarks, but in Open Protocol, where only
+      those of one key are. Of a table's rows in one transaction the inserts of split updates are
+      last.
 
-Not handled: TiDB's row ids (Open Protocol) and `old` repeating `data` in older TiCDC's deletes.
+Which tables were exchanged follows from the history, so `follow` over all of it gives the same; the
+flags of Open Protocol's columns are forgotten at a restart.
+
+Source: pingcap/ticdc at b813e76f9: logservice/schemastore/persist_storage_ddl_handlers.go,
+pkg/common/event/ddl_event.go, pkg/eventservice/event_scanner.go, pkg/sink/codec.
+
+Not handled: TiDB's row ids (Open Protocol), `old` repeating `data` in older TiCDC's deletes, and
+names with a backquote in RENAME, DROP and EXCHANGE, which the new TiCDC does not escape.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+from ticdc_assets.demo.simulator.alterations import ActionCode
+from ticdc_assets.demo.simulator.columns import path_sql
 from ticdc_assets.demo.simulator.commits import CommittedDdl
-from ticdc_assets.demo.simulator.dialects import MessageOptions
-from ticdc_assets.demo.simulator.encoders import encode, open_protocol
+from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
+from ticdc_assets.demo.simulator.encoders import canal_json, encode, open_protocol, simple_avro
+from ticdc_assets.demo.simulator.encoders.sent_row import SentRow, row_key
+from ticdc_assets.demo.simulator.restoring import restored
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.demo.simulator.stored_table import in_table_order
 from ticdc_assets.demo.simulator.transaction import CommittedRow
@@ -32,7 +54,7 @@ from ticdc_assets.model.events import (
     Watermark,
     ZonedTimestamp,
 )
-from ticdc_assets.model.schemas import RowShape, TableSchema
+from ticdc_assets.model.schemas import NO_TABLE_ID, RowShape, TableSchema
 from ticdc_assets.model.tso import from_physical_ms, physical_ms
 from ticdc_assets.model.values.checksums import row_checksum
 from ticdc_assets.wire import WireFormat
@@ -41,6 +63,7 @@ from ticdc_assets.wire.record import Record
 TableOrder: TypeAlias = Callable[[TableSchema], tuple[str, ...]]
 """Gives the names of a table's columns in the order of the table."""
 
+_PARTITION: Final = re.compile(r" EXCHANGE PARTITION `((?:[^`]|``)+)` WITH TABLE ")
 _CHECKSUM_VERSION: Final = 2
 """What TiDB has written since 8.1."""
 
@@ -53,13 +76,16 @@ _WITHOUT_SCHEMA: Final = frozenset(
 
 
 class MessageForm:
-    """How one changefeed of the old TiCDC writes.
+    """How one changefeed writes.
 
     Args:
         wire_format: its format.
-        options: its options.
+        options: its options, with the dialect.
         table_order: the order of the columns of a table, which its schema does not have.
         timezone: its time zone.
+
+    Raises:
+        ConfigError: the dialect does not have the format.
     """
 
     def __init__(
@@ -72,14 +98,16 @@ class MessageForm:
     ) -> None:
         self._format = wire_format
         self._options = options
+        self._is_new = dialect_of(wire_format, options.dialect) is Dialect.TICDC
         self._table_order = table_order
         self._timezone = timezone
         self._shapes: dict[tuple[int, int, str, str], RowShape] = {}
-        self._event: Mapping[type[Event], Callable[[Event], Event | None]] = {
-            DdlEvent: self._ddl,
-            Bootstrap: self._bootstrap,
-            Watermark: self._watermark,
-        }
+        self._schemas: dict[tuple[int, int, int | None, str, str], TableSchema] = {}
+        # The versions that rows of tables cite that were exchanged with a partition, by table id.
+        self._exchanged: dict[int, int] = {}
+        self._flags: dict[int, Mapping[str, int]] = {}
+
+    # What the format and the dialect have
 
     @property
     def has_bootstraps(self) -> bool:
@@ -96,25 +124,56 @@ class MessageForm:
         """Whether messages have their commit ts."""
         return not self._es_only
 
+    @property
+    def _es_only(self) -> bool:
+        return self._format is WireFormat.CANAL_JSON and not self._options.tidb_extension
+
+    @property
+    def _only_updated(self) -> bool:
+        options = self._options
+        wanted = options.only_updated_columns or options.content_compatible
+        return wanted and self._format in _WITH_UPDATED_COLUMNS
+
     def schema(self, row: CommittedRow) -> TableSchema:
         """Return the schema of a row's table as messages have it."""
-        return self._in_order(row.schema) if self._format is WireFormat.CANAL_JSON else row.schema
+        schema = row.schema
+        version = self._exchanged.get(schema.table_id)
+        key = (schema.table_id, schema.version, version, schema.database, schema.table)
+        if key not in self._schemas:
+            self._schemas[key] = self._cited(self._in_order(schema))
+        return self._schemas[key]
 
     def _in_order(self, schema: TableSchema) -> TableSchema:
-        return in_table_order(schema, self._table_order(schema))
+        if self._is_new or self._format is WireFormat.CANAL_JSON:
+            return in_table_order(schema, self._table_order(schema))
+        return schema
+
+    def _cited(self, schema: TableSchema) -> TableSchema:
+        """Return a schema with the version that rows of its table cite."""
+        return replace(schema, version=self._exchanged.get(schema.table_id, schema.version))
 
     def bootstrap_id(self, row: CommittedRow) -> int:
         """Return the id under which a BOOTSTRAP is counted for the table of a row."""
-        return row.physical_id
+        return row.schema.table_id if self._is_new else row.physical_id
 
     def is_undescribed(self, schema: TableSchema) -> bool:
-        """Tell whether rows cite a version of their table that no DDL of it has."""
-        del schema
-        return False
+        """Return whether rows cite a version of their table that no DDL of it has."""
+        return schema.table_id in self._exchanged
+
+    # Order
 
     def sent_order(self, rows: Iterable[CommittedRow]) -> Iterable[CommittedRow]:
         """Return the rows of a transaction in the order in which they are sent."""
-        return rows
+        if not self._is_new:
+            return rows
+        tables: dict[int, list[CommittedRow]] = {}
+        for row in rows:
+            tables.setdefault(row.physical_id, []).append(row)
+        return (
+            row
+            for of_table in tables.values()
+            for row in sorted(of_table, key=lambda row: row.is_split and row.op is Op.INSERT)
+        )
 
     def group(self, row: CommittedRow, dispatch_key: str) -> str:
         """Return what the rows share that stay in order between two watermarks.
@@ -123,19 +182,136 @@ class MessageForm:
             row: one of them.
             dispatch_key: what decides over its partition.
         """
-        del row
+        if self._is_new and self._format is not WireFormat.OPEN_PROTOCOL:
+            return str(row.physical_id)
         return dispatch_key
-
-    def follow(self, ddl: CommittedDdl) -> None:
-        """Keep in mind what a DDL changes in later messages."""
 
     def restart(self) -> None:
         """Forget what a process of TiCDC keeps in memory."""
+        self._exchanged.clear()
+        self._flags.clear()
+
+    # DDL, bootstraps and watermarks
 
     def start_events(self, schemas: Iterable[TableSchema]) -> Sequence[DdlEvent | Bootstrap]:
         """Return what is sent at a start, whose tables have `schemas`."""
-        del schemas
-        return ()
+        if not (self._is_new and self._options.bootstraps_at_start):
+            return ()
+        if self.has_bootstraps:
+            return [
+                Bootstrap(build_ts_ms=0, schema=self._cited(self._in_order(schema)))
+                for schema in schemas
+            ]
+        empty = DdlEvent(
+            ddl_type="QUERY",
+            commit_ts=0,
+            build_ts_ms=0,
+            sql="",
+            database="",
+            table="",
+            schema=None,
+            pre_schema=None,
+            action_code=0,
+        )
+        return [empty for _ in schemas]
+
+    def ddl_events(self, ddl: CommittedDdl) -> Sequence[DdlEvent]:
+        """Return the events of a DDL as they are in this dialect, for `event`."""
+        if not self._is_new:
+            return ddl.events
+        return [self._ddl_event(ddl, number) for number in range(len(ddl.events))]
+
+    def _ddl_event(self, ddl: CommittedDdl, number: int) -> DdlEvent:
+        event = ddl.events[number]
+        schema, before = event.schema, event.pre_schema
+        event = replace(
+            event,
+            sql=restored(event.sql),
+            schema=None if schema is None else self._in_order(schema),
+            pre_schema=None,
+        )
+        if schema is None or before is None:
+            is_batched = self._options.batched_creates and (
+                event.action_code == ActionCode.CREATE_TABLE
+            )
+            code = ActionCode.CREATE_TABLES
+            return replace(event, ddl_type=code.word, action_code=code) if is_batched else event
+        if event.action_code == ActionCode.EXCHANGE_PARTITION:
+            return self._exchange(event, schema, before)
+        if event.action_code != ActionCode.RENAME_TABLE:
+            return event
+        end = ";" if len(ddl.events) > 1 else ""
+        is_passing = any(
+            later.pre_schema is not None and later.pre_schema.table_id == schema.table_id
+            for later in ddl.events[number + 1 :]
+        )
+        return replace(
+            event,
+            sql=f"RENAME TABLE {_path(before)} TO {_path(schema)}{end}",
+            schema=replace(self._in_order(schema), table_id=NO_TABLE_ID)
+            if is_passing
+            else self._in_order(schema),
+        )
+
+    def _exchange(self, event: DdlEvent, schema: TableSchema, before: TableSchema) -> DdlEvent:
+        name = _exchanged_partition(event.sql)
+        end = " WITHOUT VALIDATION" if event.sql.endswith(" WITHOUT VALIDATION") else ""
+        return replace(
+            event,
+            ddl_type="ALTER" if self.has_bootstraps else "QUERY",
+            sql=f"ALTER TABLE {_path(schema)} EXCHANGE PARTITION `{name}` "
+            f"WITH TABLE {_path(before)}{end}",
+            database=before.database,
+            table=before.table,
+            schema=replace(self._in_order(schema), database=before.database),
+            pre_schema=self._in_order(self._cited(before)),
+        )
+
+    def follow(self, ddl: CommittedDdl) -> None:
+        """Record what a DDL changes in later messages."""
+        if not self._is_new:
+            return
+        for event in ddl.events:
+            for schema in (event.schema, event.pre_schema):
+                if schema is not None:
+                    self._flags.pop(schema.table_id, None)
+                    self._exchanged.pop(schema.table_id, None)
+            if event.action_code == ActionCode.EXCHANGE_PARTITION and event.schema is not None:
+                divided = ddl.previous[event.schema.database, event.schema.table]
+                assert divided is not None
+                assert divided.partitioning is not None
+                partitions = divided.partitioning.partitions
+                number = divided.partitioning.number(_exchanged_partition(restored(event.sql)))
+                # The table that was exchanged has the id that the partition had.
+                self._exchanged[partitions[number].physical_id] = event.schema.version
+
+    def event(self, event: DdlEvent | Bootstrap | Watermark) -> Event | None:
+        """Return an event that is no row change as the format has it, None if it has none."""
+        canal = self._format is WireFormat.CANAL_JSON
+        match event:
+            case Bootstrap():
+                return event if self.has_bootstraps else None
+            case Watermark():
+                if self._es_only:
+                    return None
+                return event if self.has_bootstraps or canal else replace(event, build_ts_ms=None)
+            case DdlEvent() if self.has_bootstraps:
+                return replace(event, action_code=None)
+            case DdlEvent():
+                return replace(
+                    event,
+                    schema=None,
+                    pre_schema=None,
+                    action_code=None if canal else event.action_code,
+                    build_ts_ms=event.build_ts_ms if canal else None,
+                    commit_ts=self._sent_ts(event.commit_ts),
+                    es_only=self._es_only,
+                )
+
+    def _sent_ts(self, commit_ts: int) -> int:
+        return from_physical_ms(physical_ms(commit_ts)) if self._es_only else commit_ts
+
+    # Rows
 
     def row(self, row: RowChange, committed: CommittedRow, schema: TableSchema) -> RowChange:
         """Return a row change as the format has it.
@@ -159,7 +335,7 @@ class MessageForm:
             before = {name: value for name, value in before.items() if name in key}
         if self._only_updated and before and after:
             before = {name: value for name, value in before.items() if after[name] != value}
-        return replace(
+        row = replace(
             row,
             table_id=self._partition(row, schema),
             schema_version=None,
@@ -169,74 +345,35 @@ class MessageForm:
             commit_ts=self._sent_ts(row.commit_ts),
             es_only=self._es_only,
         )
+        return self._with_additions(row, committed, schema) if self._is_new else row
 
-    @property
-    def _only_updated(self) -> bool:
+    def _with_additions(
+        self, row: RowChange, committed: CommittedRow, schema: TableSchema
+    ) -> RowChange:
+        """Return a row change with what the new TiCDC adds."""
         options = self._options
-        wanted = options.only_updated_columns or options.content_compatible
-        return wanted and self._format in _WITH_UPDATED_COLUMNS
+        if self._format is WireFormat.CANAL_JSON:
+            if options.output_row_key or options.content_compatible:
+                return SentRow.of(row, row_key=row_key(committed, schema))
+            return row
+        damages = options.damaged_old_values and self._only_updated and row.op is Op.UPDATE
+        flags = self._flags_of(committed, row) if options.stale_flags else None
+        if damages or flags is not None:
+            return SentRow.of(row, stale_flags=flags, damages_old_values=damages)
+        return row
 
-    def encode(
-        self,
-        events: Sequence[Event],
-        *,
-        max_message_bytes: int = open_protocol.DEFAULT_MESSAGE_BYTES,
-    ) -> Sequence[Record]:
-        """Return the records of events that one message may hold together.
-
-        Args:
-            events: the events, as `row`, `event` and `ddl` returned them.
-            max_message_bytes: Open Protocol: size that a record with several rows has at most.
-        """
-        if self._format is WireFormat.OPEN_PROTOCOL:
-            return open_protocol.encode(events, max_message_bytes=max_message_bytes)
-        return encode(self._format, events)
+    def _flags_of(self, committed: CommittedRow, row: RowChange) -> Mapping[str, int]:
+        """Return the flags that were kept when the first row of a physical table came."""
+        assert row.shape is not None
+        return self._flags.setdefault(
+            committed.physical_id,
+            {column.name: int(column.flags or 0) for column in row.shape.columns},
+        )
 
     def _partition(self, row: RowChange, schema: TableSchema) -> int | None:
         """Return the physical partition's id, for tables that are divided, where it is sent."""
         divided = row.table_id != schema.table_id
         return row.table_id if divided and self._format in _WITH_PARTITIONS else None
-
-    def ddl_events(self, ddl: CommittedDdl) -> Sequence[DdlEvent]:
-        """Return the events of a DDL as they are in this dialect, for `event`."""
-        return ddl.events
-
-    def event(self, event: DdlEvent | Bootstrap | Watermark) -> Event | None:
-        """Return an event that is no row change as the format has it, None if it has none."""
-        return self._event[type(event)](event)
-
-    def _ddl(self, event: Event) -> Event:
-        assert isinstance(event, DdlEvent)
-        if self._format not in _WITHOUT_SCHEMA:
-            return replace(event, action_code=None)
-        canal = self._format is WireFormat.CANAL_JSON
-        return replace(
-            event,
-            schema=None,
-            pre_schema=None,
-            action_code=None if canal else event.action_code,
-            build_ts_ms=event.build_ts_ms if canal else None,
-            commit_ts=self._sent_ts(event.commit_ts),
-            es_only=self._es_only,
-        )
-
-    def _bootstrap(self, event: Event) -> Event | None:
-        return event if self.has_bootstraps else None
-
-    def _watermark(self, event: Event) -> Event | None:
-        assert isinstance(event, Watermark)
-        if self._format not in _WITHOUT_SCHEMA:
-            return event
-        if self._format is not WireFormat.CANAL_JSON:
-            return replace(event, build_ts_ms=None)
-        return None if self._es_only else event
-
-    @property
-    def _es_only(self) -> bool:
-        return self._format is WireFormat.CANAL_JSON and not self._options.tidb_extension
-
-    def _sent_ts(self, commit_ts: int) -> int:
-        return from_physical_ms(physical_ms(commit_ts)) if self._es_only else commit_ts
 
     def _checksum(self, row: RowChange, committed: CommittedRow) -> Checksum:
         def of(image: Image | None) -> int:
@@ -257,15 +394,41 @@ class MessageForm:
         )
 
     def _shape(self, schema: TableSchema) -> RowShape:
-        known = (schema.table_id, schema.version, schema.database, schema.table)
-        shape = self._shapes.get(known)
+        key = (schema.table_id, schema.version, schema.database, schema.table)
+        shape = self._shapes.get(key)
         if shape is None:
             if self._format is WireFormat.CANAL_JSON:
                 shape = canal_shape_of(schema, full_types=self._options.content_compatible)
             else:
                 shape = shape_of(schema)
-            self._shapes[known] = shape
+            self._shapes[key] = shape
         return shape
+
+    # Records
+
+    def encode(
+        self,
+        events: Sequence[Event],
+        *,
+        max_message_bytes: int = open_protocol.DEFAULT_MESSAGE_BYTES,
+    ) -> Sequence[Record]:
+        """Return the records of events that one message may hold together.
+
+        Args:
+            events: the events, as `row`, `event` and `ddl_events` returned them.
+            max_message_bytes: Open Protocol: size that a record with several rows has at most.
+        """
+        match self._format:
+            case WireFormat.OPEN_PROTOCOL:
+                return open_protocol.encode(
+                    events, ticdc=self._is_new, max_message_bytes=max_message_bytes
+                )
+            case WireFormat.CANAL_JSON:
+                return canal_json.encode(events, ticdc=self._is_new)
+            case WireFormat.SIMPLE_AVRO:
+                return simple_avro.encode(events, ticdc=self._is_new)
+            case _:
+                return encode(self._format, events)
 
 
 def _without_zones(image: Image | None) -> Image | None:
@@ -275,3 +438,15 @@ def _without_zones(image: Image | None) -> Image | None:
         name: value.value if isinstance(value, ZonedTimestamp) else value
         for name, value in image.items()
     }
+
+
+def _path(schema: TableSchema) -> str:
+    return path_sql((schema.database, schema.table))
+
+
+def _exchanged_partition(sql: str) -> str:
+    """Return the name of the partition that a statement exchanges."""
+    match = _PARTITION.search(sql)
+    if match is None:
+        raise ValueError(f"no EXCHANGE PARTITION: {sql!r}")
+    return match[1].replace("``", "`")

@@ -5,15 +5,25 @@ upper case, `_UTF8MB4'x'` for text, and no comments; names are qualified as far 
 statement that cannot be parsed here stays as it is, as TiCDC sends one that TiDB's parser refuses.
 The same text gives the same result, and a result gives itself.
 
+The grammar (`_RULES`) is the text that TiDB writes, with rules in angle brackets. If an alternative
+of a rule does not fit, the next one is tried:
+
+    <name>  <name, >    a rule; a list of it, with what is written between two items
+    <?IF EXISTS >       read if it is there, and written then
+    <+COLUMN >          read if it is there, and always written
+    <-ASC>              read if it is there, and never written
+    <KEY|INDEX:INDEX>   one of these is read, and what is after the colon is written
+
 Source: `transformDDLJobQuery` in pingcap/ticdc logservice/schemastore/utils.go, for its flags, and
 the `Restore` methods of pingcap/tidb pkg/parser/ast/ddl.go.
 
 Not handled: what the stand-in's statements do not have (foreign keys, CHECK, subpartitions, queries
-but a list of columns of one table, options of tables that `_OPTIONS` does not name).
+but a list of columns of one table, other options of tables).
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Final, NamedTuple
 
 from ticdc_assets.demo.simulator.columns import quoted
@@ -44,12 +54,25 @@ _TYPES: Final[Mapping[str, str]] = {
 }
 """Types without a size that TiDB's parser spells otherwise."""
 
-_OPTIONS: Final = frozenset({"COMMENT", "ENGINE", "AUTO_INCREMENT"})
-_INDEXES: Final = frozenset({"PRIMARY", "UNIQUE", "KEY", "INDEX", "CONSTRAINT"})
+_MOMENTS: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
+"""Functions that are called without parentheses too."""
+
+_RESERVED: Final = frozenset(
+    {"PRIMARY", "UNIQUE", "KEY", "INDEX", "CONSTRAINT", "COLUMN", "PARTITION"}
+)
+"""Words that are names in quotes only, where something else may be meant."""
+
+_PIECE: Final = re.compile(
+    r"<(?P<rule>[a-z_]+)(?P<separator>,? ?)>"
+    r"|<(?P<sign>[?+-])(?P<optional>[^>]*)>"
+    r"|<(?P<read>[^<>:]*):(?P<written>[^>]*)>"
+    r"|(?P<plain>[^<]+)"
+)
+"""A piece of an alternative."""
 
 
 class _Token(NamedTuple):
-    """One token: its kind, its meaning (of a text, what it stands for), and its spelling."""
+    """One token: its kind, its meaning (of a text, its characters), and its spelling."""
 
     kind: str
     value: str
@@ -87,6 +110,12 @@ def _tokens(sql: str) -> Iterator[_Token]:
             yield _Token(kind, value, value)
 
 
+@cache
+def _words(text: str) -> tuple[str, ...]:
+    """Return the words and signs of a text of the grammar."""
+    return tuple(token.value for token in _tokens(text))
+
+
 def _meaning(match: re.Match[str]) -> str:
     character = match[1]
     return match[0][0] if character is None else _MEANINGS.get(character, character)
@@ -112,13 +141,45 @@ class _Statement:
 
     def restored(self) -> str:
         """Return the statement's text."""
-        for words, write in _STATEMENTS.items():
-            if self._takes(*words.split()):
-                text = write(self)
-                if self._token.kind != "end":
-                    raise _UnknownError
-                return text
+        text = self._rule("statement")
+        self._next("end")
+        return text
+
+    # The grammar
+
+    def _rule(self, name: str) -> str:
+        rule = _RULES[name]
+        if callable(rule):
+            return rule(self)
+        start = self._at
+        for alternative in rule:
+            try:
+                return "".join(map(self._piece, _PIECE.finditer(alternative)))
+            except _UnknownError:
+                self._at = start
         raise _UnknownError
+
+    def _piece(self, piece: re.Match[str]) -> str:
+        """Read one piece of an alternative and return what is written of it."""
+        if piece["rule"] is not None:
+            rule, separator = piece["rule"], piece["separator"]
+            return self._list(rule, separator) if separator else self._rule(rule)
+        if piece["plain"] is not None:
+            self._require(piece["plain"])
+            return piece["plain"]
+        if piece["read"] is not None:
+            if not any(map(self._takes, piece["read"].split("|"))):
+                raise _UnknownError
+            return piece["written"]
+        is_there = self._takes(piece["optional"])
+        is_written = piece["sign"] == "+" or (piece["sign"] == "?" and is_there)
+        return piece["optional"] if is_written else ""
+
+    def _list(self, rule: str, separator: str) -> str:
+        items = [self._rule(rule)]
+        while self._takes(","):
+            items.append(self._rule(rule))
+        return separator.join(items)
 
     # Tokens
 
@@ -126,17 +187,18 @@ class _Statement:
     def _token(self) -> _Token:
         return self._tokens[self._at]
 
-    def _is(self, *words: str) -> bool:
+    def _is(self, text: str) -> bool:
+        words = _words(text)
         ahead = self._tokens[self._at : self._at + len(words)]
-        return [token.value for token in ahead if token.kind in ("word", "sign")] == list(words)
+        return words == tuple(token.value for token in ahead if token.kind in ("word", "sign"))
 
-    def _takes(self, *words: str) -> bool:
-        found = self._is(*words)
-        self._at += len(words) if found else 0
-        return found
+    def _takes(self, text: str) -> bool:
+        is_next = self._is(text)
+        self._at += len(_words(text)) if is_next else 0
+        return is_next
 
-    def _require(self, *words: str) -> None:
-        if not self._takes(*words):
+    def _require(self, text: str) -> None:
+        if not self._takes(text):
             raise _UnknownError
 
     def _next(self, *kinds: str) -> _Token:
@@ -146,177 +208,59 @@ class _Statement:
         self._at += 1
         return token
 
-    def _plain_name(self) -> str:
+    def number(self) -> str:
+        return self._next("number").value
+
+    def keyword(self) -> str:
+        return self._next("word").value
+
+    def plain_name(self) -> str:
         token = self._next("name", "word")
+        if token.kind == "word" and token.value in _RESERVED:
+            raise _UnknownError
         return token.value if token.kind == "name" else token.spelled
 
-    def _name(self) -> str:
-        return quoted(self._plain_name())
+    def upper_name(self) -> str:
+        return self.plain_name().upper()
 
-    def _path(self) -> str:
-        path = self._name()
-        return f"{path}.{self._name()}" if self._takes(".") else path
+    def name(self) -> str:
+        return quoted(self.plain_name())
 
-    def _listed(self, read: Callable[[], str], separator: str) -> str:
-        """Return what is between parentheses, items joined by `separator`."""
-        self._require("(")
-        items = self._items(read, separator)
-        self._require(")")
-        return items
+    def label(self) -> str:
+        return _label(self._next("text").value)
 
-    def _items(self, read: Callable[[], str], separator: str) -> str:
-        items = [read()]
-        while self._takes(","):
-            items.append(read())
-        return separator.join(items)
+    def literal(self) -> str:
+        return _literal(self._next("text").value)
 
-    def _if(self, *words: str) -> str:
-        return "IF " + " ".join(words) + " " if self._takes("IF", *words) else ""
+    def option_value(self) -> str:
+        token = self._next("text", "word", "number")
+        return _label(token.value) if token.kind == "text" else token.spelled
 
-    # Statements
+    # Rules that are not a text with rules in it
 
-    def create_database(self) -> str:
-        return f"CREATE DATABASE {self._if('NOT', 'EXISTS')}{self._name()}{self._charsets()}"
-
-    def alter_database(self) -> str:
-        return f"ALTER DATABASE {self._name()}{self._charsets()}"
-
-    def drop_database(self) -> str:
-        return f"DROP DATABASE {self._if('EXISTS')}{self._name()}"
-
-    def _charsets(self) -> str:
-        text = ""
-        while self._token.kind != "end":
-            self._takes("DEFAULT")
-            if self._takes("CHARSET") or self._takes("CHARACTER", "SET"):
-                kind = "CHARACTER SET"
-            else:
-                self._require("COLLATE")
-                kind = "COLLATE"
-            self._takes("=")
-            text += f" {kind} = {self._plain_name()}"
-        return text
-
-    def create_table(self) -> str:
-        head = f"CREATE TABLE {self._if('NOT', 'EXISTS')}{self._path()}"
-        if self._takes("LIKE"):
-            return f"{head} LIKE {self._path()}"
-        head += f" ({self._listed(self._element, ',')})"
-        options = ""
-        while self._token.kind != "end" and not self._is("PARTITION"):
-            options += " " + self._table_option()
-        return head + options + (f" {self._partition_by()}" if self._takes("PARTITION") else "")
-
-    def create_index(self) -> str:
-        return self._create_index("INDEX")
-
-    def create_unique_index(self) -> str:
-        return self._create_index("UNIQUE INDEX")
-
-    def _create_index(self, kind: str) -> str:
-        name = self._name()
-        self._require("ON")
-        return f"CREATE {kind} {name} ON {self._path()} ({self._listed(self._key_part, ', ')})"
-
-    def drop_index(self) -> str:
-        name = self._name()
-        self._require("ON")
-        return f"DROP INDEX {name} ON {self._path()}"
-
-    def create_view(self) -> str:
-        path = self._path()
-        self._require("AS", "SELECT")
-        columns = self._items(self._name, ",")
-        self._require("FROM")
-        return (
-            "CREATE ALGORITHM = UNDEFINED DEFINER = CURRENT_USER SQL SECURITY DEFINER VIEW "
-            f"{path} AS SELECT {columns} FROM {self._path()}"
-        )
-
-    def drop_table(self) -> str:
-        return f"DROP TABLE {self._if('EXISTS')}{self._items(self._path, ', ')}"
-
-    def drop_view(self) -> str:
-        return f"DROP VIEW {self._if('EXISTS')}{self._items(self._path, ', ')}"
-
-    def truncate_table(self) -> str:
-        self._takes("TABLE")
-        return f"TRUNCATE TABLE {self._path()}"
-
-    def rename_table(self) -> str:
-        return f"RENAME TABLE {self._items(self._rename, ', ')}"
-
-    def _rename(self) -> str:
-        path = self._path()
-        self._require("TO")
-        return f"{path} TO {self._path()}"
-
-    def recover_table(self) -> str:
-        return f"RECOVER TABLE {self._path()}"
-
-    def flashback_table(self) -> str:
-        path = self._path()
-        return f"FLASHBACK TABLE {path}" + (f" TO {self._name()}" if self._takes("TO") else "")
-
-    def alter_table(self) -> str:
-        return f"ALTER TABLE {self._path()} {self._items(self._change, ', ')}"
-
-    # Columns and indexes
-
-    def _element(self) -> str:
-        is_index = self._token.kind == "word" and self._token.value in _INDEXES
-        return self._index() if is_index else self._column()
-
-    def _index(self) -> str:
+    def index(self) -> str:
         name = ""
         if self._takes("CONSTRAINT") and not self._is("PRIMARY") and not self._is("UNIQUE"):
-            name = self._name()
-        if self._takes("PRIMARY", "KEY"):
-            return f"PRIMARY KEY({self._listed(self._key_part, ', ')}){self._clustered()}"
-        kind = "INDEX"
-        if self._takes("UNIQUE"):
-            kind = "UNIQUE"
-            if not self._takes("KEY"):
-                self._takes("INDEX")
-        elif not self._takes("KEY"):
-            self._require("INDEX")
+            name = self.name()
+        if self._is("PRIMARY"):
+            return self._rule("primary_key")
+        kind = self._rule("index_kind")
         if not self._is("("):
-            name = self._name()
-        return f"{kind}{name and ' ' + name}({self._listed(self._key_part, ', ')})"
+            name = self.name()
+        self._require("(")
+        parts = self._list("key_part", ", ")
+        self._require(")")
+        return f"{kind}{name and ' ' + name}({parts})"
 
-    def _key_part(self) -> str:
-        name = self._name()
-        if self._takes("("):
-            name += f"({self._next('number').value})"
-            self._require(")")
-        self._takes("ASC")
-        return name + (" DESC" if self._takes("DESC") else "")
-
-    def _clustered(self) -> str:
-        for word in ("CLUSTERED", "NONCLUSTERED"):
-            if self._takes(word):
-                return f" /*T![clustered_index] {word} */"
-        return ""
-
-    def _column(self) -> str:
-        text = f"{self._name()} {self._type()}"
-        while True:
-            option = self._column_option()
-            if option is None:
-                return text
-            text += f" {option}"
-
-    def _type(self) -> str:
-        word = self._next("word").value
+    def type(self) -> str:
+        word = self.keyword()
         if word == "DOUBLE":
             self._takes("PRECISION")
-        if word in ("ENUM", "SET"):
-            text = f"{word}({self._listed(lambda: _label(self._next('text').value), ',')})"
-        elif self._is("("):
-            sizes = self._listed(lambda: self._next("number").value, ",")
-            text = f"{_TYPES.get(word, word).partition('(')[0]}({sizes})"
-        else:
-            text = _TYPES.get(word, word)
+        text = _TYPES.get(word, word)
+        if self._takes("("):
+            sizes = self._list("label" if word in ("ENUM", "SET") else "number", ",")
+            self._require(")")
+            text = f"{text.partition('(')[0]}({sizes})"
         unsigned = zerofill = False
         while self._token.kind == "word":
             if self._takes("ZEROFILL"):
@@ -326,46 +270,9 @@ class _Statement:
             elif not self._takes("SIGNED"):
                 break
         text += " UNSIGNED" * unsigned + " ZEROFILL" * zerofill
-        if self._takes("CHARSET") or self._takes("CHARACTER", "SET"):
-            text += f" CHARACTER SET {self._plain_name().upper()}"
-        return text
+        return text + self._rule("type_charset")
 
-    def _column_option(self) -> str | None:
-        """Return the next option of a column, None if there are no more."""
-        for words, write in _COLUMN_OPTIONS.items():
-            if self._takes(*words.split()):
-                return write(self)
-        return None
-
-    def clustered_key(self) -> str:
-        return f"PRIMARY KEY{self._clustered()}"
-
-    def unique_key(self) -> str:
-        self._takes("KEY")
-        return "UNIQUE KEY"
-
-    def default(self) -> str:
-        return f"DEFAULT {self._expression()}"
-
-    def on_update(self) -> str:
-        return f"ON UPDATE {self._expression()}"
-
-    def column_comment(self) -> str:
-        return f"COMMENT {_literal(self._next('text').value)}"
-
-    def collation(self) -> str:
-        return f"COLLATE {self._plain_name()}"
-
-    def generated(self) -> str:
-        expression = self._listed(self._expression, ", ")
-        stored = self._takes("STORED")
-        if not stored:
-            self._takes("VIRTUAL")
-        return f"GENERATED ALWAYS AS({expression}) {'STORED' if stored else 'VIRTUAL'}"
-
-    # Expressions
-
-    def _expression(self) -> str:
+    def expression(self) -> str:
         text = self._operand()
         while self._token.kind == "sign" and self._token.value in "+-*/%":
             text += self._next("sign").value + self._operand()
@@ -375,7 +282,7 @@ class _Statement:
         if self._takes("-"):
             return "-" + self._operand()
         if self._is("("):
-            return f"({self._listed(self._expression, ', ')})"
+            return self._rule("in_parentheses")
         token = self._next("text", "number", "bits", "word", "name")
         if token.kind == "text":
             return _literal(token.value)
@@ -385,140 +292,13 @@ class _Statement:
             return token.value
         if token.kind == "name":
             return quoted(token.value)
-        if self._takes("(", ")"):
+        if self._takes("()"):
             return f"{token.value}()"
         if self._is("("):
-            return f"{token.value}({self._listed(self._expression, ', ')})"
+            return f"{token.value}{self._rule('in_parentheses')}"
         if token.value in ("NULL", "TRUE", "FALSE", "MAXVALUE"):
             return token.value
-        # Of the functions these are called without parentheses too.
         return f"{token.value}()" if token.value in _MOMENTS else quoted(token.spelled)
-
-    # Options and partitions of tables
-
-    def _table_option(self) -> str:
-        self._takes("DEFAULT")
-        if self._takes("CHARSET") or self._takes("CHARACTER", "SET"):
-            self._takes("=")
-            return f"DEFAULT CHARACTER SET = {self._plain_name().upper()}"
-        if self._takes("COLLATE"):
-            self._takes("=")
-            return f"DEFAULT COLLATE = {self._plain_name().upper()}"
-        word = self._next("word").value
-        if word not in _OPTIONS:
-            raise _UnknownError
-        self._takes("=")
-        token = self._next("text", "word", "number")
-        return f"{word} = {_label(token.value) if token.kind == 'text' else token.spelled}"
-
-    def _partition_by(self) -> str:
-        self._require("BY")
-        method = self._next("word").value
-        columns = " COLUMNS" if self._takes("COLUMNS") else ""
-        read, separator = (self._name, ",") if columns else (self._expression, ", ")
-        text = f"PARTITION BY {method}{columns} ({self._listed(read, separator)})"
-        if self._takes("PARTITIONS"):
-            return f"{text} PARTITIONS {self._next('number').value}"
-        return f"{text} ({self._listed(self._partition, ',')})" if self._is("(") else text
-
-    def _partition(self) -> str:
-        self._require("PARTITION")
-        name = self._name()
-        if self._takes("VALUES", "LESS", "THAN"):
-            bound = "MAXVALUE" if self._takes("MAXVALUE") else None
-            bound = bound or self._listed(self._expression, ", ")
-            return f"PARTITION {name} VALUES LESS THAN ({bound})"
-        self._require("VALUES", "IN")
-        return f"PARTITION {name} VALUES IN ({self._listed(self._expression, ', ')})"
-
-    # Changes of tables
-
-    def _change(self) -> str:
-        for words, write in _CHANGES.items():
-            if self._takes(*words.split()):
-                return write(self)
-        return self._table_option()
-
-    def add(self) -> str:
-        if self._takes("PARTITION"):
-            if self._takes("PARTITIONS"):
-                return f"ADD PARTITION PARTITIONS {self._next('number').value}"
-            return f"ADD PARTITION ({self._listed(self._partition, ', ')})"
-        self._takes("COLUMN")
-        if self._is("("):
-            return f"ADD COLUMN ({self._listed(self._column, ', ')})"
-        if self._token.kind == "word" and self._token.value in _INDEXES:
-            return f"ADD {self._index()}"
-        return f"ADD COLUMN {self._column()}{self._place()}"
-
-    def drop(self) -> str:
-        if self._takes("PRIMARY", "KEY"):
-            return "DROP PRIMARY KEY"
-        if self._takes("INDEX") or self._takes("KEY"):
-            return f"DROP INDEX {self._name()}"
-        if self._takes("PARTITION"):
-            return f"DROP PARTITION {self._items(self._name, ',')}"
-        self._takes("COLUMN")
-        return f"DROP COLUMN {self._name()}"
-
-    def modify(self) -> str:
-        self._takes("COLUMN")
-        return f"MODIFY COLUMN {self._column()}{self._place()}"
-
-    def change(self) -> str:
-        self._takes("COLUMN")
-        return f"CHANGE COLUMN {self._name()} {self._column()}{self._place()}"
-
-    def _place(self) -> str:
-        if self._takes("FIRST"):
-            return " FIRST"
-        return f" AFTER {self._name()}" if self._takes("AFTER") else ""
-
-    def alter_column(self) -> str:
-        self._takes("COLUMN")
-        name = self._name()
-        if self._takes("DROP", "DEFAULT"):
-            return f"ALTER COLUMN {name} DROP DEFAULT"
-        self._require("SET", "DEFAULT")
-        return f"ALTER COLUMN {name} SET DEFAULT {self._expression()}"
-
-    def rename(self) -> str:
-        for word in ("COLUMN", "INDEX"):
-            if self._takes(word):
-                name = self._name()
-                self._require("TO")
-                return f"RENAME {word} {name} TO {self._name()}"
-        if not self._takes("TO"):
-            self._takes("AS")
-        return f"RENAME AS {self._path()}"
-
-    def truncate_partition(self) -> str:
-        if self._takes("ALL"):
-            return "TRUNCATE PARTITION ALL"
-        return f"TRUNCATE PARTITION {self._items(self._name, ',')}"
-
-    def reorganize_partition(self) -> str:
-        names = self._items(self._name, ",")
-        self._require("INTO")
-        return f"REORGANIZE PARTITION {names} INTO ({self._listed(self._partition, ', ')})"
-
-    def coalesce_partition(self) -> str:
-        return f"COALESCE PARTITION {self._next('number').value}"
-
-    def remove_partitioning(self) -> str:
-        return "REMOVE PARTITIONING"
-
-    def partition_by(self) -> str:
-        return self._partition_by()
-
-    def exchange_partition(self) -> str:
-        name = self._name()
-        self._require("WITH", "TABLE")
-        text = f"EXCHANGE PARTITION {name} WITH TABLE {self._path()}"
-        if self._takes("WITHOUT", "VALIDATION"):
-            return f"{text} WITHOUT VALIDATION"
-        self._takes("WITH", "VALIDATION")
-        return text
 
 
 def _bits(spelled: str) -> str:
@@ -529,58 +309,120 @@ def _bits(spelled: str) -> str:
     return f"x'{'0' * (len(digits) % 2)}{digits.lower()}'"
 
 
-_MOMENTS: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
-
-_STATEMENTS: Final[Mapping[str, Callable[[_Statement], str]]] = {
-    "CREATE DATABASE": _Statement.create_database,
-    "CREATE SCHEMA": _Statement.create_database,
-    "ALTER DATABASE": _Statement.alter_database,
-    "ALTER SCHEMA": _Statement.alter_database,
-    "DROP DATABASE": _Statement.drop_database,
-    "DROP SCHEMA": _Statement.drop_database,
-    "CREATE TABLE": _Statement.create_table,
-    "CREATE INDEX": _Statement.create_index,
-    "CREATE UNIQUE INDEX": _Statement.create_unique_index,
-    "DROP INDEX": _Statement.drop_index,
-    "CREATE VIEW": _Statement.create_view,
-    "DROP TABLE": _Statement.drop_table,
-    "DROP VIEW": _Statement.drop_view,
-    "TRUNCATE": _Statement.truncate_table,
-    "RENAME TABLE": _Statement.rename_table,
-    "RECOVER TABLE": _Statement.recover_table,
-    "FLASHBACK TABLE": _Statement.flashback_table,
-    "ALTER TABLE": _Statement.alter_table,
+_RULES: Final[Mapping[str, tuple[str, ...] | Callable[[_Statement], str]]] = {
+    "number": _Statement.number,
+    "keyword": _Statement.keyword,
+    "plain_name": _Statement.plain_name,
+    "upper_name": _Statement.upper_name,
+    "name": _Statement.name,
+    "label": _Statement.label,
+    "literal": _Statement.literal,
+    "option_value": _Statement.option_value,
+    "index": _Statement.index,
+    "type": _Statement.type,
+    "expression": _Statement.expression,
+    "in_parentheses": ("(<expression, >)",),
+    "path": ("<name>.<name>", "<name>"),
+    "statement": (
+        "CREATE <DATABASE|SCHEMA:DATABASE> <?IF NOT EXISTS ><name><charsets>",
+        "ALTER <DATABASE|SCHEMA:DATABASE> <name><charsets>",
+        "DROP <DATABASE|SCHEMA:DATABASE> <?IF EXISTS ><name>",
+        "CREATE TABLE <?IF NOT EXISTS ><path> LIKE <path>",
+        "CREATE TABLE <?IF NOT EXISTS ><path> (<element,>)<table_options><divided>",
+        "CREATE INDEX <name> ON <path> (<key_part, >)",
+        "CREATE UNIQUE INDEX <name> ON <path> (<key_part, >)",
+        "DROP INDEX <name> ON <path>",
+        "CREATE <+ALGORITHM = UNDEFINED DEFINER = CURRENT_USER SQL SECURITY DEFINER >VIEW <path> "
+        "AS SELECT <name,> FROM <path>",
+        "DROP TABLE <?IF EXISTS ><path, >",
+        "DROP VIEW <?IF EXISTS ><path, >",
+        "TRUNCATE <+TABLE ><path>",
+        "RENAME TABLE <rename, >",
+        "RECOVER TABLE <path>",
+        "FLASHBACK TABLE <path> TO <name>",
+        "FLASHBACK TABLE <path>",
+        "ALTER TABLE <path> <change, >",
+    ),
+    "rename": ("<path> TO <path>",),
+    "charsets": ("<charset><charsets>", ""),
+    "charset": (
+        "<-DEFAULT><CHARSET|CHARACTER SET: CHARACTER SET = ><-=><plain_name>",
+        "<-DEFAULT> COLLATE<+ = ><plain_name>",
+    ),
+    # Columns and indexes
+    "element": ("<index>", "<column>"),
+    "primary_key": ("PRIMARY KEY(<key_part, >)<clustered>",),
+    "index_kind": ("<UNIQUE KEY|UNIQUE INDEX|UNIQUE:UNIQUE>", "<KEY|INDEX:INDEX>"),
+    "key_part": ("<name>(<number>)<-ASC><? DESC>", "<name><-ASC><? DESC>"),
+    "clustered": (
+        " /*T![clustered_index] CLUSTERED */",
+        " /*T![clustered_index] NONCLUSTERED */",
+        "",
+    ),
+    "column": ("<name> <type><column_options>",),
+    "type_charset": ("<CHARSET|CHARACTER SET: CHARACTER SET ><upper_name>", ""),
+    "column_options": (" <column_option><column_options>", ""),
+    "column_option": (
+        "NOT NULL",
+        "NULL",
+        "<PRIMARY KEY|KEY:PRIMARY KEY><clustered>",
+        "<UNIQUE KEY|UNIQUE:UNIQUE KEY>",
+        "AUTO_INCREMENT",
+        "DEFAULT <expression>",
+        "ON UPDATE <expression>",
+        "COMMENT <literal>",
+        "COLLATE <plain_name>",
+        "<GENERATED ALWAYS AS|AS:GENERATED ALWAYS AS>(<expression, >) STORED",
+        "<GENERATED ALWAYS AS|AS:GENERATED ALWAYS AS>(<expression, >)<+ VIRTUAL>",
+    ),
+    # Options and partitions of tables
+    "table_options": (" <table_option><table_options>", ""),
+    "table_option": (
+        "<-DEFAULT><CHARSET|CHARACTER SET:DEFAULT CHARACTER SET = ><-=><upper_name>",
+        "<-DEFAULT><COLLATE:DEFAULT COLLATE = ><-=><upper_name>",
+        "<-DEFAULT>COMMENT<+ = ><option_value>",
+        "<-DEFAULT>ENGINE<+ = ><option_value>",
+        "<-DEFAULT>AUTO_INCREMENT<+ = ><option_value>",
+    ),
+    "divided": (" <partition_by>", ""),
+    "partition_by": (
+        "PARTITION BY <keyword> COLUMNS (<name,>)<partitions>",
+        "PARTITION BY <keyword> (<expression, >)<partitions>",
+    ),
+    "partitions": (" PARTITIONS <number>", " (<partition,>)", ""),
+    "partition": (
+        "PARTITION <name> VALUES LESS THAN <MAXVALUE:(MAXVALUE)>",
+        "PARTITION <name> VALUES LESS THAN (<expression, >)",
+        "PARTITION <name> VALUES IN (<expression, >)",
+    ),
+    # Changes of tables
+    "change": (
+        "ADD PARTITION PARTITIONS <number>",
+        "ADD PARTITION (<partition, >)",
+        "ADD <index>",
+        "ADD <+COLUMN >(<column, >)",
+        "ADD <+COLUMN ><column><place>",
+        "DROP PRIMARY KEY",
+        "DROP <INDEX|KEY:INDEX> <name>",
+        "DROP PARTITION <name,>",
+        "DROP <+COLUMN ><name>",
+        "MODIFY <+COLUMN ><column><place>",
+        "CHANGE <+COLUMN ><name> <column><place>",
+        "ALTER <+COLUMN ><name> DROP DEFAULT",
+        "ALTER <+COLUMN ><name> SET DEFAULT <expression>",
+        "RENAME COLUMN <name> TO <name>",
+        "RENAME INDEX <name> TO <name>",
+        "RENAME <-TO><+AS ><path>",
+        "TRUNCATE PARTITION ALL",
+        "TRUNCATE PARTITION <name,>",
+        "REORGANIZE PARTITION <name,> INTO (<partition, >)",
+        "COALESCE PARTITION <number>",
+        "REMOVE PARTITIONING",
+        "EXCHANGE PARTITION <name> WITH TABLE <path> WITHOUT VALIDATION",
+        "EXCHANGE PARTITION <name> WITH TABLE <path><-WITH VALIDATION>",
+        "<partition_by>",
+        "<table_option>",
+    ),
+    "place": (" FIRST", " AFTER <name>", ""),
 }
-"""What writes a statement, by its first words."""
-
-_COLUMN_OPTIONS: Final[Mapping[str, Callable[[_Statement], str]]] = {
-    "NOT NULL": lambda _: "NOT NULL",
-    "NULL": lambda _: "NULL",
-    "PRIMARY KEY": _Statement.clustered_key,
-    "KEY": _Statement.clustered_key,
-    "UNIQUE": _Statement.unique_key,
-    "AUTO_INCREMENT": lambda _: "AUTO_INCREMENT",
-    "DEFAULT": _Statement.default,
-    "ON UPDATE": _Statement.on_update,
-    "COMMENT": _Statement.column_comment,
-    "COLLATE": _Statement.collation,
-    "GENERATED ALWAYS AS": _Statement.generated,
-    "AS": _Statement.generated,
-}
-"""What writes an option of a column, by its first words."""
-
-_CHANGES: Final[Mapping[str, Callable[[_Statement], str]]] = {
-    "ADD": _Statement.add,
-    "DROP": _Statement.drop,
-    "MODIFY": _Statement.modify,
-    "CHANGE": _Statement.change,
-    "ALTER": _Statement.alter_column,
-    "RENAME": _Statement.rename,
-    "TRUNCATE PARTITION": _Statement.truncate_partition,
-    "REORGANIZE PARTITION": _Statement.reorganize_partition,
-    "COALESCE PARTITION": _Statement.coalesce_partition,
-    "REMOVE PARTITIONING": _Statement.remove_partitioning,
-    "PARTITION": _Statement.partition_by,
-    "EXCHANGE PARTITION": _Statement.exchange_partition,
-}
-"""What writes a change of ALTER TABLE, by its first words."""
+"""What is read and written, by its name."""

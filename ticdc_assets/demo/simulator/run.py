@@ -7,7 +7,8 @@ the TSO at which it is true: the final watermark, which is above everything.
 Each run is a new upstream. In a live run TSOs are those of the wall clock, so a second run into
 the same topic continues it in time, but with other databases of the same names: give each run a
 topic (or a capture) of its own. A run that fails leaves a shorter topic and no truth file, and
-running again into a new topic is all that is needed.
+running again into a new topic is all that is needed. After a run its changefeed can go on with a
+person's statements (`LiveChangefeed`).
 
 Topics that do not exist are made. Not handled: resuming a run.
 """
@@ -18,15 +19,22 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from types import TracebackType
+from typing import Final, Self, TypeAlias
 
-from ticdc_assets.base.errors import ConfigError, SourceUnavailableError
+from ticdc_assets.base.errors import (
+    ConfigError,
+    SourceUnavailableError,
+    StatementError,
+    TicdcError,
+)
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.demo.simulator.commits import Truth
 from ticdc_assets.demo.simulator.export import export_upstream
 from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.demo.simulator.statements import Executed, execute
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.source.kafka.administration import Administration
@@ -37,10 +45,13 @@ from ticdc_assets.wire import WireFormat
 Sink: TypeAlias = Callable[[list[CaptureRecord]], None]
 """Takes records and returns when they are stored."""
 
-SEND_SECONDS: Final = 0.2
+_SEND_SECONDS: Final = 0.2
 """From one sending of what was committed to the next."""
 
 _WATERMARK_SECONDS: Final = 1.0
+# Each is a sync of the mirrors, and a change has to wait for the one that is under way.
+_LIVE_WATERMARK_SECONDS: Final = 5.0
+
 _STEPS_WITHOUT_PACE: Final = 200
 _STEPS_BEFORE: Final = 100
 """Steps of the shop before it is exported."""
@@ -57,7 +68,6 @@ class SimulatorProgress:
         transactions: row transactions committed upstream.
         statements: DDL statements committed upstream.
         records: Kafka records stored.
-        watermark_ts: highest watermark stored; 0 before the first.
         seconds: time since the run began.
         finished: whether the final watermark is stored.
     """
@@ -65,7 +75,6 @@ class SimulatorProgress:
     transactions: int = 0
     statements: int = 0
     records: int = 0
-    watermark_ts: int = 0
     seconds: float = 0.0
     finished: bool = False
 
@@ -181,7 +190,7 @@ class SimulatorRun:
             else:
                 self._send(self.changefeed.records())
             if self._pace is not None and steps < self._max_transactions:
-                self._stop.wait(SEND_SECONDS)
+                self._stop.wait(_SEND_SECONDS)
         self._send(self.changefeed.tick())
         final_ts = self.changefeed.watermark_ts
         truth = self.changefeed.truth()
@@ -221,12 +230,77 @@ class SimulatorRun:
             transactions=self._workload.transactions,
             statements=self._workload.statements,
             records=self._progress.records + records,
-            watermark_ts=self.changefeed.watermark_ts,
             seconds=time.monotonic() - self._began,
             finished=finished,
         )
         if self._on_progress is not None:
             self._on_progress(self._progress)
+
+
+class LiveChangefeed:
+    """A changefeed that goes on after its workload, while its `with` block lasts.
+
+    Changes are sent a fraction of a second after their commit with a watermark after them, and a
+    watermark every few seconds while nothing changes. The truth is written again at the end.
+    Statements run one after the other, and never during a sending.
+
+    Args:
+        run: the run that it goes on from; it has finished.
+        truth_path: where the truth is written at the end.
+        on_error: called with the reason if it ends by itself (the broker is gone).
+    """
+
+    def __init__(
+        self, run: SimulatorRun, *, truth_path: Path, on_error: Callable[[str], None]
+    ) -> None:
+        self._changefeed = run.changefeed
+        self._sink = run.sink
+        self._truth_path = truth_path
+        self._on_error = on_error
+        self._at_work = threading.Lock()
+        self._stop = threading.Event()
+        self._error: TicdcError | None = None
+        self._thread = threading.Thread(target=self._go_on, name="changefeed", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        write_truth(self._truth_path, self._changefeed.truth())
+
+    def execute(self, sql: str) -> Executed:
+        """Run one statement upstream and commit it.
+
+        Raises:
+            StatementError: it cannot be run, or its changes could not be sent; nothing was changed.
+        """
+        with self._at_work:
+            if self._error is not None:
+                raise StatementError(f"the changefeed has ended: {self._error}")
+            return execute(self._changefeed.upstream, sql)
+
+    def _go_on(self) -> None:
+        history, sent, next_watermark = self._changefeed.upstream.history, 0, time.monotonic()
+        while not self._stop.wait(_SEND_SECONDS):
+            with self._at_work:
+                if len(history) == sent and time.monotonic() < next_watermark:
+                    continue
+                sent, next_watermark = len(history), time.monotonic() + _LIVE_WATERMARK_SECONDS
+                try:
+                    send(self._changefeed, self._changefeed.tick(), self._sink)
+                except TicdcError as error:
+                    self._error = error
+            if self._error is not None:
+                self._on_error(str(self._error))
+                return
 
 
 def send(changefeed: StandInChangefeed, records: Iterable[CaptureRecord], sink: Sink) -> int:
@@ -299,14 +373,14 @@ def run_simulator(
         raise ConfigError(f"topics: one topic is needed to write to, got {len(names)}")
     topic = names[0]
     administration = Administration(target)
-    known: set[str] = set()
+    checked: set[str] = set()
 
     def partitions_of(name: str) -> int:
         count = administration.partition_count(name)
         if count is None:
             administration.create_topic(name, partitions, config=_TOPIC_CONFIG)
             count = partitions
-        known.add(name)
+        checked.add(name)
         return count
 
     count = partitions if target.patterns else partitions_of(topic)
@@ -315,7 +389,7 @@ def run_simulator(
         until = time.monotonic() + patience_seconds
         while True:
             try:
-                for name in sorted({record.topic for record in records} - known):
+                for name in sorted({record.topic for record in records} - checked):
                     partitions_of(name)
                 produce(target, records)
             except SourceUnavailableError:

@@ -152,8 +152,8 @@ def _existing(upstream: Upstream, database: str | None, table: str) -> TableName
     Raises:
         ValueError: there is no such table.
     """
-    known = {(name[0].lower(), name[1].lower()): name for name in upstream.tables}
-    name = known.get(((database or "").lower(), table.lower()))
+    spellings = {(name[0].lower(), name[1].lower()): name for name in upstream.tables}
+    name = spellings.get(((database or "").lower(), table.lower()))
     if name is None:
         there = ", ".join(sorted(".".join(item) for item in upstream.tables))
         wanted = f"{database}.{table}" if database else table
@@ -188,8 +188,8 @@ def _run_on_rows(upstream: Upstream, sql: str) -> Executed:
         before = read(engine, target, stored.columns)
         engine.execute(text)
         after = read(engine, target, stored.columns)
-    known = list(stored.rows.items())
-    changes = list(_changes(stored.columns, known, before, after))
+    known_rows = list(stored.rows.items())
+    changes = list(_changes(stored.columns, known_rows, before, after, timezone=upstream.timezone))
     if not changes:
         return Executed(table=target, rows=0, commit_ts=None)
     try:
@@ -208,17 +208,20 @@ def _run_on_rows(upstream: Upstream, sql: str) -> Executed:
 
 def _changes(
     columns: Sequence[ColumnSchema],
-    known: Sequence[tuple[Key, Row]],
+    known_rows: Sequence[tuple[Key, Row]],
     before: Mapping[int, Cells],
     after: Mapping[int, Cells],
+    *,
+    timezone: str,
 ) -> Iterator[tuple[Key | None, Row | None]]:
     """Yield what a statement did to each row, deletes first, so that their keys are free.
 
     Args:
         columns: the table's columns, in its order.
-        known: the upstream's rows with their keys; row n is the one that DuckDB numbers n.
+        known_rows: the upstream's rows with their keys; row n is the one that DuckDB numbers n.
         before: DuckDB's rows by number, before the statement.
         after: the same after it.
+        timezone: zone in which TIMESTAMPs are written.
 
     Yields:
         The key (None for a new row) and the columns that changed (None for a deleted row).
@@ -227,18 +230,18 @@ def _changes(
         ValueError: a column stores no such value.
     """
     for number in sorted(before.keys() - after.keys()):
-        yield known[number][0], None
+        yield known_rows[number][0], None
     for number, cells in after.items():
         old = before.get(number)
         row = {
-            item.name: stored_text(cell, item)
+            item.name: stored_text(cell, item, timezone)
             for place, (item, cell) in enumerate(zip(columns, cells, strict=True))
             if old is None or old[place] != cell
         }
         if old is None:
             yield None, row
             continue
-        key, stored = known[number]
+        key, stored = known_rows[number]
         row = {name: text for name, text in row.items() if stored[name] != text}
         if row:
             yield key, row
@@ -298,14 +301,18 @@ def _in_duckdb(node: exp.Expr, now: datetime) -> str:
     def moment(text: str, kind: str) -> exp.Expr:
         return exp.cast(exp.Literal.string(text), kind)
 
+    def digits(part: exp.Expr) -> int:
+        arguments = part.expressions if isinstance(part, exp.Anonymous) else [part.args.get("this")]
+        return int(arguments[0].name) if arguments and arguments[0] else 0
+
     def translated(part: exp.Expr) -> exp.Expr:
         match part:
             case exp.CurrentTimestamp() | exp.Localtime() | exp.Localtimestamp():
-                return moment(moment_text(now, 6), "TIMESTAMP")
+                return moment(moment_text(now, digits(part)), "TIMESTAMP")
             case exp.Anonymous() if part.name.upper() in _CLOCK_CALLS:
-                return moment(moment_text(now, 6), "TIMESTAMP")
+                return moment(moment_text(now, digits(part)), "TIMESTAMP")
             case exp.UtcTimestamp():
-                return moment(moment_text(now.astimezone(UTC), 6), "TIMESTAMP")
+                return moment(moment_text(now.astimezone(UTC), digits(part)), "TIMESTAMP")
             case exp.CurrentDate():
                 return moment(f"{now:%Y-%m-%d}", "DATE")
             case exp.CurrentTime():
@@ -435,11 +442,11 @@ def _action(
     upstream: Upstream, columns: Mapping[str, ColumnSchema], change: AlterChange
 ) -> AlterAction:
     def existing(name: str | None) -> str:
-        found = columns.get((name or "").lower())
-        if found is None:
-            known = ", ".join(item.name for item in columns.values())
-            raise ValueError(f"there is no column {name!r}; the table has {known}")
-        return found.name
+        column = columns.get((name or "").lower())
+        if column is None:
+            names = ", ".join(item.name for item in columns.values())
+            raise ValueError(f"there is no column {name!r}; the table has {names}")
+        return column.name
 
     position = change.position
     first = position is not None and position.first
@@ -480,17 +487,18 @@ def _column(upstream: Upstream, defined: ColumnDefinition) -> ColumnSchema:
         if refused:
             raise _UnsupportedError(f"{said} is not supported here")
     column(defined.name, defined.mysql_type)  # refuses a type that has no rules here
-    made = column_schema(defined, defaults=DATABASE_DEFAULTS, timezone=upstream.timezone)
+    schema = column_schema(defined, defaults=DATABASE_DEFAULTS, timezone=upstream.timezone)
     is_expression = defined.default.kind is DefaultKind.EXPRESSION
-    if made.default is not None and made.mysql_type in _NO_DEFAULT:
-        raise ValueError(f"{made.name!r} {type_sql(made)} cannot have a DEFAULT here")
-    if is_expression and made.default != CURRENT_TIMESTAMP:
+    if schema.default is not None and schema.mysql_type in _NO_DEFAULT:
+        raise ValueError(f"{schema.name!r} {type_sql(schema)} cannot have a DEFAULT here")
+    if is_expression and schema.default != CURRENT_TIMESTAMP:
         raise _UnsupportedError(f"DEFAULT {defined.default.value} is not supported here")
     try:
-        stored_text(default_value(made, upstream.timezone, at=datetime.now(UTC)), made)
+        default = default_value(schema, upstream.timezone, at=datetime.now(UTC))
+        stored_text(default, schema, upstream.timezone)
     except (ValueError, ArithmeticError):
-        raise ValueError(f"{made.name!r} {type_sql(made)} has a wrong DEFAULT") from None
-    return made
+        raise ValueError(f"{schema.name!r} {type_sql(schema)} has a wrong DEFAULT") from None
+    return schema
 
 
 _DDL: Final[Mapping[DdlAction, Callable[[Upstream, DdlStatement], tuple[TableName, str]]]] = {

@@ -22,8 +22,13 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ticdc_assets.demo.simulator.actions import ALTER_CODES, ActionCode
-from ticdc_assets.demo.simulator.alterations import AlterAction, Session, alter
+from ticdc_assets.demo.simulator.alterations import (
+    ALTER_CODES,
+    ActionCode,
+    AlterAction,
+    Session,
+    alter,
+)
 from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import (
     charset_sql,
@@ -147,7 +152,9 @@ class Upstream:
             raise ValueError(f"database {database!r} exists")
         self._databases[database] = charset
         text = sql or f"CREATE DATABASE {quoted(database)}{charset_sql(charset)}"
-        return self._commit_query(database, text, ActionCode.CREATE_DATABASE, previous={})
+        return self._commit_events(
+            ActionCode.CREATE_DATABASE, [(text, None, None)], previous={}, database=database
+        )
 
     def drop_database(self, database: str, *, sql: str | None = None) -> int:
         """Run DROP DATABASE, its tables with it, and return its commit ts."""
@@ -158,30 +165,9 @@ class Upstream:
         for name in previous:
             del self._tables[name]
         text = sql or f"DROP DATABASE {quoted(database)}"
-        return self._commit_query(database, text, ActionCode.DROP_DATABASE, previous=previous)
-
-    def _commit_query(
-        self,
-        database: str,
-        sql: str,
-        code: ActionCode,
-        *,
-        previous: Mapping[TableName, StoredTable],
-    ) -> int:
-        commit_ts = self._ddl_ts()
-        event = DdlEvent(
-            ddl_type=code.word,
-            commit_ts=commit_ts,
-            build_ts_ms=0,
-            sql=sql,
-            database=database,
-            table="",
-            schema=None,
-            pre_schema=None,
-            action_code=code,
+        return self._commit_events(
+            ActionCode.DROP_DATABASE, [(text, None, None)], previous=previous, database=database
         )
-        self.history.append(CommittedDdl(commit_ts=commit_ts, events=(event,), previous=previous))
-        return commit_ts
 
     # Tables
 
@@ -208,11 +194,11 @@ class Upstream:
         """
         if name[0] not in self._databases or name in self._tables:
             raise ValueError(f"cannot create {name}: no such database, or the table exists")
-        own = tuple(
+        columns = tuple(
             replace(column, nullable=False) if column.name in primary_key else column
             for column in columns
         )
-        parts = [column_sql(column, self.timezone) for column in own]
+        parts = [column_sql(column, self.timezone) for column in columns]
         if primary_key:
             kind = "clustered" if clustered else "nonclustered"
             parts.append(f"primary key ({names_sql(primary_key)}) /*T![clustered_index] {kind} */")
@@ -228,10 +214,10 @@ class Upstream:
                 table=name[1],
                 table_id=self._new_table_id(),
                 version=self._version(),
-                columns=own,
+                columns=columns,
                 indexes=(),
             ),
-            order=tuple(column.name for column in own),
+            order=tuple(column.name for column in columns),
             primary_key=tuple(primary_key),
             clustered=clustered and bool(primary_key),
             secondary=tuple(indexes),
@@ -255,8 +241,8 @@ class Upstream:
             table_id=self._new_table_id(),
             version=self._version(),
         )
-        own = self._path if name[0] == source[0] else path_sql
-        text = f"CREATE TABLE {self._path(name)} LIKE {own(source)}"
+        path = self._path if name[0] == source[0] else path_sql
+        text = f"CREATE TABLE {self._path(name)} LIKE {path(source)}"
         return self._commit_table(ActionCode.CREATE_TABLE, text, name=name, table=table)
 
     def drop_table(self, name: TableName) -> int:
@@ -305,7 +291,7 @@ class Upstream:
 
     def alter_table(self, name: TableName, *actions: AlterAction, sql: str | None = None) -> int:
         """Run ALTER TABLE with one or more changes to columns and keys; return its commit ts."""
-        table = replace(self._table(name), rows=dict(self._table(name).rows))
+        table = self._copy(name)
         version = self._version()
         commit_ts = self._ddl_ts()
         session = Session(timezone=self.timezone, at=to_datetime(commit_ts))
@@ -325,7 +311,7 @@ class Upstream:
         unique: bool = False,
     ) -> int:
         """Run CREATE INDEX and return its commit ts."""
-        table = replace(self._table(name), rows=dict(self._table(name).rows))
+        table = self._copy(name)
         added = IndexSchema(
             name=index, unique=unique, primary=False, nullable=False, columns=tuple(columns)
         )
@@ -338,7 +324,7 @@ class Upstream:
 
     def drop_index(self, name: TableName, index: str) -> int:
         """Run DROP INDEX and return its commit ts."""
-        table = replace(self._table(name), rows=dict(self._table(name).rows))
+        table = self._copy(name)
         table.secondary = tuple(other for other in table.secondary if other.name != index)
         if len(table.secondary) == len(self._table(name).secondary):
             raise ValueError(f"{name}: no index {index!r}")
@@ -350,6 +336,11 @@ class Upstream:
         if table is None:
             raise ValueError(f"no table {name}")
         return table
+
+    def _copy(self, name: TableName) -> StoredTable:
+        """Return a table that may be changed, to take the place of the one called `name`."""
+        table = self._table(name)
+        return replace(table, rows=dict(table.rows))
 
     def _path(self, name: TableName) -> str:
         return path_sql(name) if self.qualified else quoted(name[1])
@@ -411,6 +402,7 @@ class Upstream:
         *,
         previous: Mapping[TableName, StoredTable | None],
         commit_ts: int | None = None,
+        database: str = "",
         of_view: bool = False,
     ) -> int:
         if commit_ts is None:
@@ -428,7 +420,7 @@ class Upstream:
                         commit_ts=commit_ts,
                         build_ts_ms=0,
                         sql=sql,
-                        database=schema.database if schema else "",
+                        database=schema.database if schema else database,
                         table=schema.table if schema else "",
                         schema=schema,
                         pre_schema=pre_schema,

@@ -22,8 +22,7 @@ from ticdc_assets.model.values.canonical import canonical_of
 from ticdc_assets.model.values.casts import Cast, cast_is_identity, cast_of, keep, lenient_cast_of
 from ticdc_assets.model.values.datum import TextCast
 from ticdc_assets.model.values.defaults import default_text
-from ticdc_assets.model.values.keys import key_text
-from ticdc_assets.model.values.physical import physical_of
+from ticdc_assets.model.values.physical import key_text, physical_of
 from ticdc_assets.model.values.typed import UNFIT, Unfit, text_of, typed_of
 
 __all__ = [

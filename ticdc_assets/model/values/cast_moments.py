@@ -1,15 +1,37 @@
-"""Casts to DATE, DATETIME, TIMESTAMP and TIME."""
+"""Casts to DATE, DATETIME, TIMESTAMP and TIME, in strict and in lenient SQL modes.
 
+In a lenient mode a text, number or moment that is not a date becomes the zero date; a TIME is
+clipped to its range, or read as far as it is valid (pingcap/tidb `handleZeroDatetime` in
+pkg/table/column.go, `parseDatetime` and `matchDuration` in pkg/types). There None means that the
+outcome is not known:
+
+* dates with a zero month or day but for TIMESTAMP: NO_ZERO_IN_DATE decides;
+* spellings of dates that `moments` does not read, and that may be dates for TiDB all the same;
+* TIME to a date type, which takes the day of the change.
+
+Dates such as 2024-02-30 become zero dates, as in all modes but ALLOW_INVALID_DATES.
+"""
+
+import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
+from typing import Final
 
-from ticdc_assets.model.mysql_types import Kind, fractional_digits, kind_of
+from ticdc_assets.model.mysql_types import Kind, fractional_digits, is_unsigned, kind_of
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.model.values import json_texts, moments, shapes
+from ticdc_assets.model.values import moments, shapes
 from ticdc_assets.model.values.canonical import ZERO_DATE, datetime_text, parse_datetime
-from ticdc_assets.model.values.datum import Datum, Moment, Span, TextCast, through_datum
+from ticdc_assets.model.values.datum import (
+    Datum,
+    Moment,
+    Span,
+    TextCast,
+    refusing,
+    through_datum,
+    unquoted_datum_of,
+)
 from ticdc_assets.model.values.zones import changefeed_zone
 
 
@@ -64,7 +86,9 @@ def _to_moment(
             return None
         return zero if isinstance(value, str) else make(value)
 
-    return _through_string(old, new, expected=f"a {new.mysql_type}", make=make_moment)
+    return through_datum(
+        old, new, expected=f"a {new.mysql_type}", make=make_moment, read=unquoted_datum_of(old)
+    )
 
 
 def _moment_value(moment: Moment) -> datetime | str | None:
@@ -96,19 +120,147 @@ def to_time(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     # TiDB reads a number here by its digits, as it reads a string.
     if kind_of(old) in _NUMBERS:
         old = replace(old, mysql_type="longtext", charset="")
-    return _through_string(old, new, expected="a time", make=make)
+    return through_datum(old, new, expected="a time", make=make, read=unquoted_datum_of(old))
 
 
-def _through_string(
-    old: ColumnSchema, new: ColumnSchema, *, expected: str, make: Callable[[Datum], str | None]
+# ------------------------------------------------------------------------------- lenient SQL modes
+
+_MAX_NUMBER: Final = 8385959
+"""The highest TIME as a number."""
+
+
+def lenient_moment(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile the lenient cast to `new`, which is DATE, DATETIME or TIMESTAMP."""
+    kind = kind_of(new)
+    digits = 0 if kind is Kind.DATE else fractional_digits(new)
+    zero = ZERO_DATE if kind is Kind.DATE else shapes.pad_fraction(moments.ZERO_DATETIME, digits)
+    if kind is Kind.TIMESTAMP and kind_of(old) is Kind.INTEGER and is_unsigned(old):
+        return refusing(new, _EXPECTED.format(new.mysql_type))
+
+    def make(datum: Datum) -> str | None:
+        match datum:
+            case str():
+                value = moments.parse_datetime_text(datum, digits)
+                is_certain = value is not None or _is_no_date(datum, kind)
+            case int():
+                value = moments.datetime_of_number(datum)
+                parts = moments.parts_of_number(datum)
+                is_certain = (
+                    value is not None or kind is Kind.TIMESTAMP or not _has_zero_part(parts)
+                )
+            case Moment():
+                value = None
+                is_certain = kind is Kind.TIMESTAMP
+            case Span() | float() | Decimal():
+                return None
+        if isinstance(value, datetime) and kind is not Kind.TIMESTAMP:
+            return None  # rounded beyond the last year
+        return zero if is_certain else None
+
+    return _through_text(old, new, make)
+
+
+def _has_zero_part(parts: tuple[int, ...] | None) -> bool:
+    return parts is not None and 0 in parts[1:3] and any(parts)
+
+
+_DATE = re.compile(r"([0-9]{1,4})[-/.^@:]([0-9]{1,2})[-/.^@:]([0-9]{1,2})(?:[T \t]+(.*))?")
+_COMPACT_DATE = re.compile(r"([0-9]{4}|[0-9]{2})([0-9]{2})([0-9]{2})([0-9]{6})?")
+_CLOCK = re.compile(r"[0-9]{1,2}(?::[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]*)?)?)?|[0-9]{6}")
+_TWO_PARTS = re.compile(r"[0-9]+[-/.^@:][0-9]+")
+_LETTER = re.compile(r"[0-9]+(?:[-/.^@:][0-9]+){0,2}[ \t]*[A-SU-Ya-su-y].")
+
+
+def _is_no_date(text: str, kind: Kind) -> bool:
+    """Return whether TiDB surely reads no moment in `text` either, where `moments` reads none."""
+    text = text.strip()
+    if not text.isascii() or not text[:1].isdigit():
+        return not text[:1].isdigit()
+    if text.isdigit() and (len(text) < 5 or len(text) == 13 or len(text) > 14):
+        return True
+    if _TWO_PARTS.fullmatch(text) or _LETTER.match(text):
+        return True
+    groups = _COMPACT_DATE.fullmatch(text) or _DATE.fullmatch(text)
+    if groups is None:
+        return False
+    year, month, day = int(groups[1]), int(groups[2]), int(groups[3])
+    if 0 in (month, day):
+        return kind is Kind.TIMESTAMP
+    try:
+        date(moments.full_year(year) if len(groups[1]) <= 2 else year, month, day)
+    except ValueError:
+        return True
+    # Only the clock is invalid then, which a DATE does not read.
+    return kind is not Kind.DATE and _CLOCK.fullmatch(groups[4] or "") is not None
+
+
+def lenient_time(old: ColumnSchema, new: ColumnSchema) -> TextCast:
+    """Compile the lenient cast to `new`, which is TIME."""
+    digits = fractional_digits(new)
+    from_number = kind_of(old) in _NUMBERS
+
+    def make(datum: Datum) -> str | None:
+        if not isinstance(datum, str):
+            return None
+        if from_number:
+            number = Decimal(datum)
+            if _MAX_NUMBER < number < 10_000_000_000:
+                return moments.span_text(moments.MAX_SPAN, digits)
+            if number < -_MAX_NUMBER:
+                return None  # TiDB stores NULL
+        span = _span_prefix(datum, digits)
+        return None if span is None else moments.span_text(span, digits)
+
+    if from_number:
+        old = replace(old, mysql_type="longtext", charset="")
+    return _through_text(old, new, make)
+
+
+# After a colon without a number none of these is read; the digits remain.
+_DAYS = re.compile(r"([0-9]++) ++([0-9]++)(?: *: *([0-9]++)(?: *: *([0-9]++)|(?! *:))|(?! *:))")
+_COLONS = re.compile(r"([0-9]++) *: *([0-9]++)(?: *: *([0-9]++)|(?! *:))")
+_DIGITS = re.compile(r"([0-9]++)")
+_FRACTION = re.compile(r" *(?:\.([0-9]*))?")
+_FALLS_BACK = re.compile(
+    r"(?:[0-9]{12}|[0-9]{14})(?![0-9])|[0-9]+[^\w\s][0-9]+[^\w\s][0-9]+[ T]", re.ASCII
+)
+
+
+def _span_prefix(text: str, digits: int) -> int | None:
+    """Return the microseconds of the TIME at the beginning of `text`; None if it may be a date."""
+    text = text.strip()
+    negative = text.startswith("-")
+    rest = text[1:].lstrip(" ") if negative else text
+    days, hours, minutes, seconds = 0, 0, 0, 0
+    if groups := _DAYS.match(rest):
+        days, hours = int(groups[1]), int(groups[2])
+        minutes, seconds = int(groups[3] or 0), int(groups[4] or 0)
+    elif groups := _COLONS.match(rest):
+        hours, minutes, seconds = int(groups[1]), int(groups[2]), int(groups[3] or 0)
+    elif groups := _DIGITS.match(rest):
+        number = int(groups[1])
+        hours, minutes, seconds = number // 10000, number // 100 % 100, number % 100
+    if _FALLS_BACK.match(text):
+        return 0 if _is_no_date(text, Kind.DATETIME) else None
+    if groups is None:
+        return 0
+    fraction = _FRACTION.match(rest, groups.end())
+    assert fraction is not None
+    is_truncated = fraction.end() < len(rest)
+    span = (days * 86400 + hours * 3600 + minutes * 60 + seconds) * 10**6
+    if (is_truncated and len(rest.encode()) >= 12) or minutes > 59 or seconds > 59:
+        return 0
+    span = min(span + moments.round_fraction(fraction[1] or "", digits), moments.MAX_SPAN)
+    return -span if negative else span
+
+
+_EXPECTED: Final = "a value whose outcome as {} is known"
+
+
+def _through_text(
+    old: ColumnSchema, new: ColumnSchema, make: Callable[[Datum], str | None]
 ) -> TextCast:
-    """Return the cast by way of a datum; JSON goes as its text, a JSON string without quotes."""
-    if kind_of(old) is not Kind.JSON:
-        return through_datum(old, new, expected=expected, make=make)
-
-    def make_from_json(text: Datum) -> str | None:
-        value = json_texts.read_json(str(text))
-        return make(value if isinstance(value, str) else str(text))
-
-    as_text = replace(old, mysql_type="longtext", charset="")
-    return through_datum(as_text, new, expected=expected, make=make_from_json)
+    """Return the lenient cast by way of a datum."""
+    read = unquoted_datum_of(old, errors="replace")
+    expected = _EXPECTED.format(new.mysql_type)
+    return through_datum(old, new, expected=expected, make=make, read=read)

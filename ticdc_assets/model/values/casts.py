@@ -27,19 +27,13 @@ from typing import Final, TypeAlias
 
 from ticdc_assets.model.mysql_types import Kind, kind_of, lacks_size
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.model.values import lenient_moments, lenient_numbers, lenient_texts
-from ticdc_assets.model.values.cast_moments import to_date, to_datetime, to_time, to_timestamp
-from ticdc_assets.model.values.cast_numbers import to_bit, to_decimal, to_float, to_integer, to_year
-from ticdc_assets.model.values.cast_texts import (
-    to_binary,
-    to_enum,
-    to_json,
-    to_set,
-    to_text,
-    to_vector,
+from ticdc_assets.model.values import (
+    cast_moments,
+    cast_numbers,
+    cast_texts,
 )
 from ticdc_assets.model.values.datum import TextCast, refusal
-from ticdc_assets.model.values.widening import WIDENS, same_type
+from ticdc_assets.model.values.widening import same_type, widens
 
 Cast: TypeAlias = Callable[[str | None], str | None]
 
@@ -51,13 +45,7 @@ def keep(text: str | None) -> str | None:
 
 def cast_is_identity(old: ColumnSchema, new: ColumnSchema) -> bool:
     """Return whether every value of `old` has the same canonical text under `new`."""
-    kind = kind_of(old)
-    if kind is not kind_of(new):
-        return False
-    if same_type(old, new):
-        return True
-    widens = WIDENS.get(kind)
-    return widens is not None and widens(old, new)
+    return kind_of(old) is kind_of(new) and (same_type(old, new) or widens(old, new))
 
 
 def cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> Cast:
@@ -76,9 +64,9 @@ def cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> Cast:
     if (source, target) in _UNSUPPORTED or lacks_size(new):
         convert: TextCast = refusal(old, new)
     elif target is Kind.TIMESTAMP:
-        convert = to_timestamp(old, new, timezone)
+        convert = cast_moments.to_timestamp(old, new, timezone)
     else:
-        convert = _TARGETS[target](old, new)
+        convert = _CASTS[target][0](old, new)
 
     def cast(text: str | None) -> str | None:
         return None if text is None else convert(text)
@@ -96,7 +84,7 @@ def lenient_cast_of(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     source, target = kind_of(old), kind_of(new)
     if (source, target) in _UNSUPPORTED or lacks_size(new):
         return refusal(old, new)
-    return _LENIENT_TARGETS[target](old, new)
+    return _CASTS[target][1](old, new)
 
 
 _MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
@@ -140,39 +128,23 @@ They are in `checkTypeChangeSupported` (pkg/types/etc.go).
 
 _Compile: TypeAlias = Callable[[ColumnSchema, ColumnSchema], TextCast]
 
-_TARGETS: dict[Kind, _Compile] = {
-    Kind.INTEGER: to_integer,
-    Kind.BIT: to_bit,
-    Kind.YEAR: to_year,
-    Kind.DECIMAL: to_decimal,
-    Kind.FLOAT: to_float,
-    Kind.DOUBLE: to_float,
-    Kind.DATE: to_date,
-    Kind.DATETIME: to_datetime,
-    Kind.TIME: to_time,
-    Kind.TEXT: to_text,
-    Kind.BINARY: to_binary,
-    Kind.ENUM: to_enum,
-    Kind.SET: to_set,
-    Kind.JSON: to_json,
-    Kind.VECTOR: to_vector,
+_CASTS: dict[Kind, tuple[_Compile, _Compile]] = {
+    Kind.INTEGER: (cast_numbers.to_integer, cast_numbers.lenient_integer),
+    Kind.BIT: (cast_numbers.to_bit, cast_numbers.lenient_bit),
+    Kind.YEAR: (cast_numbers.to_year, cast_numbers.lenient_year),
+    Kind.DECIMAL: (cast_numbers.to_decimal, cast_numbers.lenient_decimal),
+    Kind.FLOAT: (cast_numbers.to_float, cast_numbers.lenient_float),
+    Kind.DOUBLE: (cast_numbers.to_float, cast_numbers.lenient_float),
+    Kind.DATE: (cast_moments.to_date, cast_moments.lenient_moment),
+    Kind.DATETIME: (cast_moments.to_datetime, cast_moments.lenient_moment),
+    # Its strict cast needs a time zone.
+    Kind.TIMESTAMP: (refusal, cast_moments.lenient_moment),
+    Kind.TIME: (cast_moments.to_time, cast_moments.lenient_time),
+    Kind.TEXT: (cast_texts.to_text, cast_texts.lenient_text),
+    Kind.BINARY: (cast_texts.to_binary, cast_texts.lenient_binary),
+    Kind.ENUM: (cast_texts.to_enum, cast_texts.lenient_labels),
+    Kind.SET: (cast_texts.to_set, cast_texts.lenient_labels),
+    Kind.JSON: (cast_texts.to_json, cast_texts.refuses),
+    Kind.VECTOR: (cast_texts.to_vector, cast_texts.refuses),
 }
-
-_LENIENT_TARGETS: dict[Kind, _Compile] = {
-    Kind.INTEGER: lenient_numbers.to_integer,
-    Kind.BIT: lenient_numbers.to_bit,
-    Kind.YEAR: lenient_numbers.to_year,
-    Kind.DECIMAL: lenient_numbers.to_decimal,
-    Kind.FLOAT: lenient_numbers.to_float,
-    Kind.DOUBLE: lenient_numbers.to_float,
-    Kind.DATE: lenient_moments.to_moment,
-    Kind.DATETIME: lenient_moments.to_moment,
-    Kind.TIMESTAMP: lenient_moments.to_moment,
-    Kind.TIME: lenient_moments.to_time,
-    Kind.TEXT: lenient_texts.to_text,
-    Kind.BINARY: lenient_texts.to_binary,
-    Kind.ENUM: lenient_texts.to_labels,
-    Kind.SET: lenient_texts.to_labels,
-    Kind.JSON: lenient_texts.refuses,
-    Kind.VECTOR: lenient_texts.refuses,
-}
+"""By the kind of the new column the strict and the lenient cast."""

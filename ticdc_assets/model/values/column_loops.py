@@ -1,11 +1,11 @@
-"""What compiled loops over one column share: forms of texts, and digits.
+"""Compiled loops over one column of numbers, days and times: forms of texts, and digits.
 
 In: bytes, and for each row where its text begins and ends and its form (`values.columns`). Out:
 numbers, or only whether the text is exact: canonical already, and held exactly by the typed column.
 Of any other text a loop only says that it is not exact; `values.canonical` and `values.typed` know
-what it means. The loops are in `number_loops`, `moment_loops` and `text_loops`.
+what it means. `text_loops` has those of bytes and JSON.
 
-They take a `Column`, and set `out`, and `exact`: whether a row is absent, NULL, or exact.
+The loops take a `Column`, and set `out`, and `exact`: whether a row is absent, NULL, or exact.
 
 Only the bytes from `begins[row]` to `ends[row]` count; the caller keeps these inside the bytes,
 with `vector_loops.PADDING` more after them. All arrays are contiguous; places are int32, forms
@@ -22,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ticdc_assets.base.compiled import compiled
+from ticdc_assets.model.values.vector_loops import word_at
+from ticdc_assets.model.values.word_loops import NO_DIGITS, ZEROS, digits_end, number_at, number_of
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int32]
@@ -63,3 +65,335 @@ def digits_at(data: Bytes, place: int, count: int) -> int:
             return -1
         number = number * 10 + (data[at] - ZERO)
     return number
+
+
+# ----------------------------------------------------------------------------------------- numbers
+
+_HUNDRED_MILLION: Final = np.uint64(10**8)
+_MOST_EIGHTS: Final = np.uint64((2**64 - 1) // 10**8)
+_MOST_LEFT: Final = (2**64 - 1) % 10**8
+
+
+@compiled
+def integers(
+    column: Column,
+    lowest: np.uint64,
+    highest: np.uint64,
+    out: npt.NDArray[np.uint64],
+    exact: Flags,
+) -> None:
+    """Read integers in canonical text, from the magnitude `lowest` below zero to `highest`.
+
+    `out` has negative numbers as two's complement.
+    """
+    data, begins, ends, forms = column
+    for row in range(len(begins)):
+        out[row] = np.uint64(0)
+        if forms[row] <= NULL:
+            exact[row] = True
+            continue
+        exact[row] = False
+        place, end = begins[row], ends[row]
+        if forms[row] != TEXT or place >= end:
+            continue
+        negative = data[place] == MINUS
+        if negative:
+            place += 1
+        size = end - place
+        if size < 1 or size > 20 or (data[place] == ZERO and (size > 1 or negative)):
+            continue
+        # The digits left over from eights come first, then eight at a time.
+        head = (size - 1) % 8 + 1
+        found = number_at(data, place, head)
+        number = np.uint64(found)
+        good = found != NO_DIGITS
+        place += head
+        while good and place < end:
+            found = number_of(word_at(data, place))
+            # 2^64 has twenty digits.
+            good = found != NO_DIGITS and (
+                size < 20
+                or place + 8 < end
+                or number < _MOST_EIGHTS
+                or (number == _MOST_EIGHTS and found <= _MOST_LEFT)
+            )
+            number = number * _HUNDRED_MILLION + np.uint64(found)
+            place += 8
+        if not good or number > (lowest if negative else highest):
+            continue
+        out[row] = ~number + np.uint64(1) if negative else number
+        exact[row] = True
+
+
+@compiled
+def decimals(
+    column: Column, whole: int, scale: int, out: npt.NDArray[np.uint64], exact: Flags
+) -> None:
+    """Read decimals in canonical text of at most 36 digits; a negative zero is not exact.
+
+    `whole` is the most digits before the point, `scale` the digits after it. `out` has two numbers
+    a row: the unscaled value in 128 bits, the lower ones first.
+    """
+    data, begins, ends, forms = column
+    half = np.uint64(32)
+    low_half = np.uint64(0xFFFFFFFF)
+    weight = np.uint64(10**18)
+    for row in range(len(begins)):
+        out[2 * row] = np.uint64(0)
+        out[2 * row + 1] = np.uint64(0)
+        if forms[row] <= NULL:
+            exact[row] = True
+            continue
+        exact[row] = False
+        place, end = begins[row], ends[row]
+        if forms[row] != TEXT or place >= end:
+            continue
+        negative = data[place] == MINUS
+        if negative:
+            place += 1
+        point = end - scale - 1 if scale else end
+        size = point - place
+        if size < 1 or (size > whole and not (size == 1 and data[place] == ZERO)):
+            continue
+        if size > 1 and data[place] == ZERO:
+            continue
+        if scale and data[point] != POINT:
+            continue
+        # The last 18 digits, and those before them: `whole` and `scale` are 36 at most together.
+        upper, lower = np.uint64(0), np.uint64(0)
+        left = size + scale
+        good = True
+        while place < end:
+            if place != point:
+                if data[place] < ZERO or data[place] > NINE:
+                    good = False
+                    break
+                digit = np.uint64(data[place]) - np.uint64(ZERO)
+                if left > 18:
+                    upper = upper * np.uint64(10) + digit
+                else:
+                    lower = lower * np.uint64(10) + digit
+                left -= 1
+            place += 1
+        if not good or (negative and upper == 0 and lower == 0):
+            continue
+        # upper * weight + lower in 128 bits, by halves.
+        first = (upper & low_half) * (weight & low_half)
+        second = (upper >> half) * (weight & low_half) + (first >> half)
+        third = (upper & low_half) * (weight >> half) + (second & low_half)
+        high = (upper >> half) * (weight >> half) + (second >> half) + (third >> half)
+        low = (third << half) | (first & low_half)
+        low = low + lower
+        if low < lower:
+            high = high + np.uint64(1)
+        if negative:
+            low = ~low + np.uint64(1)
+            high = ~high + (np.uint64(1) if low == 0 else np.uint64(0))
+        out[2 * row] = low
+        out[2 * row + 1] = high
+        exact[row] = True
+
+
+@compiled
+def floats(column: Column, out: npt.NDArray[np.float64], exact: Flags, longer: Flags) -> None:
+    """Read numbers whose nearest double one division gives: up to 2^53, up to 22 decimals.
+
+    `longer` flags the other texts that are digits with or without a point, but too many.
+    """
+    data, begins, ends, forms = column
+    for row in range(len(begins)):
+        out[row] = 0.0
+        longer[row] = False
+        if forms[row] <= NULL:
+            exact[row] = True
+            continue
+        exact[row] = False
+        place, end = begins[row], ends[row]
+        if forms[row] != TEXT or place >= end:
+            continue
+        negative = data[place] == MINUS
+        if negative:
+            place += 1
+        if end - place < 1 or data[place] == POINT or data[end - 1] == POINT:
+            continue
+        number, behind, points = 0, 0, 0
+        good, fits = True, end - place <= 23
+        while place < end:
+            byte = data[place]
+            if byte == POINT:
+                points += 1
+            elif byte >= ZERO and byte <= NINE:
+                fits = fits and number < 900_719_925_474_099
+                if fits:
+                    number = number * 10 + (byte - ZERO)
+                    behind += points
+            else:
+                good = False
+                break
+            place += 1
+        if not good or points > 1:
+            continue
+        if not fits or behind > 22:
+            longer[row] = True
+            continue
+        value = np.float64(number) / 10.0**behind
+        out[row] = -value if negative else value
+        exact[row] = True
+
+
+@compiled
+def decimal_texts(column: Column, exact: Flags) -> None:
+    """Set which texts are decimals without a `+`, an exponent, or zeros before them."""
+    data, begins, ends, forms = column
+    for row in range(len(begins)):
+        exact[row] = forms[row] <= NULL
+        if forms[row] != TEXT:
+            continue
+        place, end = begins[row], ends[row]
+        if place < end and data[place] == MINUS:
+            place += 1
+        start = place
+        place = digits_end(data, place, end)
+        size = place - start
+        if size < 1 or (size > 1 and data[start] == ZERO):
+            continue
+        if place < end:
+            if data[place] != POINT or place + 1 == end:
+                continue
+            place += 1
+            place = digits_end(data, place, end)
+        exact[row] = place == end
+
+
+# ---------------------------------------------------------------------------------- days and times
+
+_COLON, _SPACE = 58, 32
+
+
+def _word(text: bytes) -> np.uint64:
+    return np.frombuffer(text, "<u8")[0]
+
+
+_HYPHENS, _HYPHENS_MASK = _word(b"\0\0\0\0-\0\0-"), _word(b"\0\0\0\0\xff\0\0\xff")
+_CLOCK, _CLOCK_MASK = _word(b" \0\0:\0\0:\0"), _word(b"\xff\0\0\xff\0\0\xff\0")
+
+
+@compiled
+def moments(
+    column: Column, has_clock: bool, digits: int, out: npt.NDArray[np.int64], exact: Flags
+) -> None:
+    """Read days, or days and times, that exist in the years 1 to 9999.
+
+    `digits` are those of the fraction of a second. `out` has days since 1970, or microseconds.
+    """
+    data, begins, ends, forms = column
+    wanted = 10
+    if has_clock:
+        wanted = 20 + digits if digits else 19
+    for row in range(len(begins)):
+        out[row] = 0
+        if forms[row] <= NULL:
+            exact[row] = True
+            continue
+        exact[row] = False
+        place = begins[row]
+        if forms[row] == ESCAPED or ends[row] - place != wanted:
+            continue
+        # `YYYY-MM-` with zeros for the hyphens.
+        word = word_at(data, place)
+        if word & _HYPHENS_MASK != _HYPHENS:
+            continue
+        number = number_of((word & ~_HYPHENS_MASK) | (ZEROS & _HYPHENS_MASK))
+        year, month = number // 10_000, number // 10 % 1000
+        day = digits_at(data, place + 8, 2)
+        if year < 1 or month < 1 or month > 12 or day < 1 or day > 31:
+            continue
+        if day == 31 and (month == 4 or month == 6 or month == 9 or month == 11):
+            continue
+        if month == 2:
+            leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+            if day > (29 if leap else 28):
+                continue
+        # Years begin in March, so that the leap day is the last.
+        shifted = year - 1 if month <= 2 else year
+        of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
+        days = 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + of_year - 719468
+        if not has_clock:
+            out[row] = days
+            exact[row] = True
+            continue
+        # ` hh:mm:s`, again with zeros.
+        word = word_at(data, place + 10)
+        if word & _CLOCK_MASK != _CLOCK:
+            continue
+        number = number_of((word & ~_CLOCK_MASK) | (ZEROS & _CLOCK_MASK))
+        hour, minute = number // 100_000, number // 100 % 1000
+        second = digits_at(data, place + 17, 2)
+        if number < 0 or hour > 23 or minute > 59 or second < 0 or second > 59:
+            continue
+        fraction = 0
+        if digits:
+            fraction = digits_at(data, place + 20, digits)
+            if fraction < 0 or data[place + 19] != POINT:
+                continue
+            for _ in range(6 - digits):
+                fraction *= 10
+        out[row] = (((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000 + fraction
+        exact[row] = True
+
+
+@compiled
+def times(column: Column, digits: int, exact: Flags) -> None:
+    """Set which texts are canonical TIME with `digits` of a fraction, -1 for any number."""
+    data, begins, ends, forms = column
+    for row in range(len(begins)):
+        exact[row] = forms[row] <= NULL
+        if forms[row] != TEXT:
+            continue
+        place, end = begins[row], ends[row]
+        if place < end and data[place] == MINUS:
+            place += 1
+        hours = 3 if end - place > 3 and data[place + 3] == _COLON else 2
+        behind = end - place - hours - 6
+        if behind < 0 or data[place + hours] != _COLON or data[place + hours + 3] != _COLON:
+            continue
+        hour = digits_at(data, place, hours)
+        minute = digits_at(data, place + hours + 1, 2)
+        second = digits_at(data, place + hours + 4, 2)
+        if hour < 0 or hour > 838 or (hours == 3 and hour < 100):
+            continue
+        if minute < 0 or minute > 59 or second < 0 or second > 59:
+            continue
+        if behind:
+            point = place + hours + 6
+            if behind < 2 or behind > 7 or data[point] != POINT:
+                continue
+            if digits_at(data, point + 1, behind - 1) < 0:
+                continue
+        exact[row] = digits < 0 or behind == (digits + 1 if digits else 0)
+
+
+@compiled
+def datetime_texts(column: Column, exact: Flags) -> None:
+    """Set which texts are DATETIME with any fraction, zero dates among them."""
+    data, begins, ends, forms = column
+    for row in range(len(begins)):
+        exact[row] = forms[row] <= NULL
+        place, size = begins[row], ends[row] - begins[row]
+        if forms[row] <= NULL or forms[row] == ESCAPED or size < 19:
+            continue
+        if data[place + 4] != MINUS or data[place + 7] != MINUS or data[place + 10] != _SPACE:
+            continue
+        if data[place + 13] != _COLON or data[place + 16] != _COLON:
+            continue
+        month, day = digits_at(data, place + 5, 2), digits_at(data, place + 8, 2)
+        hour = digits_at(data, place + 11, 2)
+        minute = digits_at(data, place + 14, 2)
+        second = digits_at(data, place + 17, 2)
+        if digits_at(data, place, 4) < 0 or month < 0 or month > 12 or day < 0 or day > 31:
+            continue
+        if hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
+            continue
+        if size > 19 and (size < 21 or size > 26 or data[place + 19] != POINT):
+            continue
+        exact[row] = size == 19 or digits_at(data, place + 20, size - 20) >= 0

@@ -36,7 +36,7 @@ from ticdc_assets.model.mysql_types import (
     lacks_size,
 )
 from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.model.values import moment_loops, number_loops, text_loops
+from ticdc_assets.model.values import column_loops, text_loops
 from ticdc_assets.model.values.arrays import typed_array
 from ticdc_assets.model.values.canonical import canonical_of
 from ticdc_assets.model.values.column_loops import NULL, ZONED, Column
@@ -110,9 +110,11 @@ def typed_column(column: ColumnSchema, timezone: str) -> Callable[[Places], Type
     kind = kind_of(column)
     if lacks_size(column):
         return _UNSIZED[kind](column)
+    if kind is Kind.TIMESTAMP:
+        return _timestamps(column, timezone)
     build = _BUILDERS.get(kind)
-    made = None if build is None else build(column, timezone)
-    return made or _one_by_one(column, timezone)
+    by_loop = None if build is None else build(column)
+    return by_loop or _one_by_one(column, timezone)
 
 
 def _validity(present: Flags) -> pa.Buffer | None:
@@ -139,7 +141,7 @@ def _of_numbers(
 
 def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.uint64], Flags]:
     numbers, exact = _empty(places, np.uint64)
-    number_loops.integers(
+    column_loops.integers(
         places.column,
         np.uint64(-low),
         np.uint64(high),
@@ -149,8 +151,7 @@ def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.
     return numbers, exact
 
 
-def _integers(column: ColumnSchema, timezone: str) -> _Typed | None:
-    del timezone
+def _integers(column: ColumnSchema) -> _Typed | None:
     low, high = integer_range(column)
     if high - low >= 2**64:
         return None
@@ -173,8 +174,7 @@ def _integers(column: ColumnSchema, timezone: str) -> _Typed | None:
     return typed
 
 
-def _decimals(column: ColumnSchema, timezone: str) -> _Typed | None:
-    del timezone
+def _decimals(column: ColumnSchema) -> _Typed | None:
     size = decimal_size(column)
     if size is None or size[0] > _MOST_LOOPED_DIGITS:
         return None
@@ -184,7 +184,7 @@ def _decimals(column: ColumnSchema, timezone: str) -> _Typed | None:
     def typed(places: Places) -> TypedColumn:
         count = len(places.column.forms)
         numbers, exact = np.empty(2 * count, np.uint64), np.empty(count, np.bool_)
-        number_loops.decimals(
+        column_loops.decimals(
             places.column,
             precision - scale,
             scale,
@@ -197,15 +197,14 @@ def _decimals(column: ColumnSchema, timezone: str) -> _Typed | None:
     return typed
 
 
-def _floats(column: ColumnSchema, timezone: str) -> _Typed:
-    del timezone
+def _floats(column: ColumnSchema) -> _Typed:
     wanted = arrow_type(column)
     highest = MAX_FLOAT32 if kind_of(column) is Kind.FLOAT else np.finfo(np.float64).max
 
     def typed(places: Places) -> TypedColumn:
         numbers, exact = _empty(places, np.float64)
         longer = np.empty(len(exact), np.bool_)
-        number_loops.floats(places.column, numbers, exact, longer)
+        column_loops.floats(places.column, numbers, exact, longer)
         if longer.any():
             strings, _ = places.strings()
             numbers[longer] = strings.filter(pa.array(longer)).cast(pa.float64()).to_numpy()
@@ -221,7 +220,7 @@ def _floats(column: ColumnSchema, timezone: str) -> _Typed:
 
 def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any, Flags]:
     numbers, exact = _empty(places, np.int64)
-    moment_loops.moments(
+    column_loops.moments(
         places.column,
         has_clock,
         digits,
@@ -231,8 +230,7 @@ def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any,
     return numbers, exact
 
 
-def _dates(column: ColumnSchema, timezone: str) -> _Typed:
-    del timezone
+def _dates(column: ColumnSchema) -> _Typed:
     wanted = arrow_type(column)
 
     def typed(places: Places) -> TypedColumn:
@@ -244,8 +242,7 @@ def _dates(column: ColumnSchema, timezone: str) -> _Typed:
     return typed
 
 
-def _datetimes(column: ColumnSchema, timezone: str) -> _Typed:
-    del timezone
+def _datetimes(column: ColumnSchema) -> _Typed:
     wanted, digits = arrow_type(column), fractional_digits(column)
 
     def typed(places: Places) -> TypedColumn:
@@ -272,22 +269,22 @@ def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
         present = np.flatnonzero(exact & (places.column.forms > NULL))
         hours, numbers = np.unique(local[present] // _HOUR, return_inverse=True)
         offsets = np.zeros(len(hours), np.int64)
-        known = np.zeros(len(hours), np.bool_)
+        has_offset = np.zeros(len(hours), np.bool_)
         texts = np.datetime_as_string(hours.astype("datetime64[h]"))
         for number, text in enumerate(texts.tolist()):
             offset = offset_of(text.replace("T", " "))
             if offset is not None:
-                offsets[number], known[number] = offset // _MICROSECOND, True
+                offsets[number], has_offset[number] = offset // _MICROSECOND, True
         local[present] -= offsets[numbers]
-        exact[present] = known[numbers]
+        exact[present] = has_offset[numbers]
         array = _of_numbers(local, wanted, places, exact)
         return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
     return typed
 
 
-def _texts(column: ColumnSchema, timezone: str) -> _Typed:
-    del column, timezone
+def _texts(column: ColumnSchema) -> _Typed:
+    del column
 
     def typed(places: Places) -> TypedColumn:
         array, exact = places.strings()
@@ -296,14 +293,9 @@ def _texts(column: ColumnSchema, timezone: str) -> _Typed:
     return typed
 
 
-def _times(column: ColumnSchema, timezone: str) -> _Typed:
-    del timezone
-    return _checked_times(fractional_digits(column))
-
-
 def _checked_times(digits: int) -> _Typed:
     def check(places: Places, exact: Flags) -> None:
-        moment_loops.times(places.column, digits, exact)
+        column_loops.times(places.column, digits, exact)
 
     return _checked(check)
 
@@ -321,8 +313,8 @@ def _checked(check: Callable[[Places, Flags], None]) -> _Typed:
     return typed
 
 
-def _binaries(column: ColumnSchema, timezone: str) -> _Typed:
-    del column, timezone
+def _binaries(column: ColumnSchema) -> _Typed:
+    del column
 
     def typed(places: Places) -> TypedColumn:
         count = len(places.column.forms)
@@ -347,20 +339,18 @@ def _binaries(column: ColumnSchema, timezone: str) -> _Typed:
 def _labelled(places: Places, highest: int, label: Callable[[int], str]) -> TypedColumn:
     numbers, exact = _read_integers(places, 0, highest)
     present = (places.column.forms > NULL) & exact
-    found, indices = np.unique(numbers, return_inverse=True)
-    labels = pa.array([label(int(number)) for number in found.tolist()], pa.string())
+    distinct, indices = np.unique(numbers, return_inverse=True)
+    labels = pa.array([label(int(number)) for number in distinct.tolist()], pa.string())
     array = labels.take(pa.array(indices, mask=~present))
     return TypedColumn(array=array, exact=exact, is_verbatim=False)
 
 
-def _enums(column: ColumnSchema, timezone: str) -> _Typed:
-    del timezone
+def _enums(column: ColumnSchema) -> _Typed:
     labels = ("", *column.elements)
     return lambda places: _labelled(places, len(labels) - 1, labels.__getitem__)
 
 
-def _sets(column: ColumnSchema, timezone: str) -> _Typed:
-    del timezone
+def _sets(column: ColumnSchema) -> _Typed:
     labels = column.elements[:64]
 
     def joined(mask: int) -> str:
@@ -369,8 +359,8 @@ def _sets(column: ColumnSchema, timezone: str) -> _Typed:
     return lambda places: _labelled(places, 2 ** len(labels) - 1, joined)
 
 
-def _documents(column: ColumnSchema, timezone: str) -> _Typed:
-    del column, timezone
+def _documents(column: ColumnSchema) -> _Typed:
+    del column
 
     def typed(places: Places) -> TypedColumn:
         offsets, content, exact = places.texts()
@@ -412,7 +402,7 @@ def _unsized_decimals(column: ColumnSchema) -> _Typed:
     del column
 
     def check(places: Places, exact: Flags) -> None:
-        number_loops.decimal_texts(places.column, exact)
+        column_loops.decimal_texts(places.column, exact)
 
     return _checked(check)
 
@@ -421,7 +411,7 @@ def _unsized_datetimes(column: ColumnSchema) -> _Typed:
     del column
 
     def check(places: Places, exact: Flags) -> None:
-        moment_loops.datetime_texts(places.column, exact)
+        column_loops.datetime_texts(places.column, exact)
 
     return _checked(check)
 
@@ -430,13 +420,13 @@ def _unsized_labels(column: ColumnSchema) -> _Typed:
     highest = _MOST_LABELS if kind_of(column) is Kind.ENUM else 2**64 - 1
 
     def check(places: Places, exact: Flags) -> None:
-        _, found = _read_integers(places, 0, highest)
-        exact[:] = found
+        _, is_number = _read_integers(places, 0, highest)
+        exact[:] = is_number
 
     return _checked(check)
 
 
-_BUILDERS: dict[Kind, Callable[[ColumnSchema, str], _Typed | None]] = {
+_BUILDERS: dict[Kind, Callable[[ColumnSchema], _Typed | None]] = {
     Kind.INTEGER: _integers,
     Kind.BIT: _integers,
     Kind.YEAR: _integers,
@@ -445,8 +435,7 @@ _BUILDERS: dict[Kind, Callable[[ColumnSchema, str], _Typed | None]] = {
     Kind.DOUBLE: _floats,
     Kind.DATE: _dates,
     Kind.DATETIME: _datetimes,
-    Kind.TIMESTAMP: _timestamps,
-    Kind.TIME: _times,
+    Kind.TIME: lambda column: _checked_times(fractional_digits(column)),
     Kind.TEXT: _texts,
     Kind.UNKNOWN: _texts,
     Kind.BINARY: _binaries,

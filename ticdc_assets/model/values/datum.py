@@ -63,13 +63,23 @@ def refusal(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     return convert
 
 
+def refusing(new: ColumnSchema, expected: str) -> TextCast:
+    """Return the cast for which no value is what was `expected`."""
+    return lambda text: refuse(new, expected, text)
+
+
 def refuse(column: ColumnSchema, expected: str, text: str) -> NoReturn:
     """Raise the `CastError` of `text`, which is not a value of the new `column`."""
     raise CastError("invalid_cast", column.name, expected, shorten(text))
 
 
-def datum_of(old: ColumnSchema) -> Callable[[str], Datum]:
-    """Compile the way from canonical text of `old` to a datum; it may raise `ValueError`."""
+def datum_of(old: ColumnSchema, *, errors: str = "strict") -> Callable[[str], Datum]:
+    """Compile the way from canonical text of `old` to a datum; it may raise `ValueError`.
+
+    Args:
+        old: the column.
+        errors: what becomes of bytes that are not text, as for `bytes.decode`.
+    """
     match kind_of(old):
         case Kind.INTEGER | Kind.BIT | Kind.YEAR:
             return int
@@ -90,16 +100,19 @@ def datum_of(old: ColumnSchema) -> Callable[[str], Datum]:
         case Kind.JSON:
             return _json_datum
         case Kind.BINARY:
-            return lambda text: binary_bytes(text, old).decode()
+            return lambda text: binary_bytes(text, old).decode(errors=errors)
         case Kind.TEXT | Kind.VECTOR | Kind.UNKNOWN:
             return str
 
 
-def loose_datum_of(old: ColumnSchema) -> Callable[[str], Datum]:
-    """Compile what `datum_of` does, but bytes that are not text become invalid characters."""
-    if kind_of(old) is Kind.BINARY:
-        return lambda text: binary_bytes(text, old).decode(errors="replace")
-    return datum_of(old)
+def unquoted_datum_of(old: ColumnSchema, *, errors: str = "strict") -> Callable[[str], Datum]:
+    """Compile what `datum_of` does, but JSON goes as its text, a JSON string without quotes."""
+    return _unquoted if kind_of(old) is Kind.JSON else datum_of(old, errors=errors)
+
+
+def _unquoted(text: str) -> Datum:
+    value = json_texts.read_json(text)
+    return value if isinstance(value, str) else text
 
 
 def _label_index(text: str, column: ColumnSchema) -> int:
@@ -138,11 +151,11 @@ def through_datum(
 
     def convert(text: str) -> str:
         try:
-            made = make(read(text))
+            value = make(read(text))
         except (ValueError, ArithmeticError, ImageError):
-            made = None
-        if made is None:
+            value = None
+        if value is None:
             refuse(new, expected, text)
-        return made
+        return value
 
     return convert

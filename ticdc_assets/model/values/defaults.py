@@ -12,7 +12,6 @@ text), and bytes of a binary default that are not UTF-8, which JSON replaced (`C
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -31,8 +30,12 @@ from ticdc_assets.model.values.canonical import ZERO_DATE, datetime_text, parse_
 from ticdc_assets.model.values.casts import cast_of
 from ticdc_assets.model.values.zones import changefeed_zone, to_local
 
-_NOW = re.compile(r"(?:current_timestamp|now|localtime|localtimestamp)(?:\([0-6]?\))?", re.I)
-_TODAY = re.compile(r"(?:current_date|curdate)(?:\(\))?", re.I)
+NOW = re.compile(
+    r"(?:current_timestamp|now|localtime|localtimestamp)\s*(?:\(\s*[0-6]?\s*\))?", re.IGNORECASE
+)
+TODAY = re.compile(r"(?:current_date|curdate)\s*(?:\(\s*\))?", re.IGNORECASE)
+"""Defaults that are the time of the statement, or its day."""
+
 _REPLACEMENT = "\ufffd"
 
 
@@ -54,7 +57,7 @@ def default_text(column: ColumnSchema, timezone: str, *, at: datetime | None) ->
     default = column.default
     kind = kind_of(column)
     if default is None:
-        return None if column.nullable else _IMPLICIT[kind](column)
+        return None if column.nullable else _implicit(column)
     if isinstance(default, bytes):
         return _binary(default, column)
     text = str(default)
@@ -62,9 +65,9 @@ def default_text(column: ColumnSchema, timezone: str, *, at: datetime | None) ->
         return text
     if kind is Kind.BIT:
         return _cast(text, replace(column, mysql_type="bigint", unsigned=True), column, timezone)
-    if kind in (Kind.DATETIME, Kind.TIMESTAMP) and _NOW.fullmatch(text):
+    if kind in (Kind.DATETIME, Kind.TIMESTAMP) and NOW.fullmatch(text):
         return datetime_text(_now(column, timezone, at), fractional_digits(column))
-    if kind is Kind.DATE and _TODAY.fullmatch(text):
+    if kind is Kind.DATE and TODAY.fullmatch(text):
         return _now(column, timezone, at).date().isoformat()
     if is_lossy(column):
         raise CastError("lossy_default", column.name, "bytes that are UTF-8", shorten(text))
@@ -90,9 +93,9 @@ def _binary(content: bytes, column: ColumnSchema) -> str:
 
 
 def _cast(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str:
-    made = cast_of(source, column, timezone)(text)
+    value = cast_of(source, column, timezone)(text)
     # A cast returns None only for None.
-    return "" if made is None else made
+    return "" if value is None else value
 
 
 def _now(column: ColumnSchema, timezone: str, at: datetime | None) -> datetime:
@@ -112,55 +115,29 @@ def _from_utc(text: str, column: ColumnSchema, timezone: str) -> str:
     return datetime_text(local, fractional_digits(column))
 
 
-def _constant(text: str) -> Callable[[ColumnSchema], str]:
-    def implicit(column: ColumnSchema) -> str:
-        del column
-        return text
-
-    return implicit
-
-
-def _zero_decimal(column: ColumnSchema) -> str:
-    size = decimal_size(column)
-    return shapes.pad_fraction("0", size[1] if size else 0)
-
-
-def _zero_datetime(column: ColumnSchema) -> str:
-    return shapes.pad_fraction(moments.ZERO_DATETIME, fractional_digits(column))
-
-
-def _zero_time(column: ColumnSchema) -> str:
-    return shapes.pad_fraction(moments.ZERO_CLOCK, fractional_digits(column))
-
-
-def _zero_binary(column: ColumnSchema) -> str:
-    return "0x" + bytes(declared_length(column) if is_char(column) else 0).hex()
-
-
-def _first_label(column: ColumnSchema) -> str:
-    return column.elements[0] if column.elements else "1"
-
-
-def _no_label(column: ColumnSchema) -> str:
-    return "" if column.elements else "0"
-
-
-_IMPLICIT: dict[Kind, Callable[[ColumnSchema], str]] = {
-    Kind.INTEGER: _constant("0"),
-    Kind.BIT: _constant("0"),
-    Kind.YEAR: _constant("0"),
-    Kind.DECIMAL: _zero_decimal,
-    Kind.FLOAT: _constant("0"),
-    Kind.DOUBLE: _constant("0"),
-    Kind.DATE: _constant(ZERO_DATE),
-    Kind.DATETIME: _zero_datetime,
-    Kind.TIMESTAMP: _zero_datetime,
-    Kind.TIME: _zero_time,
-    Kind.TEXT: _constant(""),
-    Kind.BINARY: _zero_binary,
-    Kind.ENUM: _first_label,
-    Kind.SET: _no_label,
-    Kind.JSON: _constant("null"),
-    Kind.VECTOR: _constant("[]"),
-    Kind.UNKNOWN: _constant(""),
-}
+def _implicit(column: ColumnSchema) -> str:
+    """Return what rows get in a NOT NULL column without a default."""
+    match kind_of(column):
+        case Kind.INTEGER | Kind.BIT | Kind.YEAR | Kind.FLOAT | Kind.DOUBLE:
+            return "0"
+        case Kind.DECIMAL:
+            size = decimal_size(column)
+            return shapes.pad_fraction("0", size[1] if size else 0)
+        case Kind.DATE:
+            return ZERO_DATE
+        case Kind.DATETIME | Kind.TIMESTAMP:
+            return shapes.pad_fraction(moments.ZERO_DATETIME, fractional_digits(column))
+        case Kind.TIME:
+            return shapes.pad_fraction(moments.ZERO_CLOCK, fractional_digits(column))
+        case Kind.BINARY:
+            return "0x" + bytes(declared_length(column) if is_char(column) else 0).hex()
+        case Kind.ENUM:
+            return column.elements[0] if column.elements else "1"
+        case Kind.SET:
+            return "" if column.elements else "0"
+        case Kind.JSON:
+            return "null"
+        case Kind.VECTOR:
+            return "[]"
+        case Kind.TEXT | Kind.UNKNOWN:
+            return ""

@@ -1,11 +1,18 @@
-"""Canonical text to physical values, as the Simple protocol in JSON would send them.
+"""Canonical text as others have it: as messages send it, as TiDB prints it, and as keys.
 
-The inverse of `canonical_of`: `canonical_of(physical_of(text)) == text` for every canonical text.
-The empty label of an ENUM is index 0 unless '' is one of its labels.
+`physical_of` gives physical values, as the Simple protocol in JSON would send them. It is the
+inverse of `canonical_of`: `canonical_of(physical_of(text)) == text` for every canonical text. The
+empty label of an ENUM is index 0 unless '' is one of its labels.
+
+`printers` gives the text of SELECT. Only JSON differs: TiDB puts a blank after each comma and
+colon. VECTOR is printed with the fewest digits and without exponent (`VectorFloat32.String` in
+pingcap/tidb pkg/types), as canonical text has it.
 """
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+
+import orjson
 
 from ticdc_assets.base.errors import ImageError, shorten
 from ticdc_assets.model.events import PhysicalValue, ZonedTimestamp
@@ -21,42 +28,24 @@ def physical_of(column: ColumnSchema, timezone: str) -> Callable[[str | None], P
         A function that raises `ImageError` for a label the column does not have or a malformed
         binary text.
     """
-    build = _CONVERTERS.get(kind_of(column))
-    if build is None:
-        return _same
-    convert = build(column, timezone)
-
-    def physical(text: str | None) -> PhysicalValue:
-        return None if text is None else convert(text)
-
-    return physical
+    convert = _converter(column, timezone)
+    return lambda text: None if text is None else convert(text)
 
 
-def _same(text: str | None) -> PhysicalValue:
-    return text
-
-
-def _timestamp(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
-    del column
-
-    def convert(text: str) -> PhysicalValue:
-        return ZonedTimestamp(location=timezone, value=text)
-
-    return convert
-
-
-def _json(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
-    del column, timezone
-    return shapes.spaced_json
-
-
-def _binary(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
-    del timezone
-
-    def convert(text: str) -> PhysicalValue:
-        return b64encode(binary_bytes(text, column)).decode()
-
-    return convert
+def _converter(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
+    match kind_of(column):
+        case Kind.TIMESTAMP:
+            return lambda text: ZonedTimestamp(location=timezone, value=text)
+        case Kind.JSON:
+            return shapes.spaced_json
+        case Kind.BINARY:
+            return lambda text: b64encode(binary_bytes(text, column)).decode()
+        case Kind.ENUM if column.elements:
+            return _enum(column)
+        case Kind.ENUM | Kind.SET:
+            return lambda text: str(set_mask(text, column))
+        case _:
+            return str
 
 
 def binary_bytes(text: str, column: ColumnSchema) -> bytes:
@@ -71,9 +60,7 @@ def binary_bytes(text: str, column: ColumnSchema) -> bytes:
     return raw
 
 
-def _enum(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
-    if not column.elements:
-        return _set(column, timezone)
+def _enum(column: ColumnSchema) -> Callable[[str], PhysicalValue]:
     numbers = {"": "0"} | {
         label: str(number) for number, label in enumerate(column.elements, start=1)
     }
@@ -83,15 +70,6 @@ def _enum(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]
         if number is None:
             raise ImageError("unknown_label", column.name, "a label", shorten(text))
         return number
-
-    return convert
-
-
-def _set(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
-    del timezone
-
-    def convert(text: str) -> PhysicalValue:
-        return str(set_mask(text, column))
 
     return convert
 
@@ -118,10 +96,25 @@ def _number(text: str, column: ColumnSchema) -> int:
     return int(text)
 
 
-_CONVERTERS: dict[Kind, Callable[[ColumnSchema, str], Callable[[str], PhysicalValue]]] = {
-    Kind.TIMESTAMP: _timestamp,
-    Kind.JSON: _json,
-    Kind.BINARY: _binary,
-    Kind.ENUM: _enum,
-    Kind.SET: _set,
-}
+_FLOATING = (Kind.FLOAT, Kind.DOUBLE)
+
+
+def key_text(values: Sequence[str | None], columns: Sequence[ColumnSchema] = ()) -> str:
+    """Return the canonical key values as one JSON array of strings.
+
+    Args:
+        values: canonical texts in key order. A key has no NULL; a whole row may have some.
+        columns: the key's columns in the same order. Only FLOAT and DOUBLE need them: their -0
+            and 0 are one key.
+    """
+    if columns:
+        values = [
+            "0" if value == "-0" and kind_of(column) in _FLOATING else value
+            for value, column in zip(values, columns, strict=True)
+        ]
+    return orjson.dumps(values if isinstance(values, list | tuple) else list(values)).decode()
+
+
+def printers(columns: Iterable[ColumnSchema]) -> dict[str, Callable[[str], str]]:
+    """Return how TiDB prints the canonical text of those columns whose text differs, by name."""
+    return {column.name: shapes.spaced_json for column in columns if kind_of(column) is Kind.JSON}

@@ -62,8 +62,27 @@ def typed_of(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
     """
     if lacks_size(column):
         return str
-    kind = kind_of(column)
-    return _typed_timestamp(column, timezone) if kind is Kind.TIMESTAMP else _TYPED[kind](column)
+    match kind_of(column):
+        case Kind.INTEGER | Kind.BIT | Kind.YEAR:
+            return _typed_integer(column)
+        case Kind.DECIMAL:
+            return _typed_decimal(column)
+        case Kind.FLOAT:
+            return _typed_float
+        case Kind.DOUBLE:
+            return _typed_double
+        case Kind.DATE:
+            return _typed_date
+        case Kind.DATETIME:
+            return _typed_datetime(column)
+        case Kind.TIMESTAMP:
+            return _typed_timestamp(column, timezone)
+        case Kind.BINARY:
+            return _typed_binary(column)
+        case Kind.VECTOR:
+            return _typed_vector
+        case Kind.TIME | Kind.TEXT | Kind.ENUM | Kind.SET | Kind.JSON | Kind.UNKNOWN:
+            return str
 
 
 def text_of(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
@@ -78,8 +97,27 @@ def text_of(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
     """
     if lacks_size(column):
         return str
-    kind = kind_of(column)
-    return _timestamp_text(column, timezone) if kind is Kind.TIMESTAMP else _TEXT[kind](column)
+    match kind_of(column):
+        case Kind.INTEGER | Kind.BIT | Kind.YEAR:
+            return lambda value: str(int(value))
+        case Kind.DECIMAL:
+            return _decimal_text
+        case Kind.FLOAT:
+            return float_text
+        case Kind.DOUBLE:
+            return double_text
+        case Kind.DATE:
+            return _date_text
+        case Kind.DATETIME:
+            return _datetime_text(column)
+        case Kind.TIMESTAMP:
+            return _timestamp_text(column, timezone)
+        case Kind.BINARY:
+            return lambda value: "0x" + value.hex()
+        case Kind.VECTOR:
+            return lambda value: f"[{','.join(map(float_text, value))}]"
+        case Kind.TIME | Kind.TEXT | Kind.ENUM | Kind.SET | Kind.JSON | Kind.UNKNOWN:
+            return str
 
 
 def _typed_integer(column: ColumnSchema) -> Callable[[str], Any]:
@@ -95,10 +133,6 @@ def _typed_integer(column: ColumnSchema) -> Callable[[str], Any]:
         return Decimal(number) if wide else number
 
     return typed
-
-
-def _integer_text(value: Any) -> str:
-    return str(int(value))
 
 
 def _typed_decimal(column: ColumnSchema) -> Callable[[str], Any]:
@@ -225,10 +259,6 @@ def _typed_binary(column: ColumnSchema) -> Callable[[str], Any]:
     return typed
 
 
-def _binary_text(value: Any) -> str:
-    return "0x" + value.hex()
-
-
 def _typed_vector(text: str) -> Any:
     if text[:1] != "[" or text[-1:] != "]":
         return UNFIT
@@ -236,54 +266,3 @@ def _typed_vector(text: str) -> Any:
         return []
     values = [_typed_float(item) for item in text[1:-1].split(",")]
     return UNFIT if UNFIT in values else values
-
-
-def _vector_text(value: Any) -> str:
-    return f"[{','.join(map(float_text, value))}]"
-
-
-_Builder = Callable[[ColumnSchema], Callable[[Any], Any]]
-
-
-def _always(convert: Callable[[Any], Any]) -> _Builder:
-    """Return the builder whose function is the same for every column."""
-    return lambda _: convert
-
-
-_TYPED: dict[Kind, _Builder] = {
-    Kind.INTEGER: _typed_integer,
-    Kind.BIT: _typed_integer,
-    Kind.YEAR: _typed_integer,
-    Kind.DECIMAL: _typed_decimal,
-    Kind.FLOAT: _always(_typed_float),
-    Kind.DOUBLE: _always(_typed_double),
-    Kind.DATE: _always(_typed_date),
-    Kind.DATETIME: _typed_datetime,
-    Kind.TIME: _always(str),
-    Kind.TEXT: _always(str),
-    Kind.BINARY: _typed_binary,
-    Kind.ENUM: _always(str),
-    Kind.SET: _always(str),
-    Kind.JSON: _always(str),
-    Kind.VECTOR: _always(_typed_vector),
-    Kind.UNKNOWN: _always(str),
-}
-
-_TEXT: dict[Kind, _Builder] = {
-    Kind.INTEGER: _always(_integer_text),
-    Kind.BIT: _always(_integer_text),
-    Kind.YEAR: _always(_integer_text),
-    Kind.DECIMAL: _always(_decimal_text),
-    Kind.FLOAT: _always(float_text),
-    Kind.DOUBLE: _always(double_text),
-    Kind.DATE: _always(_date_text),
-    Kind.DATETIME: _datetime_text,
-    Kind.TIME: _always(str),
-    Kind.TEXT: _always(str),
-    Kind.BINARY: _always(_binary_text),
-    Kind.ENUM: _always(str),
-    Kind.SET: _always(str),
-    Kind.JSON: _always(str),
-    Kind.VECTOR: _always(_vector_text),
-    Kind.UNKNOWN: _always(str),
-}

@@ -4,10 +4,10 @@ A change that is listed here needs no work on a mirror; any other goes through `
 checks. A change missing here costs time only.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from ticdc_assets.model.mysql_types import (
+    TEXT_LIMITS,
     Kind,
     base_type,
     decimal_size,
@@ -16,17 +16,10 @@ from ticdc_assets.model.mysql_types import (
     integer_range,
     is_char,
     is_unsigned,
+    kind_of,
     lacks_size,
 )
 from ticdc_assets.model.schemas import ColumnSchema
-
-TEXT_LIMITS: Final = {
-    "tinytext": 2**8 - 1,
-    "text": 2**16 - 1,
-    "mediumtext": 2**24 - 1,
-    "longtext": 2**32 - 1,
-}
-"""The most bytes of each TEXT type."""
 
 _DEFAULT_LENGTHS: Final = {"float": 12, "double": 22}
 _UNIVERSAL_CHARSETS: Final = frozenset({"", "utf8mb4", "latin1"})
@@ -56,86 +49,53 @@ def same_type(old: ColumnSchema, new: ColumnSchema) -> bool:
     return shape(old) == shape(new)
 
 
-def _widens_integer(old: ColumnSchema, new: ColumnSchema) -> bool:
-    low, high = integer_range(old)
-    new_low, new_high = integer_range(new)
-    return new_low <= low and high <= new_high
+def widens(old: ColumnSchema, new: ColumnSchema) -> bool:
+    """Return whether `new`, of the same kind, holds all values of `old` as they are."""
+    match kind_of(old):
+        case Kind.INTEGER | Kind.BIT:
+            (low, high), (new_low, new_high) = integer_range(old), integer_range(new)
+            return new_low <= low and high <= new_high
+        case Kind.DECIMAL:
+            old_size, new_size = decimal_size(old), decimal_size(new)
+            if old_size is None or new_size is None or _loses_sign(old, new):
+                return False
+            return old_size[1] == new_size[1] and old_size[0] <= new_size[0]
+        case Kind.FLOAT | Kind.DOUBLE:
+            return float_scale(new) is None and not _loses_sign(old, new)
+        case Kind.DATETIME | Kind.TIMESTAMP | Kind.TIME:
+            if lacks_size(old) or lacks_size(new):
+                return False
+            return fractional_digits(old) == fractional_digits(new)
+        case Kind.TEXT:
+            if new.charset not in (old.charset, *_UNIVERSAL_CHARSETS):
+                return False
+            if is_char(new) and not is_char(old):
+                return False
+            # TiDB compares only the lengths, characters with bytes, and leaves the values alone.
+            length = text_length(new)
+            return not length or 0 < text_length(old) <= length
+        case Kind.BINARY:
+            old_length, length = declared_length(old), declared_length(new)
+            if is_char(new):
+                return is_char(old) and old_length == length
+            return not length or 0 < old_length <= length
+        case Kind.ENUM:
+            return bool(old.elements) and set(old.elements) <= set(new.elements)
+        case Kind.SET:
+            kept = tuple(label for label in new.elements if label in old.elements)
+            return bool(old.elements) and kept == old.elements
+        case Kind.VECTOR:
+            return declared_length(new) in (0, declared_length(old))
+        case Kind.YEAR | Kind.DATE | Kind.JSON:
+            return True
+        case Kind.UNKNOWN:
+            return False
 
 
-def _widens_float(old: ColumnSchema, new: ColumnSchema) -> bool:
-    return float_scale(new) is None and not (is_unsigned(new) and not is_unsigned(old))
-
-
-def _widens_decimal(old: ColumnSchema, new: ColumnSchema) -> bool:
-    old_size, new_size = decimal_size(old), decimal_size(new)
-    if old_size is None or new_size is None or (is_unsigned(new) and not is_unsigned(old)):
-        return False
-    return old_size[1] == new_size[1] and old_size[0] <= new_size[0]
-
-
-def _widens_fraction(old: ColumnSchema, new: ColumnSchema) -> bool:
-    if lacks_size(old) or lacks_size(new):
-        return False
-    return fractional_digits(old) == fractional_digits(new)
-
-
-def _widens_text(old: ColumnSchema, new: ColumnSchema) -> bool:
-    if new.charset not in (old.charset, *_UNIVERSAL_CHARSETS) or (
-        is_char(new) and not is_char(old)
-    ):
-        return False
-    # TiDB compares only the lengths, characters with bytes, and then leaves the values alone.
-    length = text_length(new)
-    return not length or 0 < text_length(old) <= length
+def _loses_sign(old: ColumnSchema, new: ColumnSchema) -> bool:
+    return is_unsigned(new) and not is_unsigned(old)
 
 
 def text_length(column: ColumnSchema) -> int:
     """Return the length of a text column: characters, for the TEXT types bytes; 0 if unknown."""
     return TEXT_LIMITS.get(base_type(column)) or declared_length(column)
-
-
-def _widens_binary(old: ColumnSchema, new: ColumnSchema) -> bool:
-    if is_char(new):
-        return is_char(old) and declared_length(old) == declared_length(new)
-    length = declared_length(new)
-    return not length or 0 < declared_length(old) <= length
-
-
-def _widens_enum(old: ColumnSchema, new: ColumnSchema) -> bool:
-    return bool(old.elements) and set(old.elements) <= set(new.elements)
-
-
-def _widens_set(old: ColumnSchema, new: ColumnSchema) -> bool:
-    labels = set(old.elements)
-    return (
-        bool(labels) and tuple(label for label in new.elements if label in labels) == old.elements
-    )
-
-
-def _always(old: ColumnSchema, new: ColumnSchema) -> bool:
-    del old, new
-    return True
-
-
-def _widens_vector(old: ColumnSchema, new: ColumnSchema) -> bool:
-    return declared_length(new) in (0, declared_length(old))
-
-
-WIDENS: dict[Kind, Callable[[ColumnSchema, ColumnSchema], bool]] = {
-    Kind.INTEGER: _widens_integer,
-    Kind.BIT: _widens_integer,
-    Kind.YEAR: _always,
-    Kind.DECIMAL: _widens_decimal,
-    Kind.FLOAT: _widens_float,
-    Kind.DOUBLE: _widens_float,
-    Kind.DATE: _always,
-    Kind.DATETIME: _widens_fraction,
-    Kind.TIMESTAMP: _widens_fraction,
-    Kind.TIME: _widens_fraction,
-    Kind.TEXT: _widens_text,
-    Kind.BINARY: _widens_binary,
-    Kind.ENUM: _widens_enum,
-    Kind.SET: _widens_set,
-    Kind.JSON: _always,
-    Kind.VECTOR: _widens_vector,
-}

@@ -75,17 +75,17 @@ class GeneratedColumns:
             lacking: names of generated columns.
         """
         whole = dict(row)
-        found: dict[str, str | None] = {}
+        values: dict[str, str | None] = {}
         # A generated column may refer to those before it.
         for item in self.columns:
             name = item.column.name
             if name not in lacking or item.evaluate is None:
                 continue
             try:
-                whole[name] = found[name] = item.evaluate(whole)
+                whole[name] = values[name] = item.evaluate(whole)
             except (PartitionError, CastError, ArithmeticError):
                 continue
-        return found
+        return values
 
 
 def _column(

@@ -10,22 +10,16 @@ from typing import Any, Final
 
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.generated.numbers import double_of, exact, number_term
-from ticdc_assets.registry.generated.terms import (
-    MANY,
-    Evaluate,
-    Functions,
-    both_of,
-    is_constant,
-    mapped,
-    refused,
-)
 from ticdc_assets.registry.generated.texts import collation_of, text_term
 from ticdc_assets.registry.partition_columns import BINARY_COLLATIONS
 from ticdc_assets.registry.partition_functions import (
     moment_of,
 )
 from ticdc_assets.registry.partition_terms import (
+    MANY,
     DoubleTerm,
+    Evaluate,
+    Functions,
     IntegerLiteral,
     JsonTerm,
     MomentTerm,
@@ -34,6 +28,10 @@ from ticdc_assets.registry.partition_terms import (
     Term,
     TextLiteral,
     TextTerm,
+    both_of,
+    is_constant,
+    mapped,
+    refused,
 )
 
 _CASELESS_COLLATIONS: Final = frozenset(
@@ -140,24 +138,24 @@ def truth_of(term: Term, what: str) -> Callable[[CanonicalRow], bool | None]:
 
 def unified(terms: Sequence[Term], what: str) -> tuple[list[Evaluate], Callable[[Evaluate], Term]]:
     """Return the values of terms of which one is chosen, and the builder of the choice's term."""
-    known = [term for term in terms if not isinstance(term, NullLiteral)]
-    if all(isinstance(term, NumberTerm | IntegerLiteral) for term in known):
+    not_null = [term for term in terms if not isinstance(term, NullLiteral)]
+    if all(isinstance(term, NumberTerm | IntegerLiteral) for term in not_null):
         numbers = [number_term(term, what) for term in terms]
-        scales = {number_term(term, what).scale for term in known}
+        scales = {number_term(term, what).scale for term in not_null}
         # How many digits of a number are printed in a choice is uncertain.
         scale = scales.pop() if len(scales) == 1 else None
         return [number.evaluate for number in numbers], lambda chosen: exact(chosen, scale)
-    if all(isinstance(term, NumberTerm | IntegerLiteral | DoubleTerm) for term in known):
+    if all(isinstance(term, NumberTerm | IntegerLiteral | DoubleTerm) for term in not_null):
         return [double_of(term, what) for term in terms], DoubleTerm
-    if all(isinstance(term, JsonTerm) for term in known):
+    if all(isinstance(term, JsonTerm) for term in not_null):
         return [_evaluate(term) for term in terms], JsonTerm
-    moments = [term for term in known if isinstance(term, MomentTerm)]
-    if len(moments) == len(known) and len({term.digits for term in moments}) == 1:
+    moments = [term for term in not_null if isinstance(term, MomentTerm)]
+    if len(moments) == len(not_null) and len({term.digits for term in moments}) == 1:
         digits = moments[0].digits
         return [_evaluate(term) for term in terms], lambda chosen: MomentTerm(chosen, digits)
-    if moments or any(isinstance(term, JsonTerm) for term in known):
+    if moments or any(isinstance(term, JsonTerm) for term in not_null):
         raise refused(f"{what} with values of several types")
-    collation = collation_of(known)
+    collation = collation_of(not_null)
     texts = [text_term(term, what).evaluate for term in terms]
     return texts, lambda chosen: TextTerm(chosen, collation)
 

@@ -10,22 +10,20 @@ from datetime import date, datetime, timedelta
 from typing import Final
 
 from ticdc_assets.registry.generated.numbers import number_term
-from ticdc_assets.registry.generated.terms import (
-    Functions,
-    both_of,
-    mapped,
-    refused,
-)
 from ticdc_assets.registry.partition_functions import (
     literal_moment,
     moment_of_datetime,
 )
 from ticdc_assets.registry.partition_terms import (
+    Functions,
     Moment,
     MomentTerm,
     Term,
     TextLiteral,
     TextTerm,
+    both_of,
+    mapped,
+    refused,
 )
 
 _FORMATS: Final[dict[str, Callable[[Moment], str]]] = {
@@ -135,10 +133,10 @@ def shifted(term: Term, count: Term, unit: str, *, back: bool) -> Term:
         day = _day(value)
         seconds = by * (_DAYS[unit] * 86400 if unit in _DAYS else _SECONDS[unit])
         try:
-            found = datetime(day.year, day.month, day.day, *clock) + timedelta(seconds=seconds)  # noqa: DTZ001
+            later = datetime(day.year, day.month, day.day, *clock) + timedelta(seconds=seconds)  # noqa: DTZ001
         except OverflowError:
             raise refused("a date out of its range") from None
-        return moment_of_datetime(found)
+        return moment_of_datetime(later)
 
     return MomentTerm(both_of(moment.evaluate, number.evaluate, shift), moment.digits)
 

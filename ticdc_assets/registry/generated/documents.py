@@ -11,17 +11,15 @@ from ticdc_assets.base.errors import shorten
 from ticdc_assets.model.values import shapes
 from ticdc_assets.model.values.json_texts import read_json, write_json
 from ticdc_assets.registry.generated.numbers import exact
-from ticdc_assets.registry.generated.terms import (
-    Functions,
-    mapped,
-    refused,
-)
 from ticdc_assets.registry.generated.texts import DEFAULT_COLLATION
 from ticdc_assets.registry.partition_terms import (
+    Functions,
     JsonTerm,
     Term,
     TextLiteral,
     TextTerm,
+    mapped,
+    refused,
 )
 
 _PATH: Final = re.compile(
@@ -37,12 +35,12 @@ def _path_of(term: Term, what: str) -> tuple[str | int, ...]:
     at = 1
     steps: list[str | int] = []
     while at < len(text):
-        found = _PATH.match(text, at)
-        if found is None:
+        piece = _PATH.match(text, at)
+        if piece is None:
             raise refused(f"{what} with the path {shorten(text)}")
-        at = found.end()
-        name = found[1] if found[1] is not None else found[2]
-        steps.append(name if name is not None else int(found[3]))
+        at = piece.end()
+        name = piece[1] if piece[1] is not None else piece[2]
+        steps.append(name if name is not None else int(piece[3]))
     return tuple(steps)
 
 

@@ -9,22 +9,22 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any, Final, TypeAlias
 
-from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.generated.terms import (
+from ticdc_assets.registry.partition_functions import quotient as cut_quotient
+from ticdc_assets.registry.partition_functions import remainder
+from ticdc_assets.registry.partition_terms import (
     MANY,
+    DoubleTerm,
     Functions,
+    NumberTerm,
+    Term,
+    all_of,
     both_of,
     literal_integer,
     mapped,
+    number_of,
     refused,
-)
-from ticdc_assets.registry.partition_terms import (
-    DoubleTerm,
-    IntegerLiteral,
-    NullLiteral,
-    NumberTerm,
-    Term,
+    repeated_times,
 )
 
 Number: TypeAlias = int | Fraction
@@ -34,15 +34,10 @@ _MAX_DIGITS: Final = 65
 
 def number_term(term: Term, what: str) -> NumberTerm:
     """Return an exact number; PartitionError for another term."""
-    match term:
-        case NumberTerm(repeats=False):
-            return term
-        case IntegerLiteral(value):
-            return NumberTerm(lambda _row: value)
-        case NullLiteral():
-            return NumberTerm(lambda _row: None)
-        case _:
-            raise PartitionError(f"{what} over what is no number")
+    number = number_of(term, what)
+    if number.repeats:
+        raise repeated_times(what)
+    return number
 
 
 def exact(evaluate: Callable[[CanonicalRow], Number | None], scale: int | None) -> NumberTerm:
@@ -50,13 +45,12 @@ def exact(evaluate: Callable[[CanonicalRow], Number | None], scale: int | None) 
     if scale is not None and scale > MAX_SCALE:
         raise refused(f"a number with {scale} digits after its point")
 
-    def checked(row: CanonicalRow) -> Number | None:
-        value = evaluate(row)
-        if value is not None and abs(value) >= 10 ** (_MAX_DIGITS - (scale or 0)):
+    def checked(value: Number) -> Number:
+        if abs(value) >= 10 ** (_MAX_DIGITS - (scale or 0)):
             raise refused("a number with so many digits")
         return value
 
-    return NumberTerm(checked, fractional=scale != 0, scale=scale)
+    return NumberTerm(mapped(evaluate, checked), fractional=scale != 0, scale=scale)
 
 
 def half_up(value: Number, digits: int) -> Number:
@@ -79,29 +73,20 @@ def rounded_quotient(
     if unrounded is None or scale is None or digits > scale - (scale % 9 == 0):
         return None
 
-    def evaluate(row: CanonicalRow) -> Number | None:
-        value = unrounded(row)
-        if value is None:
-            return None
+    def rounded(value: Number) -> Number:
         once = half_up(value, digits)
         if half_up(half_up(value, scale), digits) != once:
             raise refused("a quotient that is rounded twice")
         return once
 
-    return evaluate
+    return mapped(unrounded, rounded)
 
 
 def double_of(term: Term, what: str) -> Callable[[CanonicalRow], float | None]:
     """Return the function of a number as floating point."""
     if isinstance(term, DoubleTerm):
         return term.evaluate
-    value_of = number_term(term, what).evaluate
-
-    def evaluate(row: CanonicalRow) -> float | None:
-        value = value_of(row)
-        return None if value is None else float(value)
-
-    return evaluate
+    return mapped(number_term(term, what).evaluate, float)
 
 
 def _finite(value: float) -> float:
@@ -143,28 +128,13 @@ def quotient(left: Term, right: Term) -> Term:
         one.evaluate, other.evaluate, lambda up, down: None if down == 0 else Fraction(up) / down
     )
 
-    def evaluate(row: CanonicalRow) -> Number | None:
-        value = unrounded(row)
-        if value is not None and half_up(value, scale) != value:
+    def checked(value: Number) -> Number:
+        if half_up(value, scale) != value:
             raise refused(f"a quotient with more than {scale} digits")
         return value
 
-    term = exact(evaluate, scale)
+    term = exact(mapped(unrounded, checked), scale)
     return NumberTerm(term.evaluate, fractional=True, scale=scale, unrounded=unrounded)
-
-
-def _whole_quotient(left: Number, right: Number) -> int | None:
-    if right == 0:
-        return None
-    whole = floor(abs(Fraction(left) / right))
-    return whole if (left < 0) == (right < 0) else -whole
-
-
-def _rest(left: Number, right: Number) -> Number | None:
-    if right == 0:
-        return None
-    whole = _whole_quotient(left, right) or 0
-    return left - whole * right
 
 
 def _exact_only(
@@ -182,8 +152,8 @@ def _exact_only(
     return checked
 
 
-whole_quotient: Final = _exact_only(_whole_quotient, lambda _one, _other: 0, "DIV")
-rest: Final = _exact_only(_rest, max, "MOD")
+whole_quotient: Final = _exact_only(cut_quotient, lambda _one, _other: 0, "DIV")
+rest: Final = _exact_only(remainder, max, "MOD")
 
 
 def _rounding(name: str, arguments: Sequence[Term]) -> Term:
@@ -196,7 +166,7 @@ def _rounding(name: str, arguments: Sequence[Term]) -> Term:
     def change(value: Number) -> Number:
         if not cuts:
             return half_up(value, digits)
-        return Fraction(_whole_quotient(value * ten, 1) or 0) / ten
+        return Fraction(cut_quotient(value * ten, 1) or 0) / ten
 
     scale = number.scale
     if scale is not None:
@@ -216,7 +186,7 @@ def _whole(name: str, arguments: Sequence[Term]) -> Term:
         return exact(mapped(number.evaluate, change), 0)
 
     def of_quotient(value: Fraction) -> int:
-        cut = Fraction(_whole_quotient(value * 10**scale, 1) or 0, 10**scale)
+        cut = Fraction(cut_quotient(value * 10**scale, 1) or 0, 10**scale)
         if change(cut) != change(value):
             raise refused(f"{name} of a quotient with so many digits")
         return change(value)
@@ -241,11 +211,7 @@ def _extreme(name: str, arguments: Sequence[Term]) -> Term:
     scales = {number.scale for number in numbers}
     choose = max if name == "GREATEST" else min
 
-    def evaluate(row: CanonicalRow) -> Number | None:
-        values = [number.evaluate(row) for number in numbers]
-        known = [value for value in values if value is not None]
-        return choose(known) if len(known) == len(values) else None
-
+    evaluate = all_of([number.evaluate for number in numbers], choose)
     return exact(evaluate, scales.pop() if len(scales) == 1 else None)
 
 

@@ -38,22 +38,20 @@ from ticdc_assets.registry.generated.numbers import (
     whole_quotient,
 )
 from ticdc_assets.registry.generated.storing import converted, term_of_column
-from ticdc_assets.registry.generated.terms import (
-    Functions,
-    mapped,
-    refused,
-)
 from ticdc_assets.registry.generated.texts import DEFAULT_COLLATION, TEXT_FUNCTIONS, text_term
 from ticdc_assets.registry.partition_expressions import Combine, ExpressionReader
 from ticdc_assets.registry.partition_functions import (
     call,
 )
 from ticdc_assets.registry.partition_terms import (
+    Functions,
     NullLiteral,
     NumberTerm,
     Term,
     TextLiteral,
     TextTerm,
+    mapped,
+    refused,
 )
 
 FUNCTIONS: Final[Functions] = {
@@ -118,12 +116,12 @@ class GeneratedReader(ExpressionReader):
             negated = cursor.word() == "NOT" and cursor.word(1) in ("IN", "BETWEEN")
             cursor.at += negated
             if cursor.take("IN"):
-                found = self._in(left, cursor)
+                test = self._in(left, cursor)
             elif cursor.take("BETWEEN"):
                 low = self.sum(cursor)
                 if not cursor.take("AND"):
                     raise PartitionError("BETWEEN in an expression is not understood")
-                found = _both(
+                test = _both(
                     comparison(left, low, _TESTS[">="], ">="),
                     comparison(left, self.sum(cursor), _TESTS["<="], "<="),
                 )
@@ -137,17 +135,17 @@ class GeneratedReader(ExpressionReader):
                 else:
                     left = comparison(left, right, _TESTS[sign], sign)
                 continue
-            left = _not(found) if negated else found
+            left = _not(test) if negated else test
 
     def _in(self, left: Term, cursor: Cursor) -> Term:
         group = cursor.take_group()
         items = [] if group is None else self.arguments(group)
         if not items:
             raise PartitionError("IN in an expression is not understood")
-        found: Term = comparison(left, items[0], _TESTS["="], "IN")
+        test: Term = comparison(left, items[0], _TESTS["="], "IN")
         for item in items[1:]:
-            found = _either(found, comparison(left, item, _TESTS["="], "IN"))
-        return found
+            test = _either(test, comparison(left, item, _TESTS["="], "IN"))
+        return test
 
     def sum(self, cursor: Cursor) -> Term:
         """Take terms with + and - between them, among them intervals of dates."""
@@ -219,12 +217,12 @@ class GeneratedReader(ExpressionReader):
 
     def function(self, name: str, arguments: Sequence[Term]) -> Term:
         """Return the term of a function of generated columns, else of partitions."""
-        found = FUNCTIONS.get(name)
-        if found is None:
+        function = FUNCTIONS.get(name)
+        if function is None:
             if name == "UNIX_TIMESTAMP":
                 raise refused(name)
             return call(name, arguments, self._timezone)
-        fewest, most, build = found
+        fewest, most, build = function
         if not fewest <= len(arguments) <= most:
             raise PartitionError(f"{name} with {len(arguments)} arguments in an expression")
         return build(name, arguments)
@@ -318,15 +316,15 @@ def _not(term: Term) -> NumberTerm:
 def _is(term: Term, cursor: Cursor) -> NumberTerm:
     negated = cursor.take("NOT")
     if cursor.take("NULL"):
-        found = is_null(term)
+        test = is_null(term)
     else:
         word = cursor.take_any(("TRUE", "FALSE", "UNKNOWN"))
         if not word:
             raise PartitionError("IS in an expression is not understood")
         wanted = {"TRUE": True, "FALSE": False, "UNKNOWN": None}[word]
         truth = truth_of(term, "IS")
-        found = NumberTerm(lambda row: int(truth(row) is wanted))
-    return _not(found) if negated else found
+        test = NumberTerm(lambda row: int(truth(row) is wanted))
+    return _not(test) if negated else test
 
 
 def _cast_type(cursor: Cursor) -> tuple[ColumnSchema, int | None]:

@@ -18,15 +18,11 @@ from ticdc_assets.model.values.floats import double_text, to_float32
 from ticdc_assets.model.values.moments import span_text
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.generated.numbers import MAX_SCALE, number_term, rounded_quotient
-from ticdc_assets.registry.generated.terms import (
-    Evaluate,
-    mapped,
-    refused,
-)
 from ticdc_assets.registry.generated.texts import moment_text, number_text, text_term
 from ticdc_assets.registry.partition_expressions import column_term, parse_moment, read_by
 from ticdc_assets.registry.partition_terms import (
     DoubleTerm,
+    Evaluate,
     IntegerLiteral,
     JsonTerm,
     MomentTerm,
@@ -36,6 +32,8 @@ from ticdc_assets.registry.partition_terms import (
     Term,
     TextLiteral,
     TextTerm,
+    mapped,
+    refused,
 )
 
 

@@ -12,18 +12,11 @@ from typing import Any, Final
 from ticdc_assets.model.values import shapes
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.generated.numbers import Number, exact, number_term
-from ticdc_assets.registry.generated.terms import (
+from ticdc_assets.registry.partition_columns import BINARY_COLLATIONS
+from ticdc_assets.registry.partition_terms import (
     MANY,
     Build,
     Functions,
-    both_of,
-    is_constant,
-    literal_integer,
-    mapped,
-    refused,
-)
-from ticdc_assets.registry.partition_columns import BINARY_COLLATIONS
-from ticdc_assets.registry.partition_terms import (
     IntegerLiteral,
     JsonTerm,
     Moment,
@@ -33,6 +26,12 @@ from ticdc_assets.registry.partition_terms import (
     Term,
     TextLiteral,
     TextTerm,
+    all_of,
+    both_of,
+    is_constant,
+    literal_integer,
+    mapped,
+    refused,
 )
 
 DEFAULT_COLLATION: Final = "utf8mb4_bin"
@@ -80,10 +79,10 @@ def text_term(term: Term, what: str) -> TextTerm:
 
 def collation_of(terms: Sequence[Term]) -> str:
     """Return the collation of several texts together, "" if it is uncertain."""
-    found = {term.collation for term in terms if isinstance(term, TextTerm)}
-    if not found:
+    collations = {term.collation for term in terms if isinstance(term, TextTerm)}
+    if not collations:
         return DEFAULT_COLLATION if all(map(is_constant, terms)) else ""
-    return found.pop() if len(found) == 1 else ""
+    return collations.pop() if len(collations) == 1 else ""
 
 
 def _of_texts(change: Callable[..., Any]) -> Build:
@@ -91,14 +90,13 @@ def _of_texts(change: Callable[..., Any]) -> Build:
 
     def build(name: str, arguments: Sequence[Term]) -> Term:
         texts = [text_term(argument, name).evaluate for argument in arguments]
-
-        def evaluate(row: CanonicalRow) -> str | None:
-            values = [text(row) for text in texts]
-            return None if None in values else change(*values)
-
-        return TextTerm(evaluate, collation_of(arguments))
+        return TextTerm(all_of(texts, change), collation_of(arguments))
 
     return build
+
+
+def _of_text(change: Callable[[str], str]) -> Build:
+    return _of_texts(change)
 
 
 def _concat_ws(name: str, arguments: Sequence[Term]) -> Term:
@@ -127,22 +125,6 @@ def _cased(change: Callable[[str], str]) -> Callable[[str], str]:
     return cased
 
 
-def _trimmed(text: str) -> str:
-    return text.strip(" ")
-
-
-def _trimmed_before(text: str) -> str:
-    return text.lstrip(" ")
-
-
-def _trimmed_after(text: str) -> str:
-    return text.rstrip(" ")
-
-
-def _reversed(text: str) -> str:
-    return text[::-1]
-
-
 def _replaced(text: str, old: str, new: str) -> str:
     return text.replace(old, new) if old else text
 
@@ -163,11 +145,8 @@ def _with_numbers(change: Callable[..., str]) -> Build:
         if any(number.fractional for number in numbers):
             raise refused(f"{name} with a fraction")
 
-        def evaluate(row: CanonicalRow) -> str | None:
-            values = [text_of(row), *(number.evaluate(row) for number in numbers)]
-            return None if None in values else change(*values)
-
-        return TextTerm(evaluate, collation_of(arguments[:1]))
+        values = [text_of, *(number.evaluate for number in numbers)]
+        return TextTerm(all_of(values, change), collation_of(arguments[:1]))
 
     return build
 
@@ -194,10 +173,7 @@ def _padded(name: str, arguments: Sequence[Term]) -> Term:
     text_of, fill_of = (text_term(arguments[at], name).evaluate for at in (0, 2))
     size = number_term(arguments[1], name)
 
-    def evaluate(row: CanonicalRow) -> str | None:
-        text, count, fill = text_of(row), size.evaluate(row), fill_of(row)
-        if text is None or count is None or fill is None:
-            return None
+    def padded(text: str, count: Number, fill: str) -> str:
         if not isinstance(count, int) or not 0 <= count <= 1 << 16:
             raise refused(f"{name} to such a length")
         if count <= len(text):
@@ -207,7 +183,8 @@ def _padded(name: str, arguments: Sequence[Term]) -> Term:
         more = (fill * (count - len(text)))[: count - len(text)]
         return more + text if name == "LPAD" else text + more
 
-    return TextTerm(evaluate, collation_of((arguments[0],)))
+    padded_of = all_of([text_of, size.evaluate, fill_of], padded)
+    return TextTerm(padded_of, collation_of((arguments[0],)))
 
 
 def _located(name: str, arguments: Sequence[Term]) -> Term:
@@ -222,16 +199,13 @@ def _substring_index(name: str, arguments: Sequence[Term]) -> Term:
     text_of, between_of = (text_term(arguments[at], name).evaluate for at in (0, 1))
     count = literal_integer(arguments[2], name)
 
-    def evaluate(row: CanonicalRow) -> str | None:
-        text, between = text_of(row), between_of(row)
-        if text is None or between is None:
-            return None
+    def part(text: str, between: str) -> str:
         if not between or not count:
             return ""
         pieces = text.split(between)
         return between.join(pieces[:count] if count > 0 else pieces[count:])
 
-    return TextTerm(evaluate, collation_of((arguments[0],)))
+    return TextTerm(both_of(text_of, between_of, part), collation_of((arguments[0],)))
 
 
 def _hexadecimal(name: str, arguments: Sequence[Term]) -> Term:
@@ -267,10 +241,10 @@ TEXT_FUNCTIONS: Final[Functions] = {
     "UCASE": (1, 1, _of_texts(_cased(str.upper))),
     "LOWER": (1, 1, _of_texts(_cased(str.lower))),
     "LCASE": (1, 1, _of_texts(_cased(str.lower))),
-    "TRIM": (1, 1, _of_texts(_trimmed)),
-    "LTRIM": (1, 1, _of_texts(_trimmed_before)),
-    "RTRIM": (1, 1, _of_texts(_trimmed_after)),
-    "REVERSE": (1, 1, _of_texts(_reversed)),
+    "TRIM": (1, 1, _of_text(lambda text: text.strip(" "))),
+    "LTRIM": (1, 1, _of_text(lambda text: text.lstrip(" "))),
+    "RTRIM": (1, 1, _of_text(lambda text: text.rstrip(" "))),
+    "REVERSE": (1, 1, _of_text(lambda text: text[::-1])),
     "REPLACE": (3, 3, _of_texts(_replaced)),
     "LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),
     "OCTET_LENGTH": (1, 1, _counted(lambda text: len(text.encode()))),

@@ -1,14 +1,14 @@
-"""Upstreams of odd shapes, for tests of whoever reads a changefeed.
+"""Upstreams of odd shapes, for tests of readers of a changefeed.
 
 In: sizes and a seed. Out: an `Upstream` with tables and a history, ready for a
-`StandInChangefeed` with any `FeedOptions` (silent and unwritten partitions, late bootstraps, ...).
+`StandInChangefeed` with any `FeedOptions` (unwritten partitions, late bootstraps, ...).
 The same arguments give the same history.
 
 Not handled: shapes that TiDB itself refuses (more than 4096 columns, two equal names).
 """
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -245,15 +245,3 @@ def write_shop_capture(
         pass
     write_capture(path, changefeed.tick())
     return changefeed
-
-
-def without_head(
-    records: Iterable[CaptureRecord], skipped: Mapping[int, int]
-) -> Iterator[CaptureRecord]:
-    """Yield records as a consumer sees them that begins behind some of each partition."""
-    left = dict(skipped)
-    for record in records:
-        if left.get(record.partition, 0) > 0:
-            left[record.partition] -= 1
-            continue
-        yield record

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from ticdc_assets.demo.simulator.actions import ActionCode
+from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import charset_sql, names_sql, path_sql, quoted
 from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction
@@ -54,7 +54,9 @@ class OddUpstream(Upstream):
             raise ValueError(f"no database {database!r}")
         self._databases[database] = charset
         text = f"ALTER DATABASE {quoted(database)}{charset_sql(charset)}"
-        return self._commit_query(database, text, ActionCode.ALTER_DATABASE, previous={})
+        return self._commit_events(
+            ActionCode.ALTER_DATABASE, [(text, None, None)], previous={}, database=database
+        )
 
     def drop_database(self, database: str, *, sql: str | None = None) -> int:
         """Run DROP DATABASE, its tables and views with it, and return its commit ts."""
@@ -172,7 +174,7 @@ class OddUpstream(Upstream):
 
     def unheard_of(self, name: TableName, clause: str) -> int:
         """Run an ALTER TABLE of a kind not known here; rows and columns stay as they are."""
-        table = replace(self._table(name), rows=dict(self._table(name).rows))
+        table = self._copy(name)
         text = f"ALTER TABLE {self._path(name)} {clause}"
         return self._commit_altered(ActionCode.TABLE_COMMENT, text, name=name, table=table)
 
@@ -180,7 +182,7 @@ class OddUpstream(Upstream):
         self, name: TableName, change: PartitionChange, *, sql: str | None = None
     ) -> int:
         """Run ALTER TABLE with a change of partitions and return its commit ts."""
-        table = replace(self._table(name), rows=dict(self._table(name).rows))
+        table = self._copy(name)
         clause = change_partitions(table, change, self._new_table_id)
         if not isinstance(change, TruncatePartitions):
             table.schema = replace(table.schema, version=self._version())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from ticdc_assets.demo.simulator.actions import ActionCode
+from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.columns import quoted
 from ticdc_assets.demo.simulator.partitions import LISTS, Method, Partition, Partitioning
 from ticdc_assets.demo.simulator.stored_table import ROW_ID, Key, Row, StoredTable, check_places

@@ -31,8 +31,6 @@ from ticdc_assets_tests.demo.simulator.builders import (
     keyless_upstream,
     odd_names_upstream,
     wide_upstream,
-    with_tombstones,
-    without_head,
 )
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.variants import SIMPLE, global_watermark
@@ -302,24 +300,6 @@ def test_no_bootstraps_at_all() -> None:
     assert not any(isinstance(event, Bootstrap) for _, event in events)
 
 
-def test_the_head_can_be_left_out() -> None:
-    changefeed = StandInChangefeed(shop(1), "shop")
-    records = list(without_head(changefeed.tick(), {0: 100, 2: 50}))
-    first: dict[int, int] = {}
-    for record in records:
-        first.setdefault(record.partition, record.offset)
-    assert first == {0: 100, 1: 0, 2: 50, 3: 0}
-
-
-def test_a_silent_partition_gets_rows_and_no_watermark() -> None:
-    options = FeedOptions(silent_partitions=frozenset({1}))
-    records = list(StandInChangefeed(shop(1), "shop", options=options).tick())
-    assert global_watermark(records, range(4)) == 0
-    assert global_watermark(records, (0, 2, 3)) > 0
-    kinds = {type(event) for record, event in SIMPLE.events(records) if record.partition == 1}
-    assert kinds == {RowChange, DdlEvent, Bootstrap}
-
-
 def test_an_unwritten_partition_gets_nothing_and_no_row_is_lost() -> None:
     options = FeedOptions(unwritten_partitions=frozenset({0, 3}))
     changefeed = StandInChangefeed(shop(1), "shop", options=options)
@@ -344,13 +324,6 @@ def test_a_partition_added_later() -> None:
     SIMPLE.require_truth(changefeed, records)
     with pytest.raises(ValueError, match="lose"):
         changefeed.set_partitions(4)
-
-
-def test_tombstones_have_offsets_of_their_own() -> None:
-    changefeed = StandInChangefeed(shop(1, steps=40), "shop")
-    records = list(with_tombstones(changefeed, changefeed.tick(), every=5))
-    assert_offsets(records)
-    assert sum(record.value is None for record in records) == len(records) // 6
 
 
 def test_tables_without_a_key_are_sent_only_when_forced() -> None:

@@ -15,10 +15,9 @@ from ticdc_assets.demo.simulator.alterations import AddColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
-from ticdc_assets.demo.simulator.encoders import simple_avro, simple_json
+from ticdc_assets.demo.simulator.encoders import open_protocol, simple_avro, simple_json
 from ticdc_assets.demo.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.demo.simulator.stored_table import TableName
-from ticdc_assets.demo.simulator.ticdc_encoding import encode_open
 from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange
 from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.wire import WireFormat, decode
@@ -297,7 +296,7 @@ def test_inserts_of_split_updates_come_last() -> None:
 @pytest.mark.parametrize(
     ("folder", "wire_format", "encode"),
     [
-        ("open", WireFormat.OPEN_PROTOCOL, encode_open),
+        ("open", WireFormat.OPEN_PROTOCOL, lambda e: open_protocol.encode(e, ticdc=True)),
         ("simple-json", WireFormat.SIMPLE_JSON, simple_json.encode),
         ("simple-avro", WireFormat.SIMPLE_AVRO, lambda e: simple_avro.encode(e, ticdc=True)),
     ],
@@ -316,10 +315,10 @@ def test_golden_bytes_are_written_again(
                 None if line[part] is None else base64.b64decode(line[part])
                 for part in ("key", "value")
             )
-            found = decode(wire_format, Record(key=key, value=value))
+            events = decode(wire_format, Record(key=key, value=value))
             # A row of Simple Avro does not say of what types its columns are.
-            if wire_format is WireFormat.SIMPLE_AVRO and isinstance(found[0], RowChange):
+            if wire_format is WireFormat.SIMPLE_AVRO and isinstance(events[0], RowChange):
                 continue
-            assert encode(found) == [Record(key=key, value=value)]
+            assert encode(events) == [Record(key=key, value=value)]
             count += 1
     assert count > 30

@@ -131,13 +131,6 @@ def test_a_capture_in_every_format(variant: Variant, tmp_path: Path) -> None:
     assert variant.folded(events, at, "Asia/Shanghai") == variant.wanted(changefeed, at)
 
 
-def test_captures_repeat_by_seed(tmp_path: Path) -> None:
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        write_shop_capture(tmp_path / name, steps=30, seed=seed)
-    contents = [(tmp_path / name).read_bytes() for name in "abc"]
-    assert contents[0] == contents[1] != contents[2]
-
-
 def test_truth_lines_are_sorted_json(tmp_path: Path) -> None:
     changefeed = write_shop_capture(tmp_path / "c.jsonl", steps=30)
     lines = list(truth_lines(changefeed.truth()))

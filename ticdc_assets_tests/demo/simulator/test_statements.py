@@ -69,7 +69,7 @@ def test_rows_are_inserted_with_their_defaults_in_one_transaction(upstream: Upst
         ("raw = x'00ff'", "raw", "0x00ff00"),
         ("`at` = '2026-02-03 04:05:06.789123'", "at", "2026-02-03 04:05:06.789"),
         ("born = '2026-02-03'", "born", "2026-02-03"),
-        ("took = '-101:02:03.45'", "took", "-101:02:03.4"),
+        ("took = '-101:02:03.45'", "took", "-101:02:03.5"),
         ("made = 2026", "made", "2026"),
         ("flags = b'101'", "flags", "5"),
         ("flags = TRUE", "flags", "1"),

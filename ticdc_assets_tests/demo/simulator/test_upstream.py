@@ -1,4 +1,3 @@
-import copy
 from collections.abc import Callable
 
 import pytest
@@ -18,7 +17,7 @@ from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.demo.simulator.shop_tables import TABLES
 from ticdc_assets.demo.simulator.stored_table import TableName, index
 from ticdc_assets.model.events import Op
-from ticdc_assets_tests.demo.simulator.builders import churn, keyless_upstream
+from ticdc_assets_tests.demo.simulator.builders import keyless_upstream
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 
 T: TableName = ("d", "t")
@@ -56,17 +55,6 @@ def last_ddl(upstream: OddUpstream) -> CommittedDdl:
     commit = upstream.history[-1]
     assert isinstance(commit, CommittedDdl)
     return commit
-
-
-def test_truth_at_any_ts_is_the_truth_that_was_seen_then() -> None:
-    upstream = OddUpstream()
-    workload = ShopWorkload(upstream, 3, options=ShopOptions(steps_per_ddl=3))
-    # The cut at a DDL's own commit ts lacks that DDL, so look just above.
-    seen = [(ts + 1, copy.deepcopy(upstream.truth())) for ts in workload.steps(200)]
-    for at, truth in seen[::7]:
-        assert upstream.truth(at) == truth
-    assert upstream.truth() == seen[-1][1]
-    assert upstream.truth(0) == {}
 
 
 def test_a_cut_at_a_ts_has_its_rows_and_not_its_ddl() -> None:
@@ -380,13 +368,6 @@ def test_a_bound_on_rows_is_kept() -> None:
     for _ in ShopWorkload(upstream, 1, options=options).steps(400):
         pass
     assert max(map(len, upstream.truth().values())) <= 41  # 40 customers stood there before
-
-
-def test_churn_inserts_updates_and_deletes() -> None:
-    upstream = upstream_with_table()
-    churn(upstream, steps=50, seed=1)
-    rows = [c.rows for c in upstream.history if isinstance(c, CommittedTransaction)]
-    assert {row.op for changes in rows for row in changes} == set(Op) - {Op.SNAPSHOT}
 
 
 def test_a_live_clock_follows_the_wall_clock_and_never_goes_back() -> None:

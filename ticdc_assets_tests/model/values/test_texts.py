@@ -1,7 +1,8 @@
-"""Keys, floats, physical values and zones."""
+"""Keys, floats, physical values, printed values and zones."""
 
 import math
 import struct
+from datetime import UTC, timedelta, timezone
 
 import pytest
 from hypothesis import given
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import ImageError
 from ticdc_assets.model.events import ZonedTimestamp
-from ticdc_assets.model.values import key_text, physical_of
+from ticdc_assets.model.values import canonical_of, key_text, physical_of
 from ticdc_assets.model.values.floats import double_text, float_text, to_float32
+from ticdc_assets.model.values.physical import printers
+from ticdc_assets.model.values.zones import find_zone
 from ticdc_assets_tests.model.values.columns import column
 
 keys = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), max_size=4)
@@ -109,3 +112,39 @@ def test_what_is_no_canonical_text_has_no_physical_value(sql: str, text: str) ->
 def test_an_enum_with_an_empty_label_uses_its_index() -> None:
     schema = column("enum(a,b)", elements=("a", ""))
     assert physical_of(schema, "UTC")("") == "2"
+
+
+@pytest.mark.parametrize(
+    ("sql", "sent"),
+    [
+        ("json", '{"a": [1]}'),
+        ("json", '{"a,b:c": ["x: y, z", {"d\\"": -3e-7}], "e": null}'),
+        ("json", "[]"),
+        ("json", "-3e-7"),
+        ("vector(3)", "[1,-2.5,-0.0000003]"),
+        ("varchar(20)", '{"a":[1]}'),
+    ],
+)
+def test_what_tidb_printed_is_printed_again(sql: str, sent: str) -> None:
+    schema = column(sql)
+    text = canonical_of(schema, "UTC")(sent)
+    assert text is not None
+    assert printers([schema]).get("c", str)(text) == sent
+
+
+@pytest.mark.parametrize(
+    ("name", "minutes"), [("+08:00", 480), ("-05:30", -330), ("+14:00", 840), ("+5:59", 359)]
+)
+def test_an_offset_is_a_zone(name: str, minutes: int) -> None:
+    assert find_zone(name) == timezone(timedelta(minutes=minutes))
+
+
+@pytest.mark.parametrize(
+    "name", ["+05:60", "+05:99", "-00:61", "+14:01", "+15:00", "+05", "05:00", "", "Local", "../x"]
+)
+def test_what_is_no_zone_is_none(name: str) -> None:
+    assert find_zone(name) is None
+
+
+def test_utc_is_utc() -> None:
+    assert find_zone("UTC") is UTC

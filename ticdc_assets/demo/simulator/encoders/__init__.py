@@ -6,7 +6,7 @@ the events alone.
 
 The formats, their fields and their types are those of `wire`, which reads what is written here.
 
-Not handled: what an event has in which format (`message_forms`, `ticdc_forms`).
+Not handled: what an event has in which format (`message_forms`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

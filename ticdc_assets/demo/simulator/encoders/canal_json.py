@@ -1,16 +1,20 @@
 """Canal-JSON: one record an event.
 
 In: events whose rows have their shape. Out: records whose value is one JSON object, as
-`wire.canal_json` reads it.
+`wire.canal_json` reads it. The new TiCDC adds the row's key (`SentRow`), and sends DDL without
+text, which are its bootstraps.
+
+Source: getJavaSQLType in pingcap/tiflow pkg/sink/codec/canal at 017624f.
 """
 
 import binascii
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn, assert_never, cast
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn, assert_never
 
 from ticdc_assets.base.errors import shorten
 from ticdc_assets.demo.simulator.encoders import go_json
-from ticdc_assets.demo.simulator.encoders.java_types import java_sql_type
+from ticdc_assets.demo.simulator.encoders.sent_row import SentRow
 from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
@@ -22,6 +26,8 @@ from ticdc_assets.model.events import (
     Watermark,
     ZonedTimestamp,
 )
+from ticdc_assets.model.mysql_types import base_type
+from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.model.tso import LOGICAL_BITS, MAX_TSO, physical_ms
 from ticdc_assets.wire.canal_json import OPS, WATERMARK_TYPE, is_binary_type
 from ticdc_assets.wire.column_types import OTHER_DDL
@@ -32,28 +38,55 @@ _TYPES_OF_OPS: Final = {op: word for word, op in OPS.items()}
 _LOGICAL: Final = (1 << LOGICAL_BITS) - 1
 
 
-def encode(events: Sequence[Event]) -> list[Record]:
+def encode(events: Sequence[Event], *, ticdc: bool = False) -> list[Record]:
     """Return the records that TiCDC would send for `events`, one an event.
 
     What TiCDC has no place for in this format (ids, schemas, checksums, the zone of a timestamp)
-    is left out, as TiCDC does. Whether the extension is written is said by `es_only`.
+    is left out, as TiCDC does. `es_only` of an event says whether the extension is written.
+
+    Args:
+        events: the events.
+        ticdc: whether the new TiCDC writes, which refuses no DDL.
 
     Raises:
         ValueError: the format has no such event, or would lose what the event means.
     """
-    return [Record(key=None, value=_written(event)) for event in events]
-
-
-def _written(event: Event) -> bytes:
-    message_of = _MESSAGES_OF.get(type(event))
-    if message_of is None:
-        _refuse(f"Canal-JSON has no {type(event).__name__}")
     # TiCDC writes this format with other JSON libraries than the others.
-    return go_json.with_long_escapes(go_json.dumps(message_of(event)))
+    return [
+        Record(key=None, value=go_json.with_long_escapes(go_json.dumps(_message(event, ticdc))))
+        for event in events
+    ]
 
 
-def _row_message(event: Event) -> dict[str, Any]:
-    row = cast(RowChange, event)
+def _message(event: Event, ticdc: bool) -> dict[str, Any]:
+    match event:
+        case RowChange():
+            return _row_message(event)
+        case DdlEvent():
+            return _ddl_message(event, ticdc=ticdc)
+        case Bootstrap():
+            if event.schema is not None:
+                _refuse("Canal-JSON has no place for the schema of a bootstrap")
+            return {
+                **_head("", "", None, is_ddl=True),
+                "type": OTHER_DDL,
+                **_times(0, event.build_ts_ms, es_only=True),
+                "sql": "",
+                **_NO_ROWS,
+                "_tidb": {},
+            }
+        case Watermark():
+            return {
+                **_head("", "", None),
+                "type": WATERMARK_TYPE,
+                **_times(event.watermark_ts, event.build_ts_ms, es_only=False),
+                "sql": "",
+                **_NO_ROWS,
+                "_tidb": {"watermarkTs": event.watermark_ts},
+            }
+
+
+def _row_message(row: RowChange) -> dict[str, Any]:
     shape = row.shape
     if shape is None:
         _refuse("a row without shape")
@@ -64,7 +97,7 @@ def _row_message(event: Event) -> dict[str, Any]:
     data, old = (row.before, None) if row.op is Op.DELETE else (row.after, row.before)
     if data is None or (old is not None) is not (row.op is Op.UPDATE):
         _refuse(f"images that do not fit {row.op}")
-    # A column stands in `sqlType` and `mysqlType` if it stands in an image.
+    # A column is in `sqlType` and `mysqlType` if it is in an image.
     types = {
         column.name: column.mysql_type
         for column in shape.columns
@@ -90,58 +123,28 @@ def _row_extension(row: RowChange) -> dict[str, Any]:
         extension["claimCheckLocation"] = row.claim_check_location
     elif row.handle_key_only:
         extension["onlyHandleKey"] = True
+    if isinstance(row, SentRow) and row.row_key:
+        extension["rowkey"] = row.row_key
     return extension
 
 
-def _ddl_message(event: Event) -> dict[str, Any]:
-    ddl = cast(DdlEvent, event)
+def _ddl_message(ddl: DdlEvent, *, ticdc: bool) -> dict[str, Any]:
     if ddl.ddl_type not in DDL_TYPES:
         _refuse(f"{shorten(ddl.ddl_type)} is no type of a DDL")
-    if not ddl.sql:
+    if not (ddl.sql or ticdc):
         _refuse("a DDL without its text")
+    extension = {"commitTs": ddl.commit_ts} if ddl.sql else {}
     return {
         **_head(ddl.database, ddl.table, None, is_ddl=True),
         "type": ddl.ddl_type,
         **_times(ddl.commit_ts, ddl.build_ts_ms, es_only=ddl.es_only),
         "sql": ddl.sql,
         **_NO_ROWS,
-        **({} if ddl.es_only else {"_tidb": {"commitTs": ddl.commit_ts}}),
-    }
-
-
-def _bootstrap_message(event: Event) -> dict[str, Any]:
-    bootstrap = cast(Bootstrap, event)
-    if bootstrap.schema is not None:
-        _refuse("Canal-JSON has no place for the schema of a bootstrap")
-    return {
-        **_head("", "", None, is_ddl=True),
-        "type": OTHER_DDL,
-        **_times(0, bootstrap.build_ts_ms, es_only=True),
-        "sql": "",
-        **_NO_ROWS,
-        "_tidb": {},
-    }
-
-
-def _watermark_message(event: Event) -> dict[str, Any]:
-    watermark = cast(Watermark, event)
-    return {
-        **_head("", "", None),
-        "type": WATERMARK_TYPE,
-        **_times(watermark.watermark_ts, watermark.build_ts_ms, es_only=False),
-        "sql": "",
-        **_NO_ROWS,
-        "_tidb": {"watermarkTs": watermark.watermark_ts},
+        **({} if ddl.es_only else {"_tidb": extension}),
     }
 
 
 _NO_ROWS: Final = dict.fromkeys(("sqlType", "mysqlType", "data", "old"))
-_MESSAGES_OF: Final[Mapping[type[Event], Callable[[Event], dict[str, Any]]]] = {
-    RowChange: _row_message,
-    DdlEvent: _ddl_message,
-    Bootstrap: _bootstrap_message,
-    Watermark: _watermark_message,
-}
 
 
 def _head(
@@ -193,3 +196,61 @@ def _sent_value(value: PhysicalValue, mysql_type: str) -> str | None:
 
 def _refuse(cause: str) -> NoReturn:
     raise ValueError(cause)
+
+
+# Types of Java ------------------------------------------------------------------------------------
+
+_VARCHAR: Final = 12
+_JAVA_SQL_TYPES: Final[Mapping[str, int]] = {
+    "bit": -7,
+    "set": -7,
+    "tinyint": -6,
+    "bigint": -5,
+    "null": 0,
+    "char": 1,
+    "decimal": 3,
+    "int": 4,
+    "mediumint": 4,
+    "enum": 4,
+    "smallint": 5,
+    "float": 7,
+    "double": 8,
+    "date": 91,
+    "newdate": 91,
+    "time": 92,
+    "datetime": 93,
+    "timestamp": 93,
+    **dict.fromkeys(
+        ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"),
+        2004,
+    ),
+    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), 2005),
+}
+"""Numbers of java.sql.Types by base type; VARCHAR for all others: varchar, year, json, vector."""
+_PROMOTIONS: Final[Mapping[str, tuple[int, int]]] = {
+    "tinyint": (2**7 - 1, 5),
+    "smallint": (2**15 - 1, 4),
+    "int": (2**31 - 1, -5),
+    "bigint": (2**63 - 1, 3),
+}
+"""The signed maximum of a type, and the number that an unsigned value above it has."""
+_UNSIGNED: Final = re.compile(r"[0-9]{1,20}\Z", re.ASCII)
+
+
+def java_sql_type(mysql_type: str, value: PhysicalValue) -> int:
+    """Return the number of the Java type that `sqlType` says for `value` of a column.
+
+    An unsigned integer above the signed maximum of its type has the number of a wider one.
+
+    Raises:
+        ValueError: an unsigned integer column has a value that is no decimal text.
+    """
+    base = base_type(ColumnSchema(name="", mysql_type=mysql_type))
+    number = _JAVA_SQL_TYPES.get(base, _VARCHAR)
+    promotion = _PROMOTIONS.get(base)
+    if promotion is None or value is None or "unsigned" not in mysql_type.split():
+        return number
+    if not isinstance(value, str) or _UNSIGNED.match(value) is None:
+        raise ValueError(f"{mysql_type} cannot be {shorten(value)}")
+    maximum, wider = promotion
+    return wider if int(value) > maximum else number

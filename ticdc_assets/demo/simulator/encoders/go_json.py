@@ -1,7 +1,8 @@
 """JSON as Go's `encoding/json` writes it, byte for byte, and as TiCDC's other libraries do.
 
 In: plain Python values, members in the order of their dict. Out: the bytes, with Go's HTML-safe
-escaping; or a `ValueError` for what UTF-8 or 64 bits cannot hold.
+escaping; or a `ValueError` for what UTF-8 or 64 bits cannot hold. `quote` writes bytes as Go's
+`strconv.Quote` does.
 """
 
 import re
@@ -9,12 +10,17 @@ from typing import Any, Final
 
 import orjson
 
+from ticdc_assets.wire.go_quote import escaped
+
 # encoding/json with SetEscapeHTML(true), its default. \b and \f have had their short form since
 # Go 1.22, and orjson writes them so too; DEL is no control character for either.
 _GO_ESCAPES: Final = re.compile("[<>&\u2028\u2029]")
 
 _SHORT_ESCAPE: Final = re.compile(rb"\\[^u]")
 _LONG_ESCAPES: Final = {b"\\b": b"\\u0008", b"\\f": b"\\u000c"}
+
+# Everything but the letters, the digits and the most usual signs may need an escape.
+_UNUSUAL: Final = re.compile(r"[^ !#-\[\]-~]")
 
 
 def dumps(value: Any) -> bytes:
@@ -27,7 +33,7 @@ def dumps(value: Any) -> bytes:
         text = orjson.dumps(value).decode()
     except orjson.JSONEncodeError as error:
         raise ValueError(str(error)) from error
-    # All five can only stand inside strings, so replacing them in the whole text is safe.
+    # All five can only be inside strings, so replacing them in the whole text is safe.
     return _GO_ESCAPES.sub(_go_escape, text).encode()
 
 
@@ -42,6 +48,11 @@ def replaced(content: bytes) -> str:
         "\ufffd" if "\udc80" <= character <= "\udcff" else character
         for character in content.decode(errors="surrogateescape")
     )
+
+
+def quote(value: bytes) -> str:
+    """Return `value` as Go's `strconv.Quote` writes it, without the quotes."""
+    return _UNUSUAL.sub(escaped, value.decode(errors="surrogateescape"))
 
 
 def without_empty(**fields: Any) -> dict[str, Any]:

@@ -1,17 +1,37 @@
-"""Open Protocol: the events of a batch in one record.
+"""Open Protocol: the events of a batch in one record, as the old and the new TiCDC write them.
 
 In: events whose rows have their shape. Out: records whose key and value hold the same number of
 parts, as `wire.open_protocol` reads them.
+
+The new TiCDC writes columns in the order of the table, the key with its members in another order
+and no row id, a DDL with its names even where it has none, and `<`, `>` and `&` as they are. Two
+faults of its encoder are written where a row says so (`SentRow`): the flags of its columns are
+others than those that decide how values are written, and an old value that becomes NULL has no name
+in `p`.
+
+Source: pkg/sink/codec/open/codec.go and encoder.go, and pkg/util/json_writer.go in pingcap/ticdc.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from binascii import b2a_base64
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from decimal import Decimal
+from typing import Any, Final
+
+import orjson
 
 from ticdc_assets.base.errors import shorten
+from ticdc_assets.demo.simulator.columns import INTEGER_TYPES
+from ticdc_assets.demo.simulator.encoders import numbers
 from ticdc_assets.demo.simulator.encoders.column_types import action_code, type_code
-from ticdc_assets.demo.simulator.encoders.go_json import dumps, without_empty
-from ticdc_assets.demo.simulator.encoders.open_values import json_value
+from ticdc_assets.demo.simulator.encoders.go_json import (
+    dumps,
+    quote,
+    with_long_escapes,
+    without_empty,
+)
+from ticdc_assets.demo.simulator.encoders.sent_row import SentRow
 from ticdc_assets.model.events import (
     Bootstrap,
     DdlEvent,
@@ -21,9 +41,12 @@ from ticdc_assets.model.events import (
     PhysicalValue,
     RowChange,
     Watermark,
+    ZonedTimestamp,
 )
 from ticdc_assets.model.schemas import ColumnFlag, SentColumn
+from ticdc_assets.model.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire.open_protocol import DDL, NUMBER_SIZE, ROW, VERSION_BYTES, WATERMARK
+from ticdc_assets.wire.open_values import Spelling, from_base64, spelling
 from ticdc_assets.wire.record import Record
 
 DEFAULT_BATCH_SIZE: Final = 16
@@ -31,12 +54,20 @@ DEFAULT_MESSAGE_BYTES: Final = 10 * 1024 * 1024
 """TiCDC's own defaults of `max-batch-size` and `max-message-bytes`."""
 
 _RECORD_OVERHEAD: Final = 36
-"""What TiCDC counts for a record besides its key and value."""
+"""What the old TiCDC counts for a record besides its key and value."""
+
+_IMAGES: Final[Mapping[Op, Mapping[str, str]]] = {
+    Op.INSERT: {"u": "after"},
+    Op.UPDATE: {"u": "after", "p": "before"},
+    Op.DELETE: {"d": "before"},
+}
+"""The members of the value of a row, in TiCDC's order, and the images they hold."""
 
 
 def encode(
     events: Sequence[Event],
     *,
+    ticdc: bool = False,
     max_batch_size: int = DEFAULT_BATCH_SIZE,
     max_message_bytes: int = DEFAULT_MESSAGE_BYTES,
 ) -> list[Record]:
@@ -48,20 +79,31 @@ def encode(
 
     Args:
         events: rows with their shape, DDL and watermarks.
+        ticdc: whether the new TiCDC writes.
         max_batch_size: rows that a record has at most.
         max_message_bytes: size that a record with several rows has at most.
 
     Raises:
-        ValueError: an event is none that the format can carry, or a row lacks its shape.
+        ValueError: the format cannot carry an event, or a row lacks its shape.
     """
     if max_batch_size < 1:
         raise ValueError(f"a batch size of at least 1, not {max_batch_size}")
-    return batched(
-        ((event, _WRITERS[type(event)](event)) for event in events),
-        max_batch_size=max_batch_size,
-        max_message_bytes=max_message_bytes,
-        overhead=_RECORD_OVERHEAD,
-    )
+    overhead = NUMBER_SIZE + (0 if ticdc else _RECORD_OVERHEAD)
+    batches: list[_Batch] = []
+    for event in events:
+        key, value = _written(event, ticdc=ticdc)
+        is_row = isinstance(event, RowChange)
+        batch = batches[-1] if batches else None
+        if (
+            batch is None
+            or not (batch.rows and is_row)
+            or batch.rows >= max_batch_size
+            or batch.size + len(key) + len(value) + 2 * NUMBER_SIZE > max_message_bytes
+        ):
+            batch = _Batch(size=overhead)
+            batches.append(batch)
+        batch.add(key, value, is_row=is_row)
+    return [batch.record() for batch in batches]
 
 
 @dataclass(slots=True)
@@ -83,118 +125,205 @@ class _Batch:
         return Record(key=b"".join(self.keys), value=b"".join(self.values))
 
 
-def batched(
-    parts: Iterable[tuple[Event, tuple[bytes, bytes]]],
-    *,
-    max_batch_size: int,
-    max_message_bytes: int,
-    overhead: int = 0,
-) -> list[Record]:
-    """Return the records of events, each given with its key and its value.
-
-    Args:
-        parts: the events, in order; rows that follow each other share a record.
-        max_batch_size: rows that a record has at most.
-        max_message_bytes: size that a record with several rows has at most.
-        overhead: bytes that count for a record besides its key and value.
-    """
-    batches: list[_Batch] = []
-    for event, (key, value) in parts:
-        is_row = isinstance(event, RowChange)
-        batch = batches[-1] if batches else None
-        if (
-            batch is None
-            or not (batch.rows and is_row)
-            or batch.rows >= max_batch_size
-            or batch.size + len(key) + len(value) + 2 * NUMBER_SIZE > max_message_bytes
-        ):
-            batch = _Batch(size=NUMBER_SIZE + overhead)
-            batches.append(batch)
-        batch.add(key, value, is_row=is_row)
-    return [batch.record() for batch in batches]
+def _written(event: Event, *, ticdc: bool) -> tuple[bytes, bytes]:
+    """Return an event's part of the key, and its part of the value."""
+    write = _dumps_of_ticdc if ticdc else dumps
+    match event:
+        case RowChange():
+            return _row_key(event, ticdc=ticdc), _row_value(event, write, ticdc=ticdc)
+        case Watermark():
+            return write({"ts": event.watermark_ts, "t": WATERMARK}), b""
+        case Bootstrap():
+            if event.schema is not None:
+                raise ValueError("Open Protocol has no place for the schema of a bootstrap")
+            return write({"ts": 0, "scm": "", "tbl": "", "t": DDL}), write({"q": "", "t": 0})
+        case DdlEvent():
+            code = action_code(event)
+            names = {"scm": event.database, "tbl": event.table}
+            if not ticdc:
+                names = without_empty(**names)
+                if code is None:
+                    raise ValueError(
+                        f"a DDL event of the type {event.ddl_type} needs its action code"
+                    )
+                if not event.sql:
+                    raise ValueError("a DDL needs its text")
+            key = {"ts": event.commit_ts, **names, "t": DDL}
+            return write(key), write({"q": event.sql, "t": int(code or 0)})
 
 
-def _write_watermark(event: Event) -> tuple[bytes, bytes]:
-    watermark = cast(Watermark, event)
-    return dumps({"ts": watermark.watermark_ts, "t": WATERMARK}), b""
+def _dumps_of_ticdc(value: Any) -> bytes:
+    # jsoniter escapes nothing for HTML.
+    return with_long_escapes(orjson.dumps(value))
 
 
-def _write_ddl(event: Event) -> tuple[bytes, bytes]:
-    ddl = cast(DdlEvent, event)
-    code = action_code(ddl)
-    if code is None:
-        raise ValueError(f"a DDL event of the type {ddl.ddl_type} needs its action code")
-    if not ddl.sql:
-        raise ValueError("a DDL event needs its text")
-    key = {
-        "ts": ddl.commit_ts,
-        **without_empty(scm=ddl.database, tbl=ddl.table),
-        "t": DDL,
-    }
-    return dumps(key), dumps({"q": ddl.sql, "t": code})
-
-
-def _write_row(event: Event) -> tuple[bytes, bytes]:
-    row = cast(RowChange, event)
-    if row.shape is None:
-        raise ValueError(f"a row of {row.database}.{row.table} needs its shape")
+def _row_key(row: RowChange, *, ticdc: bool) -> bytes:
     if not (row.database and row.table):
         raise ValueError("a row needs the names of its database and its table")
+    names = {"ts": row.commit_ts, "scm": row.database, "tbl": row.table}
+    partition = {} if row.table_id is None else {"ptn": row.table_id}
+    location = row.claim_check_location
+    if not ticdc:
+        is_cut = row.handle_key_only and not location
+        return dumps(
+            {
+                **names,
+                **without_empty(rid=row.row_id),
+                **partition,
+                "t": ROW,
+                **without_empty(ohk=is_cut, ccl=location),
+            }
+        )
+    cut = without_empty(ohk=row.handle_key_only, ccl=location)
+    text = _dumps_of_ticdc({**names, "t": ROW, **cut, **partition})
+    if location and row.handle_key_only:
+        # TiCDC writes the member twice: for the cut, and for the claim check.
+        text = text.replace(b'"ccl":', b'"ohk":false,"ccl":', 1)
+    return text
+
+
+def _row_value(row: RowChange, write: Callable[[Any], bytes], *, ticdc: bool) -> bytes:
+    if row.shape is None:
+        raise ValueError(f"a row of {row.database}.{row.table} needs its shape")
     columns = {column.name: column for column in row.shape.columns}
-    images = {name: getattr(row, image) for name, image in _IMAGES[row.op].items()}
-    if not all(images.values()):
-        raise ValueError(f"an {row.op} needs columns in {' and '.join(_IMAGES[row.op].values())}")
-    key = {
-        "ts": row.commit_ts,
-        "scm": row.database,
-        "tbl": row.table,
-        **without_empty(rid=row.row_id),
-        **({} if row.table_id is None else {"ptn": row.table_id}),
-        "t": ROW,
-        **without_empty(
-            ohk=row.handle_key_only and not row.claim_check_location,
-            ccl=row.claim_check_location,
-        ),
-    }
-    value = {name: _image_to_json(image, columns) for name, image in images.items()}
-    return dumps(key), dumps(value)
+    members: list[bytes] = []
+    for member, name in _IMAGES[row.op].items():
+        image: Image | None = getattr(row, name)
+        if not image:
+            raise ValueError(f"an {row.op} needs columns in {name}")
+        # The old TiCDC has a Go map, whose keys are written in the order of their bytes, which is
+        # that of code points.
+        names = list(image) if ticdc else sorted(image)
+        damaged = member == "p" and isinstance(row, SentRow) and row.damages_old_values
+        written = [
+            _column(row, columns.get(name), name, image[name], write, damaged=damaged)
+            for name in names
+        ]
+        members.append(write(member) + b":{" + b",".join(written) + b"}")
+    return b"{" + b",".join(members) + b"}"
 
 
-def _image_to_json(image: Image, columns: Mapping[str, SentColumn]) -> dict[str, Any]:
-    # Go writes the keys of a map in the order of their bytes, which is that of code points.
-    return {name: _column_to_json(columns.get(name), name, image[name]) for name in sorted(image)}
-
-
-def _column_to_json(column: SentColumn | None, name: str, value: PhysicalValue) -> dict[str, Any]:
+def _column(
+    row: RowChange,
+    column: SentColumn | None,
+    name: str,
+    value: PhysicalValue,
+    write: Callable[[Any], bytes],
+    *,
+    damaged: bool,
+) -> bytes:
+    """Return the member of a column in an image; `damaged` if its old value has TiCDC's faults."""
     if column is None or column.flags is None:
         raise ValueError(f"the column {shorten(name)} needs its type and flags")
     code, flags = type_code(column.mysql_type), int(column.flags)
     if code is None:
         raise ValueError(f"the type {shorten(column.mysql_type)} has no type code")
-    return {
-        "t": code,
-        **without_empty(h=bool(flags & ColumnFlag.HANDLE_KEY)),
-        "f": flags,
-        "v": json_value(value, code, flags),
-    }
+    stale = row.stale_flags if isinstance(row, SentRow) else None
+    becomes_null = damaged and value is not None and (row.after or {}).get(name) is None
+    if damaged and not becomes_null and _is_empty(value, column):
+        value = None
+    body = write(
+        {
+            "t": code,
+            **without_empty(h=bool(flags & ColumnFlag.HANDLE_KEY)),
+            "f": flags if stale is None else stale.get(name, 0),
+            "v": _json_value(value, code, flags),
+        }
+    )
+    return body[1:-1] if becomes_null else write(name) + b":" + body
 
 
-def _write_bootstrap(event: Event) -> tuple[bytes, bytes]:
-    if cast(Bootstrap, event).schema is not None:
-        raise ValueError("Open Protocol has no place for the schema of a bootstrap")
-    return dumps({"ts": 0, "scm": "", "tbl": "", "t": DDL}), dumps({"q": "", "t": 0})
+_ZERO: Final = re.compile(r"-?[0.:\- ]*")
+_ZEROS_ARE_NULL: Final = frozenset(
+    {"decimal", "date", "datetime", "timestamp", "time", "enum", "set"}
+)
 
 
-_IMAGES: Final[Mapping[Op, Mapping[str, str]]] = {
-    Op.INSERT: {"u": "after"},
-    Op.UPDATE: {"u": "after", "p": "before"},
-    Op.DELETE: {"d": "before"},
-}
-"""The members of the value of a row, in TiCDC's order, and the images they hold."""
+def _is_empty(value: PhysicalValue, column: SentColumn) -> bool:
+    """Return whether TiCDC writes an old value as NULL: an empty one, or zero."""
+    if not isinstance(value, str) or column.mysql_type in INTEGER_TYPES:
+        return False
+    if column.mysql_type in _ZEROS_ARE_NULL:
+        return _ZERO.fullmatch(value) is not None
+    return value in ("", "[]") and column.mysql_type != "json"
 
-_WRITERS: Final[Mapping[type[Event], Callable[[Event], tuple[bytes, bytes]]]] = {
-    RowChange: _write_row,
-    DdlEvent: _write_ddl,
-    Watermark: _write_watermark,
-    Bootstrap: _write_bootstrap,
+
+# Values -------------------------------------------------------------------------------------------
+
+_MAX_INTEGER: Final = 2**64 - 1
+
+# encoding/json prefers an exponent outside of these, judged in the size of the value.
+_POSITIONAL_DOUBLE: Final = (1e-6, 1e21)
+_POSITIONAL_FLOAT: Final = (to_float32(1e-6), to_float32(1e21))
+
+
+def _json_value(value: PhysicalValue, code: int, flags: int) -> Any:
+    """Return what Go's JSON encoder would be given for the physical `value` of a column.
+
+    Raises:
+        ValueError: `value` is none of the type.
+    """
+    if value is None:
+        return None
+    text = value.value if isinstance(value, ZonedTimestamp) else value
+    return _VALUES[spelling(code, flags)](text)
+
+
+def _integer(value: str) -> int:
+    return numbers.integer(value, -(2**63), _MAX_INTEGER)
+
+
+def _unsigned(value: str) -> int:
+    return numbers.integer(value, 0, _MAX_INTEGER)
+
+
+def _float(value: str) -> orjson.Fragment:
+    number = numbers.single(value)
+    return _go_number(float_text(number), abs(number), *_POSITIONAL_FLOAT)
+
+
+def _double(value: str) -> orjson.Fragment:
+    number = numbers.double(value)
+    return _go_number(double_text(number), abs(number), *_POSITIONAL_DOUBLE)
+
+
+def _go_number(text: str, size: float, least: float, most: float) -> orjson.Fragment:
+    if size == 0 or least <= size < most:
+        return orjson.Fragment(text)
+    sign = "-" if text.startswith("-") else ""
+    digits = text.lstrip("-").replace(".", "").strip("0")
+    point = "." if len(digits) > 1 else ""
+    exponent = Decimal(text).adjusted()
+    # Go gives an exponent two digits at least; encoding/json takes the leading 0 of a negative one.
+    written = f"{exponent}" if exponent < 0 else f"+{exponent:02d}"
+    return orjson.Fragment(f"{sign}{digits[0]}{point}{digits[1:]}e{written}")
+
+
+def _null(value: str) -> None:
+    raise ValueError(f"a column of the type NULL holds {shorten(value)}")
+
+
+def _quoted(value: str) -> str:
+    return quote(from_base64(value))
+
+
+def _text_in_base64(value: str) -> str:
+    return b2a_base64(value.encode(), newline=False).decode()
+
+
+def _bytes_in_base64(value: str) -> str:
+    from_base64(value)
+    return value
+
+
+_VALUES: Final[Mapping[Spelling, Callable[[str], Any]]] = {
+    Spelling.INTEGER: _integer,
+    Spelling.UNSIGNED: _unsigned,
+    Spelling.FLOAT: _float,
+    Spelling.DOUBLE: _double,
+    Spelling.NULL: _null,
+    Spelling.TEXT: str,
+    Spelling.QUOTED: _quoted,
+    Spelling.TEXT_IN_BASE64: _text_in_base64,
+    Spelling.BYTES_IN_BASE64: _bytes_in_base64,
 }

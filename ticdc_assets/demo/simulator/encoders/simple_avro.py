@@ -12,7 +12,7 @@ from typing import Any, Final
 from ticdc_assets.base.errors import shorten
 from ticdc_assets.demo.simulator.encoders import numbers
 from ticdc_assets.demo.simulator.encoders.avro import write
-from ticdc_assets.demo.simulator.encoders.simple_message import fields_from_event
+from ticdc_assets.demo.simulator.encoders.simple_json import fields_from_event
 from ticdc_assets.model.events import Event, Image, PhysicalValue, RowChange, ZonedTimestamp
 from ticdc_assets.model.mysql_types import Kind as ColumnKind
 from ticdc_assets.model.mysql_types import base_type, is_unsigned, kind_of
@@ -256,4 +256,4 @@ _WRITERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "handleKeyOnly": lambda value: value or None,
     "checksum": asdict,
 }
-"""Fields that are written otherwise than they stand in the event."""
+"""Fields that are written otherwise than they are in the event."""

@@ -1,6 +1,11 @@
-"""The Simple protocol in JSON: one record an event.
+"""The Simple protocol in JSON: one record an event; and the fields that its Avro has too.
 
-In: events. Out: records whose value is one JSON object, as `wire.simple_json` reads it.
+In: events. Out: records whose value is one JSON object, as `wire.simple_json` reads it; or a
+`ValueError` for an event that the protocol cannot carry. The fields are in the order of TiCDC's
+struct, with the names of the JSON encoding and values as `wire.simple_message.Fields` has them.
+
+What Go's `omitempty` leaves out is left out, but for an empty image: TiCDC drops it, and such a
+message looks like a damaged one, so it is kept.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -8,10 +13,21 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from ticdc_assets.demo.simulator.encoders import go_json
-from ticdc_assets.demo.simulator.encoders.simple_message import fields_from_event
-from ticdc_assets.model.events import Event, Image, ZonedTimestamp
+from ticdc_assets.demo.simulator.encoders.go_json import without_empty
+from ticdc_assets.model.events import (
+    Bootstrap,
+    DdlEvent,
+    Event,
+    Image,
+    RowChange,
+    Watermark,
+    ZonedTimestamp,
+)
 from ticdc_assets.model.schemas import TableSchema, schema_to_json
 from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.simple_message import OPS, VERSION, MessageType, message_type
+
+_TYPES_OF_OPS: Final = {op: kind for kind, op in OPS.items()}
 
 
 def encode(events: Sequence[Event]) -> list[Record]:
@@ -22,6 +38,53 @@ def encode(events: Sequence[Event]) -> list[Record]:
             surrogate).
     """
     return [Record(key=None, value=_written(event)) for event in events]
+
+
+def fields_from_event(event: Event) -> dict[str, Any]:
+    """Return the fields of the message of `event`, in TiCDC's order."""
+    match event:
+        case RowChange():
+            images: dict[str, Image | None] = {"data": event.after, "old": event.before}
+            return {
+                "version": VERSION,
+                **without_empty(database=event.database, table=event.table, tableID=event.table_id),
+                "type": _TYPES_OF_OPS[event.op].value,
+                "commitTs": event.commit_ts,
+                "buildTs": event.build_ts_ms,
+                **without_empty(
+                    schemaVersion=event.schema_version,
+                    claimCheckLocation=event.claim_check_location,
+                    handleKeyOnly=event.handle_key_only,
+                    checksum=event.checksum,
+                ),
+                **{name: image for name, image in images.items() if image is not None},
+            }
+        case DdlEvent():
+            return {
+                "version": VERSION,
+                "type": message_type(event.ddl_type).value,
+                **without_empty(sql=event.sql),
+                "commitTs": event.commit_ts,
+                "buildTs": event.build_ts_ms,
+                **without_empty(tableSchema=event.schema, preTableSchema=event.pre_schema),
+            }
+        case Bootstrap():
+            if event.schema is None:
+                raise ValueError("a bootstrap of the Simple protocol needs its schema")
+            return {
+                "version": VERSION,
+                "type": MessageType.BOOTSTRAP.value,
+                "commitTs": 0,
+                "buildTs": event.build_ts_ms,
+                "tableSchema": event.schema,
+            }
+        case Watermark():
+            return {
+                "version": VERSION,
+                "type": MessageType.WATERMARK.value,
+                "commitTs": event.watermark_ts,
+                "buildTs": event.build_ts_ms,
+            }
 
 
 def _written(event: Event) -> bytes:
@@ -62,4 +125,4 @@ _WRITERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "tableSchema": _schema,
     "preTableSchema": _schema,
 }
-"""Fields that are no regular JSON value of their own."""
+"""Fields that JSON has no value for."""

@@ -1,0 +1,228 @@
+"""What DDL texts say of columns and sent schemas do not: their order, and which are virtual.
+
+In: a `SchemaHistory`. Out: schemas with their columns in upstream's order (`ColumnFacts.ordered`),
+and the history with `ColumnSchema.virtual` set (`with_virtual_columns`). Schemas inferred from
+texts have both already.
+
+The Simple protocol sends columns in the order of their creation, so a column added FIRST or AFTER
+another comes last. The texts of the DDL say where it belongs; an export's CREATE TABLE has the
+whole order. If a table was altered before its first message and there is no export, its first
+schema counts. The order decides only how a mirror looks: values are matched by column names.
+
+The Simple protocol does not send which columns are virtual. It matters because no row has such a
+column, and TiCDC uses no key over one. The text of the DDL that defines the column says it, and so
+does the name of the hidden column that TiDB adds for an expression in an index.
+
+Facts are carried to the later schemas of a table, through renames of the table and of columns and
+through other ids. They are a pure function of the history, computed again whenever that grows.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ticdc_assets.model.schemas import TableSchema, is_of_expression
+from ticdc_assets.registry.ddl_statement import (
+    ChangeKind,
+    DdlAction,
+    DdlStatement,
+    GeneratedKind,
+)
+from ticdc_assets.registry.evolution import column_renames
+from ticdc_assets.registry.history import (
+    INFERRED_SOURCES,
+    RegisteredDdl,
+    SchemaHistory,
+    folded_name,
+    is_snapshot,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Columns of one schema by their names in lower case: all in their order, and the virtual."""
+
+    order: tuple[str, ...] = ()
+    virtual: frozenset[str] = frozenset()
+
+
+_NOTHING: Final = _Facts()
+_PLACING: Final = frozenset(
+    {ChangeKind.ADD_COLUMN, ChangeKind.MODIFY_COLUMN, ChangeKind.CHANGE_COLUMN}
+)
+
+
+def with_virtual_columns(history: SchemaHistory) -> SchemaHistory:
+    """Return `history` with its virtual columns marked, or itself if nothing changes."""
+    facts = ColumnFacts(history)
+    ddls = [facts.marked_ddl(ddl) for ddl in history.ddls]
+    versions = [
+        replace(version, schema=facts.marked(version.schema)) for version in history.versions
+    ]
+    if versions == history.versions and ddls == history.ddls:
+        return history
+    return history.with_schemas(versions, ddls)
+
+
+class ColumnFacts:
+    """What the DDL of a history say of the columns of all its tables."""
+
+    def __init__(self, history: SchemaHistory) -> None:
+        self._inferred = {
+            version.key for version in history.versions if version.source in INFERRED_SOURCES
+        }
+        self._by_id: dict[tuple[int, int], _Facts] = {}
+        self._by_name: dict[tuple[str, str], dict[int, _Facts]] = {}
+        self._exported: dict[tuple[str, str], _Facts] = {}
+        for ddl in history.ddls:
+            self._follow(ddl)
+
+    def ordered(self, schema: TableSchema) -> TableSchema:
+        """Return `schema` with its columns in upstream's order, columns without a place last."""
+        places = {name: place for place, name in enumerate(self._of(schema).order)}
+        if not places or self._is_inferred(schema):
+            return schema
+        columns = tuple(
+            sorted(schema.columns, key=lambda column: places.get(column.name.lower(), len(places)))
+        )
+        return schema if columns == schema.columns else replace(schema, columns=columns)
+
+    def marked(self, schema: TableSchema) -> TableSchema:
+        """Return `schema` with its virtual columns marked, and no others."""
+        if self._is_inferred(schema):
+            return schema
+        names = self._of(schema).virtual
+        hidden = {
+            name
+            for index in schema.indexes
+            for name in index.columns
+            if is_of_expression(index, name)
+        }
+        if not names and not hidden and not any(column.virtual for column in schema.columns):
+            return schema
+        columns = tuple(
+            replace(column, virtual=column.name.lower() in names or column.name in hidden)
+            for column in schema.columns
+        )
+        return schema if columns == schema.columns else replace(schema, columns=columns)
+
+    def marked_ddl(self, ddl: RegisteredDdl) -> RegisteredDdl:
+        """Return a DDL with the virtual columns of its schemas marked."""
+        before, after = ddl.event.pre_schema, ddl.event.schema
+        event = replace(
+            ddl.event,
+            pre_schema=before and self.marked(before),
+            schema=after and self.marked(after),
+        )
+        return ddl if event == ddl.event else replace(ddl, event=event)
+
+    def _is_inferred(self, schema: TableSchema) -> bool:
+        return (schema.database, schema.table, schema.version) in self._inferred
+
+    def _follow(self, ddl: RegisteredDdl) -> None:
+        statement, after = ddl.beyond_schemas, ddl.event.schema
+        if after is None:
+            return
+        before = self._before(statement, ddl.event.pre_schema, after)
+        order = _names(after)
+        if not is_snapshot(ddl.event):
+            order = _order_after(
+                statement, before.order or _names(ddl.event.pre_schema or after), order
+            )
+        facts = _Facts(order, _virtual_after(statement, before.virtual))
+        self._by_id[after.table_id, after.version] = facts
+        name = folded_name(after.database, after.table)
+        self._by_name.setdefault(name, {})[after.version] = facts
+        if is_snapshot(ddl.event):
+            self._exported.setdefault(name, facts)
+
+    def _before(
+        self, statement: DdlStatement, before: TableSchema | None, after: TableSchema
+    ) -> _Facts:
+        """Return the facts of a table just before a statement: of a new one, those it begins with.
+
+        Args:
+            statement: the statement.
+            before: the schema before it, None if none was sent.
+            after: the schema after it.
+        """
+        if before is not None:
+            return self._of(before)
+        if statement.action is DdlAction.CREATE_TABLE:
+            return _NOTHING
+        if statement.action is not DdlAction.CREATE_TABLE_LIKE or statement.like is None:
+            return self._of(after)
+        name = folded_name(statement.like.database or after.database, statement.like.table)
+        return self._newest(name, after.version) or _NOTHING
+
+    def _of(self, schema: TableSchema) -> _Facts:
+        """Return the facts of a schema; one whose DDL was not seen has those of the one before."""
+        name = folded_name(schema.database, schema.table)
+        return (
+            self._by_id.get((schema.table_id, schema.version))
+            or self._newest(name, schema.version)
+            # A later export says what the table was all along, as far as is known.
+            or self._exported.get(name, _NOTHING)
+        )
+
+    def _newest(self, name: tuple[str, str], version: int) -> _Facts | None:
+        """Return the newest facts of a table up to a version."""
+        versions = self._by_name.get(name, {})
+        newest = max((item for item in versions if item <= version), default=None)
+        return None if newest is None else versions[newest]
+
+
+def _names(schema: TableSchema) -> tuple[str, ...]:
+    return tuple(column.name.lower() for column in schema.columns)
+
+
+def _renamed(statement: DdlStatement) -> dict[str, str]:
+    """Return the new names of columns by their old ones, in lower case."""
+    return {old.lower(): new for new, old in column_renames([statement]).items()}
+
+
+def _virtual_after(statement: DdlStatement, names: Iterable[str]) -> frozenset[str]:
+    """Return the virtual columns after a statement, of a table that had `names`."""
+    renamed = _renamed(statement)
+    virtual = {renamed.get(name, name) for name in names}
+    for column in statement.defined_columns:
+        if column.generated is GeneratedKind.VIRTUAL:
+            virtual.add(column.name.lower())
+        else:
+            virtual.discard(column.name.lower())
+    return frozenset(virtual)
+
+
+def _order_after(
+    statement: DdlStatement, before: Sequence[str], sent: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the names of the columns in their order after a statement.
+
+    Args:
+        statement: the statement.
+        before: the names before it, in upstream's order.
+        sent: the names after it, as they were sent.
+    """
+    renamed = _renamed(statement)
+    order = [renamed.get(name, name) for name in before]
+    for change in statement.changes:
+        if change.kind not in _PLACING or change.name is None:
+            continue
+        name = (change.new_name or change.name).lower()
+        if name not in order:
+            order.append(name)
+        elif change.kind is ChangeKind.ADD_COLUMN:
+            continue  # IF NOT EXISTS leaves an existing column where it is
+        if change.position is not None:
+            follows = change.position.after
+            _move(order, name, None if follows is None else follows.lower())
+    present = set(sent)
+    return tuple(name for name in dict.fromkeys([*order, *sent]) if name in present)
+
+
+def _move(order: list[str], name: str, follows: str | None) -> None:
+    """Move a name after another, or to the front; it stays if the other is not there."""
+    if follows is not None and (follows not in order or follows == name):
+        return
+    order.remove(name)
+    order.insert(0 if follows is None else order.index(follows) + 1, name)
