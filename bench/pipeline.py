@@ -56,7 +56,7 @@ class Feed:
     @property
     def lake(self) -> Lake:
         """Its lake."""
-        return self.lake
+        return Lake(changefeed=self.changefeed, paths=self.paths, session=self.spark)
 
     @classmethod
     def of(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+import ticdc_assets.base.compiled  # noqa: F401  so tests of one process read with loops (`loops_pay`)
 from ticdc_assets.spark.class_archive import make_archive
 from ticdc_assets.spark.jars import SPARK_JARS, resolve
 from ticdc_assets.spark.preflight import check_java

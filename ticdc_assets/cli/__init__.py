@@ -19,9 +19,11 @@ from ticdc_assets.cli.interrupted import stopped_at_start
 
 try:
     from ticdc_assets.base.garbage import look_seldom
+    from ticdc_assets.base.pandas_later import hide_pandas
 
-    # Before the imports: they make most of the objects.
+    # Before the imports: they make most of the objects, and arrays.
     look_seldom()
+    hide_pandas()
 
     # Importing a module adds its commands to `main`.
     from ticdc_assets.cli import (

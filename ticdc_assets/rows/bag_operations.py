@@ -21,8 +21,8 @@ from ticdc_assets.wire.rows import PLACE
 
 Numbers = npt.NDArray[np.int64]
 
-_IDENTITY = ("topic", "partition", "database", "table", "commit_ts", "op", "before", "after")
-"""The columns that a record has in common with its replay."""
+_IDENTITY = ("database", "table", "commit_ts", "op", "before", "after")
+"""The columns that a change has in common with its replay, which may be in another partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,11 @@ class _OfPartition:
 
     Attributes:
         offsets: their offsets, ascending.
-        stamps: the watermarks. They may step back.
-        highest: the highest up to each.
-        restarts: offsets of those that are lower than one before them, ascending.
+        highest: the highest watermark up to each.
     """
 
     offsets: Numbers
-    stamps: Numbers
     highest: Numbers
-    restarts: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +48,16 @@ class Watermarks:
 
     by_partition: Mapping[tuple[str, int], _OfPartition]
 
-    def behind(self, topic: str, partition: int, offset: int, commit_ts: int) -> int:
-        """Return the offset of the last watermark before an offset that proves a replay.
+    def cover(self, topic: str, partition: int, offset: int, commit_ts: int) -> bool:
+        """Return whether a watermark at or above a commit ts is before an offset.
 
-        A watermark at or above the commit ts promised that no new change of this commit ts would
-        come after it. Once there is one, a watermark that steps back is another: the changefeed
-        restarted, and sends everything again from there. It is -1 without one.
+        It promised that no new change of this commit ts would come after it.
         """
         watermarks = self.by_partition.get((topic, partition))
-        end = 0 if watermarks is None else int(np.searchsorted(watermarks.offsets, offset))
-        if watermarks is None or not end or watermarks.highest[end - 1] < commit_ts:
-            return -1
-        while True:
-            # After a step back, the last ones may be below it.
-            begin = max(0, end - _AT_ONCE)
-            places = np.flatnonzero(watermarks.stamps[begin:end] >= commit_ts)
-            if len(places):
-                promise = int(watermarks.offsets[begin + places[-1]])
-                restarts = int(np.searchsorted(watermarks.restarts, offset))
-                return max(promise, int(watermarks.restarts[restarts - 1]) if restarts else -1)
-            end = begin
-
-
-_AT_ONCE = 1024
+        if watermarks is None:
+            return False
+        end = int(np.searchsorted(watermarks.offsets, offset))
+        return end > 0 and int(watermarks.highest[end - 1]) >= commit_ts
 
 
 def watermarks_of(batches: Iterable[pa.RecordBatch]) -> Watermarks:
@@ -107,8 +90,7 @@ def watermarks_of(batches: Iterable[pa.RecordBatch]) -> Watermarks:
 def _in_order(offsets: Numbers, stamps: Numbers) -> _OfPartition:
     order = np.argsort(offsets, kind="stable")
     offsets, stamps = offsets[order], stamps[order]
-    highest = np.maximum.accumulate(stamps)
-    return _OfPartition(offsets, stamps, highest, offsets[stamps < highest])
+    return _OfPartition(offsets, np.maximum.accumulate(stamps))
 
 
 def bag_operations(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:
@@ -136,9 +118,9 @@ def of_no_change(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with(
-    operations: pa.RecordBatch, identities: list[bytes | None], behind: list[int]
+    operations: pa.RecordBatch, identities: list[bytes | None], covered: list[int]
 ) -> pa.RecordBatch:
-    columns = [pa.array(identities, pa.binary(16)), pa.array(behind, pa.int64())]
+    columns = [pa.array(identities, pa.binary(16)), pa.array(covered, pa.int64())]
     return pa.RecordBatch.from_arrays(
         [*operations.columns, *columns], schema=with_origins(operations.schema)
     )
@@ -156,10 +138,13 @@ def _places(operations: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
 def _origins(
     batch: pa.RecordBatch, watermarks: Watermarks
 ) -> dict[tuple[object, ...], tuple[bytes, int]]:
-    """Return for the place of each change its identity, and the watermark that it is after."""
+    """Return for the place of each change its identity, and its offset if a watermark covers it."""
     origins: dict[tuple[object, ...], tuple[bytes, int]] = {}
     for row in batch.select([*PLACE, *(set(_IDENTITY) - set(PLACE))]).to_pylist():
         identity = blake2b(repr([row[name] for name in _IDENTITY]).encode(), digest_size=16)
-        behind = watermarks.behind(row["topic"], row["partition"], row["offset"], row["commit_ts"])
-        origins[tuple(row[name] for name in PLACE)] = (identity.digest(), behind)
+        is_covered = watermarks.cover(
+            row["topic"], row["partition"], row["offset"], row["commit_ts"]
+        )
+        covered = row["offset"] if is_covered else -1
+        origins[tuple(row[name] for name in PLACE)] = (identity.digest(), covered)
     return origins

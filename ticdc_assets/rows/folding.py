@@ -308,27 +308,28 @@ def _with_marks(folded: pa.Table, marks: list[str | None]) -> pa.Table:
 def with_origins(operations: pa.Schema) -> pa.Schema:
     """Return the Arrow schema of operations on a table without a key.
 
-    Without a key a replay looks like a second identical row, with one difference: a change that
-    comes after a watermark at or above its commit ts, while the same change is before that
-    watermark, was sent again. So an operation has the identity of its change (`identity`, a digest
-    of everything but its offset; null without a change) and the offset of the last such watermark
-    before it (`behind`), -1 without one.
+    Without a key a replay looks like a second identical row, with one difference: a watermark at or
+    above its commit ts came before it in its partition, and promised that no new change of this
+    commit ts would follow. So an operation has the identity of its change (`identity`, a digest of
+    all but its place; null without a change), and the offset of its record (`covered`) if there was
+    such a watermark, else -1.
     """
-    return pa.schema([*operations, ("identity", pa.binary(16)), ("behind", pa.int64())])
+    return pa.schema([*operations, ("identity", pa.binary(16)), ("covered", pa.int64())])
 
 
 def without_replays(operations: pa.Table) -> pa.Table:
     """Leave out the operations of changes that were sent again, and the columns for them.
 
-    All operations of a change must be here.
+    A change after a watermark that covers it was sent again, or came late, against the promise: of
+    equal ones the first counts, if none came in time. All operations of a change must be here.
     """
-    behind = operations.column("behind")
-    if pc.any(pc.greater_equal(behind, 0)).as_py():
-        first = operations.group_by("identity").aggregate([("behind", "min")])
+    covered = operations.column("covered")
+    if pc.any(pc.greater_equal(covered, 0)).as_py():
+        first = operations.group_by("identity").aggregate([("covered", "min")])
         places = pc.index_in(operations.column("identity"), value_set=first.column("identity"))
-        is_replay = pc.greater(behind, first.column("behind_min").take(places))
+        is_replay = pc.greater(covered, first.column("covered_min").take(places))
         operations = operations.filter(pc.invert(is_replay))
-    return operations.drop_columns(["identity", "behind"])
+    return operations.drop_columns(["identity", "covered"])
 
 
 def _fold_bag(operations: pa.Table) -> FoldedRows:
@@ -422,7 +423,7 @@ def thinned(operations: pa.Table, *, keyed: bool, ddl_stamps: Sequence[int] = ()
     if not keyed:
         # A replay may still be left out, so it must not represent an operation that is not a
         # replay.
-        valued = operations.column("behind").to_numpy()[order] >= 0
+        valued = operations.column("covered").to_numpy()[order] >= 0
         numbers = np.flatnonzero(~valued)
         own = group[numbers]
         valued[numbers[np.append(own[1:] != own[:-1], True)[: len(numbers)]]] = True
@@ -472,7 +473,7 @@ def _without_values(operations: pa.Table, places: Numbers, valued: Flags) -> pa.
 
 
 _PLACING = frozenset(
-    {"key", "sequence", "is_delete", "is_new", "is_partial", "casts", "identity", "behind"}
+    {"key", "sequence", "is_delete", "is_new", "is_partial", "casts", "identity", "covered"}
     | {"reason", "position", "expected", "got"}
 )
 """Columns of an operation that count even where its values do not."""

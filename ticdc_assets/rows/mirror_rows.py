@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.errors import ImageError, InputError
+from ticdc_assets.base.loops import loops_pay
 from ticdc_assets.changelog.carrying import CarriedRow, RowCarrier, part_carrier
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
@@ -195,7 +196,7 @@ def change_operations(plan: MirrorPlan, timezone: str) -> ArrowMap:
         columns: ColumnOperations | None = None
         for batch in batches:
             # Without a key all values are needed as text.
-            if key_columns and batch.num_rows >= COLUMN_ROWS:
+            if key_columns and batch.num_rows >= COLUMN_ROWS and loops_pay(batch.num_rows):
                 columns = columns or _column_operations(resolver, plan.schema, timezone)
                 operations, batch = columns.operations(batch)
                 if operations is not None:

@@ -36,6 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_assets.base.errors import WireError
+from ticdc_assets.base.loops import loops_pay
 from ticdc_assets.wire import (
     DECODERS,
     WireFormat,
@@ -62,10 +63,10 @@ PIECE_BYTES: Final = 16 << 20
 """Bytes of content that are decoded together, at most."""
 
 FEW_RECORDS: Final = 300
-"""Batches of at most so many records are read by the reference alone.
+"""Batches of at most so many records are read by the reference alone, which takes milliseconds.
 
-That takes some milliseconds, and the process does not load the compiled loops, which takes longer.
-The rows are the same, to the last byte of their texts.
+So are larger ones while it does not pay to load the compiled loops. The rows are the same, to the
+last byte of their texts.
 """
 
 
@@ -163,7 +164,7 @@ def read_alone() -> int:
 def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
     """Return the rows of records: those of the batch reader, and those of the reference."""
     decode = DECODERS[wire_format]
-    if batch.num_rows <= FEW_RECORDS:
+    if batch.num_rows <= FEW_RECORDS or not loops_pay(batch.num_rows):
         return exact_and_others(batch, None, decode)
     large = _sizes(batch) > LEAST_BYTES_OF_TOO_MANY
     if wire_format not in _IN_JSON or not large.any():

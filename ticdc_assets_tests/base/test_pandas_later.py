@@ -15,7 +15,7 @@ assert pa.table(pd.DataFrame({"a": [1]})).num_rows == 1
 _COMMAND = """
 import sys
 import ticdc_assets.cli
-import ticdc_assets.delta.control
+import ticdc_assets.orchestration.run
 import pyarrow as pa
 import pyarrow.dataset
 assert pa.array([1, None]).null_count == 1
