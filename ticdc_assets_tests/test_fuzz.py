@@ -1,6 +1,5 @@
 """A share of `make fuzz` that is the same on every machine, and the proof that it can fail."""
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -16,15 +15,13 @@ from click.testing import CliRunner
 
 from fuzz import __main__ as program
 from fuzz import running
-from fuzz.binary_damage import craft_message, damaged_structure, framed, frames_of
-from fuzz.damage import DAMAGES, NUMBERS, noise, uvarint
+from fuzz.binary_damage import damaged_structure
 from fuzz.ddl_texts import DdlTarget
 from fuzz.decoders import DecoderTarget, wrong_error, wrong_events
 from fuzz.findings import Batch, Failure, Findings, batch_of, read_failure, write_failure
 from fuzz.growing import grown
-from fuzz.json_damage import damaged_json, nodes_of
-from fuzz.running import Bounds, Report, run, run_batches
-from fuzz.seeds import DdlSeeds, Seeds, golden_folder, load_ddl_seeds, load_seeds
+from fuzz.running import Bounds, run, run_batches
+from fuzz.seeds import DdlSeeds, Seeds, load_ddl_seeds, load_seeds
 from fuzz.targets import make_target
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.model.events import Event, Op, RowChange, Watermark
@@ -116,22 +113,6 @@ def test_golden_messages_are_seeds(name: str) -> None:
     assert ran(target, 1).inputs == 200
 
 
-@golden.needs_golden
-@pytest.mark.thorough
-def test_golden_seeds_have_all_kinds_and_foreign_compression() -> None:
-    seeds = load_seeds(WireFormat.OPEN_PROTOCOL, golden_folder())
-    assert set(seeds.compressed) == {Compression.LZ4, Compression.SNAPPY}
-    types = {type(event) for record in seeds.records[:200] for event in decoded(record)}
-    assert len(types) == 3
-
-
-def decoded(record: Record) -> list[Event]:
-    try:
-        return decode(WireFormat.OPEN_PROTOCOL, record)
-    except WireError:
-        return []
-
-
 # --- inputs ---
 
 
@@ -150,55 +131,6 @@ def test_a_seed_gives_the_same_inputs_again(
     assert len(large.value or b"") + len(large.key or b"") > 1000
 
 
-@pytest.mark.parametrize("damage", [*dict.fromkeys(DAMAGES), noise], ids=lambda each: each.__name__)
-def test_every_damage_stands_every_length(damage: Callable[..., bytes]) -> None:
-    generator = Random(1)
-    texts = [bytes(range(length)) for length in (0, 1, 2, 7, 8, 9, 200)]
-    changed = {damage(generator, text, texts) for text in texts for _ in range(20)}
-    assert len(changed) > len(texts)
-
-
-def test_numbers_as_varints() -> None:
-    assert uvarint(0) == b"\0"
-    assert uvarint(300) == b"\xac\x02"
-    assert {2**31 - 1, 2**32, 2**63 - 1, 2**63, 2**64} <= set(NUMBERS)
-    assert all(number >= 0 for number in NUMBERS)
-
-
-def test_values_of_json_are_found() -> None:
-    text = b' {"a" : [1, {"b":"x\\"y"}, -1.5e3], "c":null}'
-    found = {text[node.start : node.end]: node.name for node in nodes_of(text)}
-    assert set(found) == {
-        b"1",
-        b'"x\\"y"',
-        b"-1.5e3",
-        b'{"b":"x\\"y"}',
-        b'[1, {"b":"x\\"y"}, -1.5e3]',
-        b"null",
-        text[1:],
-    }
-    names = {name and text[slice(*name)] for name in found.values()}
-    assert names == {None, b'"a"', b'"b"', b'"c"'}
-    assert nodes_of(b"") == nodes_of(b"[") == nodes_of(b"]") == nodes_of(b":") == ()
-
-
-def test_damaged_json_is_mostly_json() -> None:
-    generator = Random(1)
-    text = b'{"a":[1,{"b":"x"}],"c":null,"d":"2020-01-01"}'
-    changed = [damaged_json(generator, text) for _ in range(500)]
-    assert len(set(changed)) > 250
-    assert sum(map(is_json, changed)) > 250
-    assert damaged_json(generator, b"no json {") == b"no json {"
-
-
-def is_json(text: bytes) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
-
-
 FRAMING_REASONS = {"length_beyond_end", "truncated", "sizes_differ", "invalid_length"}
 
 
@@ -215,20 +147,6 @@ def test_damaged_structure_gets_past_the_lengths(wire_format: WireFormat) -> Non
             reasons.append(error.reason)
     assert len(reasons) > 60
     assert sum(reason in FRAMING_REASONS for reason in reasons) < len(reasons) // 4
-
-
-@pytest.mark.parametrize("wire_format", WireFormat)
-def test_what_has_no_structure_stays_as_it_is(wire_format: WireFormat) -> None:
-    for record in (Record(key=None, value=None), Record(key=b"k", value=b"]")):
-        same = damaged_structure(Random(1), wire_format, record)
-        assert (same.key, same.value or b"") == (record.key, record.value or b"")
-
-
-def test_frames() -> None:
-    frames = [b"", b"abc"]
-    assert frames_of(framed(frames)) == frames
-    assert frames_of(framed(frames)[:-1]) == []
-    assert craft_message(b"\x01") is None
 
 
 # --- it can fail ---
@@ -254,10 +172,6 @@ def raises(error: Exception) -> Callable[..., Any]:
         raise error
 
     return broken
-
-
-def test_good_decoders_do_not_fail() -> None:
-    assert kinds(target_of(CRAFT), good()) == {}
 
 
 @pytest.mark.parametrize(
@@ -325,11 +239,6 @@ def test_what_is_no_event_is_caught(events: Any) -> None:
     assert wrong_events(events) is not None
 
 
-def test_a_reference_that_gives_nothing_is_caught() -> None:
-    found = kinds(broken_reference(lambda _: []), good())
-    assert found["reference gives no list of events"] == 7
-
-
 def broken_batch(change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> DecoderTarget:
     def columnar(wire_format: WireFormat, batch: pa.RecordBatch, **options: Any) -> pa.RecordBatch:
         return change(decode_batch(wire_format, batch, **options))
@@ -388,51 +297,12 @@ def test_the_input_at_which_a_batch_raises_is_found() -> None:
     assert number == 9
 
 
-def test_a_batch_that_raises_only_for_many_is_found() -> None:
-    def columnar(wire_format: WireFormat, batch: pa.RecordBatch, **options: Any) -> pa.RecordBatch:
-        if batch.num_rows > 1:
-            raise KeyError(batch.num_rows)
-        return decode_batch(wire_format, batch, **options)
-
-    ((kind, number),) = kinds(target_of(CRAFT, columnar=columnar), good()).items()
-    assert kind.endswith(", only together")
-    assert number == -1
-
-
 def test_slowness_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fuzz.decoders.seconds_allowed", lambda _: 0.0)
     assert {"reference is slow", "batch is slow"} <= set(kinds(target_of(CRAFT), good()))
     monkeypatch.setattr("fuzz.ddl_texts.seconds_allowed", lambda _: 0.0)
     ddl = DdlTarget(ddl_seeds())
     assert set(kinds(ddl, batch_of(ddl, 1, 0))) == {"is slow"}
-
-
-@pytest.mark.thorough
-def test_what_is_slow_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first call imports and compiles, and a processor may be taken away from any call."""
-    for module in ("decoders", "ddl_texts"):
-        monkeypatch.setattr(f"fuzz.{module}.seconds_allowed", lambda _: 0.05)
-    batch = good()
-    slow, calls = SlowOnce(decode), SlowOnce(decode_batch)
-    assert kinds(target_of(CRAFT, reference=slow, columnar=calls), batch) == {}
-    assert (slow.calls, calls.calls) == (len(batch.records) + 1, 2)
-    statement = Batch(records=[Record(key=None, value=b"drop table t")])
-    assert kinds(DdlTarget(ddl_seeds(), parse=SlowOnce(parse_ddl)), statement) == {}
-
-
-class SlowOnce:
-    """Does what `work` does; the first time it spends a fifth of a second besides."""
-
-    def __init__(self, work: Callable[..., Any]) -> None:
-        self._work = work
-        self.calls = 0
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        self.calls += 1
-        until = time.thread_time() + 0.2
-        while self.calls == 1 and time.thread_time() < until:
-            pass
-        return self._work(*arguments, **options)
 
 
 def test_memory_that_is_kept_is_caught() -> None:
@@ -443,17 +313,6 @@ def test_memory_that_is_kept_is_caught() -> None:
         return decode(CRAFT, record)
 
     assert kinds(broken_reference(keep), good()) == {"memory is kept": -1}
-
-
-def test_a_parser_of_ddl_that_raises_is_caught() -> None:
-    def parse(sql: str) -> DdlStatement:
-        if "create" in sql:
-            raise IndexError(sql)
-        return parse_ddl(sql)
-
-    target = DdlTarget(ddl_seeds(), parse=parse)
-    (kind,) = kinds(target, batch_of(target, 1, 0))
-    assert kind.startswith("raises IndexError")
 
 
 def test_a_parser_of_ddl_that_is_not_the_same_twice_is_caught() -> None:
@@ -535,32 +394,3 @@ def test_a_failure_is_written_and_looked_at_again(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "2 inputs, 0 accepted, refused: " in done.output
     assert "0 failures" in done.output
-
-
-@pytest.mark.thorough
-def test_the_program_prints_its_table(tmp_path: Path) -> None:
-    done = CliRunner().invoke(
-        program.main,
-        ["--format", "craft", "--count", "400", "--seed", "1", "--failures", str(tmp_path)],
-    )
-    assert done.exit_code == 0, done.output
-    assert "seed 1" in done.output
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_program_fails_if_anything_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    report = Report(name="craft", source="nowhere")
-    report.failures["a kind"] += 2
-    report.files.append(Path("a file"))
-
-    def run_nothing(*_: Any, progress: Callable[[Report], None], **__: Any) -> Report:
-        progress(report)
-        return report
-
-    monkeypatch.setattr(program, "run", run_nothing)
-    monkeypatch.setattr(program, "_PROGRESS_SECONDS", -1.0)
-    done = CliRunner().invoke(program.main, ["--seconds", "1"])
-    assert done.exit_code == 1
-    assert "craft: 0 s, 0 inputs, 0 accepted, 2 failures" in done.output
-    assert "craft: a kind: 2" in done.output
-    assert "a file" in done.output

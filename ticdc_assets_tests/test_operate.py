@@ -7,7 +7,6 @@ that TiCDC's source has.
 
 import contextlib
 import io
-import os
 import re
 import shlex
 import tomllib
@@ -18,17 +17,14 @@ from typing import Any
 import click
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from ticdc_assets.cli import main
 from ticdc_assets.config import OptionValue, parse_changefeeds
 from ticdc_assets.config.spark import read_spark
-from ticdc_assets.demo.run import use_demo
 from ticdc_assets.observe.alerting import understands
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.steps import steps_of
-from ticdc_assets_tests.conftest import OF_THE_USER, own_settings
-from ticdc_assets_tests.orchestration.small_shop import CHANGEFEEDS, SmallShop
+from ticdc_assets_tests.orchestration.small_shop import SmallShop
 from ticdc_assets_tests.test_docs import anchors
 from ticdc_assets_tests.test_readme import Block, blocks_of
 
@@ -162,32 +158,6 @@ def understood(words: list[str]) -> None:
     command = main.get_command(context, name)
     assert command is not None, name
     command.make_context(name, list(arguments), parent=context)
-
-
-def test_a_command_that_is_wrong_would_be_noticed() -> None:
-    with pytest.raises(click.UsageError):
-        understood(["sync", "mine", "--no-such-option"])
-    with pytest.raises(click.UsageError):
-        understood(["redrive"])
-
-
-def test_a_command_that_was_understood_still_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main.commands["sync"], "_help_option", None, raising=False)
-    understood(["sync", "mine"])
-    assert CliRunner().invoke(main, ["sync", "-h"]).exit_code == 0
-
-
-def test_no_test_reads_the_settings_of_who_runs_it() -> None:
-    """Else the UI's workspace would be written to where `make` keeps an instance."""
-    assert not set(os.environ) & OF_THE_USER, "a fixture of a module or session may have left it"
-
-
-def test_a_test_leaves_no_settings_behind(tmp_path: Path) -> None:
-    (tmp_path / "changefeeds.yaml").write_text(CHANGEFEEDS, encoding="utf-8")
-    with own_settings():
-        use_demo(tmp_path)
-        assert set(os.environ) >= OF_THE_USER
-    assert not set(os.environ) & OF_THE_USER
 
 
 def test_settings_of_ticdc_stand_where_it_looks_for_them(blocks: list[Block]) -> None:

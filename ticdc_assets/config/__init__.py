@@ -212,8 +212,7 @@ def lake_path(env: Mapping[str, str] | None = None) -> AnyPath:
     if "://" in env.get(LAKE_VARIABLE, ""):
         path = changefeeds_path(env)
         mistakes: list[str] = []
-        document = _document(path.read_bytes(), path) if path.is_file() else {}
-        storage = _read_storage(document, path, env, mistakes)
+        storage = _read_storage(_of_file(path), path, env, mistakes)
         if mistakes:
             raise _refusal(path, mistakes)
         return _lake(env, storage)
@@ -329,14 +328,7 @@ def load_spark_settings(env: Mapping[str, str] | None = None) -> SparkSettings:
     """
     env = os.environ if env is None else env
     path = changefeeds_path(env)
-    document: dict[str, Any] = {}
-    if not env.get(SPARK_CONF_VARIABLE):
-        try:
-            document = _document(path.read_bytes(), path)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    document: Mapping[str, Any] = {} if env.get(SPARK_CONF_VARIABLE) else _of_file(path)
     settings, mistakes = _read_spark(document, path, env)
     if mistakes:
         raise _refusal(path, mistakes)

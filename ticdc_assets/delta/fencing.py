@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
 
 from deltalake import DeltaTable, Transaction
 
 from ticdc_assets.base.errors import BusyError, LeaseLostError
+from ticdc_assets.delta.lease import HeldLease
 from ticdc_assets.storage.paths import AnyPath
 
 APP_ID = "ticdc_assets-lease"
@@ -36,19 +36,6 @@ LEASE = "lease"
 
 _SHIFT = 32
 _COUNTER = count()
-
-
-class Guard(Protocol):
-    """A lease that this process holds."""
-
-    @property
-    def number(self) -> int:
-        """The number of the lease."""
-        ...
-
-    def require(self) -> None:
-        """Raise LeaseLostError unless no other process can hold the lease now."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +90,12 @@ def number_in(table: DeltaTable) -> int | None:
     return None if seen is None else seen >> _SHIFT
 
 
-_GUARDS: dict[str, Guard] = {}
+_GUARDS: dict[str, HeldLease] = {}
 """The leases that this process holds, by the folder of their tables."""
 
 
 @contextmanager
-def guarded(base: AnyPath, guard: Guard) -> Iterator[None]:
+def guarded(base: AnyPath, guard: HeldLease) -> Iterator[None]:
     """Make all commits to tables below `base` under a lease, within this block.
 
     Raises:
@@ -123,7 +110,7 @@ def guarded(base: AnyPath, guard: Guard) -> Iterator[None]:
         del _GUARDS[str(base)]
 
 
-def guard_of(table: AnyPath) -> Guard | None:
+def guard_of(table: AnyPath) -> HeldLease | None:
     """Return the lease under which this process writes to a table; None if it needs none."""
     if not _GUARDS:
         return None

@@ -39,7 +39,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.isolation import first_sentence
-from ticdc_assets.base.own_files import PACKAGE, documented, own_digest
+from ticdc_assets.base.own_files import documented, own_digest
 from ticdc_assets.base.progress import tell
 from ticdc_assets.base.user_cache import UnsafeFolderError, user_folder
 from ticdc_assets.config import load_spark_settings
@@ -198,7 +198,7 @@ def _asking(place: AnyPath, pause: float) -> Any:
     The function is sent by value, with all that it needs: a worker without the package must be able
     to report that.
     """
-    package, begun = PACKAGE, BEGUN
+    package, begun = package_version.__module__, BEGUN
     libraries = LIBRARIES + (place.store.libraries if isinstance(place, RemotePath) else ())
     # A path in a store is of this package's class, so it is unpacked where a failure can be
     # reported.
@@ -209,7 +209,7 @@ def _asking(place: AnyPath, pause: float) -> Any:
             pass
         time.sleep(pause)
         version, lacks = "", []
-        for module in (f"{package}.engine.shipping", *libraries):
+        for module in (package, *libraries):
             try:
                 found = importlib.import_module(module)
             except Exception as error:  # noqa: BLE001  # any error is reported

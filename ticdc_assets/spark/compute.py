@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ticdc_assets.base.names import counted
 from ticdc_assets.config import COMPUTE_VARIABLE, Compute
 
 _MILLION = 1_000_000
@@ -64,7 +65,7 @@ class Ran:
 def _shown(records: int) -> str:
     if records >= _MILLION:
         return f"{records / _MILLION:.1f} million records"
-    return f"{records:,} record{'' if records == 1 else 's'}"
+    return counted(records, "record")
 
 
 HERE = "in this process"

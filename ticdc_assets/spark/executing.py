@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -61,18 +61,16 @@ _BLOB_BYTES = 1 << 18
 """The approximate size of a batch for a bucket. A Spark worker holds up to 1,000 such batches."""
 
 
-class Executor(Protocol):
-    """Runs steps."""
+class Inline:
+    """Runs steps in this process.
 
-    @property
-    def workers(self) -> int:
-        """Parts that are worked on at a time."""
-        ...
+    Attributes:
+        workers: how many parts are worked on at a time.
+        holds: whether all rows may be held in this process; if not, results are files.
+    """
 
-    @property
-    def holds(self) -> bool:
-        """Whether all rows may be held in this process; if not, results are files."""
-        ...
+    workers: int = 1
+    holds: bool = True
 
     def run(self, step: Step[P, R], parts: Sequence[P], *, tasks: int) -> list[R]:
         """Return the results of a step for all parts, in their order.
@@ -85,7 +83,7 @@ class Executor(Protocol):
         Raises:
             TicdcError: the step raised it.
         """
-        ...
+        return list(step(parts))
 
     def reduce(
         self,
@@ -108,29 +106,6 @@ class Executor(Protocol):
         Raises:
             TicdcError: the function raised it.
         """
-        ...
-
-
-class Inline:
-    """Runs steps in this process."""
-
-    workers = 1
-    holds = True
-
-    def run(self, step: Step[P, R], parts: Sequence[P], *, tasks: int) -> list[R]:
-        """Return the results of a step; see `Executor`."""
-        return list(step(parts))
-
-    def reduce(
-        self,
-        step: Sorting[P],
-        parts: Sequence[P],
-        function: Reducing[R],
-        *,
-        tasks: int,
-        buckets: int,
-    ) -> list[R]:
-        """Return what a function makes of each bucket; see `Executor`."""
         rows: dict[int, list[pa.RecordBatch]] = {}
         for bucket, batch in step(parts):
             rows.setdefault(bucket, []).append(batch)
@@ -154,7 +129,7 @@ class InFiles(Inline):
         tasks: int,
         buckets: int,
     ) -> list[R]:
-        """Return what a function makes of each bucket; see `Executor`."""
+        """Return what a function makes of each bucket; see `Inline`."""
         with tempfile.TemporaryDirectory(prefix="ticdc-assets-") as folder, ExitStack() as opened:
             writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
             for bucket, batch in step(parts):
@@ -193,7 +168,7 @@ class OnSpark:
         self.workers = workers_of(spark)
 
     def run(self, step: Step[P, R], parts: Sequence[P], *, tasks: int) -> list[R]:
-        """Return the results of a step; see `Executor`."""
+        """Return the results of a step; see `Inline`."""
         if not parts:
             return list(step(parts))
 
@@ -213,7 +188,7 @@ class OnSpark:
         tasks: int,
         buckets: int,
     ) -> list[R]:
-        """Return what a function makes of each bucket; see `Executor`."""
+        """Return what a function makes of each bucket; see `Inline`."""
 
         def sorted_out(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for _, parts in _rows_of(batches):
@@ -263,6 +238,9 @@ def _changefeed_of(folder: AnyPath) -> str:
     inner = below.removeprefix(lake).strip("/") if below.startswith(lake) else folder.name
     return inner.partition("/")[0]
 
+
+Executor: TypeAlias = Inline | OnSpark
+"""Runs steps."""
 
 _RESULT = "number int, data binary"
 _ROW = pa.schema([("number", pa.int32()), ("data", pa.binary())])

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -202,11 +201,9 @@ def test_who_never_ends_its_turn_is_not_waited_for(
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert compiled.compiled(_one_more)(1) == 2
-        began = time.monotonic()
         assert compiled.compiled(_two_more)(1) == 3
     assert compiled._TURN._depth == 0
-    # It waits once; the rest is to compile.
-    assert time.monotonic() - began < 30
+    # It waited once.
     assert not compiled._TURN._waits
 
 

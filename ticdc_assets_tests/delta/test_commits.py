@@ -153,22 +153,6 @@ def test_rows_and_places_have_to_be_those_that_were_told(tmp_path: Path) -> None
             require_there(table, [replace(file, path=path)])
 
 
-def test_looking_at_a_hundred_files_costs_little(tmp_path: Path) -> None:
-    files = [written(tmp_path / "t") for _ in range(100)]
-    began = time.process_time()
-    require_there(tmp_path / "t", files)
-    assert time.process_time() - began < 0.5
-
-
-def test_no_other_module_makes_commits_of_files(root: Path) -> None:
-    found = {
-        path.name
-        for path in (root / "ticdc_assets").rglob("*.py")
-        if any(name in path.read_text() for name in ("deltalake.transaction", "AddAction"))
-    }
-    assert found == {Path(committing.__file__).name}
-
-
 def test_spark_commits_to_no_table_of_a_lake(root: Path) -> None:
     """A commit of Spark on S3 may take the place of another one; a query's own table may be."""
     found = {

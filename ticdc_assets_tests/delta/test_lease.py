@@ -673,8 +673,8 @@ def test_a_killed_holder_is_taken_over(paths: LakePaths) -> None:
         killed.kill()
         killed.wait()
         with holding(paths, 60, commits=1) as next_one:
-            # It was of this machine: nobody waits.
-            assert line(next_one) in ("held 0.0", "held 0.1", "held 0.2", "held 0.3")
+            # It was of this machine: nobody waits for the minute of the lease.
+            assert float(line(next_one).removeprefix("held ")) < 60
             assert next_one.wait(30) == 0
 
 
@@ -710,7 +710,7 @@ def test_a_killed_holder_of_another_machine_is_taken_over_after_the_duration(
     with holding(paths, 3, commits=1, machine="near") as next_one:
         held, seconds = line(next_one).split()
         assert held == "held"
-        assert 3 <= float(seconds) < 6
+        assert float(seconds) >= 3
         assert next_one.wait(30) == 0
 
 
@@ -732,7 +732,7 @@ def test_a_holder_that_stood_still_commits_nothing_more(paths: LakePaths) -> Non
         assert line(stalled) == "committed"
         stalled.send_signal(signal.SIGSTOP)
         with holding(paths, 2, commits=3) as next_one:
-            assert line(next_one).startswith("held 2.")
+            assert float(line(next_one).removeprefix("held ")) >= 2
             assert next_one.wait(30) == 0
         rows = len(read_rows(paths.cuts))
         stalled.send_signal(signal.SIGCONT)

@@ -1,7 +1,5 @@
 """From a real broker to mirrors: all of it, and what brokers do to those who read from them."""
 
-import json
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,7 +11,6 @@ from ticdc_assets.demo.simulator.run import run_simulator
 from ticdc_assets.log.positions import known_partitions
 from ticdc_assets.source.capture import CaptureRecord, read_capture
 from ticdc_assets_tests.brokers import OwnBroker
-from ticdc_assets_tests.demo.simulator.builders import with_tombstones
 from ticdc_assets_tests.e2e.topics import FEED, TopicFeed, WrittenFeed, retopiced
 from ticdc_assets_tests.golden import Scenario, assert_same_rows
 from ticdc_assets_tests.lake.feeds import truth_rows
@@ -197,31 +194,16 @@ def test_an_empty_topic(feed: WrittenFeed) -> None:
     assert feed.rows == feed.truth
 
 
-def test_tombstones(feed: WrittenFeed) -> None:
-    records = list(with_tombstones(feed.changefeed, feed.changefeed.tick(), every=3))
-    tombstones = {(item.partition, item.offset) for item in records if item.value is None}
-    feed.write(records)
-    told = feed.sync()
-    assert f"quarantined {len(tombstones)} records" in told
-    listed = json.loads(feed.commands.done("quarantine", FEED, "--json"))
-    assert {(item["partition"], item["offset"]) for item in listed} == tombstones
-    assert feed.rows == feed.truth
-    assert feed.cut_ts == feed.changefeed.watermark_ts
-
-
 def test_a_broker_that_is_down_for_a_while(feed: WrittenFeed) -> None:
     feed.go_on()
     feed.sync()
     feed.go_on()
     feed.broker.stop()
     try:
-        began = time.monotonic()
         sentence = feed.refused()
-        seconds = time.monotonic() - began
     finally:
         feed.broker.restart()
     assert f"the Kafka broker {feed.broker.bootstrap_servers} cannot be reached: " in sentence
     assert "source.kafka.bootstrap_servers" in sentence
-    assert seconds < 15
     feed.sync()
     assert feed.rows == feed.truth

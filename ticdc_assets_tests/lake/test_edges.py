@@ -60,47 +60,6 @@ def test_a_source_without_records(spark: SparkSession, tmp_path: Path) -> None:
     assert feed.listed() == []
 
 
-def test_a_partition_that_was_never_written_holds_everything_back(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    changefeed = StandInChangefeed(small_upstream(), "shop", partitions=2)
-    feed = Feed.of(spark, tmp_path, partitions={"shop": 3})
-    feed.write(changefeed.tick())
-    applying = feed.sync()
-    assert applying.outcome is Outcome.WAITING
-    assert applying.reason == "no watermark yet from shop/2"
-    changefeed.set_partitions(3)
-    feed.write(changefeed.tick())
-    assert feed.sync().outcome is Outcome.PUBLISHED
-    assert feed.rows() == truth_rows(changefeed.truth())
-
-
-def test_a_partition_added_later_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
-    upstream = small_upstream()
-    changefeed = StandInChangefeed(upstream, "shop", partitions=2)
-    feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
-    before = feed.cut
-    churn(upstream, steps=5, seed=3)
-    wider = replace(
-        feed,
-        changefeed=replace(
-            feed.changefeed, source=replace(feed.changefeed.source, partitions={"shop": 3})
-        ),
-    )
-    feed.write(changefeed.tick())
-    applying = wider.sync()
-    assert applying.outcome is Outcome.WAITING
-    assert "shop/2" in applying.reason
-    assert feed.cut == before
-    changefeed.set_partitions(3)
-    churn(upstream, steps=5, seed=4)
-    feed.write(changefeed.tick())
-    assert wider.sync().outcome is Outcome.PUBLISHED
-    assert feed.rows() == truth_rows(changefeed.truth())
-
-
 def test_tombstones_are_quarantined(spark: SparkSession, tmp_path: Path) -> None:
     changefeed = StandInChangefeed(small_upstream(), "shop", partitions=2)
     feed = Feed.of(spark, tmp_path)

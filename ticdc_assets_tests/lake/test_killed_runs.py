@@ -85,10 +85,8 @@ OF_LARGE = {
 """Those before which small mirrors are written as large ones are."""
 
 
-@pytest.fixture(scope="module")
-def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, Rows, int]:
-    """A feed with one published cut, whose capture then grew: rows, DDL and a damaged record."""
-    folder = tmp_path_factory.mktemp("story")
+def two_tables() -> Upstream:
+    """Return an upstream of two tables with eight rows each."""
     upstream = Upstream()
     upstream.create_database("d")
     for name in ("altered", "plain"):
@@ -98,10 +96,11 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
             primary_key=("id",),
         )
         fill(upstream, ("d", name), rows=8)
-    changefeed = StandInChangefeed(upstream, "d", partitions=2)
-    feed = Feed.of(spark, folder)
-    feed.write(changefeed.tick())
-    feed.sync()
+    return upstream
+
+
+def alter(upstream: Upstream) -> None:
+    """Alter one of the tables, change rows of both, and add a third table."""
     upstream.alter_table(
         ("d", "altered"), AddColumn(column=column("n", "int", nullable=False, default="7"))
     )
@@ -111,6 +110,18 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
         ("d", "added"), (column("id", "int", nullable=False),), primary_key=("id",)
     )
     fill(upstream, ("d", "added"), rows=3)
+
+
+@pytest.fixture(scope="module")
+def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, Rows, int]:
+    """A feed with one published cut, whose capture then grew: rows, DDL and a damaged record."""
+    folder = tmp_path_factory.mktemp("story")
+    upstream = two_tables()
+    changefeed = StandInChangefeed(upstream, "d", partitions=2)
+    feed = Feed.of(spark, folder)
+    feed.write(changefeed.tick())
+    feed.sync()
+    alter(upstream)
     feed.write(changefeed.tick())
     feed.write([changefeed.inject(1, key=None, value=b"{")])
     return feed, truth_rows(changefeed.truth()), feed.cut.number

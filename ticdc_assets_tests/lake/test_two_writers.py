@@ -22,7 +22,6 @@ from ticdc_assets.config import Writer
 from ticdc_assets.delta.commits import newest_version, read_commit
 from ticdc_assets.delta.control import read_rows
 from ticdc_assets.delta.lock import writer_lock
-from ticdc_assets.demo.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
@@ -30,7 +29,7 @@ from ticdc_assets.mirrors.applying import Outcome
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.lake.feeds import Feed, small_up_to, truth_rows
-from ticdc_assets_tests.lake.test_killed_runs import place
+from ticdc_assets_tests.lake.test_killed_runs import alter, place, two_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -142,15 +141,7 @@ class Story:
 
     @classmethod
     def begun(cls, spark: SparkSession, folder: Path) -> "Story":
-        upstream = Upstream()
-        upstream.create_database("d")
-        for name in ("altered", "plain"):
-            upstream.create_table(
-                ("d", name),
-                (column("id", "int", nullable=False), column("v", "varchar(20)")),
-                primary_key=("id",),
-            )
-            fill(upstream, ("d", name), rows=8)
+        upstream = two_tables()
         # Identical rows of a table without a key are counted, not kept apart.
         upstream.create_table(("d", "bag"), (column("v", "int"),))
         fill(upstream, ("d", "bag"), rows=5)
@@ -166,15 +157,7 @@ class Story:
             return self.feed.sync().outcome
 
     def alter(self) -> None:
-        self.upstream.alter_table(
-            ("d", "altered"), AddColumn(column=column("n", "int", nullable=False, default="7"))
-        )
-        self.upstream.alter_table(("d", "altered"), RenameColumn(name="v", new_name="w"))
-        churn(self.upstream, steps=10, seed=1)
-        self.upstream.create_table(
-            ("d", "added"), (column("id", "int", nullable=False),), primary_key=("id",)
-        )
-        fill(self.upstream, ("d", "added"), rows=3)
+        alter(self.upstream)
         self.send()
         self.feed.write([self.changefeed.inject(1, key=None, value=b"{")])
 

@@ -1,5 +1,4 @@
 import gzip
-import json
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -69,15 +68,6 @@ def test_records_are_read_whatever_the_file_is_called(
     assert reader.line == 3
     assert not reader.incomplete_tail
     assert not reader.open_line
-
-
-def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
-    path = tmp_path / "capture"
-    for write in (plainly, zipped):
-        write(path, b"")
-        reader = read_capture(path)
-        assert list(reader) == []
-        assert not reader.incomplete_tail
 
 
 @both
@@ -367,15 +357,6 @@ def test_many_records_are_written_before_the_end(tmp_path: Path) -> None:
     assert len(list(read_capture(path))) == 8
 
 
-def test_what_was_written_before_an_error_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "capture"
-    with CaptureWriter(path) as writer:
-        writer.append(FIRST)
-        with pytest.raises(CaptureError):
-            writer.append(FIRST)
-    assert list(read_capture(path)) == [FIRST]
-
-
 @pytest.mark.parametrize("name", ["capture", "capture.gz"])
 def test_offsets_of_a_partition_increase_through_the_whole_file(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -416,17 +397,3 @@ def test_only_a_whole_capture_is_continued(tmp_path: Path) -> None:
 def test_a_folder_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailableError):
         CaptureWriter(tmp_path / "none" / "capture")
-
-
-def test_lines_are_plain_json(tmp_path: Path) -> None:
-    path = tmp_path / "capture"
-    with CaptureWriter(path) as writer:
-        writer.append(SECOND)
-    assert json.loads(path.read_text(encoding="utf-8")) == {
-        "topic": 'a "b" 🚀',
-        "partition": 2,
-        "offset": 0,
-        "timestamp": -1,
-        "key": "",
-        "value": None,
-    }

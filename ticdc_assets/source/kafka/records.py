@@ -5,18 +5,14 @@ captures, columns for landing. A range that cannot be read to its end is an erro
 
 Not handled: transactional producers (TiCDC uses none).
 """
-# Records of a Kafka cluster: read and written.
-#
-# In: a `KafkaSource`, and ranges of offsets or records. Out: single records for recording and
-# playing captures, columns for landing. A range that cannot be read to its end is an error.
-#
-# Not handled: transactional producers (TiCDC uses none).
+
+# The client's types leave out what its documented modules export.
 # pyright: reportPrivateImportUsage=false
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
@@ -35,38 +31,9 @@ from ticdc_assets.source.kafka.connection import (
 )
 
 
-class KafkaRecord(Protocol):
-    """The parts of a record that `produce` needs."""
-
-    @property
-    def topic(self) -> str:
-        """Name of the topic."""
-        ...
-
-    @property
-    def partition(self) -> int:
-        """Number of the partition."""
-        ...
-
-    @property
-    def timestamp_ms(self) -> int:
-        """Epoch milliseconds; below 0 if the record has none."""
-        ...
-
-    @property
-    def key(self) -> bytes | None:
-        """Kafka's key."""
-        ...
-
-    @property
-    def value(self) -> bytes | None:
-        """Kafka's value."""
-        ...
-
-
 def produce(
     target: KafkaSource,
-    records: Iterable[KafkaRecord],
+    records: Iterable[CaptureRecord],
     *,
     timeout_seconds: float = 60.0,
 ) -> int:
