@@ -475,6 +475,9 @@ def main(
         for fault, place in wanted:
             click.echo(f"{'' if place else 'gone: '}{_described(fault)}")
         return
+    # Whichever way it is ended, it ends what it started and removes the copy.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(1))
     copy = Copy(tree)
     try:
         _run(copy, wanted, results, save)
