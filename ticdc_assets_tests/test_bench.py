@@ -18,6 +18,7 @@ from bench.goals import Goal, Reached
 from bench.measuring import Memory, Sample
 from bench.messages import Messages, load_messages
 from bench.parts import PARTS, QUICK, run_part
+from bench.pipeline import Feed, Shop
 from bench.plots import draw
 from bench.results import (
     BEGIN,
@@ -41,8 +42,9 @@ from bench.results import (
 from bench.stage import GOALS as STAGE_GOALS
 from bench.sustained import seconds_until_cut
 from bench.traffic import TEXT_FORMATS, Traffic, narrow, wide
-from ticdc_assets.log.cuts import Cut
+from ticdc_assets.log.cuts import Cut, require_cut
 from ticdc_assets.model.events import Image, Op, RowChange, Watermark
+from ticdc_assets.spark.session import LazySession
 from ticdc_assets.storage.lake_paths import FIRST_GENERATION
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
@@ -259,6 +261,12 @@ def test_what_is_kept_and_the_document_agree(root: Path) -> None:
         assert (root / "docs" / "images" / name).is_file()
         assert f"../docs/images/{name}" in text
         assert f"images/{name}" in page
+
+
+def test_a_lake_of_the_bench_is_synced(tmp_path: Path) -> None:
+    shop = Shop.open(Feed.of(LazySession(), tmp_path), tables=2, rows=10)
+    shop.feed.sync()
+    assert [mirror.rows for mirror in require_cut(shop.feed.paths).mirrors] == [10, 10]
 
 
 @pytest.mark.slow
