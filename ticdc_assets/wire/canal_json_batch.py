@@ -67,12 +67,12 @@ def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
 
 def _rows(part: Part, place: Workspace) -> PartRows:
     tape, found = tape_of(part.texts, _RULES, place)
-    is_ddl, words, es, extensions, *_ = found.T
+    is_ddl, words, es, extensions, *_ = found
     types = np.where(tape.kinds(is_ddl) == FALSE, tape.words(words, _WORDS), NONE)
     checked = tape.checked(found, types, _RULES)
     good, extended = checked.good, extensions >= 0
     extension = tape.checked_inside(checked, "_tidb", types, _EXTENSION)
-    plain = tape.checked(es[:, np.newaxis], np.where(extended, NONE, 0), _PLAIN)
+    plain = tape.checked(es[np.newaxis], np.where(extended, NONE, 0), _PLAIN)
     good &= np.where(extended, extension.good, plain.good & (types != _WATERMARK))
 
     data, old = (_only_rows(tape, checked, name, good) for name in ("data", "old"))

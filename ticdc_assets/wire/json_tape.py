@@ -159,24 +159,22 @@ class Tape:
     def members(self, objects: Places, rules: Rules) -> Places:
         """Return the nodes of members of objects, `NONE` for one that is missing or null.
 
-        Each object has a row, and each name a column. An object whose members are unclear becomes
-        `NONE` in `objects`.
+        An object whose members are unclear becomes `NONE` in `objects`.
         """
-        found = np.empty((len(objects), len(rules.fields)), np.int32)
+        found = np.empty((len(rules.fields), len(objects)), np.int32)
         tape_loops.members(self.texts.octets, self.nodes, objects, rules.names, found)
         return found
 
     def words(self, at: Places, words: tuple[str, ...]) -> Ints:
         """Return the number of the word that each text is, `NONE` for other texts."""
         found = np.empty(len(at), np.int64)
-        at = np.ascontiguousarray(at)
         tape_loops.words_of(self.texts.octets, self.nodes, at, _names(words), found)
         return found
 
     def naturals(self, at: Places) -> Ints:
         """Return integers, `NONE` for anything but integers from 0 on."""
         found = np.empty(len(at), np.int64)
-        tape_loops.naturals(self.texts.octets, self.nodes, np.ascontiguousarray(at), found)
+        tape_loops.naturals(self.texts.octets, self.nodes, at, found)
         return found
 
     def kinds(self, at: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
@@ -217,12 +215,11 @@ class Tape:
             types: the number of the table of each object, negative for none.
             rules: the tables.
         """
-        found = np.ascontiguousarray(found)
         values, good = np.empty(found.shape, np.int64), np.empty(len(types), np.bool_)
         tape_loops.fields_checked(
             self.texts.octets, self.nodes, found, types, rules.rules, values, good.view(np.uint8)
         )
-        return Checked(good=good, values=dict(zip(rules.fields, values.T, strict=True)))
+        return Checked(good=good, values=dict(zip(rules.fields, list(values), strict=True)))
 
     def checked_inside(self, checked: "Checked", name: str, types: Ints, rules: Rules) -> "Checked":
         """Return the same for the objects in a field of other objects.
@@ -271,7 +268,7 @@ def tape_of(texts: Texts, rules: Rules, place: Workspace) -> tuple[Tape, Places]
         place.array("nodes", size + 1, tape_loops.NODE),
         np.empty(len(texts.starts), np.int32),
     )
-    found = np.empty((len(roots), len(rules.fields)), np.int32)
+    found = np.empty((len(rules.fields), len(roots)), np.int32)
     count = tape_loops.tokenized(texts, rules.names, nodes, roots, found)
     return Tape(texts, nodes[: max(count, 1)], roots, place), found
 

@@ -97,7 +97,7 @@ def _rows(keys: Part, part: Part, of_keys: Workspace, of_values: Workspace) -> P
         parts[name].astype(np.int64) for name in ("start", "end", "key_start", "key_end")
     )
     key_tape, found = tape_of(keys.texts._replace(starts=key_starts, ends=key_ends), _KEY, of_keys)
-    types = _numbers_of(key_tape.naturals(found[:, 0]))
+    types = _numbers_of(key_tape.naturals(found[0]))
     key = key_tape.checked(found, types, _KEY)
     tape, members = tape_of(part.texts._replace(starts=starts, ends=ends), _VALUE, of_values)
     value = tape.checked(members, np.where(tape.roots >= 0, 0, NONE), _VALUE)
@@ -105,13 +105,13 @@ def _rows(keys: Part, part: Part, of_keys: Workspace, of_values: Workspace) -> P
     good = key.good & np.where(marks, starts == ends, value.good)
     rows = good & ~marks
 
-    new, old, deleted = (rows & _has_members(tape, image) for image in members.T)
+    new, old, deleted = (rows & _has_members(tape, image) for image in members)
     ops = np.where(deleted, _DELETE, np.where(old, _UPDATE, _INSERT))
     good &= marks | (new != deleted) & (new | ~old)
     lists = ImageLists(tape)
-    after = lists.listed(np.where(good & new, members[:, 0], NONE), take=open_loops.columns_listed)
+    after = lists.listed(np.where(good & new, members[0], NONE), take=open_loops.columns_listed)
     before = lists.listed(
-        np.where(good & deleted, members[:, 2], np.where(good & old, members[:, 1], NONE)),
+        np.where(good & deleted, members[2], np.where(good & old, members[1], NONE)),
         take=open_loops.columns_listed,
     )
     good &= after.good & before.good

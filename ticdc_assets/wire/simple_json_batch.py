@@ -52,7 +52,7 @@ def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
 
 def _rows(part: Part, place: Workspace) -> PartRows:
     tape, found = tape_of(part.texts, _RULES, place)
-    versions, words, *_ = found.T
+    versions, words, *_ = found
     types = tape.words(words, _TYPES)
     checked = tape.checked(found, types, _RULES)
     good = checked.good & (tape.naturals(versions) == VERSION)

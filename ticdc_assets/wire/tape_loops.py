@@ -145,9 +145,9 @@ def _number_of(octets: Octets, at: int, size: int, names: Names) -> int:
 def _members_of(
     octets: Octets, nodes: Nodes, top: int, names: Names, found: Places, number: int
 ) -> bool:
-    """Put the members of an object into a row of `found`; return whether they are clear."""
-    for name in range(found.shape[1]):
-        found[number, name] = NONE
+    """Put the members of an object into a column of `found`; return whether they are clear."""
+    for name in range(len(found)):
+        found[name, number] = NONE
     if top < 0 or nodes[top].kind != OBJECT:
         return False
     behind = nodes[top].next
@@ -155,12 +155,12 @@ def _members_of(
     while at < behind:
         node = nodes[at]
         if node.kind == ESCAPED:
-            for name in range(found.shape[1]):
-                found[number, name] = NONE
+            for name in range(len(found)):
+                found[name, number] = NONE
             return False
         name = _number_of(octets, node.start, node.end - node.start, names)
         if name >= 0:
-            found[number, name] = at + 1 if nodes[at + 1].kind != NULL else NONE
+            found[name, number] = at + 1 if nodes[at + 1].kind != NULL else NONE
         at = nodes[at + 1].next
     return True
 
@@ -177,7 +177,7 @@ def members(octets: Octets, nodes: Nodes, objects: Places, names: Names, found: 
         objects: the objects' nodes, `NONE` for none; becomes `NONE` where members are unclear, as a
             name has an escape and may be any name.
         names: the names.
-        found: gets, for each object, the node of each name's value, `NONE` for none.
+        found: gets the node of each name's value in each object, `NONE` for none.
     """
     for number in range(len(objects)):
         top = objects[number]
@@ -350,21 +350,21 @@ def fields_checked(
     Args:
         octets: the bytes.
         nodes: the tape.
-        found: for each object the node of each field, see `members`.
+        found: the node of each field in each object, see `members`.
         types: the type of each object, negative for none.
         rules: `RULE` of each type and field.
-        values: gets, for each object, the number of each field, or its node; -1 if it is not there,
-            or nobody reads it.
+        values: gets the number of each field, or its node; -1 if it is not there, or nobody reads
+            it.
         good: gets which objects follow the rules.
     """
     for number in range(len(types)):
         kind = types[number]
         is_good = kind >= 0
-        for field in range(found.shape[1]):
-            values[number, field] = NONE
+        for field in range(len(found)):
+            values[field, number] = NONE
             if not is_good:
                 continue
-            rule, at = rules[kind, field], found[number, field]
+            rule, at = rules[kind, field], found[field, number]
             if at < 0:
                 is_good = rule.presence != REQUIRED
             elif rule.presence == FORBIDDEN:
@@ -378,7 +378,7 @@ def fields_checked(
                     is_good = is_good and 0 <= value <= rule.most
                 elif rule.filled:
                     is_good = is_good and node.end > node.start
-                values[number, field] = value
+                values[field, number] = value
         good[number] = is_good
 
 
