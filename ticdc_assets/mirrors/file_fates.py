@@ -4,8 +4,10 @@ In: the files of a version, and how many rows each of them loses. Out: which sta
 deletion vector, and which are written again, alone or with others. All size limits are here. Pure.
 
 Small files are written again together with new rows of about the same size. So a table that gets a
-few rows a second has as many files as its size has digits, and no row is written again often. Only
-large files are left for a compaction.
+few rows a second has as many files as its size has digits, and no row is written again often. A
+small file that loses rows joins too, once there are as many new ones: without that, a table whose
+rows change everywhere would keep each file of more than `SMALL_ROWS`. Only large files are left for
+a compaction.
 """
 
 from collections.abc import Sequence

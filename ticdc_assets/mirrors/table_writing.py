@@ -96,6 +96,9 @@ _SEARCHED = 1_000
 _COPIED = 50
 """How many rows can be copied between files for the cost of one row of another step."""
 
+_STAYING = frozenset({Fate.KEPT, Fate.MARKED, Fate.COPIED})
+"""What happens to a file that new rows may join."""
+
 _CHECKPOINT_INTERVAL = 20
 """How many commits there are from one checkpoint to the next."""
 
@@ -335,18 +338,18 @@ class TableWriter:
         head = list(_first(new))
         joined = [(file, own) for file, own, fate in fates if fate is Fate.JOINED]
         least = sum(item.num_rows for item in head) + sum(file.left for file, _ in joined)
+        others = [(file, own, fate) for file, own, fate in fates if fate in _STAYING]
         if least:
-            quiet = [file for file, _, fate in fates if fate is Fate.KEPT]
-            joined += ((file, None) for file in about_as_large(quiet, least))
-        left = {id(file) for file, _ in joined}
+            chosen = {id(file) for file in about_as_large([file for file, *_ in others], least)}
+            joined += ((file, own) for file, own, _ in others if id(file) in chosen)
+            others = [item for item in others if id(item[0]) not in chosen]
         written = self._write(chain(head, new, self._rows_of(joined)))
-        copied = [[(file, own)] for file, own, fate in fates if fate is Fate.COPIED]
-        written += self._copied(copied)
-        kept = [
-            file.action for file, _, fate in fates if fate is Fate.KEPT and id(file) not in left
-        ]
+        written += self._copied(
+            [[(file, own)] for file, own, fate in others if fate is Fate.COPIED]
+        )
+        kept = [file.action for file, _, fate in others if fate is Fate.KEPT]
         marked = self._marked(
-            [(file, own) for file, own, fate in fates if fate is Fate.MARKED and own is not None]
+            [(file, own) for file, own, fate in others if fate is Fate.MARKED and own is not None]
         )
         state = with_features(self._state, VECTORS) if marked else self._state
         return self._commit(state, [*kept, *marked], [*files, *written], metadata)

@@ -26,7 +26,7 @@ from ticdc_assets.mirrors.mirror_making import Mode
 from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_in_spark
 from ticdc_assets.repair.verifying import verify
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
-from ticdc_assets_tests.lake.feeds import Feed, small_up_to, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, keep_files_apart, small_up_to, truth_rows
 from ticdc_assets_tests.lake.test_killed_runs import Killed, after, before
 
 pytestmark = pytest.mark.spark
@@ -57,6 +57,7 @@ REWRITTEN: dict[str, tuple[AlterAction, ...]] = {
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     small_up_to(monkeypatch, 0)
+    keep_files_apart(monkeypatch)
 
 
 def started(spark: SparkSession, folder: Path) -> tuple[Feed, Upstream, StandInChangefeed]:

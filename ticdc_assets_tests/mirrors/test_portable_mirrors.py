@@ -24,7 +24,13 @@ from ticdc_assets.mirrors.mirror_properties import mirror_properties
 from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
-from ticdc_assets_tests.lake.feeds import Feed, small_up_to, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import (
+    Feed,
+    keep_files_apart,
+    small_up_to,
+    treat_as_large,
+    truth_rows,
+)
 from ticdc_assets_tests.lake.test_killed_runs import Killed, before
 
 pytestmark = pytest.mark.spark
@@ -213,6 +219,7 @@ def test_no_name_keeps_a_mirror_from_being_plain(
     assert feed.rows() == truth_rows(changefeed.truth())
     # What grows gets deletion vectors, and with a new name of a column the mapping of them.
     small_up_to(monkeypatch, 0)
+    keep_files_apart(monkeypatch)
     churn(upstream, steps=20, seed=5)
     upstream.alter_table(("d", "t1"), RenameColumn(name="a b", new_name="b;c"))
     feed.write(changefeed.tick())
