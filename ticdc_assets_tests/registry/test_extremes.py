@@ -1,7 +1,9 @@
-"""DDL of any size and shape is understood in time that follows its size, and never raises."""
+"""DDL of any size and shape is understood with work that follows its size, and never raises."""
 
-import time
+import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -122,43 +124,42 @@ def understood(statements: Sequence[str]) -> None:
             resolver.kept_above(version.version)
 
 
-def cpu_seconds(statements: Sequence[str]) -> float:
-    """Return the CPU seconds of understanding them, the least of three times."""
-    found: list[float] = []
-    for _ in range(3):
-        began = time.process_time()
+def lines_run(statements: Sequence[str]) -> int:
+    """Return how many lines of Python run to understand statements."""
+    count = 0
+
+    def traced(_frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return traced
+
+    before = sys.gettrace()
+    sys.settrace(traced)
+    try:
         understood(statements)
-        found.append(time.process_time() - began)
-    return min(found)
+    finally:
+        sys.settrace(before)
+    return count
 
 
-def in_proportion(statements: Callable[[int], Sequence[str]], size: int) -> bool:
-    """Return whether twice the size takes about twice the time, in one of a few tries.
-
-    What grows with the square does so in each; a busy machine is not as steady.
-    """
-    for _ in range(4):
-        once, twice = (cpu_seconds(statements(many)) for many in (size, 2 * size))
-        if twice < 3 * once + 0.05:
-            return True
-    return False
+def assert_in_proportion(statements: Callable[[int], Sequence[str]], size: int) -> None:
+    # Patterns are compiled once. What was read is kept, so these are fewer.
+    understood(statements(size // 10))
+    once, twice = (lines_run(statements(many)) for many in (size, 2 * size))
+    assert twice < 2.5 * once + 1_000
 
 
 @pytest.mark.parametrize("name", TEXTS)
-@pytest.mark.slow
-def test_a_text_of_twice_the_size_takes_about_twice_the_time(name: str) -> None:
-    assert in_proportion(lambda size: [CREATE, TEXTS[name](size)], 20_000)
+def test_a_text_of_twice_the_size_is_about_twice_the_work(name: str) -> None:
+    assert_in_proportion(lambda size: [CREATE, TEXTS[name](size)], 2_000)
 
 
 @pytest.mark.parametrize("name", MANY)
-@pytest.mark.slow
-def test_twice_as_many_statements_take_about_twice_the_time(name: str) -> None:
-    assert in_proportion(MANY[name], 1_000)
+def test_twice_as_many_statements_are_about_twice_the_work(name: str) -> None:
+    assert_in_proportion(MANY[name], 100)
 
 
 @pytest.mark.parametrize("name", ["parentheses of a default", "parentheses of a partition"])
 @pytest.mark.slow
 def test_a_text_of_ten_megabytes_is_understood(name: str) -> None:
-    began = time.process_time()
     understood([CREATE, TEXTS[name](5_000_000)])
-    assert time.process_time() - began < 30

@@ -1,7 +1,6 @@
 """Canal-JSON: messages written by hand from its document, refusals, and no end."""
 
 import json
-import time
 import tracemalloc
 from base64 import b64encode
 from collections.abc import Mapping
@@ -690,7 +689,6 @@ def test_depth_in_every_kind_of_place(depth: int) -> None:
 
 def test_numbers_without_end() -> None:
     digits = b"9" * 100_000
-    started = time.thread_time()
     assert_equal(
         [
             b'{"' + name + b'":' + number + b"," + message[1:]
@@ -701,7 +699,6 @@ def test_numbers_without_end() -> None:
         + [INSERT.replace(b'"id":"2"', b'"id":' + digits)]
         + [INSERT[:-1] + b',"' + name + b'":' + digits + b"}" for name in (b"es", b"ts", b"id")]
     )
-    assert time.thread_time() - started < 20
 
 
 # Round trips of any events.
