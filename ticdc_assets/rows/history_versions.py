@@ -157,7 +157,6 @@ class _KeyFold(_Fold):
 
     def finish(self) -> None:
         self._settle()
-        self._ts = None
         super().finish()
         self._is_known = not self._heads
 

@@ -1,0 +1,254 @@
+"""Versions of rows: however operations are shared out, and told without the code under test."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ticdc_assets.demo.simulator.columns import column
+from ticdc_assets.model.schemas import TableSchema
+from ticdc_assets.rows.history_layout import history_operation_schema
+from ticdc_assets.rows.history_versions import fold_versions
+from ticdc_assets.rows.mirror_rows import PARTIAL
+from ticdc_assets_tests.examples import examples
+from ticdc_assets_tests.rows.plans import table_of
+
+KEYED = table_of(1, column("v", "int"))
+BAG = replace(KEYED, indexes=())
+
+
+@dataclass(frozen=True, order=True)
+class Version:
+    """A version as a test says it; `number` is that of the operation whose values it has."""
+
+    key: str
+    number: int
+    valid_from: int
+    valid_to: int | None
+    op: str | None
+    ended_by: str | None
+    partial_ts: int | None = None
+
+
+def operation(number: int, key: str, ts: int, op: str, **others: Any) -> dict[str, Any]:
+    """An operation on a row whose first column is its key, and whose second is its number."""
+    return {
+        "key": key,
+        "commit_ts": ts,
+        "offset": number,
+        "op": op,
+        "is_delete": op == "delete",
+        "is_partial": op == "partial",
+        "c0": int(key),
+        "c1": number,
+    } | others
+
+
+def folded(
+    schema: TableSchema, batches: Iterable[Sequence[dict[str, Any]]], *, heads: bool = False
+) -> list[dict[str, Any]]:
+    """Return the rows of a fold over batches."""
+    target = history_operation_schema(schema)
+    own = (pa.RecordBatch.from_pylist(list(batch), schema=target) for batch in batches)
+    found = fold_versions(schema, heads=heads)(own)
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def version_of(row: dict[str, Any]) -> Version:
+    partial = row["partial_ts"]
+    rescued = dict(row["rescued"] or ())
+    assert rescued == ({} if partial is None else {PARTIAL: partial})
+    return Version(
+        str(row["c0"]),
+        row["c1"],
+        row["valid_from"],
+        row["valid_to"],
+        row["op"],
+        row["ended_by"],
+        None if partial is None else int(partial),
+    )
+
+
+@st.composite
+def operations(draw: st.DrawFn, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """Operations on a few keys, sorted."""
+    found = [
+        operation(
+            number,
+            str(draw(st.integers(1, 3))),
+            draw(st.integers(1, 8)),
+            draw(st.sampled_from(kinds)),
+        )
+        for number in range(draw(st.integers(0, 14)))
+    ]
+    return sorted(found, key=lambda item: (item["key"], item["commit_ts"], item["offset"]))
+
+
+def split(draw: st.DataObject, items: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Cut a list into batches of any size."""
+    places = sorted(draw.draw(st.sets(st.integers(0, len(items)), max_size=4)))
+    return [
+        items[start:end] for start, end in zip([0, *places], [*places, len(items)], strict=True)
+    ]
+
+
+ALL = ("insert", "update", "update", "delete", "partial")
+
+
+@examples(200)
+@given(operations(ALL), st.data())
+def test_batches_do_not_matter(items: list[dict[str, Any]], data: st.DataObject) -> None:
+    for schema, kinds in ((KEYED, ALL), (BAG, ("insert", "update", "delete"))):
+        own = [item for item in items if item["op"] in kinds]
+        assert sorted(map(version_of, folded(schema, split(data, own)))) == sorted(
+            map(version_of, folded(schema, [own]))
+        )
+
+
+@examples(200)
+@given(operations(("insert", "insert", "delete")))
+def test_a_delete_ends_the_oldest_copy_of_a_row_without_a_key(items: list[dict[str, Any]]) -> None:
+    wanted: list[Version] = []
+    there: list[Version] = []
+    key = ""
+    for item in items:
+        if item["key"] != key:
+            wanted += there
+            there, key = [], item["key"]
+        if not item["is_delete"]:
+            there.append(Version(key, item["offset"], item["commit_ts"], None, item["op"], None))
+        elif there:
+            ended = replace(there.pop(0), valid_to=item["commit_ts"], ended_by="delete")
+            # A copy that came and went at one commit ts was in no cut.
+            wanted += [ended] if ended.valid_from < item["commit_ts"] else []
+    assert sorted(map(version_of, folded(BAG, [items]))) == sorted(wanted + there)
+
+
+def test_the_last_change_of_one_commit_ts_counts() -> None:
+    found = folded(
+        KEYED,
+        [
+            [
+                operation(0, "1", 5, "insert"),
+                operation(1, "1", 6, "update"),
+                operation(2, "1", 6, "delete"),
+                operation(3, "1", 6, "insert"),
+                operation(4, "1", 7, "partial"),
+                operation(5, "1", 8, "partial"),
+                operation(6, "1", 9, "insert"),
+                operation(7, "1", 9, "partial"),
+                operation(8, "1", 9, "delete"),
+                operation(9, "2", 5, "partial"),
+                operation(10, "2", 6, "delete"),
+                operation(11, "2", 6, "partial"),
+            ]
+        ],
+    )
+    assert [version_of(row) for row in found] == [
+        Version("1", 0, 5, 6, "insert", "update"),
+        # A row that was deleted and put again at once was updated.
+        Version("1", 3, 6, 9, "update", "delete", 8),
+        Version("2", 9, 5, 6, "partial", "delete", 5),
+        Version("2", 11, 6, None, "partial", None, 6),
+    ]
+    assert not any(row["is_head"] for row in found)
+
+
+@examples(300)
+@given(operations(ALL), st.integers(0, 9), st.data())
+def test_a_fold_of_later_operations_goes_on_from_the_versions_before(
+    items: list[dict[str, Any]], cut: int, data: st.DataObject
+) -> None:
+    earlier = [item for item in items if item["commit_ts"] <= cut]
+    later = [item for item in items if item["commit_ts"] > cut]
+    before = [version_of(row) for row in folded(KEYED, split(data, earlier))]
+    current = {version.key: version for version in before if version.valid_to is None}
+    found = [version for version in before if version.valid_to is not None]
+    heads: set[str] = set()
+    for row in folded(KEYED, split(data, later), heads=True):
+        key = str(row["c0"])
+        if row["is_head"]:
+            assert key not in heads
+            heads.add(key)
+        if not row["is_head"]:
+            found.append(version_of(row))
+        elif key in current:
+            partial = row["partial_ts"]
+            version = current.pop(key)
+            found.append(
+                replace(
+                    version,
+                    valid_to=row["valid_to"],
+                    ended_by=row["ended_by"],
+                    partial_ts=version.partial_ts if partial is None else int(partial),
+                )
+            )
+        elif row["valid_from"] is not None:
+            found.append(version_of(row))
+    found += current.values()
+    assert sorted(found, key=repr) == sorted(
+        (version_of(row) for row in folded(KEYED, [items])), key=repr
+    )
+
+
+@pytest.mark.parametrize("schema", [KEYED, BAG], ids=["keyed", "bag"])
+def test_ddl_ends_what_nothing_ended_before(schema: TableSchema) -> None:
+    removed = {"ends_at": 7, "removed_by": "truncate_partition"}
+    found = folded(
+        schema,
+        [
+            [
+                operation(0, "1", 5, "insert", **removed),
+                operation(1, "1", 6, "delete"),
+                operation(2, "2", 5, "insert", **removed),
+                operation(3, "2", 7, "insert"),
+                operation(4, "2", 8, "delete"),
+                operation(5, "3", 5, "insert", **removed),
+            ]
+        ],
+    )
+    assert [version_of(row) for row in found] == [
+        Version("1", 0, 5, 6, "insert", "delete"),
+        Version("2", 2, 5, 7, "insert", "truncate_partition"),
+        Version("2", 3, 7, 8, "insert", "delete"),
+        Version("3", 5, 5, 7, "insert", "truncate_partition"),
+    ]
+
+
+def test_a_version_that_ended_before_a_lenient_cast_has_the_text_before_it() -> None:
+    kept = [{"ddl_ts": 20, "column": "v", "text": "4000000000"}]
+    rescued = [("v", "of the cast"), ("w", "of another")]
+    found = folded(
+        KEYED,
+        [
+            [
+                operation(0, "1", 5, "insert", kept=kept, rescued=rescued),
+                operation(1, "1", 20, "update", kept=kept, rescued=rescued),
+                operation(2, "1", 21, "delete"),
+            ]
+        ],
+    )
+    assert [(row["c1"], row["valid_to"], row["rescued"]) for row in found] == [
+        (None, 20, [("w", "of another"), ("v", "4000000000")]),
+        (1, 21, rescued),
+    ]
+
+
+def test_the_last_partial_change_counts() -> None:
+    marked = operation(0, "1", 5, "insert", rescued=[("v", "1"), (PARTIAL, "4")])
+    (row,) = folded(KEYED, [[marked, operation(1, "1", 6, "partial")]])
+    assert row["rescued"] == [(PARTIAL, "6"), ("v", "1")]
+
+
+def test_versions_that_ended_already_and_faults_pass() -> None:
+    ended = operation(0, "1", 5, "insert", valid_to=6, ended_by="delete")
+    fault = operation(1, "1", 7, "insert") | {"key": "!"}
+    rows = folded(KEYED, [[fault, ended]])
+    assert [(row["valid_from"], row["valid_to"], row["ended_by"]) for row in rows] == [
+        (None, None, None),
+        (5, 6, "delete"),
+    ]
