@@ -27,12 +27,13 @@ from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.rewinding import rewind
 from ticdc_assets.repair.verifying import Finding, verify
-from ticdc_assets.storage.paths import names_in
+from ticdc_assets.storage.paths import AnyPath, names_in
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 from ticdc_assets_tests.lake.test_killed_runs import Killed, after, before
 from ticdc_assets_tests.repair.test_verify import feed_of
+from ticdc_assets_tests.s3 import S3Lake
 
 pytestmark = pytest.mark.spark
 
@@ -42,7 +43,14 @@ KEYED, BAG = ("d", "keyed"), ("d", "bag")
 class Life:
     """An upstream with a keyed table that is altered and a bag, synced twice."""
 
-    def __init__(self, spark: SparkSession, folder: Path, *, with_refused: bool = True) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        *,
+        with_refused: bool = True,
+        root: AnyPath | None = None,
+    ) -> None:
         self.syncs = 0
         self.upstream = Upstream()
         self.upstream.create_database("d")
@@ -57,6 +65,7 @@ class Life:
         self.feed = Feed.of(spark, folder)
         self.feed = replace(
             self.feed,
+            root=root or self.feed.root,
             changefeed=replace(self.feed.changefeed, history=TableChoice(("d.keyed",))),
         )
         self.sync()
@@ -145,28 +154,30 @@ def test_a_moment_before_the_rebuild_is_read_from_the_change_log(life: Life) -> 
     assert feed.rows_as_of(before) == rows
 
 
-@pytest.mark.parametrize(
-    ("death", "is_published"),
-    [
-        (before(making, "decode_into_files"), False),
-        (after(making, "append_files"), False),
-        (before(making, "register_new"), False),
-        (before(making, "apply_changes"), False),
-        (after(making, "apply_changes"), False),
-        (before(making, "compare_new"), False),
-        (before(rebuilding, "compared"), False),
-        (before(rebuilding, "publish"), False),
-        (after(rebuilding, "publish"), True),
-        (before(rebuilding, "remove_tree"), True),
-    ],
-    ids=lambda item: None if callable(item) else str(item),
-)
-def test_a_killed_rebuild_leaves_the_old_generation_or_the_new_one(
+DEATHS: list[tuple[Callable[[pytest.MonkeyPatch], None], bool]] = [
+    (before(making, "decode_into_files"), False),
+    (before(making, "register_new"), False),
+    (before(making, "apply_changes"), False),
+    (before(making, "compare_new"), False),
+    (before(rebuilding, "compared"), False),
+    (after(making, "append_files"), False),
+    (after(making, "apply_changes"), False),
+    (before(rebuilding, "publish"), False),
+    (after(rebuilding, "publish"), True),
+    (before(rebuilding, "remove_tree"), True),
+]
+"""Where a rebuild is killed, and whether its generation is published then."""
+
+DEATHS_IN_A_STORE = DEATHS[7:]
+
+
+def killed_rebuild(
     life: Life,
     monkeypatch: pytest.MonkeyPatch,
     death: Callable[[pytest.MonkeyPatch], None],
     is_published: bool,
 ) -> None:
+    """Kill a rebuild, and require that nothing of it is seen but all of it or nothing."""
     feed = life.feed
     old, rows = feed.cut, feed.rows()
     with monkeypatch.context() as patch:
@@ -185,6 +196,34 @@ def test_a_killed_rebuild_leaves_the_old_generation_or_the_new_one(
     assert set(names_in(feed.paths.generations)) == named
     life.more()
     life.require_truth()
+
+
+@pytest.mark.parametrize(("death", "is_published"), DEATHS, ids=range(len(DEATHS)))
+def test_a_killed_rebuild_leaves_the_old_generation_or_the_new_one(
+    life: Life,
+    monkeypatch: pytest.MonkeyPatch,
+    death: Callable[[pytest.MonkeyPatch], None],
+    is_published: bool,
+) -> None:
+    killed_rebuild(life, monkeypatch, death, is_published)
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize(
+    ("death", "is_published"), DEATHS_IN_A_STORE, ids=range(len(DEATHS_IN_A_STORE))
+)
+def test_so_does_one_in_a_store(
+    spark: SparkSession,
+    s3_lake: S3Lake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    death: Callable[[pytest.MonkeyPatch], None],
+    is_published: bool,
+) -> None:
+    for name, value in s3_lake.secrets.items():
+        monkeypatch.setenv(name, value)
+    life = Life(spark, tmp_path, root=s3_lake.path)
+    killed_rebuild(life, monkeypatch, death, is_published)
 
 
 def test_readers_have_the_old_mirrors_until_the_new_ones_are_published(
