@@ -30,10 +30,9 @@ from ticdc_assets_tests.test_readme import Block, blocks_of
 
 PAGES = ("own-tables", "real-tidb", "ticdc", "operate", "troubleshooting", "cluster")
 
-OTHERS = {"cat", "cd", "eval", "export", "git", "make", "mysql", "python3.11"} | {
+OTHERS = {
+    *("cat", "cd", "eval", "export", "git", "make", "mysql", "python3.11"),
     "/opt/ticdc-assets/bin/pip",
-    "bin/kafka-server-start.sh",
-    "bin/kafka-storage.sh",
 }
 """Programs of which only the name is compared."""
 
