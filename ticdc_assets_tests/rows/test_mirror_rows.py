@@ -13,7 +13,7 @@ from ticdc_assets.registry.ddl_statement import (
 )
 from ticdc_assets.registry.partition_rules import TablePartitions
 from ticdc_assets.rows.folding import fold_operations
-from ticdc_assets.rows.mirror_rows import MirrorLayout, mirror_operations
+from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, marked, mirror_operations
 from ticdc_assets_tests.rows.plans import plan_of, table_of
 
 
@@ -51,3 +51,22 @@ def test_each_row_that_does_not_tell_its_partition_counts(
         counts = folded.counts
         assert (counts.errors if error_rank == 0 else counts.lost) == 5
         assert folded.rows["reason"].to_pylist() == ["unknown_partition"] * 5
+
+
+def test_a_mark_takes_the_place_of_an_earlier_one_and_leaves_the_rest() -> None:
+    names = MirrorLayout(schema=table_of(1))
+    rescued = [None, [("v", "1"), (PARTIAL, "4")], [("v", "2")]]
+    rows = pa.Table.from_pylist(
+        [
+            {"id": number, names.commit_ts: 5, names.rescued: own}
+            for number, own in enumerate(rescued)
+        ],
+        schema=names.arrow,
+    )
+    found = marked(rows, names, ["7", "8", "9"])
+    assert found[names.rescued].to_pylist() == [
+        [(PARTIAL, "7")],
+        [("v", "1"), (PARTIAL, "8")],
+        [("v", "2"), (PARTIAL, "9")],
+    ]
+    assert found.drop_columns([names.rescued]) == rows.drop_columns([names.rescued])

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.rows.rows_of_work import Rows, in_buckets, shared_out
 from ticdc_assets.spark.executing import INLINE_BYTES, INLINE_ROWS
 
 _MIB = 1 << 20
@@ -37,3 +38,30 @@ def test_few_rows_with_large_values_stay_in_their_files(tmp_path: Path, other: s
 def test_many_rows_stay_in_their_files(tmp_path: Path) -> None:
     table = pa.table({"id": range(INLINE_ROWS + 1)})
     assert _file(tmp_path / "many.parquet", table).here_if_few().table is None
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 3, 8])
+def test_each_row_is_in_one_bucket_and_equal_numbers_are_together(buckets: int) -> None:
+    numbers = [4, 0, 7, 4, 3, 12, 0]
+    rows = pa.RecordBatch.from_pydict({"place": range(len(numbers))})
+    found = {
+        bucket: part["place"].to_pylist()
+        for bucket, part in shared_out(rows, np.array(numbers, np.int64), buckets)
+    }
+    wanted: dict[int, list[int]] = {}
+    for place, number in enumerate(numbers):
+        wanted.setdefault(number % buckets, []).append(place)
+    assert found == wanted
+    assert not list(shared_out(rows.slice(0, 0), np.empty(0, np.int64), buckets))
+
+
+def test_changes_without_a_known_row_are_spread_by_their_identity() -> None:
+    keys = [*["=1"] * 20, *["!t/0/1/0"] * 20]
+    identities = [*[None] * 20, *(b"row %d" % number for number in range(20))]
+    operations = pa.RecordBatch.from_pydict({"key": keys, "identity": identities})
+    places: dict[str, set[int]] = {}
+    for bucket, part in in_buckets(operations, 16):
+        for key in part["key"].to_pylist():
+            places.setdefault(key, set()).add(bucket)
+    assert len(places["=1"]) == 1
+    assert len(places["!t/0/1/0"]) > 4
