@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ticdc_assets.base.names import counted
 from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import LACKS_EARLIER, Caveat, MirrorPlan, SeededTable
 from ticdc_assets.config import Changefeed
@@ -287,8 +288,8 @@ def casts_listed(casts: Mapping[tuple[str, int], int]) -> list[dict[str, Any]] |
 def cast_caveats(casts: Mapping[tuple[str, int], int]) -> list[str]:
     """Return the caveats of a mirror with values that were cast as in a lenient SQL mode."""
     return [
-        f"{item['values']} value{'' if item['values'] == 1 else 's'} of column {item['column']!r} "
-        f"did not fit when its type changed and {'was' if item['values'] == 1 else 'were'} cast as "
-        f"TiDB does in a lenient SQL mode, since {item['ddl_ts']}"
+        f"{counted(item['values'], 'value')} of column {item['column']!r} did not fit when its "
+        f"type changed and {'was' if item['values'] == 1 else 'were'} cast as TiDB does in a "
+        f"lenient SQL mode, since {item['ddl_ts']}"
         for item in casts_listed(casts) or ()
     ]
