@@ -12,15 +12,17 @@ arrived are stored like all others.
 Why running it again is safe: a landed batch becomes one batch of the change log, in one commit with
 both numbers. The quarantined records and the totals follow, under the same batch number;
 `change_groups` is written last and names the last batch for which all three are done. After a
-killed run, the next run writes the missing ones: an append to quarantine that was already made is
-skipped by its transaction identifier, and the totals are overwritten.
+killed run, the next run writes the missing ones (`finish_decoding`). The commit of the change log
+names the files of quarantined records, so no record is decoded again: a newer program might read
+one that the batch lacks, and it would be in neither table. An append to quarantine that was already
+made is skipped by its transaction identifier, and the totals are overwritten.
 """
 
 # pyright: reportAttributeAccessIssue=false
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from functools import partial
 from itertools import chain
@@ -34,6 +36,7 @@ from ticdc_assets.base.progress import tell
 from ticdc_assets.config import Changefeed
 from ticdc_assets.delta.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.delta.control import commit_metadata, find_commit_metadata, read_rows
+from ticdc_assets.delta.files import WrittenFile
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.ahead import TS_AHEAD, refuse_ahead
 from ticdc_assets.log.change_files import (
@@ -83,21 +86,10 @@ class Decoding:
 def decode_new(lake: Lake) -> Decoding:
     """Decode every landed batch, and every landed seed, that is not in the change log yet."""
     require_in_step(lake.paths)
+    changes, days = Counter[str](), Counter[date](finish_decoding(lake))
     landed = landed_batch(lake.paths)
     batch, done = decoded_position(lake.paths)
-    changes, days = Counter[str](), Counter[date]()
     quarantined = alone = batches = 0
-    if batch and commit_metadata(lake.paths.change_groups).get("batch", 0) < batch:
-        # A run was killed after the change log's commit: whether that batch had errors is unknown.
-        # A redriven batch and a seed have none: their records are already in quarantine.
-        last = commit_metadata(lake.paths.change_log)
-        if "redecode" in last:
-            regroup(lake)
-        elif not last.get("redrive") and "seed" not in last:
-            again = _decoded_batch(lake, landed=done, batch=batch)
-            _append_faults(lake.paths, again, batch)
-        if "redecode" not in last:
-            days.update(add_to_statistics(lake, batch).days)
     for added in decode_seeds(lake):
         changes.update(added.kinds)
         days.update(added.days)
@@ -108,7 +100,7 @@ def decode_new(lake: Lake) -> Decoding:
         tell(f"decoding landed batch {number} of {landed}")
         found = _decoded_batch(lake, landed=number, batch=batch)
         append_changes(lake.paths, found, batch=batch, landed=number)
-        _append_faults(lake.paths, found, batch)
+        _append_faults(lake.paths, found.faults, batch)
         added = add_to_statistics(lake, batch, found.totals)
         changes.update(added.kinds)
         days.update(added.days)
@@ -125,6 +117,23 @@ def decode_new(lake: Lake) -> Decoding:
     )
 
 
+def finish_decoding(lake: Lake) -> Mapping[date, int]:
+    """Finish a batch of a run that was killed after the change log's commit.
+
+    Returns:
+        The batch's rows, by landing day; empty if no batch is unfinished.
+    """
+    batch, _ = decoded_position(lake.paths)
+    if not batch or commit_metadata(lake.paths.change_groups).get("batch", 0) >= batch:
+        return {}
+    last = commit_metadata(lake.paths.change_log)
+    if "redecode" in last:
+        regroup(lake)
+        return {}
+    _append_faults(lake.paths, [WrittenFile(**item) for item in last.get("faults", ())], batch)
+    return add_to_statistics(lake, batch).days
+
+
 def _decoded_batch(lake: Lake, *, landed: int, batch: int) -> DecodedFiles:
     """Return landed batch `landed` as batch `batch`, in files that no commit names yet."""
     return decode_into_files(
@@ -136,25 +145,27 @@ def _decoded_batch(lake: Lake, *, landed: int, batch: int) -> DecodedFiles:
     )
 
 
-def append_changes(
-    paths: LakePaths, found: DecodedFiles, *, batch: int, landed: int, redrive: bool = False
-) -> None:
-    """Append decoded rows to the change log in one commit."""
+def append_changes(paths: LakePaths, found: DecodedFiles, *, batch: int, landed: int) -> None:
+    """Append decoded rows to the change log in one commit, which names the files of faults."""
     append_files(
         paths.change_log,
         found.changes,
         CHANGE_LOG_SCHEMA,
         app_id="decode",
         version=batch,
-        metadata={"batch": batch, "landed": landed, "redrive": redrive},
+        metadata={
+            "batch": batch,
+            "landed": landed,
+            "faults": [asdict(file) for file in found.faults],
+        },
         layout=BY_LANDING_DAY,
     )
 
 
-def _append_faults(paths: LakePaths, found: DecodedFiles, batch: int) -> None:
+def _append_faults(paths: LakePaths, files: Sequence[WrittenFile], batch: int) -> None:
     """Append the records that could not be decoded to `quarantine`, if any."""
-    if found.faults:
-        append_fault_files(paths, found.faults, app_id="decode", version=batch)
+    if files:
+        append_fault_files(paths, files, app_id="decode", version=batch)
 
 
 def landed_up_to(paths: LakePaths, batch: int) -> int | None:

@@ -52,6 +52,7 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.rewriting import Rewriter
 from ticdc_assets.log.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.log.damage import require_ends, require_whole
+from ticdc_assets.log.decoding import finish_decoding
 from ticdc_assets.log.publishing import publish
 from ticdc_assets.mirrors.table_writers import history_writer, mirror_writer
 from ticdc_assets.mirrors.table_writing import TableWriter
@@ -162,6 +163,9 @@ def maintain(
         UnfinishedError: some mirrors or histories failed; the rest is done.
     """
     require_ends(lake.paths)
+    if not dry_run:
+        # A file that a killed run left for the quarantine is named by no commit of it yet.
+        finish_decoding(lake)
     failures = Failures(f"maintenance of changefeed {lake.paths.changefeed!r}")
     tell("measuring the tables")
     before = _states(lake.paths)

@@ -106,7 +106,7 @@ def redrive(lake: Lake) -> Redriving:
         choose=_Missing(known),
     )
     if found.changes:
-        append_changes(lake.paths, found, batch=batch, landed=landed, redrive=True)
+        append_changes(lake.paths, found, batch=batch, landed=landed)
         added = add_to_statistics(lake, batch, found.totals)
         days = dict(Counter(days) + Counter(added.days))
         known |= _in_log(lake.paths, places, since=batch)
@@ -195,7 +195,7 @@ def _redrive_exports(lake: Lake) -> _RedrivenExports:
     days: dict[date, int] = {}
     if good.num_rows:
         found = write_rows(good.to_batches(), batch=batch, into=lake.paths)
-        append_changes(lake.paths, found, batch=batch, landed=done, redrive=True)
+        append_changes(lake.paths, found, batch=batch, landed=done)
         days = add_to_statistics(lake, batch, found.totals).days
     fixed = fixed.union(places_in(good))
     close_rows(lake.paths, "decode", fixed, Closing.REDRIVE)

@@ -6,6 +6,7 @@ Death is an exception at a chosen place, which leaves on disk exactly what a kil
 
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.delta import committing
-from ticdc_assets.delta.control import read_rows
+from ticdc_assets.delta.control import commit_metadata, read_rows
+from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log import decoding, landing, schema_tables
+from ticdc_assets.log.quarantine import count_open
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import mirror_making
 from ticdc_assets.mirrors.standing import Outcome
+from ticdc_assets.repair.maintenance import maintain, remove_unnamed
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, small_up_to, truth_rows
@@ -156,6 +160,29 @@ def test_a_killed_run_is_finished_by_the_next(
         newest = feed.spark.read.format("delta").load(str(mirror.path(feed.paths)))
         assert newest.count() == mirror.rows
     assert feed.sync().outcome is Outcome.UNCHANGED
+
+
+@pytest.mark.parametrize("finish", [decoding.decode_new, maintain])
+def test_a_batch_is_finished_with_what_it_refused_whatever_a_newer_program_reads(
+    finish: Callable[[Lake], object],
+    story: tuple[Feed, Rows, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    template, _, _ = story
+    shutil.copytree(template.paths.root, tmp_path / "lake")
+    feed = template.in_folder(tmp_path)
+    with monkeypatch.context() as patch:
+        after(decoding, "append_changes")(patch)
+        with pytest.raises(Killed):
+            feed.sync()
+    assert count_open(feed.paths).decode == 0
+    # The refused record is in a file that no commit of the quarantine names.
+    monkeypatch.setitem(remove_unnamed.__kwdefaults__, "kept", timedelta(0))
+    monkeypatch.setattr(decoding, "decode_into_files", None)
+    finish(feed.lake)
+    assert count_open(feed.paths).decode == 1
+    assert commit_metadata(feed.paths.change_groups)["batch"] == 2
 
 
 def place(row: dict[str, Any], *more: str) -> tuple[Any, ...]:
