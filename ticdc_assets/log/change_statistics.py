@@ -179,6 +179,7 @@ class ChangeStatistics:
                 counts[row["database"], row["table"], row["partition"]] += row["rows"]
         return counts
 
+    @cached_property
     def exported_columns(self) -> dict[SeededTable, tuple[frozenset[str], ...]]:
         """Return the columns of exported rows that lack some, by table and seed."""
         found: dict[SeededTable, set[frozenset[str]]] = {}

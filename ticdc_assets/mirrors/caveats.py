@@ -162,7 +162,7 @@ def export_gap(
 
 def unknown_columns(mirror: MirrorPlan, statistics: ChangeStatistics) -> list[UnknownColumns]:
     """Return the columns without a value from exports, if rows of the exports may be unchanged."""
-    lacking = statistics.exported_columns()
+    lacking = statistics.exported_columns
     found: list[UnknownColumns] = []
     for plan in mirror.sources() if lacking else ():
         exported = plan.exported

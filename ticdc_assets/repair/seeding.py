@@ -264,7 +264,7 @@ def _schema(
 def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[SeededRows]:
     """Yield the counts of seeded tables, each with whether it is new."""
     statistics = read_statistics(paths)
-    rows, lacking = statistics.exported_rows(), statistics.exported_columns()
+    rows, lacking = statistics.exported_rows(), statistics.exported_columns
     faults = Counter[tuple[object, ...]]()
     first: dict[tuple[object, ...], str] = {}
     for row in read_quarantine(paths):
