@@ -181,7 +181,7 @@ class ChangeStatistics:
 
     @cached_property
     def exported_columns(self) -> dict[SeededTable, tuple[frozenset[str], ...]]:
-        """Return the columns of exported rows that lack some, by table and seed."""
+        """The columns of exported rows that lack some, by table and seed."""
         found: dict[SeededTable, set[frozenset[str]]] = {}
         for row in self.rows:
             # Including rows that retention removed: mirrors have them.

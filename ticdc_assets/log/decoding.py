@@ -21,7 +21,7 @@ made is skipped by its transaction identifier, and the totals are overwritten.
 # pyright: reportAttributeAccessIssue=false
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from functools import partial
@@ -100,7 +100,7 @@ def decode_new(lake: Lake) -> Decoding:
         tell(f"decoding landed batch {number} of {landed}")
         found = _decoded_batch(lake, landed=number, batch=batch)
         append_changes(lake.paths, found, batch=batch, landed=number)
-        _append_faults(lake.paths, found.faults, batch)
+        append_fault_files(lake.paths, found.faults, app_id="decode", version=batch)
         added = add_to_statistics(lake, batch, found.totals)
         changes.update(added.kinds)
         days.update(added.days)
@@ -130,7 +130,9 @@ def finish_decoding(lake: Lake) -> Mapping[date, int]:
     if "redecode" in last:
         regroup(lake)
         return {}
-    _append_faults(lake.paths, [WrittenFile(**item) for item in last.get("faults", ())], batch)
+    # The commit of a seed names none: they were in quarantine before it.
+    faults = [WrittenFile(**item) for item in last.get("faults", ())]
+    append_fault_files(lake.paths, faults, app_id="decode", version=batch)
     return add_to_statistics(lake, batch).days
 
 
@@ -160,12 +162,6 @@ def append_changes(paths: LakePaths, found: DecodedFiles, *, batch: int, landed:
         },
         layout=BY_LANDING_DAY,
     )
-
-
-def _append_faults(paths: LakePaths, files: Sequence[WrittenFile], batch: int) -> None:
-    """Append the records that could not be decoded to `quarantine`, if any."""
-    if files:
-        append_fault_files(paths, files, app_id="decode", version=batch)
 
 
 def landed_up_to(paths: LakePaths, batch: int) -> int | None:

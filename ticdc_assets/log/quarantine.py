@@ -76,11 +76,13 @@ class QuarantineCounts:
 def append_fault_files(
     paths: LakePaths, files: Sequence[WrittenFile], *, app_id: str, version: int | None = None
 ) -> None:
-    """Append files of faults; a version that the table has seen from `app_id` is skipped.
+    """Append files of faults, if any; a version that the table has seen from `app_id` is skipped.
 
     Without a version they get a new one. Then the caller holds the lock, and leaves out what is
     there.
     """
+    if not files:
+        return
     if version is None:
         latest = latest_version(paths.quarantine)
         # Greater than all versions so far.

@@ -77,8 +77,7 @@ def _decode_seed(lake: Lake, number: int) -> Added:
     metadata = commit_metadata(lake.paths.change_log)
     batch = metadata.get("batch", 0) + 1
     found = decoded_files(lake, number, batch=batch, into=lake.paths)
-    if found.faults:
-        append_fault_files(lake.paths, found.faults, app_id=APPLICATION, version=number)
+    append_fault_files(lake.paths, found.faults, app_id=APPLICATION, version=number)
     # This comes before the commit that ends the seed: the next run would not do it.
     close_former(lake.paths, number)
     append_files(

@@ -324,8 +324,7 @@ class _Making:
                     spark=self._lake.spark, table=side.change_log, properties=properties
                 )
                 removing.remove_files(())
-            if found.faults:
-                append_fault_files(side, found.faults, app_id="decode", version=landed)
+            append_fault_files(side, found.faults, app_id="decode", version=landed)
             if rows := self._known.quarantine(self._left_out, landed):
                 known = pa.Table.from_pylist(rows, schema=FAULT_SCHEMA)
                 append_faults(side, [known], app_id="rebuild")
@@ -353,8 +352,7 @@ class _Making:
             )
             totals += found.totals
             if self._to_stay:
-                if found.faults:
-                    append_fault_files(side, found.faults, app_id=APPLICATION, version=number)
+                append_fault_files(side, found.faults, app_id=APPLICATION, version=number)
                 close_former(side, number)
         return totals
 

@@ -263,9 +263,8 @@ class _Day:
         except BaseException:
             self._remove(found)
             raise
-        if found.faults:
-            # This comes first: otherwise the rows that a killed run removed would be nowhere.
-            append_fault_files(paths, found.faults, app_id="redecode")
+        # This comes first: otherwise the rows that a killed run removed would be nowhere.
+        append_fault_files(paths, found.faults, app_id="redecode")
         if correction is None:
             self._remove(replace(found, faults=[]))
         else:

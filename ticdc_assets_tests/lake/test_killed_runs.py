@@ -4,9 +4,9 @@ Death is an exception at a chosen place, which leaves on disk exactly what a kil
 (a real kill of a real process is tried in the end-to-end tests).
 """
 
+import os
 import shutil
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from ticdc_assets.log.quarantine import count_open
 from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors import mirror_making
 from ticdc_assets.mirrors.standing import Outcome
-from ticdc_assets.repair.maintenance import maintain, remove_unnamed
+from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, small_up_to, truth_rows
@@ -178,7 +178,8 @@ def test_a_batch_is_finished_with_what_it_refused_whatever_a_newer_program_reads
             feed.sync()
     assert count_open(feed.paths).decode == 0
     # The refused record is in a file that no commit of the quarantine names.
-    monkeypatch.setitem(remove_unnamed.__kwdefaults__, "kept", timedelta(0))
+    (file,) = feed.paths.quarantine.glob("*.parquet")
+    os.utime(file, (0, 0))
     monkeypatch.setattr(decoding, "decode_into_files", None)
     finish(feed.lake)
     assert count_open(feed.paths).decode == 1

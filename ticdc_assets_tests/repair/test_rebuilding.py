@@ -156,12 +156,12 @@ def test_a_moment_before_the_rebuild_is_read_from_the_change_log(life: Life) -> 
 
 DEATHS: list[tuple[Callable[[pytest.MonkeyPatch], None], bool]] = [
     (before(making, "decode_into_files"), False),
+    (after(making, "append_files"), False),
     (before(making, "register_new"), False),
     (before(making, "apply_changes"), False),
+    (after(making, "apply_changes"), False),
     (before(making, "compare_new"), False),
     (before(rebuilding, "compared"), False),
-    (after(making, "append_files"), False),
-    (after(making, "apply_changes"), False),
     (before(rebuilding, "publish"), False),
     (after(rebuilding, "publish"), True),
     (before(rebuilding, "remove_tree"), True),
@@ -169,6 +169,7 @@ DEATHS: list[tuple[Callable[[pytest.MonkeyPatch], None], bool]] = [
 """Where a rebuild is killed, and whether its generation is published then."""
 
 DEATHS_IN_A_STORE = DEATHS[7:]
+"""Those around the swap."""
 
 
 def killed_rebuild(

@@ -190,9 +190,7 @@ def test_a_fold_of_later_operations_goes_on_from_the_versions_before(
         elif row["valid_from"] is not None:
             found.append(version_of(row))
     found += current.values()
-    assert sorted(found, key=repr) == sorted(
-        (version_of(row) for row in folded(KEYED, [items])), key=repr
-    )
+    assert sorted(found) == sorted(map(version_of, folded(KEYED, [items])))
 
 
 @pytest.mark.parametrize("schema", [KEYED, BAG], ids=["keyed", "bag"])
