@@ -24,8 +24,9 @@ from ticdc_assets.log.publishing import publish
 from ticdc_assets.mirrors.table_writers import mirror_writer
 from ticdc_assets.mirrors.versions import mirror_in_spark
 from ticdc_assets.rows.mirror_rows import MirrorLayout
-from ticdc_assets.rows.rows_of_work import copied_by_spark
+from ticdc_assets.rows.rows_of_work import Rows, numbered_names
 from ticdc_assets.source.kafka.records import produce
+from ticdc_assets.spark.frames import copied_into
 from ticdc_assets.spark.session import functions
 from ticdc_assets.storage.paths import remove_tree
 from ticdc_assets_tests.brokers import OwnBroker
@@ -139,7 +140,9 @@ def _overwritten(feed: Feed, mirror: MirrorCut, rows: DataFrame, count: int) -> 
     """Write rows as the next version of a mirror, and return what a cut says of it."""
     schema = mirror.table_schema
     folder = Path(str(feed.paths.root)).parent / f"rows-{uuid.uuid4()}"
-    copied = copied_by_spark(rows, MirrorLayout(schema=schema).arrow, folder)
+    layout = MirrorLayout(schema=schema).arrow
+    stored = numbered_names(layout)
+    copied = Rows.of_files(copied_into(rows, stored, folder), layout, stored)
     name = (mirror.database, mirror.table)
     writer = mirror_writer(feed.lake, schema, name, mirror.mirror_id, published=mirror.version)
     writer.begin_anew()

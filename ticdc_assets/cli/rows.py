@@ -254,7 +254,7 @@ def sql(changefeed: str, query: str, *, output: str, as_of: str | None, engine: 
         return
     from ticdc_assets.reading.embedded import query as here
 
-    with here(LazySession(), settings, changefeed, query, as_of=tso, say=note) as result:
+    with here(LazySession(), settings, changefeed, query, as_of=tso) as result:
         _print_result(changefeed, result.columns, result.rows, output)
 
 

@@ -208,26 +208,23 @@ def _names_now(plan: MirrorPlan, shapes: Iterable[Collection[str]] | None) -> li
 
 
 def still_unknown(
-    unknown: Iterable[UnknownColumns], layout: MirrorLayout, rows: Callable[[], Rows | None]
+    unknown: Iterable[UnknownColumns], layout: MirrorLayout, rows: Callable[[], Rows]
 ) -> list[UnknownColumns]:
     """Return the unknown columns of exports that still have an unchanged row.
 
     Args:
         unknown: the columns.
         layout: the columns of the mirror.
-        rows: the rows of the mirror, at least with their commit ts; None if only Spark can read
-            them.
+        rows: the rows of the mirror, at least with their commit ts.
     """
     waiting = {item.ts: item for item in unknown}
     left: list[UnknownColumns] = []
-    found = rows() if waiting else None
-    for batch in found.read() if found is not None else ():
+    for batch in rows().read() if waiting else ():
         stamps = set(batch.column(layout.commit_ts).unique().to_pylist())
         left += [waiting.pop(ts) for ts in stamps & waiting.keys()]
         if not waiting:
             break
-    # A file that cannot be read here may have such rows.
-    return left if found is not None else list(waiting.values())
+    return left
 
 
 def unknown_caveats(

@@ -8,9 +8,8 @@ replace the full list of changes.
 
 Writing mirrors (`mirrors`) and reading them as of a TSO between cuts (`as_of`) both use this
 module, so they give the same rows. This module finds the rows; `fold_runs` folds them, in this
-process or in Spark's workers. If only Spark can read a mirror (because another program gave it
-features of Delta), the mirror is first copied into files, so all later code is the same. Only files
-of a temporary folder are written, and the same change log gives the same result.
+process or in Spark's workers. Only files of a temporary folder are written, and the same change log
+gives the same result.
 """
 
 from collections import Counter
@@ -29,7 +28,7 @@ from ticdc_assets.delta.files import FileLayout, row_groups
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.change_reading import ChangeReader, columns_in
 from ticdc_assets.mirrors.truncation_points import Base
-from ticdc_assets.mirrors.versions import mirror_in_spark, mirror_rows
+from ticdc_assets.mirrors.versions import mirror_rows
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.bag_operations import bag_operations
 from ticdc_assets.rows.fold_runs import Folded, MirrorFold, Output, faults_as_operations, run_folds
@@ -42,11 +41,8 @@ from ticdc_assets.rows.mirror_rows import (
     mirror_operations,
     part_operations,
 )
-from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
+from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.spark.executing import executor, on_spark
-from ticdc_assets.spark.frames import quoted
-from ticdc_assets.spark.session import functions
-from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
 
@@ -184,9 +180,9 @@ class ChangeFolding(ChangeReader):
     ) -> tuple[list["_RowsBefore"], KnownColumns]:
         """Return the mirror's rows in the base cut, without those at or below the floor."""
         cut = start.mirror
-        rows = self._mirror_rows(
-            cut,
+        rows = mirror_rows(
             self._lake.paths,
+            cut,
             # A CREATE or TRUNCATE below the truncation point that the base did not know.
             above=mirror.floor_ts
             if mirror.floor_ts != cut.floor_ts and mirror.handover is None
@@ -208,28 +204,9 @@ class ChangeFolding(ChangeReader):
     def _rows_of_cut(self, mirror: MirrorPlan, base: MirrorCut, since_ts: int) -> "_RowsBefore":
         zone = self._lake.changefeed.timezone
         return _RowsBefore(
-            rows=self._mirror_rows(base, self._lake.paths),
+            rows=mirror_rows(self._lake.paths, base),
             convert=mirror_operations(base.table_schema, mirror, zone, since_ts),
         )
-
-    def _mirror_rows(self, cut: MirrorCut, paths: LakePaths, above: int | None = None) -> Rows:
-        """Return the rows of a mirror in a cut.
-
-        Args:
-            cut: the mirror in the cut.
-            paths: tables of the changefeed.
-            above: leave out rows whose last change is not above this commit ts; none if None.
-        """
-        layout = MirrorLayout(schema=cut.table_schema)
-        rows = mirror_rows(paths, cut, above)
-        if rows is not None:
-            return rows
-        frame = mirror_in_spark(self._lake.at(paths), cut)
-        if above is not None:
-            F = functions(self._lake.spark)
-            frame = frame.where(F.col(quoted(layout.commit_ts)) > above)
-        frame = frame.select(*map(quoted, layout.names))
-        return copied_by_spark(frame, layout.arrow, self.scratch.folder())
 
     def _rows_of_part(
         self, mirror: MirrorPlan, part: HandoverPart, fold: Folded

@@ -22,11 +22,16 @@ from ticdc_assets.delta.files import FileLayout, WrittenFile
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
-from ticdc_assets.mirrors.versions import history_as_stored, history_in_spark, mirror_in_spark
+from ticdc_assets.mirrors.versions import history_as_stored, mirror_rows
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.rows.bag_operations import of_no_change
 from ticdc_assets.rows.folding import with_origins, without_replays
-from ticdc_assets.rows.history_layout import HistoryLayout, history_operation_schema, version_schema
+from ticdc_assets.rows.history_layout import (
+    HistoryLayout,
+    history_operation_schema,
+    typed_fields,
+    version_schema,
+)
 from ticdc_assets.rows.history_operations import Passage, history_operations
 from ticdc_assets.rows.history_versions import fold_versions
 from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout
@@ -35,15 +40,12 @@ from ticdc_assets.rows.rows_of_work import (
     RowPart,
     Rows,
     buckets_for,
-    copied_by_spark,
     in_buckets,
     kept,
     kept_rows,
 )
 from ticdc_assets.spark.executing import executor
-from ticdc_assets.spark.frames import Frame, quoted
 from ticdc_assets.spark.scratch import Scratch
-from ticdc_assets.spark.session import functions
 from ticdc_assets.storage.paths import AnyPath
 
 
@@ -130,7 +132,7 @@ class HistoryFolding:
             only_key = self._only_key if item is plan else None
             ends_at = until if item is plan else item.bindings[-1].until_ts
             assert ends_at is not None
-            sources: list[tuple[Rows, Passage]] = []
+            sources: list[tuple[Rows, ArrowMap, bool]] = []
             above = 0
             if base is not None and goes_on_from(item, base):
                 above = base.tso
@@ -140,10 +142,11 @@ class HistoryFolding:
                     timezone=self._timezone,
                     since_ts=base.tso,
                 )
-                sources.append((self._of_cut(base), passage))
+                sources.append(self._of_cut(base, passage, only_key))
             else:
                 sources += [
-                    (folded[id(source)].rows, passage) for source, passage in self._passages(item)
+                    _passed(folded[id(source)].rows, passage, only_key)
+                    for source, passage in self._passages(item)
                 ]
             folded[id(item)] = self._over(
                 item, sources, above, ends_at, only_key, table if item is plan else None
@@ -180,49 +183,26 @@ class HistoryFolding:
                 )
                 yield part.plan, passage
 
-    def _of_cut(self, base: HistoryBase) -> Rows:
+    def _of_cut(
+        self, base: HistoryBase, passage: Passage, only_key: str | None
+    ) -> tuple[Rows, ArrowMap, bool]:
+        """Return the versions in a cut as `HistoryFold` has them."""
         layout = HistoryLayout(schema=base.cut.table_schema)
-        target = version_schema(layout.schema)
-        if base.cut.history_version is not None:
-            stored = history_as_stored(self._lake.paths, base.cut)
-            if stored is not None:
-                # Columns that the files do not have under any name are null.
-                names = dict(zip(stored.schema.names, stored.stored, strict=True))
-                own = (*(names[name] for name in layout.names), "", "")
-                return replace(stored, schema=target, stored=own).here_if_few()
         if base.cut.history_version is None:
-            frame = self._mirror_rows(base.cut)
-        else:
-            frame = history_in_spark(self._lake, base.cut)
-            frame = frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
-        F = functions(self._lake.spark)
-        frame = frame.withColumns(
-            {"is_head": F.lit(False), "partial_ts": F.lit(None).cast("string")}
-        )
-        return copied_by_spark(frame, target, self._changes.scratch.folder())
-
-    def _mirror_rows(self, cut: MirrorCut) -> Frame:
-        """Return the rows of a mirror as versions; the ways that they came are unknown."""
-        F = functions(self._lake.spark)
-        layout = MirrorLayout(schema=cut.table_schema)
-        columns = [quoted(column.name) for column in cut.table_schema.columns]
-        return (
-            mirror_in_spark(self._lake, cut)
-            .select(
-                *columns,
-                quoted(layout.commit_ts),
-                F.lit(None).cast("long"),
-                F.lit(str(VersionEvent.KEPT)),
-                F.lit(None).cast("string"),
-                quoted(layout.rescued),
-            )
-            .toDF(*HistoryLayout(schema=cut.table_schema).places)
-        )
+            rows, convert = mirror_rows(self._lake.paths, base.cut), _as_versions(layout.schema)
+            operations = passage.operations(only_key)
+            return rows, lambda batches: operations(convert(batches)), False
+        stored = history_as_stored(self._lake.paths, base.cut)
+        # Columns that the files do not have under any name are null.
+        names = dict(zip(stored.schema.names, stored.stored, strict=True))
+        own = (*(names[name] for name in layout.names), "", "")
+        rows = replace(stored, schema=version_schema(layout.schema), stored=own).here_if_few()
+        return _passed(rows, passage, only_key)
 
     def _over(
         self,
         plan: MirrorPlan,
-        sources: list[tuple[Rows, Passage]],
+        sources: Sequence[tuple[Rows, ArrowMap, bool]],
         above: int,
         until: int,
         only_key: str | None,
@@ -237,14 +217,38 @@ class HistoryFolding:
             HistoryFold(
                 schema=plan.schema,
                 convert=self._changes.with_origins(convert, plan, above),
-                before=[
-                    (rows, passage.operations(only_key), passage.keeps_ended and only_key is None)
-                    for rows, passage in sources
-                ],
+                before=sources,
                 table=table,
             ),
             changes,
         )
+
+
+def _passed(rows: Rows, passage: Passage, only_key: str | None) -> tuple[Rows, ArrowMap, bool]:
+    """Return versions as `HistoryFold` has them."""
+    return rows, passage.operations(only_key), passage.keeps_ended and only_key is None
+
+
+def _as_versions(schema: TableSchema) -> ArrowMap:
+    """Return the function from the rows of a mirror to versions; how they came is unknown."""
+    layout, target = MirrorLayout(schema=schema), version_schema(schema)
+
+    def versions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in batches:
+            known: dict[str, pa.Array] = {
+                **{
+                    place: rows.column(column.name)
+                    for (place, _), column in zip(typed_fields(schema), schema.columns, strict=True)
+                },
+                "valid_from": rows.column(layout.commit_ts),
+                "op": pa.repeat(pa.scalar(str(VersionEvent.KEPT)), rows.num_rows),
+                "rescued": rows.column(layout.rescued),
+                "is_head": pa.repeat(pa.scalar(False), rows.num_rows),
+            }
+            columns = [known.get(item.name, pa.nulls(rows.num_rows, item.type)) for item in target]
+            yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+    return versions
 
 
 def _past_first(plan: MirrorPlan, base: HistoryBase | None) -> list[MirrorPlan]:

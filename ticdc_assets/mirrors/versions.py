@@ -2,7 +2,8 @@
 
 In: a mirror of a cut. Out: its rows with the columns of `MirrorLayout`, or its history's with those
 of `HistoryLayout`: in Spark, for a step, in batches, or as a relation of SQL. All reading of
-versions goes through this module.
+versions goes through this module. A version with features of Delta that this package never writes,
+from another program, is damaged: no sync could continue from it.
 
 Nothing is written, and versions do not change: reading again gives the same.
 """
@@ -34,8 +35,8 @@ def mirror_in_spark(lake: Lake, mirror: MirrorCut) -> Frame:
     return delta_frame(lake.spark, mirror.path(lake.paths), mirror.version)
 
 
-def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -> Rows | None:
-    """Return the rows of a mirror in a cut for a step; None if only Spark can read it.
+def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -> Rows:
+    """Return the rows of a mirror in a cut for a step.
 
     Args:
         paths: tables of the changefeed.
@@ -48,8 +49,6 @@ def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -
     layout = MirrorLayout(schema=mirror.table_schema)
     path = mirror.path(paths)
     files = _files(path, mirror.version)
-    if files is None:
-        return None
     lacking = set(layout.names).difference(files.schema.names)
     if lacking:
         raise damaged(path, f"it lacks the columns {', '.join(sorted(lacking))}")
@@ -63,32 +62,25 @@ def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -
         return rows.here_if_few()
 
 
-def mirror_stamps(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
-    """Return the commit ts of a mirror's rows, unread; None if only Spark can read them."""
+def mirror_stamps(paths: LakePaths, mirror: MirrorCut) -> Rows:
+    """Return the commit ts of a mirror's rows, unread."""
     layout = MirrorLayout(schema=mirror.table_schema)
-    path = mirror.path(paths)
-    files = _files(path, mirror.version)
-    if files is None or layout.commit_ts not in files.schema.names:
-        return None
-    with reading(path, mirror.version):
-        return files.rows(pa.schema([layout.arrow.field(layout.commit_ts)]))
+    return mirror_as_stored(paths, mirror).select([layout.commit_ts])
 
 
-def mirror_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
-    """Return the rows of a mirror with all columns of its table for a step; None as above."""
+def mirror_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows:
+    """Return the rows of a mirror with all columns of its table for a step."""
     return _as_stored(mirror.path(paths), mirror.version)
 
 
-def first_rows(paths: LakePaths, mirror: MirrorCut, limit: int) -> pa.Table | None:
-    """Return up to `limit` rows of a mirror as a cut names it, or None if only Spark reads them.
+def first_rows(paths: LakePaths, mirror: MirrorCut, limit: int) -> pa.Table:
+    """Return up to `limit` rows of a mirror as a cut names it.
 
     They have the columns of `MirrorLayout`. No more files are opened than have to be.
     """
     layout = MirrorLayout(schema=mirror.table_schema)
     path = mirror.path(paths)
     found = _files(path, mirror.version)
-    if found is None or not set(layout.names) <= set(found.schema.names):
-        return None
     rows = layout.arrow.empty_table()
     with reading(path, mirror.version):
         for file in found.files:
@@ -103,12 +95,8 @@ def first_rows(paths: LakePaths, mirror: MirrorCut, limit: int) -> pa.Table | No
 def mirror_rescued(paths: LakePaths, mirror: MirrorCut, names: Collection[str]) -> bool:
     """Return whether the rescued data of a mirror may have an entry for one of some columns."""
     layout = MirrorLayout(schema=mirror.table_schema)
-    path = mirror.path(paths)
-    files = _files(path, mirror.version)
-    if files is None:
-        return True
-    with reading(path, mirror.version):
-        rows = files.rows(pa.schema([layout.arrow.field(layout.rescued)]))
+    rows = mirror_as_stored(paths, mirror).select([layout.rescued])
+    with reading(mirror.path(paths), mirror.version):
         return any(
             name in names
             for batch in rows.read()
@@ -123,14 +111,8 @@ def is_portable_mirror(paths: LakePaths, mirror: MirrorCut) -> bool:
     return opened is not None and is_portable(opened)
 
 
-def mirror_columns(paths: LakePaths, mirror: MirrorCut) -> pa.Schema:
-    """Return the columns of a mirror's table."""
-    opened = open_table(mirror.path(paths), mirror.version)
-    return pa.schema([]) if opened is None else pa.schema(opened.schema())
-
-
 def stored_mirror(paths: LakePaths, mirror: MirrorCut) -> ds.Dataset | None:
-    """Return the rows of a mirror in a cut, unread; None if only Spark can read them."""
+    """Return the rows of a mirror in a cut, unread; None if its files alone do not define them."""
     return _stored(mirror.path(paths), mirror.version)
 
 
@@ -148,12 +130,12 @@ def history_in_spark(lake: Lake, mirror: MirrorCut) -> Frame:
 
 
 def stored_history(paths: LakePaths, mirror: MirrorCut) -> ds.Dataset | None:
-    """Return the history of a mirror in a cut, unread; None if only Spark can read it."""
+    """Return the history of a mirror in a cut, unread; None as in `stored_mirror`."""
     return _stored(*_history(paths, mirror))
 
 
-def history_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
-    """Return the history of a mirror in a cut for a step; None if only Spark can read it."""
+def history_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows:
+    """Return the history of a mirror in a cut for a step."""
     return _as_stored(*_history(paths, mirror))
 
 
@@ -194,15 +176,29 @@ class _VersionFiles:
         )
 
 
-_READABLE = frozenset({"timestampNtz", "deletionVectors", "columnMapping", "typeWidening"})
-"""Delta features that a reader has to know, among those that this package's writers use."""
+_READABLE = frozenset(
+    {
+        *("timestampNtz", "deletionVectors", "columnMapping"),
+        *("typeWidening", "typeWidening-preview"),
+        # delta-rs adds these when it sets a table's properties; no mirror has such a column.
+        *("variantType", "variantType-preview"),
+    }
+)
+"""Delta features that a reader has to know, among those that a mirror may have."""
 
 
-def _files(table: AnyPath, version: int) -> _VersionFiles | None:
-    """Return the files of a version; None if only Spark can read it."""
+def _files(table: AnyPath, version: int) -> _VersionFiles:
+    """Return the files of a version.
+
+    Raises:
+        LakeDamagedError: it does not exist, or another program wrote it in a way that this package
+            does not read.
+    """
     opened = open_table(table, version)
-    if opened is None or opened.metadata().partition_columns:
-        return None
+    if opened is None:
+        raise damaged(table, f"it has no version {version}")
+    if opened.metadata().partition_columns:
+        raise damaged(table, "another program gave it partition columns")
     columns = pa.schema(opened.schema())
     stored = [_stored_name(item) for item in opened.schema().fields]
     if is_portable(opened):
@@ -211,12 +207,14 @@ def _files(table: AnyPath, version: int) -> _VersionFiles | None:
     else:
         mapping = opened.metadata().configuration.get("delta.columnMapping.mode", "none")
         features = frozenset(opened.protocol().reader_features or ())
-        if mapping not in ("none", "name") or not features <= _READABLE:
-            return None
+        if mapping not in ("none", "name"):
+            raise damaged(table, f"another program mapped its columns by {mapping}")
+        if foreign := sorted(features - _READABLE):
+            raise damaged(table, f"another program gave it {', '.join(foreign)}")
         with reading(table, version):
             found = data_files(table, version)
         if found is None:
-            return None
+            raise damaged(table, "another program wrote a checkpoint of the second layout")
         files = found
     return _VersionFiles(
         files=files, schema=columns, stored=dict(zip(columns.names, stored, strict=True))
@@ -227,10 +225,8 @@ def _stored_name(column: Field) -> str:
     return str(column.metadata.get("delta.columnMapping.physicalName", column.name))
 
 
-def _as_stored(table: AnyPath, version: int) -> Rows | None:
+def _as_stored(table: AnyPath, version: int) -> Rows:
     files = _files(table, version)
-    if files is None:
-        return None
     with reading(table, version):
         return files.rows(files.schema)
 

@@ -61,7 +61,7 @@ class TableRows:
         hidden: columns that are never sent (virtual generated ones): not shown.
         rows: how many.
         made: returns the rows in Spark.
-        stored: returns them for a step; None if only Spark can read them.
+        stored: returns them for a step.
         warnings: why they may differ from the table, each a sentence.
         unknown: columns without a value from any export or message in some rows.
     """
@@ -72,7 +72,7 @@ class TableRows:
     hidden: frozenset[str]
     rows: int
     made: Callable[[], DataFrame]
-    stored: Callable[[], Rows | None]
+    stored: Callable[[], Rows]
     warnings: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
@@ -82,9 +82,9 @@ class TableRows:
         return self.made()
 
     def few(self) -> Rows | None:
-        """Return the rows for this process; None if they are many or only Spark can read them."""
+        """Return the rows for this process; None if they are many."""
         rows = self.stored()
-        return rows if rows is not None and rows.count <= INLINE_ROWS else None
+        return rows if rows.count <= INLINE_ROWS else None
 
 
 def require_changes(paths: LakePaths, cut: Cut, statistics: ChangeStatistics, tso: int) -> None:
@@ -250,7 +250,7 @@ class AsOf:
         *,
         casts: Mapping[tuple[str, int], int],
         made: Callable[[], DataFrame],
-        stored: Callable[[], Rows | None],
+        stored: Callable[[], Rows],
         errors: int = 0,
     ) -> TableRows:
         warnings = caveats_of(

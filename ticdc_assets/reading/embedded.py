@@ -7,8 +7,7 @@ names, so they are all at one TSO, whatever a run is writing. `table__history` a
 
 The caller chooses the engine; size never does, because the two engines have different dialects
 (docs/decisions/0060-two-engines-of-sql.md). If a version has only some rows of a file, or other
-column names, the rows are copied into a temporary folder, and the query runs over the copy. If a
-table has Delta features that this package never writes, Spark makes the copy.
+column names, the rows are copied into a temporary folder, and the query runs over the copy.
 
 The text is untrusted. Only a single reading query is accepted; it cannot reach files, networks,
 extensions or settings.
@@ -25,7 +24,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from ticdc_assets.base.names import joined_name
 from ticdc_assets.config import Settings
@@ -34,9 +33,7 @@ from ticdc_assets.log.cuts import MirrorCut, require_cut
 from ticdc_assets.log.damage import damage_told, find_damage
 from ticdc_assets.mirrors.versions import (
     history_as_stored,
-    history_in_spark,
     mirror_as_stored,
-    mirror_in_spark,
     stored_history,
     stored_mirror,
 )
@@ -46,6 +43,7 @@ from ticdc_assets.reading.views import HISTORY, WITH_DELETED, QueryError, no_suc
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows, numbered_names
+from ticdc_assets.storage.lake_paths import LakePaths
 
 _ROWS_AT_ONCE = 1_000
 
@@ -85,17 +83,15 @@ def query(
     text: str,
     *,
     as_of: int | None = None,
-    say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[QueryResult]:
     """Yield the result of one query over the tables of a changefeed.
 
     Args:
-        spark: a session, which is used only for tables that only Spark can read.
+        spark: a session, which is used only for tables with many changes since a cut.
         settings: the configuration.
         changefeed: name of the changefeed.
         text: the query, in DuckDB's dialect.
         as_of: TSO that the tables are read as of; the newest cut if None.
-        say: called with a line for each table that Spark has to read.
 
     Raises:
         QueryError: the text is not a query, or names something that does not exist.
@@ -107,9 +103,9 @@ def query(
     with tempfile.TemporaryDirectory(prefix="ticdc-sql-") as folder, _connection(folder) as engine:
         wanted = _tables_of(engine, text)
         if as_of is None:
-            known = _at_the_cut(lake, Path(folder), say)
+            known = _at_the_cut(lake.paths, Path(folder))
         else:
-            known = _as_of(AsOf(lake, as_of), Path(folder), say)
+            known = _as_of(AsOf(lake, as_of), Path(folder))
         with damage_told(lake.paths):
             for number, (name, made) in enumerate(_chosen(wanted, known)):
                 _create(engine, number, name, made())
@@ -208,38 +204,21 @@ class _Relation:
     select: Callable[[str], str]
 
 
-def _at_the_cut(
-    lake: Lake, folder: Path, say: Callable[[str], None]
-) -> dict[_Name, Callable[[], _Relation]]:
+def _at_the_cut(paths: LakePaths, folder: Path) -> dict[_Name, Callable[[], _Relation]]:
     """Return how to read each table of the newest cut."""
-    paths = lake.paths
     cut = require_cut(paths)
     known: dict[_Name, Callable[[], _Relation]] = {}
 
     def mirror_rows(mirror: MirrorCut) -> _Relation:
         layout = MirrorLayout(schema=mirror.table_schema)
-        stored = (
-            _unread(stored_mirror(paths, mirror))
-            or _copied(mirror_as_stored(paths, mirror), folder)
-            or _by_spark(
-                mirror_in_spark(lake, mirror),
-                folder,
-                _told(mirror),
-                say,
-            )
+        stored = _unread(stored_mirror(paths, mirror)) or _copied(
+            mirror_as_stored(paths, mirror), folder
         )
         return _shown(stored, layout.names, mirror.hidden)
 
     def versions(mirror: MirrorCut) -> _Stored:
-        return (
-            _unread(stored_history(paths, mirror))
-            or _copied(history_as_stored(paths, mirror), folder)
-            or _by_spark(
-                history_in_spark(lake, mirror),
-                folder,
-                _told(mirror) + HISTORY,
-                say,
-            )
+        return _unread(stored_history(paths, mirror)) or _copied(
+            history_as_stored(paths, mirror), folder
         )
 
     def history(mirror: MirrorCut) -> _Relation:
@@ -272,18 +251,13 @@ def _at_the_cut(
     return known
 
 
-def _as_of(
-    moment: AsOf, folder: Path, say: Callable[[str], None]
-) -> dict[_Name, Callable[[], _Relation]]:
+def _as_of(moment: AsOf, folder: Path) -> dict[_Name, Callable[[], _Relation]]:
     """Return how to read each table as of a TSO."""
 
     def rows(database: str, table: str) -> _Relation:
         found = moment.table(database, table)
         names = MirrorLayout(schema=found.schema).names
-        stored = _copied(found.stored(), folder) or _by_spark(
-            found.frame, folder, joined_name(database, table), say
-        )
-        return _shown(stored, names, found.hidden)
+        return _shown(_copied(found.stored(), folder), names, found.hidden)
 
     return {
         (mirror.database, mirror.table): lambda mirror=mirror: rows(mirror.database, mirror.table)
@@ -309,10 +283,8 @@ def _unread(rows: ds.Dataset | None) -> _Stored | None:
     return None if rows is None else _Stored(rows, rows.schema.names)
 
 
-def _copied(rows: Rows | None, folder: Path) -> _Stored | None:
+def _copied(rows: Rows, folder: Path) -> _Stored:
     """Copy rows into files for the engine, if its files have deleted rows or other column names."""
-    if rows is None:
-        return None
     if rows.table is not None:
         return _Stored(rows.table, rows.schema.names)
     names = numbered_names(rows.schema)
@@ -324,19 +296,6 @@ def _copied(rows: Rows | None, folder: Path) -> _Stored | None:
         for batch in rows.read():
             writer.write_batch(batch.rename_columns(names))
     return _Stored(ds.dataset(place, format="parquet"), rows.schema.names)
-
-
-def _by_spark(frame: DataFrame, folder: Path, name: str, say: Callable[[str], None]) -> _Stored:
-    """Make Spark copy rows that only it can read into files that the engine reads."""
-    say(f"{name}: Spark copies it first; --engine spark reads it in place")
-    place = folder / str(len(list(folder.iterdir())))
-    names = frame.columns
-    frame.toDF(*(f"c{number}" for number in range(len(names)))).write.parquet(str(place))
-    return _Stored(ds.dataset(place, format="parquet"), names)
-
-
-def _told(mirror: MirrorCut) -> str:
-    return joined_name(mirror.database, mirror.table)
 
 
 def _shown(

@@ -1,7 +1,7 @@
 """Read histories: as DataFrames, with deleted rows, and the versions of one row.
 
 In: the newest cut, and the histories that it names. Out: every version of a table's rows
-(`read_history`), the newest version of every row that ever existed (`read_with_deleted`), or all
+(`read_history`), the newest version of every row that ever existed (`deleted_lines`), or all
 versions of one row in canonical text (`row_versions`), computed from the change log if no history
 is kept. Nothing is written.
 """
@@ -12,7 +12,6 @@ is kept. Nothing is written.
 import csv
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 import orjson
@@ -26,12 +25,12 @@ from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_statistics import read_statistics
-from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut, tso_as_of
+from ticdc_assets.log.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 from ticdc_assets.mirrors.history import HistoryBase, HistoryFolding
 from ticdc_assets.mirrors.truncation_points import read_truncation_point
 from ticdc_assets.mirrors.validity import Knowledge
-from ticdc_assets.mirrors.versions import history_in_spark, history_in_sql, stored_history
+from ticdc_assets.mirrors.versions import history_as_stored, history_in_spark, history_in_sql
 from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import moment_text, to_datetime
 from ticdc_assets.model.values import UNFIT, key_text, typed_of
@@ -75,43 +74,6 @@ def read_history(
     names = HistoryLayout(schema=mirror.table_schema).names
     shown = [name for name in names if name not in mirror.hidden]
     return history_in_spark(lake, mirror).select(*(quoted(name) for name in shown))
-
-
-def read_with_deleted(
-    spark: SparkSession,
-    changefeed: str,
-    database: str,
-    table: str,
-    *,
-    as_of: int | str | datetime | None = None,
-    settings: Settings | None = None,
-) -> DataFrame:
-    """Return the newest version of every row that a table ever had, with a flag on deleted ones.
-
-    Args:
-        spark: the session.
-        changefeed: name of the changefeed.
-        database: the table's database at the newest cut.
-        table: its name there.
-        as_of: TSO, or time (all of its millisecond; UTC if it names no offset); the newest cut if
-            None. The columns are those of the newest cut.
-        settings: the configuration; as the command line reads it if None.
-
-    Raises:
-        NotFoundError: there is no such changefeed or table, no history of it is kept, or the
-            history lacks rows as of then.
-        ConfigError: `as_of` is neither, or is a TSO in a changefeed without TSO.
-    """
-    settings = settings or load_settings()
-    lake = Lake.open(settings.lake, settings.changefeed(changefeed), spark)
-    cut = require_cut(lake.paths)
-    mirror = require_history(lake.paths, cut, database, table)
-    tso = None if as_of is None else tso_as_of(lake.paths, as_of)
-    if tso is not None:
-        _require_known(lake, cut, mirror, tso)
-    relation = history_in_sql(lake.paths, mirror)
-    hidden = frozenset(mirror.hidden)
-    return spark.sql(with_deleted_sql(mirror.table_schema, hidden, relation, as_of=tso))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +206,7 @@ def deleted_lines(
     as_of: int | None = None,
     limit: int | None = None,
 ) -> Iterator[str]:
-    """Yield the rows of `read_with_deleted` as JSON objects in canonical text.
+    """Yield the newest version of every row that a table ever had, as JSON in canonical text.
 
     Each has, by the names of `HistoryLayout`, when and why it was deleted; NULL if it was not.
 
@@ -417,17 +379,8 @@ def _versions_of(
     layout = HistoryLayout(schema=schema)
     of_row = _of_row(schema, values, lake.changefeed.timezone)
     if mirror.history_version is not None:
-        stored = stored_history(lake.paths, mirror)
-        if stored is None:
-            frame = history_in_spark(lake, mirror)
-            placed = frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
-            found = placed.mapInArrow(lambda rows: map(of_row, rows), placed.schema).toArrow()
-            batches: Iterable[pa.RecordBatch] = found.to_batches()
-        else:
-            batches = (
-                of_row(batch.select(layout.names).rename_columns(layout.places))
-                for batch in stored.to_batches()
-            )
+        stored = history_as_stored(lake.paths, mirror).select(layout.names)
+        batches = (of_row(batch.rename_columns(layout.places)) for batch in stored.read())
     else:
         rows = _folded_versions(lake, cut, mirror, values)
         batches = (of_row(batch.select(layout.places)) for batch in rows)

@@ -327,7 +327,7 @@ def iterate_rows(
 def sample_rows(
     paths: LakePaths, mirror: MirrorCut, timezone: str, *, limit: int
 ) -> list[dict[str, str | None]]:
-    """Return up to `limit` rows of a mirror as canonical text; [] if only Spark reads them.
+    """Return up to `limit` rows of a mirror as canonical text.
 
     Args:
         paths: the changefeed's tables.
@@ -335,9 +335,9 @@ def sample_rows(
         timezone: the changefeed's.
         limit: how many rows at most.
     """
-    rows = first_rows(paths, mirror, limit) if limit else None
-    if rows is None:
+    if not limit:
         return []
+    rows = first_rows(paths, mirror, limit)
     layout = MirrorLayout(schema=mirror.table_schema)
     return [
         {name: text for name, text in row.items() if name not in mirror.hidden}

@@ -43,12 +43,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.base.errors import InputError
 from ticdc_assets.delta.files import FileWriter
-from ticdc_assets.delta.lake import Lake
 from ticdc_assets.delta.queries import asking, view_files
 from ticdc_assets.log.cuts import MirrorCut
-from ticdc_assets.mirrors.versions import mirror_as_stored, mirror_columns, mirror_in_spark
+from ticdc_assets.mirrors.versions import mirror_as_stored
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, canonical_rows
-from ticdc_assets.rows.rows_of_work import RowPart, Rows, copied_by_spark
+from ticdc_assets.rows.rows_of_work import RowPart, Rows
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
@@ -155,18 +154,9 @@ class Compared:
             yield rows
 
 
-def compared_mirror(lake: Lake, mirror: MirrorCut, folder: AnyPath) -> Compared:
-    """Return a mirror in a cut, with all columns of its table.
-
-    Args:
-        lake: the lake that has the mirror.
-        mirror: the mirror.
-        folder: a folder for its rows if only Spark can read them.
-    """
-    rows = mirror_as_stored(lake.paths, mirror)
-    if rows is None:
-        schema = mirror_columns(lake.paths, mirror)
-        rows = copied_by_spark(mirror_in_spark(lake, mirror), schema, folder)
+def compared_mirror(paths: LakePaths, mirror: MirrorCut) -> Compared:
+    """Return a mirror in a cut, with all columns of its table."""
+    rows = mirror_as_stored(paths, mirror)
     layout = MirrorLayout(schema=mirror.table_schema)
     return Compared(rows=rows, layout=layout, names=tuple(rows.schema.names))
 

@@ -25,10 +25,10 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors.applying import apply_changes
+from ticdc_assets.mirrors.versions import mirror_as_stored
 from ticdc_assets.model.tso import time_with_tso
 from ticdc_assets.observe.wording import listed
 from ticdc_assets.reading.as_of import AsOf, TableRows
-from ticdc_assets.reading.mirrors import published_table
 from ticdc_assets.repair.comparing import (
     NO_ROWS,
     Compared,
@@ -42,10 +42,8 @@ from ticdc_assets.repair.comparing import (
 from ticdc_assets.repair.making import place_apart
 from ticdc_assets.repair.seeding import SeededRows, Seeding, require_past, seed
 from ticdc_assets.rows.mirror_rows import MirrorLayout
-from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
 from ticdc_assets.source.exports.dialect import CsvDialect
 from ticdc_assets.source.exports.folder import read_export
-from ticdc_assets.spark.frames import quoted
 from ticdc_assets.storage.lake_paths import LakePaths
 
 
@@ -227,9 +225,9 @@ def _compared_table(
     layout = MirrorLayout(schema=mirror.schema)
     unknown = {*seeded.unknown, *mirror.unknown}
     names = tuple(name for name in layout.names if name not in unknown)
-    ours = Compared(rows=_rows(mirror, side.paths), layout=layout, names=names, stamps=False)
+    ours = Compared(rows=mirror.stored(), layout=layout, names=names, stamps=False)
     theirs = Compared(
-        rows=_rows(published_table(side, exported), side.paths),
+        rows=mirror_as_stored(side.paths, exported),
         layout=MirrorLayout(schema=exported.table_schema),
         names=names,
         # An export has no commit ts of its rows.
@@ -261,16 +259,6 @@ def _compared_table(
         uncompared=tuple(name for name in layout.names if name in unknown),
         warnings=mirror.warnings,
     )
-
-
-def _rows(table: TableRows, side: LakePaths) -> Rows:
-    """Return the rows of a table for a step."""
-    rows = table.stored()
-    if rows is None:
-        layout = MirrorLayout(schema=table.schema)
-        frame = table.frame.select(*map(quoted, layout.names))
-        rows = copied_by_spark(frame, layout.arrow, new_folder(side))
-    return rows
 
 
 def _shown(item: RowDifference, layout: MirrorLayout) -> RowDifference:

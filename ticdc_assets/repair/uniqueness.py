@@ -100,7 +100,7 @@ def count_keys(lake: Lake, cut: Cut) -> KeyCounts:
 def _repeated(lake: Lake, mirror: MirrorCut, folder: AnyPath) -> RepeatedKeys:
     count, examples = repeated_keys(
         lake.spark,
-        compared_mirror(lake, mirror, folder / "rows"),
+        compared_mirror(lake.paths, mirror),
         lake.changefeed.timezone,
         folder,
         examples=MAX_KEYS,

@@ -358,7 +358,7 @@ class _Comparing:
 
         def compare() -> None:
             nonlocal result
-            rebuild = None if theirs is None else self._table(self._made.paths, theirs)
+            rebuild = None if theirs is None else compared_mirror(self._made.paths, theirs)
             made = None if rebuild is None else self._content(rebuild)
             result = replace(result, rebuilt=made)
             if ours is None:
@@ -366,7 +366,7 @@ class _Comparing:
                 return
             check_files(self._lake.paths, ours, footers=True)
             result = replace(result, foreign=tuple(_foreign_commits(self._lake.paths, ours)))
-            there = self._table(self._lake.paths, ours)
+            there = compared_mirror(self._lake.paths, ours)
             found = self._content(there)
             if theirs is None or rebuild is None:
                 result = replace(result, mirror=found, finding=Finding.NOT_REBUILT)
@@ -405,9 +405,6 @@ class _Comparing:
         require_answer(self._lake.paths.base)
         # The differences known before the failure are reported too.
         return replace(result, error=done.reason)
-
-    def _table(self, paths: LakePaths, mirror: MirrorCut) -> Compared:
-        return compared_mirror(self._lake.at(paths), mirror, new_folder(self._made.paths))
 
     def _content(self, table: Compared) -> Content:
         return content_of(self._lake.spark, table, new_folder(self._made.paths))

@@ -27,7 +27,7 @@ from ticdc_assets.delta.files import (
     texts_of,
 )
 from ticdc_assets.spark.executing import INLINE_BYTES, INLINE_ROWS
-from ticdc_assets.spark.frames import Frame, copied_into, frame_of, parquet_frame
+from ticdc_assets.spark.frames import Frame, frame_of, parquet_frame
 from ticdc_assets.spark.session import Session
 from ticdc_assets.storage.paths import AnyPath
 
@@ -305,15 +305,3 @@ def kept_rows(
         size=sum(file.raw_size for file in files),
         files=files,
     )
-
-
-def copied_by_spark(frame: Frame, schema: pa.Schema, folder: AnyPath) -> Rows:
-    """Copy rows that only Spark can read into files of an empty folder.
-
-    Args:
-        frame: the rows.
-        schema: their columns, in order.
-        folder: the folder.
-    """
-    stored = numbered_names(schema)
-    return Rows.of_files(copied_into(frame, stored, folder), schema, stored)

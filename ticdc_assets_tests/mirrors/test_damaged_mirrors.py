@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.config import TableChoice
 from ticdc_assets.delta import delta_files
+from ticdc_assets.delta.commits import newest_version
 from ticdc_assets.delta.delta_files import live_files
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
@@ -18,6 +19,7 @@ from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.log.damage import find_damage
 from ticdc_assets.mirrors.standing import Outcome
+from ticdc_assets.mirrors.versions import mirror_as_stored
 from ticdc_assets.spark import executing
 from ticdc_assets.spark.session import LazySession, Session
 from ticdc_assets_tests.demo.simulator.builders import fill
@@ -261,3 +263,17 @@ def test_what_workers_of_spark_read_is_told_alike(
         (told,) = life.feed.sync().repaired
     assert "the mirror of d.one" in told
     life.require_truth()
+
+
+@pytest.mark.spark
+def test_a_mirror_with_features_of_another_program_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    life = Life.of(spark, tmp_path)
+    paths, mirror = life.feed.paths, life.mirror(ONE)
+    table = mirror.path(paths)
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')")
+    foreign = replace(mirror, version=newest_version(table))
+    with pytest.raises(LakeDamagedError, match="another program gave it v2Checkpoint"):
+        mirror_as_stored(paths, foreign)
+    assert mirror_as_stored(paths, mirror).count == mirror.rows

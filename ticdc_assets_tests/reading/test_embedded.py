@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.config import TableChoice
 from ticdc_assets.log.publishing import publish
-from ticdc_assets.mirrors import versions
 from ticdc_assets.reading import views
 from ticdc_assets.reading.embedded import query
 from ticdc_assets.reading.views import QueryError, text_rows
@@ -24,11 +23,8 @@ from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 pytestmark = pytest.mark.spark
 
 
-def answer(
-    feed: Feed, text: str, as_of: int | None = None, *, say: Callable[[str], None] = print
-) -> list[list[str | None]]:
-    settings = feed.settings
-    with query(LazySession(), settings, "feed", text, as_of=as_of, say=say) as found:
+def answer(feed: Feed, text: str, as_of: int | None = None) -> list[list[str | None]]:
+    with query(LazySession(), feed.settings, "feed", text, as_of=as_of) as found:
         return [list(row) for row in found.rows]
 
 
@@ -54,21 +50,16 @@ def copied(whole: Feed, tmp_path: Path) -> Feed:
     return whole.in_folder(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "way",
-    ["as it is", "with deleted rows", pytest.param("by Spark alone", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("large", [False, True], ids=["as it is", "with deleted rows"])
 def test_it_reads_what_spark_reads(
     spark: SparkSession,
     tmp_path: Path,
     scenario: Scenario,
     monkeypatch: pytest.MonkeyPatch,
-    way: str,
+    large: bool,
 ) -> None:
-    if way != "as it is":
+    if large:
         treat_as_large(monkeypatch)
-    if way == "by Spark alone":
-        monkeypatch.setattr(versions, "_READABLE", frozenset())
     feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
     feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(("*.*",))))
     first, _ = scenario.earlier
@@ -82,7 +73,6 @@ def test_it_reads_what_spark_reads(
         if column.mysql_type not in ("float", "double", "time", "tidbvectorfloat32", "vector")
         and column.name not in mirror.hidden
     ]
-    told: list[str] = []
     for table, as_of in (
         ("types", None),
         ("types", first),
@@ -91,13 +81,12 @@ def test_it_reads_what_spark_reads(
     ):
         text = f"SELECT {', '.join(names)}, map_keys(_rescued_data) IS NULL FROM kinds.{table}"
         theirs = of_spark(feed, text, as_of)
-        ours = answer(feed, text.replace("`", '"'), as_of, say=told.append)
+        ours = answer(feed, text.replace("`", '"'), as_of)
         for name, own, other in zip(
             names, zip(*ours, strict=True), zip(*theirs, strict=True), strict=False
         ):
             assert Counter(own) == Counter(other), (table, name)
         assert Counter(map(tuple, ours)) == Counter(map(tuple, theirs)), table
-    assert bool(told) == (way == "by Spark alone")
     assert answer(feed, "WITH a AS (FROM KINDS.Types) SELECT count(*) FROM a") == [
         [str(mirror.rows)]
     ]

@@ -27,7 +27,7 @@ from ticdc_assets.log.schema_tables import register_new
 from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point
 from ticdc_assets.model.tso import from_datetime
 from ticdc_assets.reading.as_of import AsOf
-from ticdc_assets.reading.histories import read_with_deleted
+from ticdc_assets.reading.histories import deleted_lines
 from ticdc_assets.repair import redriving, retention, seeding
 from ticdc_assets.repair.redriving import redrive
 from ticdc_assets.repair.retention import Retaining, retain
@@ -503,9 +503,7 @@ def test_histories_begin_with_the_export(spark: SparkSession, tmp_path: Path) ->
     assert set(began) == {"snapshot"}
     assert len(began) == len(scene.upstream.truth(scene.at)["d", "keyed"])
     with pytest.raises(NotFoundError, match=rf"only known from .* \(TSO {scene.at}\)"):
-        read_with_deleted(
-            spark, "feed", "d", "keyed", as_of=scene.middle, settings=scene.feed.settings
-        )
+        next(deleted_lines(scene.feed.lake, scene.feed.cut, ("d", "keyed"), as_of=scene.middle))
 
 
 def test_tables_that_cannot_be_seeded_are_told_and_the_others_go_on(
