@@ -8,7 +8,7 @@ person gave the record up; then `redriven_at` is set, `closed_by` gives the reas
 stays as history.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -153,6 +153,30 @@ def place_of(row: Mapping[str, Any]) -> Place:
 def places_in(rows: pa.Table | pa.RecordBatch) -> list[Place]:
     """Return the place of each row."""
     return list(zip(*(rows.column(name).to_pylist() for name in PLACE), strict=True))
+
+
+def places_in_log(
+    paths: LakePaths, places: Collection[Place], condition: ds.Expression | None = None
+) -> frozenset[Place]:
+    """Return the places of rows of the change log that come from the same records as some places.
+
+    Args:
+        paths: tables of the changefeed.
+        places: the places.
+        condition: which rows count; all if None.
+    """
+    if not places:
+        return frozenset()
+    is_near = ds.field("offset").isin(sorted({place[2] for place in places}))
+    rows = read_table(
+        paths.change_log,
+        is_near if condition is None else is_near & condition,
+        columns=[*PLACE],
+    )
+    if rows is None:
+        return frozenset()
+    records = {place[:-1] for place in places}
+    return frozenset(place for place in places_in(rows) if place[:-1] in records)
 
 
 def table_of_places(places: Iterable[Place]) -> pa.Table:

@@ -72,6 +72,7 @@ from ticdc_assets.log.quarantine import (
     close_rows,
     place_of,
     places_in,
+    places_in_log,
     read_quarantine,
 )
 from ticdc_assets.log.schema_tables import SCHEMA_KINDS, register_new
@@ -84,7 +85,7 @@ from ticdc_assets.repair.known_records import errors_in, refused_records
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT
+from ticdc_assets.wire.rows import COORDINATES, ERROR, ROW, SNAPSHOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -472,20 +473,12 @@ class _Day:
         applied = {
             place_of(row) for row in read_quarantine(self._lake.paths) if row["stage"] == "apply"
         }
-        close_rows(self._lake.paths, "apply", applied - self._in_log(applied), Closing.REMOVED)
-        released = self._faults & self._in_log(self._faults, self._day)
+        gone = applied - places_in_log(self._lake.paths, applied)
+        close_rows(self._lake.paths, "apply", gone, Closing.REMOVED)
+        of_day = ds.field("landed_day") == self._day
+        released = self._faults & places_in_log(self._lake.paths, self._faults, of_day)
         close_rows(self._lake.paths, "decode", released, Closing.REDRIVE)
         return len(released)
-
-    def _in_log(self, places: Collection[Place], day: date | None = None) -> set[Place]:
-        """Return the places among some at which the change log has a row, possibly of one day."""
-        if not places:
-            return set()
-        condition = ds.field("offset").isin(sorted({place[2] for place in places}))
-        if day is not None:
-            condition &= ds.field("landed_day") == day
-        rows = read_table(self._lake.paths.change_log, condition, columns=[*PLACE])
-        return set() if rows is None else set(places_in(rows)).intersection(places)
 
 
 def _least(rows: pa.RecordBatch) -> pa.Table:

@@ -11,18 +11,20 @@ killed between the append and the closing of the quarantine rows, nothing is app
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from ticdc_assets.base.names import counted
 from ticdc_assets.base.progress import tell
 from ticdc_assets.delta.control import latest_version, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.change_files import (
-    DECODED_SCHEMA,
+    DecodedFiles,
     Landed,
     Records,
     decode_into_files,
@@ -35,15 +37,14 @@ from ticdc_assets.log.quarantine import (
     Closing,
     Place,
     close_rows,
-    count_open,
     place_of,
     places_in,
+    places_in_log,
     read_quarantine,
 )
 from ticdc_assets.log.seed_decoding import SNAPSHOT_COLUMNS, row_decoder
-from ticdc_assets.log.seeds import read_seeds
-from ticdc_assets.storage.lake_paths import LakePaths
-from ticdc_assets.wire.rows import ERROR, PLACE
+from ticdc_assets.log.seeds import Seed, read_seeds
+from ticdc_assets.wire.rows import ERROR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,134 +70,103 @@ class Redriving:
 def redrive(lake: Lake) -> Redriving:
     """Decode the quarantined records again."""
     # This finishes a batch that a killed run left incomplete.
-    days = decode_new(lake).days
+    days = Counter(decode_new(lake).days)
     refold = frozenset(
         (row["database"], row["table"])
         for row in read_quarantine(lake.paths, tables=lake.changefeed.tables)
         if row["stage"] == "apply"
     )
-    exported = _redrive_exports(lake)
-    days = dict(Counter(days) + Counter(exported.days))
-    waiting = count_open(lake.paths).decode
-    if not waiting or latest_version(lake.paths.raw_messages) is None:
-        return Redriving(
-            records=waiting + exported.decoded,
-            decoded=exported.decoded,
-            still_quarantined=waiting,
-            refold=refold,
-            days=days,
+    seeds = read_seeds(lake.paths)
+    numbers = {(item.seed, *item.name) for item in seeds}
+    exported: set[Place] = set()
+    sent: set[Place] = set()
+    for row in read_quarantine(lake.paths):
+        if row["stage"] == "decode":
+            is_exported = (row["partition"], row["database"], row["table"]) in numbers
+            (exported if is_exported else sent).add(place_of(row))
+    decoded = 0
+    for places, decode in ((exported, partial(_decode_exported, seeds=seeds)), (sent, _decode)):
+        if not places:
+            continue
+        wanted = _Missing(
+            records=frozenset(place[:-1] for place in places),
+            # The change log may already have some rows of a record.
+            known=places_in_log(lake.paths, places),
         )
-    tell(f"decoding {waiting:,} quarantined records")
-    places = frozenset(
-        place_of(row) for row in read_quarantine(lake.paths) if row["stage"] == "decode"
-    )
-    # The change log may already have some rows of a record.
-    known = _in_log(lake.paths, places)
-    batch, landed = decoded_position(lake.paths)
-    batch += 1
-    found = decode_into_files(
-        lake.spark,
-        Landed(
-            table=lake.paths.raw_messages, chosen=Records(frozenset(place[:-1] for place in places))
-        ),
-        # Events that were too far ahead of the clock then may not be now.
-        record_decoder(lake.changefeed, batch, now=datetime.now(UTC)),
-        batch=batch,
-        into=lake.paths,
-        choose=_Missing(known),
-    )
-    if found.changes:
-        append_changes(lake.paths, found, batch=batch, landed=landed)
-        added = add_to_statistics(lake, batch, found.totals)
-        days = dict(Counter(days) + Counter(added.days))
-        known |= _in_log(lake.paths, places, since=batch)
-    fixed = places & known
-    close_rows(lake.paths, "decode", fixed, Closing.REDRIVE)
-    done = len(fixed)
+        batch, landed = decoded_position(lake.paths)
+        batch += 1
+        found = decode(lake, wanted, batch)
+        if found is None:
+            continue
+        there = wanted.known
+        if found.changes:
+            append_changes(lake.paths, found, batch=batch, landed=landed)
+            days.update(add_to_statistics(lake, batch, found.totals).days)
+            there |= places_in_log(lake.paths, places, ds.field("batch") >= batch)
+        fixed = places & there
+        close_rows(lake.paths, "decode", fixed, Closing.REDRIVE)
+        decoded += len(fixed)
+    records = len(exported) + len(sent)
     return Redriving(
-        records=waiting + exported.decoded,
-        decoded=done + exported.decoded,
-        still_quarantined=waiting - done,
+        records=records,
+        decoded=decoded,
+        still_quarantined=records - decoded,
         refold=refold,
-        days=days,
+        days=dict(days),
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Missing:
-    """Chooses the decoded rows that are not errors and that the change log lacks.
+    """Chooses the decoded rows of some records that are not errors and that the change log lacks.
 
     Attributes:
-        known: places of rows that it has.
+        records: topic, partition and offset of each record.
+        known: places of rows that the change log has.
     """
 
+    records: frozenset[Place]
     known: frozenset[Place]
 
     def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         """Return these rows, and 0: none of the others count."""
         kinds = rows.column("kind").to_pylist()
         is_missing = [
-            kind != ERROR and place not in self.known
+            kind != ERROR and place[:-1] in self.records and place not in self.known
             for kind, place in zip(kinds, places_in(rows), strict=True)
         ]
         return rows.filter(pa.array(is_missing, pa.bool_())), 0
 
 
-def _in_log(paths: LakePaths, places: Collection[Place], *, since: int = 0) -> frozenset[Place]:
-    """Return the records' places at which the change log has rows of batch `since` or later."""
-    offsets = sorted({place[2] for place in places})
-    rows = read_table(
-        paths.change_log,
-        ds.field("offset").isin(offsets) & (ds.field("batch") >= since),
-        columns=list(PLACE),
+def _decode(lake: Lake, wanted: _Missing, batch: int) -> DecodedFiles | None:
+    """Decode landed records again; None if none are landed."""
+    if latest_version(lake.paths.raw_messages) is None:
+        return None
+    tell(f"decoding {counted(len(wanted.records), 'quarantined record')}")
+    return decode_into_files(
+        lake.spark,
+        Landed(table=lake.paths.raw_messages, chosen=Records(wanted.records)),
+        # Events that were too far ahead of the clock then may not be now.
+        record_decoder(lake.changefeed, batch, now=datetime.now(UTC)),
+        batch=batch,
+        into=lake.paths,
+        choose=wanted,
     )
-    if rows is None:
-        return frozenset()
-    records = {place[:-1] for place in places}
-    return frozenset(place for place in places_in(rows) if place[:-1] in records)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RedrivenExports:
-    decoded: int
-    days: dict[date, int]
-
-
-def _redrive_exports(lake: Lake) -> _RedrivenExports:
-    """Decode the quarantined rows of exports again; those that succeed become a batch."""
-    seeds = read_seeds(lake.paths)
-    numbers = {(item.seed, *item.name) for item in seeds}
-    waiting = [
-        row
-        for row in read_quarantine(lake.paths)
-        if row["stage"] == "decode" and (row["partition"], row["database"], row["table"]) in numbers
-    ]
-    if not waiting:
-        return _RedrivenExports(decoded=0, days={})
-    places = set(map(place_of, waiting))
+def _decode_exported(
+    lake: Lake, wanted: _Missing, batch: int, *, seeds: Sequence[Seed]
+) -> DecodedFiles | None:
+    """Decode rows of exports again; None if none are landed."""
+    files, numbers, lines = (sorted(set(items)) for items in zip(*wanted.records, strict=True))
     landed = read_table(
         lake.paths.snapshot_rows,
-        ds.field("batch").isin(sorted({row["partition"] for row in waiting}))
-        & ds.field("file").isin(sorted({row["topic"] for row in waiting}))
-        & ds.field("line").isin(sorted({row["offset"] for row in waiting})),
+        ds.field("batch").isin(numbers)
+        & ds.field("file").isin(files)
+        & ds.field("line").isin(lines),
         columns=list(SNAPSHOT_COLUMNS),
     )
     if landed is None:
-        return _RedrivenExports(decoded=0, days={})
-    # A killed run may have appended some without closing them.
-    fixed = places & _in_log(lake.paths, places)
-    places -= fixed
-    batch, done = decoded_position(lake.paths)
-    batch += 1
-    decode = row_decoder(seeds, batch)
-    rows = pa.Table.from_batches(list(decode(landed.to_batches())), DECODED_SCHEMA)
-    is_wanted = pa.array([place in places for place in places_in(rows)], pa.bool_())
-    good = rows.filter(is_wanted).filter(ds.field("kind") != ERROR)
-    days: dict[date, int] = {}
-    if good.num_rows:
-        found = write_rows(good.to_batches(), batch=batch, into=lake.paths)
-        append_changes(lake.paths, found, batch=batch, landed=done)
-        days = add_to_statistics(lake, batch, found.totals).days
-    fixed = fixed.union(places_in(good))
-    close_rows(lake.paths, "decode", fixed, Closing.REDRIVE)
-    return _RedrivenExports(decoded=len(fixed), days=days)
+        return None
+    rows = row_decoder(seeds, batch)(landed.to_batches())
+    return write_rows((wanted(item)[0] for item in rows), batch=batch, into=lake.paths)

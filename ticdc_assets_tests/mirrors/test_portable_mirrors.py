@@ -18,7 +18,6 @@ from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
 from ticdc_assets.demo.simulator.columns import column
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.cuts import MirrorCut
-from ticdc_assets.mirrors import applying as mirrors
 from ticdc_assets.mirrors.mirror_making import Mode
 from ticdc_assets.mirrors.mirror_properties import mirror_properties
 from ticdc_assets.repair.maintenance import maintain
@@ -31,7 +30,6 @@ from ticdc_assets_tests.lake.feeds import (
     treat_as_large,
     truth_rows,
 )
-from ticdc_assets_tests.lake.test_killed_runs import Killed, before
 
 pytestmark = pytest.mark.spark
 
@@ -228,30 +226,6 @@ def test_no_name_keeps_a_mirror_from_being_plain(
     assert feed.rows() == truth_rows(changefeed.truth())
     for mirror in feed.cut.mirrors:
         assert feed.read("d", mirror.table).count() == mirror.rows
-
-
-def test_what_a_killed_run_left_ahead_is_written_over(spark: SparkSession, tmp_path: Path) -> None:
-    upstream = upstream_of(("v",))
-    fill(upstream, T, rows=8)
-    changefeed = StandInChangefeed(upstream, "feed", partitions=2)
-    feed = Feed.of(spark, tmp_path)
-    feed.write(changefeed.tick())
-    feed.sync()
-    churn(upstream, steps=5, seed=1)
-    feed.write(changefeed.tick())
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        before(mirrors, "publish")(monkeypatch)
-        with pytest.raises(Killed):
-            feed.sync()
-    (published,) = feed.cut.mirrors
-    table = open_table(published.path(feed.paths))
-    assert table is not None
-    assert table.version() > published.version
-    feed.sync()
-    assert feed.rows() == truth_rows(changefeed.truth())
-    (mirror,) = feed.cut.mirrors
-    newest = spark.read.format("delta").load(str(mirror.path(feed.paths)))
-    assert newest.count() == mirror.rows
 
 
 def test_rows_that_no_change_is_about_pass_as_they_are(spark: SparkSession, tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ from ticdc_assets.storage.paths import AnyPath, names_in
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.golden_lakes import feed_of
 from ticdc_assets_tests.lake.test_killed_runs import Killed, after, before
-from ticdc_assets_tests.repair.test_verify import feed_of
 from ticdc_assets_tests.s3 import S3Lake
 
 pytestmark = pytest.mark.spark
@@ -117,6 +117,7 @@ def test_a_rebuild_puts_an_equal_generation_in_place_and_syncs_go_on_in_it(life:
     assert feed.paths.generation == new.generation
     assert sorted(names_in(feed.paths.generations)) == sorted([old.generation, new.generation])
     assert feed.rows() == rows
+    assert feed.read(*KEYED).count() == mirror_of(feed, KEYED).rows
     assert counts == count_open(feed.paths)
     assert [item["reason"] for item in read_quarantine(feed.paths)] == ["invalid_json"]
     # The file for other programs names the new folders.
@@ -291,7 +292,8 @@ def test_quarantine_stays_and_lost_records_are_named_and_only_published_if_accep
     scenario = Scenario(golden_dir("options", "open-claim-check"))
     storage = tmp_path / "storage"
     storage.mkdir()
-    feed = feed_of(spark, tmp_path, scenario, ClaimCheck(location=str(storage), raw_value=False))
+    claim_check = ClaimCheck(location=str(storage), raw_value=False)
+    feed = feed_of(spark, tmp_path, scenario, claim_check=claim_check)
     feed.sync()
     waiting, rows = feed.cut.quarantined, feed.rows()
     assert waiting > 0
@@ -399,12 +401,3 @@ def test_a_rebuild_says_what_space_it_needs_and_refuses_where_there_is_less(
     with pytest.raises(PrerequisiteError, match=r"needs about .* MB besides the published tables"):
         life.feed.rebuild()
     assert life.feed.cut == cut
-
-
-def test_views_follow_the_newest_cut(life: Life) -> None:
-    feed = life.feed
-    rows = feed.rows()
-    feed.rebuild()
-    frame = feed.read(*KEYED)
-    assert frame.count() == mirror_of(feed, KEYED).rows
-    assert feed.rows() == rows

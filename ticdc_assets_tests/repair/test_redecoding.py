@@ -43,6 +43,7 @@ from ticdc_assets.spark.session import functions
 from ticdc_assets_tests.demo.simulator.builders import churn, fill
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.test_killed_runs import Killed, before
 
 pytestmark = pytest.mark.spark
 
@@ -65,10 +66,6 @@ class Yesterday(datetime):
     @classmethod
     def now(cls, tz: Any = None) -> datetime:
         return BEGAN - timedelta(days=1)
-
-
-class Killed(BaseException):
-    """The death of a run."""
 
 
 Story = tuple[Feed, StandInChangefeed, Upstream]
@@ -228,11 +225,7 @@ def test_a_killed_run_is_finished(
     feed.sync(refold=[KEYED, BAG])
     assert feed.rows() != truth(story)
     with monkeypatch.context() as patch:
-
-        def dying(*_: Any, **__: Any) -> None:
-            raise Killed
-
-        patch.setattr(redecoding, dies_before, dying)
+        before(redecoding, dies_before)(patch)
         with pytest.raises(Killed):
             again(feed, [YESTERDAY])
     assert feed.rows() != truth(story)

@@ -169,8 +169,7 @@ def keyed_upstream() -> tuple[Upstream, StandInChangefeed]:
     """An upstream with one small table, and its changefeed over one partition."""
     upstream = Upstream()
     upstream.create_database("d")
-    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-    upstream.create_table(KEYED, columns, primary_key=("id",))
+    upstream.create_table(KEYED, COLUMNS, primary_key=("id",))
     fill(upstream, KEYED, rows=6)
     return upstream, StandInChangefeed(upstream, "d", partitions=1)
 
@@ -604,7 +603,7 @@ def bag_upstream(*, bootstraps: bool = True) -> tuple[Upstream, StandInChangefee
     """An upstream with one small table without a key, and its changefeed over one partition."""
     upstream = Upstream()
     upstream.create_database("d")
-    upstream.create_table(BAG, (column("id", "int", nullable=False), column("v", "varchar(20)")))
+    upstream.create_table(BAG, COLUMNS)
     fill(upstream, BAG, rows=3)
     options = FeedOptions(bootstraps=bootstraps, force_replicate=True)
     return upstream, StandInChangefeed(upstream, "d", partitions=1, options=options)
@@ -724,9 +723,8 @@ def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
 ) -> None:
     upstream = Upstream()
     upstream.create_database("d")
-    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-    upstream.create_table(KEYED, columns, primary_key=("id",))
-    upstream.create_table(BAG, columns)
+    upstream.create_table(KEYED, COLUMNS, primary_key=("id",))
+    upstream.create_table(BAG, COLUMNS)
     options = FeedOptions(force_replicate=True)
     changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
     feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))
@@ -768,12 +766,7 @@ class Lease:
 
 @pytest.mark.spark
 def test_a_run_whose_lease_is_over_truncates_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    upstream = Upstream()
-    upstream.create_database("d")
-    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
-    upstream.create_table(KEYED, columns, primary_key=("id",))
-    fill(upstream, KEYED, rows=4)
-    changefeed = StandInChangefeed(upstream, "d", partitions=1)
+    _, changefeed = keyed_upstream()
     feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
     feed.write(changefeed.tick())
     feed.sync()

@@ -44,6 +44,7 @@ from ticdc_assets_tests.golden import (
     Scenario,
 )
 from ticdc_assets_tests.lake.feeds import Feed, LandingClock, truth_rows
+from ticdc_assets_tests.lake.golden_lakes import feed_of
 from ticdc_assets_tests.repair.test_retention import (
     DAY,
     KEYED,
@@ -402,7 +403,8 @@ def test_records_in_quarantine_and_redriven_ones(
     scenario = Scenario(golden_dir("options", "open-claim-check"))
     storage = tmp_path / "storage"
     storage.mkdir()
-    feed = feed_of(spark, tmp_path, scenario, ClaimCheck(location=str(storage), raw_value=False))
+    claim_check = ClaimCheck(location=str(storage), raw_value=False)
+    feed = feed_of(spark, tmp_path, scenario, claim_check=claim_check)
     feed.sync()
     waiting = feed.cut.quarantined
     records = {(row["partition"], row["offset"]) for row in read_quarantine(feed.paths)}
@@ -556,20 +558,6 @@ def test_rows_that_the_base_has_are_left_out_of_a_record_with_later_ones(
     assert assert_clean(feed).proof_from == base.tso
 
 
-def feed_of(
-    spark: SparkSession, folder: Path, scenario: Scenario, claim_check: ClaimCheck | None = None
-) -> Feed:
-    return Feed.of(
-        spark,
-        folder,
-        capture=scenario.capture,
-        timezone=scenario.timezone,
-        wire_format=scenario.wire_format,
-        compression=scenario.compression,
-        claim_check=claim_check or scenario.claim_check,
-    )
-
-
 FOLDERS = [
     *((variant, name) for variant in FORMATS for name in ("types", "shop")),
     *(
@@ -600,9 +588,7 @@ def test_what_real_encoders_sent_is_verified(
     golden_dir: Callable[..., Path],
 ) -> None:
     scenario = Scenario(golden_dir(variant, name))
-    feed = feed_of(spark, tmp_path, scenario)
-    if tables:
-        feed = feed.with_mirrors_of(tables)
+    feed = feed_of(spark, tmp_path, scenario, tables)
     for _ in range(2):
         feed.sync(max_records=len(scenario.records) // 2 + 1)
     assert assert_clean(feed).records == len(scenario.records)
