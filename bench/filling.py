@@ -26,7 +26,6 @@ from ticdc_assets.mirrors.versions import mirror_in_spark
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows, numbered_names
 from ticdc_assets.source.kafka.records import produce
-from ticdc_assets.spark.frames import copied_into
 from ticdc_assets.spark.session import functions
 from ticdc_assets.storage.paths import remove_tree
 from ticdc_assets_tests.brokers import OwnBroker
@@ -142,7 +141,8 @@ def _overwritten(feed: Feed, mirror: MirrorCut, rows: DataFrame, count: int) -> 
     folder = Path(str(feed.paths.root)).parent / f"rows-{uuid.uuid4()}"
     layout = MirrorLayout(schema=schema).arrow
     stored = numbered_names(layout)
-    copied = Rows.of_files(copied_into(rows, stored, folder), layout, stored)
+    rows.toDF(*stored).write.parquet(str(folder))
+    copied = Rows.of_files(sorted(folder.glob("*.parquet")), layout, stored)
     name = (mirror.database, mirror.table)
     writer = mirror_writer(feed.lake, schema, name, mirror.mirror_id, published=mirror.version)
     writer.begin_anew()

@@ -260,8 +260,7 @@ def read_mirror(
     Virtual generated columns, which TiCDC never sends, are left out.
 
     Args:
-        spark: the session; None is enough for Arrow, and one is started only for a table that Arrow
-            cannot read.
+        spark: the session; None is enough for Arrow, and one is started only to fold many changes.
         changefeed: name of the changefeed.
         database: the table's database at that moment.
         table: its name at that moment.
@@ -287,10 +286,7 @@ def read_mirror(
     names = [name for name in MirrorLayout(schema=found.schema).names if name not in found.hidden]
     if engine == "spark":
         return found.frame.select(*(quoted(name) for name in names))
-    rows = found.stored()
-    if rows is None:
-        return found.frame.select(*map(quoted, names)).toArrow()
-    return rows.table_here().select(names)
+    return found.stored().table_here().select(names)
 
 
 def iterate_rows(

@@ -1,13 +1,13 @@
-"""Spark's frames: read from tables and files, made from Arrow tables, copied into files.
+"""Spark's frames: read from tables and files, or made from Arrow tables.
 
 In: a Delta table, Parquet files or an Arrow table. Out: a frame, which the caller merges, queries
-or returns to a reader; or files that steps read (`executing`). The layers between the engine and
-the readers get frames here, so that only modules that build a MERGE import pyspark themselves.
+or returns to a reader. The layers between the engine and the readers get frames here, so that only
+modules that build a MERGE import pyspark themselves.
 
 Names of columns are data: they may have dots, blanks or backticks, which Spark takes for syntax in
 some places. The functions here work for every name.
 
-Nothing in the lake changes; `copied_into` writes to a folder that is empty.
+Nothing is written.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,12 +54,6 @@ def frame_of(spark: SparkSession, rows: pa.Table) -> Frame:
         return spark.createDataFrame([], schema=schema)
     # From a table in more than one chunk, Spark takes the first chunk of each slice.
     return spark.createDataFrame(rows.combine_chunks(), schema=schema)
-
-
-def copied_into(frame: Frame, stored: Sequence[str], folder: AnyPath) -> list[AnyPath]:
-    """Copy a frame into Parquet files of an empty folder, with these column names."""
-    frame.toDF(*stored).write.mode("overwrite").parquet(str(folder))
-    return sorted(folder.glob("*.parquet"))
 
 
 def map_batches(
