@@ -75,31 +75,6 @@ ROW = shape(id=KEY, e=ENUM)
 WIDER = shape(id=KEY, e=ENUM, x=INT)
 
 
-def test_rows_are_read_with_the_version_of_their_time(reader: Reader) -> None:
-    reader.ddl(CREATE)
-    assert reader.labels(11, ROW) == ("a", "b")
-    reader.ddl(ddl(20, "alter table t modify e enum('b','a')"))
-    assert reader.labels(20, ROW) == ("a", "b")
-    assert reader.labels(21, ROW) == ("b", "a")
-    assert reader.labels(12, ROW) == ("a", "b")
-
-
-def test_labels_are_there_once_their_ddl_was_read(reader: Reader) -> None:
-    assert reader.labels(11, ROW) == ()
-    reader.ddl(CREATE)
-    assert reader.labels(11, ROW) == ("a", "b")
-
-
-def test_a_ddl_that_comes_late_takes_its_place(reader: Reader) -> None:
-    reader.ddl(CREATE)
-    reader.ddl(ddl(30, "alter table t add column x int"))
-    assert reader.labels(31, WIDER) == ("a", "b")
-    reader.ddl(ddl(20, "alter table t modify e enum('a','b','c')"))
-    assert reader.labels(12, ROW) == ("a", "b")
-    assert reader.labels(21, ROW) == ("a", "b", "c")
-    assert reader.labels(31, WIDER) == ("a", "b", "c")
-
-
 def test_copies_of_a_ddl_change_nothing(reader: Reader) -> None:
     reader.ddl(CREATE, partition=2)
     before = reader.schema(11, ROW)
