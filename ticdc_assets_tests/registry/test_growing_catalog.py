@@ -14,6 +14,7 @@ from ticdc_assets.registry.catalog import Catalog, SeenShape, complete
 from ticdc_assets.registry.growing_catalog import GrowingCatalog
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.row_shapes import fits
+from ticdc_assets_tests.changelog.lives import ddl_event
 
 NAME = ("d", "t")
 INT = ("int", ColumnFlag.BINARY | ColumnFlag.NULLABLE)
@@ -27,16 +28,7 @@ def shape(*, partial: bool = False, **columns: tuple[str, ColumnFlag]) -> RowSha
 
 
 def ddl(ts: int, sql: str, *, word: str = "ALTER", table: str = "t") -> DdlEvent:
-    return DdlEvent(
-        ddl_type=word,
-        commit_ts=ts,
-        build_ts_ms=None,
-        sql=sql,
-        database="d",
-        table=table,
-        schema=None,
-        pre_schema=None,
-    )
+    return ddl_event(ts, sql, ddl_type=word, table=table)
 
 
 CREATE = ddl(10, "create table t (id int primary key, e enum('a','b'))", word="CREATE")
