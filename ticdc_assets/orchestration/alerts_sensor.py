@@ -16,7 +16,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
@@ -25,19 +24,18 @@ from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted
 from ticdc_assets.observe.alerting import Problem, deliver, news
 from ticdc_assets.observe.verdicts import Check, Level
-from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
 from ticdc_assets.orchestration.partitions import ANONYMOUS, IMPLICIT_ASSET_JOB_NAME, FeedNames
+from ticdc_assets.orchestration.sensors import cursor_text, read_cursor
 from ticdc_assets.orchestration.status_metadata import OPEN, SEEN_UNTIL
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER
+from ticdc_assets.orchestration.verdicts import shown_verdicts
 
 INTERVAL_SECONDS = 30
 
 _RUNS_LOOKED_AT = 50
 _RUNS_OF_A_JOB = 10
-_EVALUATIONS_LOOKED_AT = 20
 _WILL_RETRY = "dagster/will_retry"
-_LEVELS = {dg.AssetCheckSeverity.WARN: Level.WARN, dg.AssetCheckSeverity.ERROR: Level.FAIL}
 
 
 def alerts_sensors(
@@ -94,22 +92,15 @@ def problems(
         keys: its checks.
     """
     server = os.environ.get(WEBSERVER, "").rstrip("/")
-    known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
-    for key in keys:
-        record = known.get(key)
-        if record is not None and not isinstance(record.evaluation, dg.AssetCheckEvaluation):
-            # The newest is of a run that has not evaluated it yet; the one before is valid.
-            record = _last_evaluated(instance, key)
-        evaluation = None if record is None else record.evaluation
-        if not isinstance(evaluation, dg.AssetCheckEvaluation):
-            continue
+    for key, shown in sorted(shown_verdicts(instance, keys).items()):
+        evaluation = shown.evaluation
         grown = _growth(evaluation) if key.name == Check.QUARANTINE_GROWTH else None
         if not evaluation.passed or grown is not None:
             path = "/".join(key.asset_key.path)
             sentence = evaluation.description or ""
             yield Problem(
                 name=key.name,
-                level=Level.WARN if evaluation.passed else _LEVELS[evaluation.severity],
+                level=Level.WARN if evaluation.passed else shown.level,
                 sentence=sentence if grown is None or not evaluation.passed else grown.sentence,
                 link=server and f"{server}/assets/{path}?view=checks&checkDetail={key.name}",
                 event="" if grown is None else grown.seen_until,
@@ -155,15 +146,6 @@ def _growth(evaluation: dg.AssetCheckEvaluation) -> _Growth | None:
             "in total."
         ),
     )
-
-
-def _last_evaluated(instance: DagsterInstance, key: dg.AssetCheckKey) -> Any:
-    """Return the newest record of a check that has an evaluation; None if there is none."""
-    records = instance.event_log_storage.get_asset_check_execution_history(
-        key, limit=_EVALUATIONS_LOOKED_AT
-    )
-    evaluated = (it for it in records if isinstance(it.evaluation, dg.AssetCheckEvaluation))
-    return next(evaluated, None)
 
 
 def _newest_runs(instance: DagsterInstance, names: FeedNames) -> Iterator[DagsterRun]:

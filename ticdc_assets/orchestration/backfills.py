@@ -8,10 +8,11 @@ Why running it again is safe: a correct day is left as it is, and a table is fol
 state. A run waits some time for the writer's lock, so a backfill fits between syncs.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from itertools import groupby
 
 from dagster import DagsterInstance
 
@@ -26,7 +27,7 @@ from ticdc_assets.observe.wording import listed
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets
-from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of, ranges_of
+from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of
 from ticdc_assets.orchestration.run import execute, open_instance
 from ticdc_assets.orchestration.steps import LOCK_PATIENCE_SECONDS, steps_of
 from ticdc_assets.repair.redecoding import RedecodedDay, Redecoding
@@ -86,12 +87,11 @@ def backfill_days(
     if not landed or not set(landed) & set(days):
         known = f"records landed from {landed[0]} to {landed[-1]}" if landed else "nothing landed"
         raise NotFoundError(f"nothing landed on {listed(map(str, sorted(days)))}: {known}")
-    wanted = sorted(day for day in set(days) if landed[0] <= day <= utc_now().date())
-    keys = [f"{day:{DAY_FORMAT}}" for day in days_between(wanted[0], wanted[-1])]
+    wanted = {day for day in days if landed[0] <= day <= utc_now().date()}
     job = definitions_of([steps], has_mirrors=False).resolve_implicit_global_asset_job_def()
     done: list[RedecodedDay] = []
     with nullcontext(instance) if instance else open_instance(settings) as where:
-        for tags in _range_tags([f"{day:{DAY_FORMAT}}" for day in wanted], keys):
+        for tags in _ranges(wanted):
             steps.results.clear()
             execute(
                 steps,
@@ -178,6 +178,8 @@ def named_mirror(cut: Cut, text: str) -> MirrorCut:
     )
 
 
-def _range_tags(wanted: Collection[str], keys: Sequence[str]) -> Iterable[dict[str, str]]:
-    for first, last in ranges_of(wanted, keys):
-        yield {_RANGE_START: first, _RANGE_END: last}
+def _ranges(days: Iterable[date]) -> Iterator[dict[str, str]]:
+    """Yield tags of runs, a range of adjacent days each, as Dagster's own backfills divide them."""
+    for _, adjacent in groupby(enumerate(sorted(days)), lambda item: item[1].toordinal() - item[0]):
+        keys = [f"{day:{DAY_FORMAT}}" for _, day in adjacent]
+        yield {_RANGE_START: keys[0], _RANGE_END: keys[-1]}

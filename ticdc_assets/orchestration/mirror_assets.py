@@ -35,7 +35,7 @@ from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import FeedNames, table_named
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.syncing import DATA_VERSION, Reporter, assets_of
+from ticdc_assets.orchestration.syncing import DATA_VERSION, Reporter, assets_of, log_events
 from ticdc_assets.orchestration.table_schemas import mirror_columns
 from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -281,8 +281,7 @@ def _fold(
             apply_changes(steps.lake.using(spark.spark_session), until=cut.tso, refold=tables)
         )
         made = _require_published(applying)
-    for event in reporter.mirrors(applying, but=tables):
-        context.log_event(event)
+    log_events(context, reporter.mirrors(applying, but=tables))
     return made, reporter.tables(made, tables)
 
 

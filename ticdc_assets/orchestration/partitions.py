@@ -7,7 +7,6 @@ script stay as they are. The key of a mirror's asset allows fewer characters (`_
 """
 
 import re
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Literal, TypeAlias, get_args
@@ -146,21 +145,6 @@ def landing_days(paths: LakePaths, today: date) -> dg.DailyPartitionsDefinition:
     return dg.DailyPartitionsDefinition(
         start_date=first.isoformat(), end_offset=1, timezone="UTC", fmt=DAY_FORMAT
     )
-
-
-def ranges_of(wanted: Collection[str], keys: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the ranges (first, last) of neighbours in `keys` that together are `wanted`.
-
-    A run is of one range: that is how Dagster's own backfills divide them too.
-    """
-    places = sorted(keys.index(key) for key in set(wanted))
-    ranges: list[tuple[int, int]] = []
-    for place in places:
-        if ranges and ranges[-1][1] == place - 1:
-            ranges[-1] = (ranges[-1][0], place)
-        else:
-            ranges.append((place, place))
-    return [(keys[first], keys[last]) for first, last in ranges]
 
 
 def partition_of(database: str, table: str) -> str:

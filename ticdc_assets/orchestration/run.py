@@ -48,10 +48,9 @@ from ticdc_assets.orchestration.following import Ending, Followed
 from ticdc_assets.orchestration.home import HOME_VARIABLE, home_path
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import JobKind
-from ticdc_assets.orchestration.signals import signals_handled
 from ticdc_assets.orchestration.steps import ChangefeedSteps, patient_lock, steps_of
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER
-from ticdc_assets.orchestration.workers import WORKER_TAG, worker_of, worker_tag
+from ticdc_assets.orchestration.workers import WORKER_TAG, signals_handled, worker_of, worker_tag
 from ticdc_assets.repair.maintenance import Maintaining
 from ticdc_assets.repair.rebuilding import Rebuild
 from ticdc_assets.repair.redriving import Redriving

@@ -16,16 +16,10 @@ from ticdc_assets.log.publishing import publish
 from ticdc_assets.model.tso import from_datetime
 from ticdc_assets.observe import overview
 from ticdc_assets.orchestration import tables_sensor
-from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
-from ticdc_assets.orchestration.lineage import (
-    change_log_lineage,
-    quarantine_lineage,
-    schema_registry_lineage,
-)
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.schema_metadata import schema_metadata
+from ticdc_assets.orchestration.sensors import cursor_text, read_cursor
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
-from ticdc_assets.orchestration.table_schemas import CHANGE_LOG, RAW_MESSAGES, SCHEMA_REGISTRY
 from ticdc_assets.orchestration.tables_sensor import TablesCursor, tick
 from ticdc_assets_tests.observe.report.small_lake import (
     NOW,
@@ -216,22 +210,3 @@ def test_schema_history_and_ddl_are_tables_without_values(steps: ChangefeedSteps
     assert oldest["changes"] == "first known"
     assert {record.data["understood"] for record in timeline.records} == {True, False}
     assert schema_metadata(steps.paths) == metadata
-
-
-def test_lineage_names_columns_that_are_there(steps: ChangefeedSteps) -> None:
-    names = steps.names
-    columns = {
-        names.asset("raw_messages"): set(RAW_MESSAGES),
-        names.asset("change_log"): set(CHANGE_LOG),
-        names.asset("schema_registry"): set(SCHEMA_REGISTRY),
-    }
-    for value in (
-        change_log_lineage(names),
-        quarantine_lineage(names),
-        schema_registry_lineage(names),
-    ):
-        assert isinstance(value, dg.TableColumnLineageMetadataValue)
-        for deps in value.value.deps_by_column.values():
-            assert deps
-            for dep in deps:
-                assert dep.column_name in columns[dep.asset_key]
