@@ -21,33 +21,11 @@ from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.run import run_sync
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER, reload_location, tick
-from ticdc_assets_tests.observe.report.small_lake import (
-    NOW,
-    ago,
-    cut_of,
-    mirror_of,
-    write_groups,
-    write_landings,
-)
+from ticdc_assets_tests.observe.report.small_lake import NOW, ago, cut_of, mirror_of, published
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, materializations
-from ticdc_assets_tests.statuses import write_tables
 
 NAMES = FeedNames(changefeed="shop")
 ODD_TABLES = (("shop", "a-b"), ("shop", "a_b"), ("shop", "a__b"), ("shop__a", "b"), ("表", "a/b"))
-
-
-@pytest.fixture
-def steps(tmp_path: Path) -> ChangefeedSteps:
-    shop = SmallShop(tmp_path)
-    return steps_of(shop.settings, shop.changefeed)
-
-
-def published(steps: ChangefeedSteps, seconds: float, *tables: tuple[str, str]) -> None:
-    mirrors = tuple(mirror_of(*table) for table in tables)
-    write_tables(steps.paths)
-    write_landings(steps.paths, [(ago(seconds), 1, 0)])
-    write_groups(steps.paths, ago(seconds), tables)
-    publish(steps.paths, cut_of(1, ago(seconds), 1, mirrors=mirrors))
 
 
 def identifier(database: str, table: str) -> str:
@@ -71,7 +49,7 @@ def test_common_names_stay_as_they_are() -> None:
 
 def test_a_location_shows_the_mirrors_of_the_newest_cut(steps: ChangefeedSteps) -> None:
     assert MirrorAssets.of(steps).mirrors == (), "an empty lake has none"
-    published(steps, 5, *ODD_TABLES)
+    published(steps.paths, *ODD_TABLES)
     definitions = definitions_of([steps])
     dg.Definitions.validate_loadable(definitions)
     graph = definitions.resolve_asset_graph()
@@ -88,7 +66,7 @@ def test_a_location_shows_the_mirrors_of_the_newest_cut(steps: ChangefeedSteps) 
 
 
 def test_a_broken_table_of_cuts_leaves_the_other_definitions(steps: ChangefeedSteps) -> None:
-    published(steps, 5, ("shop", "orders"))
+    published(steps.paths, ("shop", "orders"))
     for log in (steps.paths.cuts / "_delta_log").glob("*.json"):
         log.write_text("{")
     assert MirrorAssets.of(steps).mirrors == ()
@@ -106,7 +84,7 @@ def evaluations(result: dg.SensorResult) -> dict[dg.AssetKey, dg.AssetCheckEvalu
 def test_lag_is_told_when_it_is_another_than_shown(
     steps: ChangefeedSteps, instance: dg.DagsterInstance
 ) -> None:
-    published(steps, 5, ("shop", "orders"), ("shop", "customers"))
+    published(steps.paths, ("shop", "orders"), ("shop", "customers"))
     shown = MirrorAssets.of(steps)
     context = dg.build_sensor_context(instance=instance)
     first = tick(context, shown, NOW)
@@ -129,7 +107,7 @@ def test_lag_is_told_when_it_is_another_than_shown(
 
 
 def test_the_check_runs_alone(steps: ChangefeedSteps, instance: dg.DagsterInstance) -> None:
-    published(steps, 5, ("shop", "orders"), ("shop", "a-b"), ("shop", "a_b"))
+    published(steps.paths, ("shop", "orders"), ("shop", "a-b"), ("shop", "a_b"))
     definitions = definitions_of([steps])
     wanted = dg.AssetCheckKey(NAMES.mirror("shop", "a-b"), TABLE_LAG)
     selection = dg.AssetSelection.checks(wanted)
@@ -146,7 +124,7 @@ def test_tables_that_came_or_went_ask_for_a_reload(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(WEBSERVER, raising=False)
-    published(steps, 5, ("shop", "orders"), ("shop", "gone"))
+    published(steps.paths, ("shop", "orders"), ("shop", "gone"))
     shown = MirrorAssets.of(steps)
     context = dg.build_sensor_context(instance=instance)
     assert "reload" not in str(tick(context, shown, NOW).skip_reason)

@@ -369,11 +369,6 @@ def test_a_run_that_was_killed_before_its_first_step_does_not_stay_active(
 # Ticks ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def steps(shop: SmallShop) -> ChangefeedSteps:
-    return steps_of(shop.settings, shop.changefeed)
-
-
 def evaluate(
     instance: dg.DagsterInstance, steps: ChangefeedSteps, cursor: str | None, now: datetime = NOW
 ) -> dg.SensorResult:

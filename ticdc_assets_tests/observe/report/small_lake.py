@@ -271,6 +271,14 @@ def write_versions(paths: LakePaths, tables: Mapping[tuple[str, str], Sequence[d
     write_history(paths, history, history, 1)
 
 
+def published(paths: LakePaths, *tables: tuple[str, str]) -> None:
+    """Publish a first cut with mirrors of tables, 5 s ago, after a landing of their rows."""
+    write_tables(paths)
+    write_landings(paths, [(ago(5), 1, 0)])
+    write_groups(paths, ago(5), tables)
+    publish(paths, cut_of(1, ago(5), 1, mirrors=tuple(mirror_of(*table) for table in tables)))
+
+
 def small_lake(folder: Path, *, name: str = "shop") -> tuple[Changefeed, LakePaths]:
     """Write a lake that has some of everything, and return its changefeed."""
     changefeed = Changefeed(
