@@ -58,13 +58,13 @@ def alerts_sensors(
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        found = list(problems(context.instance, names, keys))
-        told = read_cursor(context.cursor, dict[str, dict[str, str]])
-        counts = counted(len(found), "problem")
+        current = list(problems(context.instance, names, keys))
+        sent = read_cursor(context.cursor, dict[str, dict[str, str]])
+        counts = counted(len(current), "problem")
         for target in alerts.to:
             least = Level[alerts.level.upper()]
-            before = told.get(target.shown, {})
-            message, after = news(names.changefeed, found, before, least)
+            before = sent.get(target.shown, {})
+            message, after = news(names.changefeed, current, before, least)
             try:
                 if message is not None:
                     deliver(message, target)
@@ -72,11 +72,11 @@ def alerts_sensors(
                 context.log.error("%s", error)  # noqa: TRY400  # the sentence says it all
                 counts += f"; {error}; it is tried again"
                 continue
-            told[target.shown] = after
+            sent[target.shown] = after
             counts += (
                 f"; {target}: {counted(0 if message is None else message.changes, 'change')} sent"
             )
-        return dg.SensorResult(skip_reason=counts, cursor=cursor_text(told))
+        return dg.SensorResult(skip_reason=counts, cursor=cursor_text(sent))
 
     return [sensor]
 

@@ -165,16 +165,16 @@ def named_mirror(cut: Cut, text: str) -> MirrorCut:
         for item in cut.mirrors
         if text in (joined_name(item.database, item.table), f"{item.database}.{item.table}")
     ]
-    found = {(item.database, item.table): item for item in [*exact, *named]}
-    if len(found) == 1:
-        (mirror,) = found.values()
+    candidates = {(item.database, item.table): item for item in [*exact, *named]}
+    if len(candidates) == 1:
+        (mirror,) = candidates.values()
         return mirror
-    if found:
-        keys = listed(sorted(partition_of(*name) for name in found))
+    if candidates:
+        keys = listed(sorted(partition_of(*name) for name in candidates))
         raise ConfigError(f"{text!r} may mean several tables; name one of the partitions {keys}")
-    known = listed(sorted(partition_of(item.database, item.table) for item in cut.mirrors))
+    names = listed(sorted(partition_of(item.database, item.table) for item in cut.mirrors))
     raise NotFoundError(
-        f"no mirror {text!r} in the newest cut ({cut.moment}); there are: {known or 'none'}"
+        f"no mirror {text!r} in the newest cut ({cut.moment}); there are: {names or 'none'}"
     )
 
 

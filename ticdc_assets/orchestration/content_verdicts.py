@@ -30,25 +30,25 @@ def judge_damage(error: LakeDamagedError | None) -> CheckVerdict:
 # Keys -------------------------------------------------------------------------------------------
 
 
-def judge_keys(found: KeyCounts | None) -> CheckVerdict:
+def judge_keys(counts: KeyCounts | None) -> CheckVerdict:
     """Judge whether every key is once in every mirror (None: there is no cut yet)."""
-    if found is None:
+    if counts is None:
         return CheckVerdict(Level.OK, "No cut was published yet; there is no key.")
     metadata: Metadata = {
-        "cut": found.cut,
-        **tso_metadata("applied_ts", found.tso),
-        "mirrors": found.mirrors,
-        "mirrors_without_key": found.without_key,
-        "rows": found.rows,
-        "repeated_keys": sum(item.keys for item in found.repeated),
+        "cut": counts.cut,
+        **tso_metadata("applied_ts", counts.tso),
+        "mirrors": counts.mirrors,
+        "mirrors_without_key": counts.without_key,
+        "rows": counts.rows,
+        "repeated_keys": sum(item.keys for item in counts.repeated),
     }
-    if not found.repeated:
+    if not counts.repeated:
         without = (
-            f"; {found.without_key} without a key cannot be checked" if found.without_key else ""
+            f"; {counts.without_key} without a key cannot be checked" if counts.without_key else ""
         )
         return CheckVerdict(
             Level.OK,
-            f"Every mirror has each key once: {counted(found.rows, 'row')} of {found.mirrors} "
+            f"Every mirror has each key once: {counted(counts.rows, 'row')} of {counts.mirrors} "
             f"mirrors{without}.",
             metadata,
         )
@@ -56,13 +56,13 @@ def judge_keys(found: KeyCounts | None) -> CheckVerdict:
         "database string, table string, key string, rows int",
         [
             (item.database, item.table, _key_of(example.key), example.rows)
-            for item in found.repeated[:LISTED]
+            for item in counts.repeated[:LISTED]
             for example in item.examples
         ],
     )
     return CheckVerdict(
         Level.FAIL,
-        f"Repeated keys: {listed(map(_repeated_text, found.repeated), '; ')}. "
+        f"Repeated keys: {listed(map(_repeated_text, counts.repeated), '; ')}. "
         "Materialise these mirrors to fold them again from the change log, and "
         "check whether another program writes to their Delta tables.",
         metadata,
@@ -82,29 +82,29 @@ def _key_of(key: Mapping[str, str | None]) -> str:
 # The rebuild ------------------------------------------------------------------------------------
 
 
-def judge_rebuild(found: Verification | None) -> CheckVerdict:
+def judge_rebuild(proof: Verification | None) -> CheckVerdict:
     """Judge whether the mirrors are what the landed records make (None: there is no cut yet).
 
     It has keys and names of columns, but no values of other columns: Dagster keeps its records
     forever, and `ticdc-assets verify` shows the values.
     """
-    if found is None:
+    if proof is None:
         return CheckVerdict(Level.OK, "No cut was published yet; nothing to rebuild.")
     metadata: Metadata = {
-        "cut": found.cut,
-        **tso_metadata("applied_ts", found.tso),
-        "proof_from": "the first record" if found.proof_from is None else str(found.proof_from),
-        "mirrors": len(found.mirrors),
-        "different": sum(not item.is_sound for item in found.mirrors),
-        "records": found.records,
-        "seconds": found.seconds,
+        "cut": proof.cut,
+        **tso_metadata("applied_ts", proof.tso),
+        "proof_from": "the first record" if proof.proof_from is None else str(proof.proof_from),
+        "mirrors": len(proof.mirrors),
+        "different": sum(not item.is_sound for item in proof.mirrors),
+        "records": proof.records,
+        "seconds": proof.seconds,
     }
-    notes = found.notes()
+    notes = proof.notes()
     if notes:
         metadata["notes"] = "\n".join(notes)
-    if found.equal:
-        return CheckVerdict(Level.OK, f"{found.summary}.", metadata)
-    unsound = [item for item in found.mirrors if not item.is_sound]
+    if proof.equal:
+        return CheckVerdict(Level.OK, f"{proof.summary}.", metadata)
+    unsound = [item for item in proof.mirrors if not item.is_sound]
     metadata["tables"] = table_of(
         "database string, table string, found string, content_hash string, rebuilt_hash string",
         [
@@ -121,10 +121,10 @@ def judge_rebuild(found: Verification | None) -> CheckVerdict:
     rows = [row for item in unsound for row in _rows_of(item)]
     if rows:
         metadata["rows"] = table_of(_ROW_COLUMNS, rows)
-    texts = [*found.differences, *map(_text_of, unsound)]
+    texts = [*proof.differences, *map(_text_of, unsound)]
     return CheckVerdict(
         Level.FAIL,
-        f"{found.summary}: {listed(texts, '; ')}. `ticdc-assets verify {found.changefeed}` "
+        f"{proof.summary}: {listed(texts, '; ')}. `ticdc-assets verify {proof.changefeed}` "
         "shows the values; materialise the mirrors that differ to fold them again from the "
         "change log.",
         metadata,
@@ -159,23 +159,23 @@ def _rows_of(table: VerifiedMirror | DiffedTable) -> list[tuple[str, str, str, s
 # Exports ----------------------------------------------------------------------------------------
 
 
-def judge_seeds(found: Sequence[SeedBalance]) -> CheckVerdict:
+def judge_seeds(seeds: Sequence[SeedBalance]) -> CheckVerdict:
     """Judge whether all landed rows of exports were seeded or are in quarantine."""
-    if not found:
+    if not seeds:
         return CheckVerdict(Level.OK, "No table was seeded from an export.")
-    lost = [item for item in found if item.lost or (item.quarantined and not item.rows)]
-    quarantined = [item for item in found if item.quarantined]
+    lost = [item for item in seeds if item.lost or (item.quarantined and not item.rows)]
+    quarantined = [item for item in seeds if item.quarantined]
     metadata: Metadata = {
-        "tables": len(found),
-        "landed_rows": sum(item.landed for item in found),
-        "seeded_rows": sum(item.rows for item in found),
-        "quarantined": sum(item.quarantined for item in found),
+        "tables": len(seeds),
+        "landed_rows": sum(item.landed for item in seeds),
+        "seeded_rows": sum(item.rows for item in seeds),
+        "quarantined": sum(item.quarantined for item in seeds),
     }
     if not lost and not quarantined:
-        rows = sum(item.rows for item in found)
+        rows = sum(item.rows for item in seeds)
         return CheckVerdict(
             Level.OK,
-            f"All that landed is seeded: {counted(rows, 'row')} of {counted(len(found), 'table')}.",
+            f"All that landed is seeded: {counted(rows, 'row')} of {counted(len(seeds), 'table')}.",
             metadata,
         )
     texts = [
@@ -189,12 +189,12 @@ def judge_seeds(found: Sequence[SeedBalance]) -> CheckVerdict:
     )
 
 
-def judge_source(found: SourceDifference) -> CheckVerdict:
+def judge_source(difference: SourceDifference) -> CheckVerdict:
     """Judge whether the mirrors equal an export of the upstream."""
-    differing = [item for item in found.tables if not item.equal]
+    differing = [item for item in difference.tables if not item.equal]
     metadata: Metadata = {
-        **tso_metadata("export_ts", found.tso),
-        "tables": len(found.tables),
+        **tso_metadata("export_ts", difference.tso),
+        "tables": len(difference.tables),
         "differing_tables": len(differing),
     }
     if differing:
@@ -204,6 +204,6 @@ def judge_source(found: SourceDifference) -> CheckVerdict:
     texts = (f"{joined_name(item.database, item.table)}: {item.sentence}" for item in differing)
     return CheckVerdict(
         Level.FAIL if differing else Level.OK,
-        f"{found.summary}. {listed(texts, '; ')}".rstrip(),
+        f"{difference.summary}. {listed(texts, '; ')}".rstrip(),
         metadata,
     )

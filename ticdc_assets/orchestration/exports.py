@@ -198,14 +198,14 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         if cut is None:
             return dg.SkipReason("no cut was published yet")
         with reported_failures(steps.paths):
-            found, unread = finished_exports(folder)
+            exports, unread = finished_exports(folder)
         for place, reason in unread.items():
             context.log.warning("the folder %s cannot be read and is left out: %s", place, reason)
-        ready = [(tso, place) for tso, place in found if tso <= cut.tso]
+        ready = [(tso, place) for tso, place in exports if tso <= cut.tso]
         if not ready:
             left_out = f"; {len(unread)} folders cannot be read" if unread else ""
             return dg.SkipReason(
-                f"{len(found)} finished exports in the folder, none at or below the newest cut"
+                f"{len(exports)} finished exports in the folder, none at or below the newest cut"
                 f"{left_out}"
             )
         tso, place = max(ready)
@@ -232,7 +232,7 @@ def finished_exports(folder: str) -> tuple[list[tuple[int, str]], dict[str, str]
         for item in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
         if item.type is fs.FileType.Directory
     ]
-    found: list[tuple[int, str]] = []
+    exports: list[tuple[int, str]] = []
     unread: dict[str, str] = {}
     for place in places:
         inner = _inner(folder, PurePosixPath(place).name)
@@ -242,8 +242,8 @@ def finished_exports(folder: str) -> tuple[list[tuple[int, str]], dict[str, str]
             unread[inner] = first_sentence(error)
             continue
         if tso is not None:
-            found.append((tso, inner))
-    return found, unread
+            exports.append((tso, inner))
+    return exports, unread
 
 
 def _inner(folder: str, name: str) -> str:

@@ -266,6 +266,6 @@ class Surroundings:
 
 def _together(done: tuple[Step, ...]) -> NewData:
     """Return the kind of new data of a whole sync: the highest of its steps."""
-    found = {step.new_data for step in done}
+    kinds = {step.new_data for step in done}
     most = (NewData.CHANGES, NewData.WATERMARKS, NewData.NOTHING)
-    return next(item for item in most if item in found)
+    return next(item for item in most if item in kinds)

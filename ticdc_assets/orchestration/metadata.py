@@ -183,12 +183,12 @@ def seeded_rows_metadata(item: SeededRows, seeding: Seeding) -> Metadata:
 
 def rebuild_metadata(done: Rebuild) -> Metadata:
     """Return the metadata of a rebuild; no value of a row is in it."""
-    found = done.verification
+    proof = done.verification
     return {
         "cut": "none" if done.cut is None else str(done.cut.number),
         "generation": "none" if done.cut is None else done.cut.generation,
-        "records": 0 if found is None else found.records,
-        "compared": "nothing" if found is None else found.summary,
+        "records": 0 if proof is None else proof.records,
+        "compared": "nothing" if proof is None else proof.summary,
         "losses": "; ".join(done.losses) or "none",
         "notes": "\n".join(done.lines()),
     }

@@ -190,7 +190,7 @@ def _identifier(name: str) -> str:
     and `x`: two tables never have one key, and no key has a part with `__`.
     """
     return _NO_IDENTIFIER.sub(
-        lambda found: f"_x{found[0].encode('utf-8', 'surrogatepass').hex().upper()}x", name
+        lambda match: f"_x{match[0].encode('utf-8', 'surrogatepass').hex().upper()}x", name
     )
 
 

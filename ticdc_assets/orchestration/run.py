@@ -493,7 +493,7 @@ def _begin_to_stop_runs(settings: Settings, session: int) -> list[str]:
         session: the session of the UI's processes. Another UI, or a command, may work on runs of
             the same instance.
     """
-    found: list[str] = []
+    run_ids: list[str] = []
     with open_instance(settings) as instance:
         at_work = RunsFilter(statuses=[DagsterRunStatus.STARTING, DagsterRunStatus.STARTED])
         for run in instance.get_runs(filters=at_work):
@@ -505,8 +505,8 @@ def _begin_to_stop_runs(settings: Settings, session: int) -> list[str]:
                 continue  # it has just ended
             if is_ours and _LAUNCHED in run.tags:
                 instance.report_run_canceling(run, STOPPED_WITH_UI)
-                found.append(run.run_id)
-    return found
+                run_ids.append(run.run_id)
+    return run_ids
 
 
 def _record_stopped(settings: Settings, runs: Sequence[str]) -> None:

@@ -200,8 +200,8 @@ def _mirrors_metadata(_: Changefeed, status: Status) -> Metadata:
                 for item in status.failed
             ],
         )
-    told = (TableState.INCOMPLETE, TableState.CAVEATS)
-    tables = [item for item in status.tables if item.has_mirror and item.state in told]
+    states = (TableState.INCOMPLETE, TableState.CAVEATS)
+    tables = [item for item in status.tables if item.has_mirror and item.state in states]
     if tables:
         metadata["tables"] = table_of(
             "database string, table string, held int, quarantined int, caveats string", tables

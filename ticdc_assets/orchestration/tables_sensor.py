@@ -167,11 +167,11 @@ def _lag_events(
     steps = shown.steps
     status = read_status(steps.lake, now)
     verdicts = lag_verdicts(steps.names, steps.changefeed, status, shown.tables)
-    known = shown_verdicts(instance, verdicts)
+    evaluated = shown_verdicts(instance, verdicts)
     events = [
         verdict.evaluation(key)
         for key, verdict in verdicts.items()
-        if key not in known or verdict.level is not known[key].level
+        if key not in evaluated or verdict.level is not evaluated[key].level
     ]
     late = sum(verdict.level is not Level.OK for verdict in verdicts.values())
     return events[:_EVALUATIONS], late

@@ -118,10 +118,10 @@ _JOB = re.compile(rf"the job `([a-z0-9_]+?)_({'|'.join(_JOBS.values())})`")
 
 def jobs_named(text: str) -> str:
     """Return a sentence with the commands that a job can do as jobs, for a person in Dagster."""
-    return _COMMAND.sub(lambda found: f"the job `{found[2]}_{_JOBS[found[1]]}`", text)
+    return _COMMAND.sub(lambda match: f"the job `{match[2]}_{_JOBS[match[1]]}`", text)
 
 
 def commands_named(text: str) -> str:
     """Return the same for a person at a command line; it is the inverse of `jobs_named`."""
     commands = {job: command for command, job in _JOBS.items()}
-    return _JOB.sub(lambda found: f"`ticdc-assets {commands[found[2]]} {found[1]}`", text)
+    return _JOB.sub(lambda match: f"`ticdc-assets {commands[match[2]]} {match[1]}`", text)
