@@ -29,7 +29,7 @@ from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of
 from ticdc_assets.orchestration.run import execute, open_instance
-from ticdc_assets.orchestration.steps import LOCK_PATIENCE_SECONDS, steps_of
+from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.repair.redecoding import RedecodedDay, Redecoding
 
 _RANGE_START = "dagster/asset_partition_range_start"
@@ -99,7 +99,6 @@ def backfill_days(
                 where,
                 config={steps.names.op("change_log"): {"accept_losses": accept_losses}},
                 tags=tags,
-                patience=LOCK_PATIENCE_SECONDS,
                 selection=[steps.names.asset("change_log")],
             )
             done += next(item for item in steps.results if isinstance(item, Redecoding)).days
@@ -140,7 +139,6 @@ def backfill_tables(
             job,
             where,
             config={steps.names.op("mirrors"): config} if is_shared else None,
-            patience=LOCK_PATIENCE_SECONDS,
             selection=[steps.names.asset("mirrors")]
             if is_shared
             else sorted(key for key, name in shown.by_key.items() if name in names),

@@ -27,7 +27,7 @@ from ticdc_assets.orchestration.backfills import (
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.jobs import redecode_schedule
 from ticdc_assets.orchestration.run import open_instance, run_sync
-from ticdc_assets.orchestration.steps import patient_lock, steps_of
+from ticdc_assets.orchestration.steps import ChangefeedSteps, patient_lock, steps_of
 from ticdc_assets_tests.orchestration.small_shop import (
     ODD,
     ODD_PARTITION,
@@ -117,9 +117,8 @@ def test_a_day_on_which_nothing_landed_is_told(
 
 @pytest.mark.dagster
 def test_a_writer_waits_for_another_and_says_so_once(
-    shop: SmallShop, instance: dg.DagsterInstance
+    shop: SmallShop, steps: ChangefeedSteps
 ) -> None:
-    steps = steps_of(shop.settings, shop.changefeed)
     said: list[str] = []
     held, released = threading.Event(), threading.Event()
 
@@ -134,13 +133,13 @@ def test_a_writer_waits_for_another_and_says_so_once(
     began = time.monotonic()
     with (
         pytest.raises(BusyError, match="another sync"),
-        patient_lock(steps, instance, seconds=0.2, waiting=said.append),
+        patient_lock(steps, seconds=0.2, waiting=said.append),
     ):
         pass
     assert time.monotonic() - began >= 0.2
     assert len(said) == 1
     released.set()
-    with patient_lock(steps, instance, seconds=5, waiting=said.append):
+    with patient_lock(steps, seconds=5, waiting=said.append):
         pass
     holder.join()
 

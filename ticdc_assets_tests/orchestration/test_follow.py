@@ -2,7 +2,6 @@
 
 import math
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,10 +15,8 @@ import pytest
 from dagster import DagsterRunStatus
 from pyspark.sql import SparkSession
 
-from ticdc_assets.base.errors import BusyError, LandingGapError
-from ticdc_assets.config import Writer
+from ticdc_assets.base.errors import LandingGapError
 from ticdc_assets.delta.control import read_table
-from ticdc_assets.delta.lock import writer_lock
 from ticdc_assets.log.cuts import newest_cut, read_cuts
 from ticdc_assets.orchestration import follow_job, sensors
 from ticdc_assets.orchestration import run as run_module
@@ -29,7 +26,7 @@ from ticdc_assets.orchestration.follow_job import Surroundings
 from ticdc_assets.orchestration.following import Ending, Following, NewData
 from ticdc_assets.orchestration.metadata import rate_metadata, utc_now
 from ticdc_assets.orchestration.run import open_instance, run_follow
-from ticdc_assets.orchestration.steps import patient_lock, steps_of
+from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.orchestration.summing import Unreported
 from ticdc_assets.orchestration.syncing import Step, Syncing
 from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, materializations
@@ -85,35 +82,6 @@ def test_changefeeds_that_are_followed_do_not_keep_others_out_for_ever(
         assert run_to_let_in(instance, names["crm"], first, now) == ""
         assert waiting in run_to_let_in(instance, names["crm"], first, later)
         assert run_to_let_in(instance, names["erp"], second, later) == "", "one of them is enough"
-
-
-# The lock ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.dagster
-def test_a_step_waits_for_a_run_that_follows_and_for_nobody_else(
-    shop: SmallShop, instance: dg.DagsterInstance
-) -> None:
-    steps = steps_of(shop.settings, shop.changefeed)
-    with writer_lock(shop.paths, Writer()), pytest.raises(BusyError), patient_lock(steps, instance):
-        pass
-    job = all_definitions(shop.settings).resolve_job_def("shop_follow")
-    instance.create_run_for_job(
-        job, status=DagsterRunStatus.STARTED, tags=shop.names.tags | {FOLLOW_TAG: "true"}
-    )
-    held, entered = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with writer_lock(shop.paths, Writer()):
-            held.set()
-            entered.wait(0.5)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait()
-    with patient_lock(steps, instance):
-        assert not holder.is_alive() or not entered.is_set()
-    holder.join()
 
 
 # What is reported -------------------------------------------------------------------------------
