@@ -14,7 +14,6 @@ all tables in one sentence.
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 import dagster as dg
@@ -94,16 +93,16 @@ def problems(
     server = os.environ.get(WEBSERVER, "").rstrip("/")
     for key, shown in sorted(shown_verdicts(instance, keys).items()):
         evaluation = shown.evaluation
-        grown = _growth(evaluation) if key.name == Check.QUARANTINE_GROWTH else None
-        if not evaluation.passed or grown is not None:
+        is_growth = key.name == Check.QUARANTINE_GROWTH
+        event, growth = _growth(evaluation) if is_growth else ("", "")
+        if not evaluation.passed or event:
             path = "/".join(key.asset_key.path)
-            sentence = evaluation.description or ""
             yield Problem(
                 name=key.name,
                 level=Level.WARN if evaluation.passed else shown.level,
-                sentence=sentence if grown is None or not evaluation.passed else grown.sentence,
+                sentence=growth if evaluation.passed else evaluation.description or "",
                 link=server and f"{server}/assets/{path}?view=checks&checkDetail={key.name}",
-                event="" if grown is None else grown.seen_until,
+                event=event,
             )
     for run in _newest_runs(instance, names):
         if run.status is DagsterRunStatus.FAILURE:
@@ -115,36 +114,21 @@ def problems(
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Growth:
-    """The newest growth of the quarantine, from an evaluation of `quarantine_growth`.
+def _growth(evaluation: dg.AssetCheckEvaluation) -> tuple[str, str]:
+    """Return when the newest record came to quarantine, in ISO 8601, and a sentence about it.
 
-    Attributes:
-        seen_until: the time of its last record, in ISO 8601.
-        sentence: the sentence about it after a later evaluation.
-    """
-
-    seen_until: str
-    sentence: str
-
-
-def _growth(evaluation: dg.AssetCheckEvaluation) -> _Growth | None:
-    """Return the newest growth; None if there was none or no record is open.
-
-    The evaluation with the growth may be gone: a run that follows evaluates after each sync, and
-    Dagster keeps one evaluation of a run.
+    Both are "" if no record is open. The evaluation with the growth may be gone: a run that follows
+    evaluates after each sync, and Dagster keeps one evaluation of a run.
     """
     values = {name: item.value for name, item in evaluation.metadata.items()}
     seen_until, left = str(values.get(SEEN_UNTIL) or ""), values.get(OPEN)
     if not seen_until or not left:
-        return None
+        return "", ""
     at = datetime.fromisoformat(seen_until)
-    return _Growth(
-        seen_until=seen_until,
-        sentence=(
-            f"Records came to quarantine, the last at {at:%Y-%m-%d %H:%M:%S} UTC; {left} are open "
-            "in total."
-        ),
+    return (
+        seen_until,
+        f"Records came to quarantine, the last at {at:%Y-%m-%d %H:%M:%S} UTC; {left} are open "
+        "in total.",
     )
 
 

@@ -218,7 +218,7 @@ class Surroundings:
             )
         # Only callers that run a job once need results; here they would pile up.
         del self._steps.results[1:]
-        new_data = _together(done)
+        new_data = max((step.new_data for step in done), key=list(NewData).index)
         if new_data is not NewData.NOTHING:
             landed, decoded, _, applied = (step.said for step in done)
             self.say(f"{applied} ({landed}, {decoded}, {self.now() - began:.1f} s)")
@@ -262,10 +262,3 @@ class Surroundings:
                 self._levels[key] = verdict.level
         if due:
             self._judged_at = self.now()
-
-
-def _together(done: tuple[Step, ...]) -> NewData:
-    """Return the kind of new data of a whole sync: the highest of its steps."""
-    kinds = {step.new_data for step in done}
-    most = (NewData.CHANGES, NewData.WATERMARKS, NewData.NOTHING)
-    return next(item for item in most if item in kinds)

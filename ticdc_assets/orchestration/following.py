@@ -48,7 +48,7 @@ class Ending(StrEnum):
 
 
 class NewData(StrEnum):
-    """The kind of new data that a sync brought."""
+    """The kind of new data that a sync or a step of it brought, the least first."""
 
     NOTHING = "nothing"
     WATERMARKS = "watermarks only"

@@ -152,33 +152,18 @@ def partition_of(database: str, table: str) -> str:
     return f"{_encoded(database)}.{_encoded(table)}"
 
 
-def table_of(partition: str) -> tuple[str, str]:
-    """Return the (database, table) of a partition key.
-
-    Raises:
-        ValueError: the text is no partition key that `partition_of` gives.
-    """
-    database, dot, table = partition.partition(".")
-    names = (_decoded(database), _decoded(table))
-    if not dot or partition_of(*names) != partition:
-        raise ValueError(f"{partition!r} is not a partition of a table")
-    return names
-
-
 def table_named(text: str) -> tuple[str, str]:
     """Return the (database, table) that a person names: by a partition key, or as it is.
 
     Raises:
         ConfigError: the text is neither, or may mean several tables.
     """
-    try:
-        return table_of(text)
-    except ValueError:
-        database, dot, table = text.partition(".")
+    database, dot, table = text.partition(".")
+    decoded = _decoded(database), _decoded(table)
+    if dot and partition_of(*decoded) == text:
+        return decoded
     if not dot or "." in table:
-        raise ConfigError(
-            f"expected DATABASE.TABLE, dots in a name as %2E, got {shorten(text)}"
-        ) from None
+        raise ConfigError(f"expected DATABASE.TABLE, dots in a name as %2E, got {shorten(text)}")
     return database, table
 
 
