@@ -30,7 +30,7 @@ from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of
 from ticdc_assets.orchestration.run import execute, open_instance
 from ticdc_assets.orchestration.steps import steps_of
-from ticdc_assets.repair.redecoding import RedecodedDay, Redecoding
+from ticdc_assets.repair.redecoding import Redecoding
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"
@@ -67,8 +67,8 @@ def backfill_days(
     *,
     accept_losses: bool = False,
     instance: DagsterInstance | None = None,
-) -> tuple[RedecodedDay, ...]:
-    """Decode landing days again, as runs of `change_log`; return each day, in order.
+) -> tuple[Redecoding, ...]:
+    """Decode landing days again, as runs of `change_log`; return the result of each run, in order.
 
     Args:
         settings: the settings.
@@ -89,7 +89,7 @@ def backfill_days(
         raise NotFoundError(f"nothing landed on {listed(map(str, sorted(days)))}: {known}")
     wanted = {day for day in days if landed[0] <= day <= utc_now().date()}
     job = definitions_of([steps], has_mirrors=False).resolve_implicit_global_asset_job_def()
-    done: list[RedecodedDay] = []
+    done: list[Redecoding] = []
     with nullcontext(instance) if instance else open_instance(settings) as where:
         for tags in _ranges(wanted):
             steps.results.clear()
@@ -101,7 +101,7 @@ def backfill_days(
                 tags=tags,
                 selection=[steps.names.asset("change_log")],
             )
-            done += next(item for item in steps.results if isinstance(item, Redecoding)).days
+            done += (item for item in steps.results if isinstance(item, Redecoding))
     return tuple(done)
 
 
