@@ -9,7 +9,7 @@ from typing import Any
 
 from ticdc_assets.demo.simulator.alterations import ActionCode
 from ticdc_assets.demo.simulator.clock import TsoClock
-from ticdc_assets.demo.simulator.columns import charset_sql, names_sql, path_sql, quoted
+from ticdc_assets.demo.simulator.columns import charset_sql, path_sql, quoted
 from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction
 from ticdc_assets.demo.simulator.stored_table import StoredTable, TableName
 from ticdc_assets.demo.simulator.transaction import Transaction
@@ -82,8 +82,9 @@ class OddUpstream(Upstream):
         )
         self._views[name] = view
         text = (
-            f"CREATE VIEW {self._path(name)} AS"
-            f" SELECT {names_sql(column.name for column in shown)} FROM {path_sql(source)}"
+            "CREATE ALGORITHM = UNDEFINED DEFINER = CURRENT_USER SQL SECURITY DEFINER"
+            f" VIEW {self._path(name)} AS"
+            f" SELECT {','.join(quoted(column.name) for column in shown)} FROM {path_sql(source)}"
         )
         return self._commit_events(
             ActionCode.CREATE_VIEW, [(text, view, None)], previous={}, of_view=True
