@@ -235,12 +235,11 @@ def _csv_found(
     if count and columns is None and dialect.header and part.begin == 0:
         columns = Fields.header(data[rows.begins[0] : rows.ends[0]], dialect)
         first = 1
-    batch = _batch(data, *(item[first:count] for item in rows))
+    batches: list[tuple[tuple[str, ...] | None, _Batch]] = []
+    if count > first:
+        batches.append((columns, _batch(data, *(item[first:count] for item in rows))))
     return (
-        _Found(
-            batches=[(columns, batch)] if count > first else [],
-            next_part=replace(part, line=int(line), columns=columns),
-        ),
+        _Found(batches=batches, next_part=replace(part, line=int(line), columns=columns)),
         int(used),
     )
 
