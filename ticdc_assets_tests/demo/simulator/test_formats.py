@@ -45,6 +45,7 @@ from ticdc_assets_tests.demo.simulator.variants import (
     PLAIN,
     VARIANTS,
     Variant,
+    assert_rules,
     rows_of,
     shuffled,
 )
@@ -120,28 +121,10 @@ def test_odd_shapes_are_the_truth(variant: Variant, build: Callable[[], Upstream
 @pytest.mark.thorough
 def test_messages_are_where_ticdc_puts_them(variant: Variant) -> None:
     changefeed = variant.changefeed(shop(1), FeedOptions(ddl_watermarks=True))
-    watermarks: dict[int, int] = defaultdict(int)
-    last_ddl: dict[int, int] = defaultdict(int)
-    ddl: dict[int, list[str]] = defaultdict(list)
-    kinds = set[type]()
-    for place, event in variant.events(changefeed.tick()):
-        kinds.add(type(event))
-        match event:
-            case Watermark():
-                assert event.watermark_ts >= watermarks[place.partition]
-                watermarks[place.partition] = event.watermark_ts
-            case DdlEvent():
-                assert event.commit_ts >= watermarks[place.partition]
-                last_ddl[place.partition] = event.commit_ts
-                ddl[place.partition].append(event.sql)
-            case RowChange():
-                assert event.commit_ts > watermarks[place.partition]
-                assert event.commit_ts > last_ddl[place.partition]
-            case Bootstrap():
-                pass
+    records = list(changefeed.tick())
     everywhere = variant.wire_format is not WireFormat.CANAL_JSON
-    assert set(ddl) == (set(range(3)) if everywhere else {0})
-    assert len({tuple(texts) for texts in ddl.values()}) == 1
+    assert_rules(records, ddl_in=range(3) if everywhere else [0], variant=variant)
+    kinds = {type(event) for _, event in variant.events(records)}
     assert (Bootstrap in kinds) is variant.sends_schemas
     assert (Watermark in kinds) is not variant.es_only
 
