@@ -1,17 +1,15 @@
 """Paths of a lake: those of a folder are `pathlib.Path`, those of a URI are `RemotePath`.
 
 In: the URI of a lake and how its store is reached. Out: a path that behaves as `pathlib.Path` does
-as far as this package uses it, and functions for what `pathlib` has no method for. A lake that is a
-folder costs nothing more.
+as far as this package uses it, and functions for what `pathlib` has no method for.
 
-A store has objects, not folders: a folder is there if an object is below it, creating one does
-nothing, and a rename is a copy. An object is there whole or not at all, so writing one is like a
-rename on a disk (`write_at_once`). HDFS is a file system: folders stay when they are empty, and
-renames of files and folders are atomic, as on a disk.
+A store has objects, not folders: a folder is there if an object is below it, and a rename is a
+copy. An object is there whole or not at all. HDFS is a file system: folders stay when they are
+empty, and renames are atomic, as on a disk.
 
 Why running it again is safe: in a store of objects a tree is moved by copies first and deletions
 second, those of logs first and oldest first (`move`). A run killed in between leaves the tree whole
-where it was, or whole where it is to be, and never a table that looks like an older one.
+in one of both places, and never a table that looks like an older one.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
