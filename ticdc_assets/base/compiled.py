@@ -1,23 +1,18 @@
 """Loops over bytes, compiled to machine code.
 
-In: a function of numbers and numpy arrays. Out: the same function, compiled by numba when it is
-first called with arguments of new types.
+In: a function of numbers and numpy arrays, in a module called `*_loops.py`, which uses only
+functions and constants of such modules. Out: the same function, compiled by numba when it is first
+called with arguments of new types.
 
-Compiled code is stored in a folder of the user, so only the first process on a machine waits for
-it. The folder's name depends on the text of all modules with such functions, and of this one, which
-says how they are compiled: changed code is compiled again, whatever its timestamp. Unchanged code
-is reused wherever the package is: in a folder, or in the zip that Spark copies to another place for
-each application. These modules are called `*_loops.py`, and a compiled function uses only functions
-and constants of such modules.
+Compiled code is stored in a folder of the user that no other user may write (`user_cache`), so only
+the first process on a machine waits for it; without such a folder each process compiles for itself.
+The folder's name depends on the text of all these modules, so code is reused wherever the package
+is: in a folder, or in the zip that Spark copies to another place for each application.
 
 One process at a time compiles. Others that need the same code wait, and load what was stored: each
 of several workers would compile all of it otherwise, 12 CPU seconds for one format.
 
-The code in that folder is executed, so no other user may write to it (`user_cache`). Without such a
-folder, each process compiles for itself and logs this once.
-
-numba takes half a second to import: import modules with compiled functions where and when you need
-them.
+numba takes half a second to import: import these modules where and when you need them.
 """
 
 # numba has no type information.

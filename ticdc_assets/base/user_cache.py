@@ -10,9 +10,11 @@ others may write), `UnsafeFolderError` says why.
 Why running it again is safe: an existing folder is checked, not created again.
 """
 
+import fcntl
 import os
 import stat
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 
@@ -41,6 +43,34 @@ def user_folder(*parts: str, env: Mapping[str, str] | None = None) -> Path:
     except (OSError, RuntimeError) as error:
         raise UnsafeFolderError(str(error)) from error
     return levels[-1]
+
+
+def stored(folder: Path, name: str, make: Callable[[Path], None]) -> Path | None:
+    """Return a file of a folder, after making it if it is not there; None if it cannot be made.
+
+    One process at a time makes a file, and others see the whole file or none. Of the files with
+    the same ending, the newest three stay: a process that uses an older one keeps it.
+
+    Args:
+        folder: the folder.
+        name: the file's name, which identifies its content.
+        make: writes the file to a path in an empty folder, or nothing if it cannot.
+    """
+    path = folder / name
+    if path.is_file():
+        return path
+    with (folder / "lock").open("w") as lock, tempfile.TemporaryDirectory(dir=folder) as scratch:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = Path(scratch, name)
+        if not path.is_file():
+            make(made)
+            if not made.is_file():
+                return None
+            made.replace(path)
+            others = sorted(folder.glob(f"*{path.suffix}"), key=lambda item: item.stat().st_mtime)
+            for older in others[:-3]:
+                older.unlink(missing_ok=True)
+    return path
 
 
 def _make_own(folder: Path, levels: tuple[Path, ...]) -> None:
