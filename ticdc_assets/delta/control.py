@@ -1,15 +1,13 @@
 """The small control tables of the pipeline, read and written without Spark.
 
 Landings, change groups, schema registry, DDL history and cuts hold at most thousands of rows. They
-are portable Delta tables (no column mapping, no deletion vectors), so delta-rs reads them in tens
-of milliseconds. A sensor or a check reads the progress without a JVM, and a sync does not wait for
-Spark to plan ten rows. Each commit carries a small JSON object (`userMetadata`, as in Spark) with
-the writer's progress. The progress is stored there because it is committed together with the rows.
-Objects in other writers' commits are ignored.
+are portable Delta tables, which delta-rs reads in tens of milliseconds, so a sensor reads the
+progress without a JVM. Each commit carries a small JSON object (`userMetadata`, as in Spark) with
+the writer's progress, committed together with the rows; objects of other writers are ignored.
 
-Every table is opened here. Reading a damaged table raises `LakeDamagedError` (`damage`). A missing
-table is None. A table without a log counts as damaged if later tables of the changefeed exist;
-otherwise a sync would start again from the beginning.
+Every table is opened here. Reading a damaged table raises `LakeDamagedError`. A missing table is
+None, unless later tables of the changefeed exist: then it is damaged, as a sync would start again
+from the beginning.
 """
 
 import re
@@ -192,22 +190,18 @@ def keeping(of: str) -> Iterator[None]:
         _KEEPER.reset(before)
 
 
-def kept(
-    path: AnyPath, what: str, read: Callable[[], _Value], *, version: int | None = None
-) -> _Value:
-    """Return what `read` computes from one version of a table, and from nothing else.
+def kept(path: AnyPath, what: str, read: Callable[[], _Value]) -> _Value:
+    """Return what `read` computes from the newest version of a table, and from nothing else.
 
     Args:
         path: the table.
         what: what is computed; one text for one function.
         read: computes it; no caller may change the result.
-        version: the version; the newest if None.
     """
     store = _KEEPER.get()
     if store is None:
         return read()
-    if version is None:
-        version = latest_version(path)
+    version = latest_version(path)
     found = store.get((path, what))
     if found is None or found[0] != version:
         found = store[path, what] = (version, read())
@@ -410,17 +404,7 @@ def read_rows(
     table = read_table(path, condition, columns=columns)
     if table is None:
         return []
-    names, values = table.column_names, map(_values, table.columns)
-    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values; each time converts once, as Arrow takes microseconds for it."""
-    if not pa.types.is_timestamp(column.type) or not len(column):
-        return column.to_pylist()
-    found = column.dictionary_encode().combine_chunks()
-    moments = found.dictionary.to_pylist()
-    return [None if at is None else moments[at] for at in found.indices.to_pylist()]
+    return table.to_pylist()
 
 
 def write_table(

@@ -1,13 +1,12 @@
 """The files of a Delta table: which ones a version has, and whether all of them exist.
 
 In: the folder of a table. Out: the files that a version needs, for code that writes its next
-version or reads rows with deletion vectors; or one clause that says what is damaged, for `doctor`
-and after an error (`damage`). This module replays the log itself, because libraries ignore some
-damage: delta-rs reads an empty commit as one that did nothing, and a log that lost its end as an
-older version. Each library also reports the damage that it notices in many lines of its own words.
+version or reads rows with deletion vectors; or one clause that says what is damaged. This module
+replays the log itself, because libraries ignore some damage: delta-rs reads an empty commit as one
+that did nothing, and a log that lost its end as an older version.
 
 Nothing is written. The log is read from its last checkpoint on. Data files are looked up, and their
-footers are read on request. Rows are not read: `verify` finds a damaged page inside an intact file.
+footers are read on request; rows are not read.
 
 Not handled: checkpoints in Delta's second layout, which this package never writes; tables with such
 checkpoints are left to the libraries.
@@ -154,6 +153,12 @@ def lost_log(table: AnyPath) -> str | None:
 def has_commits(table: AnyPath) -> bool:
     """Return whether a table has a log with a commit or a checkpoint."""
     return any(_counted(names_in(table / LOG)))
+
+
+def versions_of(table: AnyPath) -> list[int]:
+    """Return the versions whose commits are in a table's log, in order."""
+    found = (_COMMIT.fullmatch(name) for name in names_in(table / LOG))
+    return sorted(int(name[1]) for name in found if name)
 
 
 def live_files(table: AnyPath, version: int | None = None) -> list[LiveFile]:
@@ -360,15 +365,21 @@ def _replayed(
             for action in _checkpoint_actions(path):
                 found.take(action)
     for number in range(first, version + 1):
-        for action in _commit_actions(table / LOG, number):
+        for action in commit_actions(table, number):
             found.take(action)
         if number == 0 and found.protocol is None:
             raise BrokenTableError("commit 0 of its log is torn: it has no protocol")
     return found
 
 
-def _commit_actions(log: AnyPath, number: int) -> list[dict[str, Any]]:
-    path = _commit_path(log, number)
+def commit_actions(table: AnyPath, number: int) -> list[dict[str, Any]]:
+    """Return the actions of a commit.
+
+    Raises:
+        BrokenTableError: it is missing, empty or torn.
+        OSError: it cannot be read.
+    """
+    path = _commit_path(table / LOG, number)
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -383,17 +394,15 @@ def _commit_actions(log: AnyPath, number: int) -> list[dict[str, Any]]:
             continue
         try:
             action = orjson.loads(line)
-            if isinstance(action, dict):
-                for kind in ("add", "remove"):
-                    if kind in action:
-                        file_id(action[kind])
-                actions.append(action)
-                continue
+            for kind, value in action.items():
+                if kind in ("add", "remove"):
+                    unquote(file_id(value)[0])
+                dict(value)
+            actions.append(action)
         except (ValueError, KeyError, TypeError, AttributeError):
-            pass
-        raise BrokenTableError(
-            f"commit {number} of its log is torn: line {len(actions) + 1} is not an action"
-        )
+            raise BrokenTableError(
+                f"commit {number} of its log is torn: line {len(actions) + 1} is not an action"
+            ) from None
     _check_count(actions, number)
     return actions
 

@@ -1,12 +1,10 @@
 """The parts of the Delta protocol that this package writes: log entries, schemas, deletion vectors.
 
 In: the state of a version of a table (`LogState`, which `delta_files` reads), and the state of the
-next one. Out: the actions of one commit, as text; and deletion vectors, as bytes. A commit takes a
-table from any state to any other: its actions are the difference. So the commit that brings new
-rows also takes back a commit of a killed run or of another program.
-
-delta-rs does the rest: it converts Arrow types to Delta types and writes checkpoints. It cannot add
-a deletion vector or a column mapping, so this module writes the entries.
+next one. Out: the actions of one commit, as text; and deletion vectors, as bytes. A commit's
+actions are the difference between the two states, so the commit that brings new rows also takes
+back a commit of a killed run or of another program. delta-rs cannot add a deletion vector or a
+column mapping; it does the rest.
 
 Why running it again is safe: all functions are pure except `write_vectors`, whose file has no
 effect until a commit names it.

@@ -1,15 +1,11 @@
 """Data files of Delta tables: written with Arrow in any process, committed by one; and read.
 
 In: rows as Arrow tables. Out: a Parquet file with a unique name in the table's folder, and its
-description: size, partition, number of rows, and bounds of the columns by which readers skip files.
-Bounds come from the Parquet footer; nulls are counted for every column.
+description: size, partition, rows, and bounds of the columns by which readers skip files. Rows may
+have values of many MiB, so files of unknown writers are read in batches of limited bytes.
 
-Rows may have values of many MiB, and a file may store a value once and refer to it often. So files
-from unknown writers are read in batches of limited bytes in memory (`read_bounded`).
-
-Why writing again is safe: a file has no effect until a commit names it; only `committing` makes
-such commits, and checks each file first. Maintenance removes files of killed runs and repeated
-tasks, which it recognises by name (`WRITTEN_NAME`).
+Why writing again is safe: a file has no effect until `committing` names it. Maintenance removes
+files of killed runs and repeated tasks, which it recognises by name (`WRITTEN_NAME`).
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
