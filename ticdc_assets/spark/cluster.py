@@ -3,18 +3,15 @@
 In: a session and a folder of the lake. Out: each executor's `Answer`, or one error that names the
 worker and the problem. A worker must run this package's exact files and the driver's Python, have
 the libraries that they need, see what this process writes into the lake, and write there what this
-process sees. Workers of a local session are this machine's and are not checked.
+process sees. Workers of a local session are not checked.
 
-The check runs once for each session, folder and set of executors (`require_cluster`), before steps
-go to them. A small sync needs no Spark, so a landing checks once a day for each configuration
-(`require_before_landing`): a broken cluster is refused before anything is landed. `doctor` checks
-in each run.
+The check runs once for each session, folder and set of executors, before steps go to them
+(`require_cluster`), and once a day before a landing (`require_before_landing`), as a small sync
+needs no Spark.
 
 Why running it again is safe: it writes to a separate folder, which is removed; a killed run's
-folder is removed like those of readers (`scratch`).
-
-Not handled: a broken executor that joins during a step. The check before the commit notices files
-that it wrote elsewhere (`committing`).
+folder is removed like those of readers (`scratch`). Not handled: a broken executor that joins
+during a step. The check before the commit notices files that it wrote elsewhere (`committing`).
 """
 
 import contextlib

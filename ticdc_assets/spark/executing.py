@@ -1,10 +1,9 @@
 """Run a step in this process, or distributed over Spark's Python workers.
 
 In: a *step*, which is a function from parts of the work to results, and the parts. Out: the results
-of all parts, in the order of the parts. The size of the work decides where a step runs, never which
-step runs. For small work, nearly all of the time is Spark's fixed cost (a plan, a job, workers), so
-up to `INLINE_ROWS` rows run in this process. If these have more than `INLINE_BYTES` bytes, their
-values are large: buckets are files then, and a step holds one of them at a time.
+of all parts, in their order. The size of the work decides where a step runs, never which step runs:
+up to `INLINE_ROWS` rows, for which Spark's fixed cost would be nearly all, run in this process. If
+these have more than `INLINE_BYTES` bytes, buckets are files, and a step holds one at a time.
 
 If rows of many parts belong together (the changes of a key), the step returns rows with the number
 of their *bucket*, and a second function makes results from each bucket's rows (`reduce`).

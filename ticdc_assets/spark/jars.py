@@ -121,18 +121,14 @@ def spark_jars(scheme: str | None) -> JarSet:
     )
 
 
-def lake_jars(lake: AnyPath, *, progress: "Progress | None" = None) -> tuple[Path, ...]:
+def lake_jars(lake: AnyPath) -> tuple[Path, ...]:
     """Return the jars of a session on a lake, after downloading missing ones.
-
-    Args:
-        lake: the lake.
-        progress: called with a line for each jar that is downloaded.
 
     Raises:
         PrerequisiteError: there is no java, or the jars cannot be downloaded.
     """
     scheme = lake.store.scheme if isinstance(lake, RemotePath) else None
-    return resolve(spark_jars(scheme), progress=progress)
+    return resolve(spark_jars(scheme))
 
 
 BROKER_JARS = JarSet(
