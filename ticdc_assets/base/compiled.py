@@ -73,9 +73,9 @@ def _compiled(function: Callable[_P, _R], *, inlined: bool) -> Callable[_P, _R]:
         return cast("Callable[_P, _R]", numba.njit(**options)(function))
     # numba has one setting for the whole process; it reads it once, when a function is decorated.
     with _LOCK, _setting("CACHE_LOCATOR_CLASSES", f"{__name__}.{KeptPlace.__name__}"):
-        made: Any = numba.njit(**options, cache=True)(function)
-        made._cache = _KeptOnce(function)
-    return cast("Callable[_P, _R]", made)
+        dispatcher: Any = numba.njit(**options, cache=True)(function)
+        dispatcher._cache = _KeptOnce(function)
+    return cast("Callable[_P, _R]", dispatcher)
 
 
 class _Turn:
@@ -129,12 +129,12 @@ class _KeptOnce(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return stored code, None if there is none and this process may compile."""
-        found = super().load_overload(sig, target_context)
-        if found is None and _TURN.begin():
-            found = super().load_overload(sig, target_context)
-            if found is not None:
+        code = super().load_overload(sig, target_context)
+        if code is None and _TURN.begin():
+            code = super().load_overload(sig, target_context)
+            if code is not None:
                 _TURN.end()
-        return found
+        return code
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Store code, and end the turn in which it was compiled."""

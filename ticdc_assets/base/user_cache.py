@@ -84,14 +84,14 @@ def _make_own(folder: Path, levels: tuple[Path, ...]) -> None:
         # When mkdir creates several folders, those above would get the usual mode.
         level.mkdir(mode=0o700, exist_ok=True)
         # Where groups may write by default, an older version of this package gave them access.
-        found = level.lstat()
-        if level != folder and found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode):
-            level.chmod(stat.S_IMODE(found.st_mode) & ~_OTHERS_WRITE)
+        status = level.lstat()
+        if level != folder and status.st_uid == os.geteuid() and stat.S_ISDIR(status.st_mode):
+            level.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS_WRITE)
     for level in (*reversed(levels[0].parents), *levels[:-1]):
         _require_safe_way(level)
     for item in (folder, *folder.rglob("*")):
-        found = item.lstat()
-        if found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
+        status = item.lstat()
+        if status.st_uid != os.geteuid() or stat.S_ISLNK(status.st_mode):
             raise UnsafeFolderError(f"{item} does not belong to this user: remove {folder}")
     if stat.S_IMODE(folder.lstat().st_mode) & _OTHERS_WRITE:
         raise UnsafeFolderError(f"others may write {folder}: remove it")
@@ -101,10 +101,10 @@ def _make_own(folder: Path, levels: tuple[Path, ...]) -> None:
 
 def _require_safe_way(folder: Path) -> None:
     """Check that only this user and root can replace a folder on a path."""
-    found = folder.stat()
-    if found.st_uid not in (0, os.geteuid()):
+    status = folder.stat()
+    if status.st_uid not in (0, os.geteuid()):
         raise UnsafeFolderError(f"{folder}, on the way to it, belongs to another user")
-    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         raise UnsafeFolderError(f"everybody may write {folder}, which is on the way to it")
 
 

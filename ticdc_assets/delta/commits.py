@@ -256,7 +256,7 @@ def named_files(table: AnyPath) -> set[str]:
 def object_of(text: object) -> dict[str, Any]:
     """Return the JSON object that a commit carries; {} if another program wrote its text."""
     try:
-        found = json.loads(text) if isinstance(text, str) else None
+        value = json.loads(text) if isinstance(text, str) else None
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

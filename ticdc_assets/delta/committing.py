@@ -201,8 +201,8 @@ def commit_state(
         ConflictError: another program committed this version; nothing was written.
         LeaseLostError: the table has a commit of a newer lease, or the lease is over.
     """
-    own = NamedCommit(path, metadata)
-    leased = own.transaction(newest.transactions)
+    commit = NamedCommit(path, metadata)
+    leased = commit.transaction(newest.transactions)
     version = newest.version + 1
     entry = commit_text(
         newest,
@@ -210,18 +210,18 @@ def commit_state(
         info={
             "operation": operation,
             "engineInfo": "ticdc_assets",
-            METADATA_KEY: own.text,
+            METADATA_KEY: commit.text,
         },
         transactions=[] if leased is None else [leased],
         changes_rows=changes_rows,
     )
     (path / LOG).mkdir(parents=True, exist_ok=True)
-    own.require()
+    commit.require()
     try:
         create(path / LOG / f"{version:020}.json", entry)
     except FileExistsError:
         raise ConflictError(path, version) from None
-    own.require()
+    commit.require()
     if version and version % checkpoint_interval == 0:
         opened(path).create_checkpoint()
     return version

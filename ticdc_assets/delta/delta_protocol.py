@@ -116,12 +116,12 @@ def _read(vector: DeletionVector) -> BitMap64:
     if data[:4] != struct.pack("<I", _PORTABLE):
         raise DeletionVectorError("not a bitmap in the portable form")
     try:
-        found = BitMap64.deserialize(data[4 : vector.size])
+        bitmap = BitMap64.deserialize(data[4 : vector.size])
     except ValueError:
         raise DeletionVectorError("not a bitmap") from None
-    if len(found) != vector.cardinality:
-        raise DeletionVectorError(f"{len(found)} rows where {vector.cardinality} were deleted")
-    return found
+    if len(bitmap) != vector.cardinality:
+        raise DeletionVectorError(f"{len(bitmap)} rows where {vector.cardinality} were deleted")
+    return bitmap
 
 
 def _in_file(vector: DeletionVector, path: AnyPath) -> bytes:
@@ -149,9 +149,9 @@ def write_vectors(table: AnyPath, vectors: Sequence[DeletionVector]) -> list[Act
     named = uuid.uuid4()
     text = base64.b85encode(named.bytes).decode().translate(_TO_Z85)
     content = bytearray(_FILE_VERSION)
-    found: list[Action] = []
+    entries: list[Action] = []
     for vector in vectors:
-        found.append(
+        entries.append(
             {
                 "storageType": "u",
                 "pathOrInlineDv": text,
@@ -163,7 +163,7 @@ def write_vectors(table: AnyPath, vectors: Sequence[DeletionVector]) -> list[Act
         content += struct.pack(">I", vector.size) + vector.data
         content += struct.pack(">I", zlib.crc32(vector.data))
     (table / vector_path(text)).write_bytes(bytes(content))
-    return found
+    return entries
 
 
 def vector_path(text: str) -> str:
@@ -393,12 +393,12 @@ def _mapped(state: LogState, fields: Sequence[Action], most: int) -> LogState:
     """Return the state with `fields`, in which each column has an id and a name in files."""
     numbered: list[Action] = []
     for item in fields:
-        own = dict(item["metadata"])
-        if _ID not in own:
+        metadata_of_column = dict(item["metadata"])
+        if _ID not in metadata_of_column:
             most += 1
-            own[_ID] = most
-        own.setdefault(_STORED, item["name"])
-        numbered.append({**item, "metadata": own})
+            metadata_of_column[_ID] = most
+        metadata_of_column.setdefault(_STORED, item["name"])
+        numbered.append({**item, "metadata": metadata_of_column})
     configuration = {**state.configuration, _MAPPING: "name", _MOST_ID: str(most)}
     metadata = {**state.metadata, "schemaString": _text(numbered), "configuration": configuration}
     return with_features(replace(state, metadata=metadata), MAPPING)

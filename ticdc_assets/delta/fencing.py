@@ -109,8 +109,8 @@ def guard_of(table: AnyPath) -> HeldLease | None:
     """Return the lease under which this process writes to a table; None if it needs none."""
     if not _GUARDS:
         return None
-    found = (_GUARDS.get(str(place)) for place in (table, *table.parents))
-    return next((guard for guard in found if guard is not None), None)
+    guards = (_GUARDS.get(str(place)) for place in (table, *table.parents))
+    return next((guard for guard in guards if guard is not None), None)
 
 
 def fence_of(table: AnyPath) -> Fence | None:

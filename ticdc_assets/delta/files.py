@@ -101,8 +101,8 @@ def layout_of(
     fields: list[pa.Field] = []
     for item in schema:
         name, number = stored[item.name]
-        own = None if number is None else {_FIELD_ID: str(number)}
-        fields.append(pa.field(name, item.type, metadata=own))
+        metadata = None if number is None else {_FIELD_ID: str(number)}
+        fields.append(pa.field(name, item.type, metadata=metadata))
     return FileLayout(
         schema=pa.schema(fields),
         bounded=[
@@ -222,10 +222,10 @@ class FileWriter:
             name = metadata.schema.column(number).path
             if name not in self._bounded:
                 continue
-            found = [group.column(number).statistics for group in groups]
-            if not found or any(item is None for item in found):
+            statistics = [group.column(number).statistics for group in groups]
+            if not statistics or any(item is None for item in statistics):
                 continue
-            values = [item for item in found if item.num_values]
+            values = [item for item in statistics if item.num_values]
             if not values or not all(item.has_min_max for item in values):
                 continue
             low, high = min(item.min for item in values), max(item.max for item in values)

@@ -365,10 +365,10 @@ def take(
             taken_at=now,
             renewed_at=now,
         )
-        made = _put(log, state, entry)
-        if made is not None:
+        put_entry = _put(log, state, entry)
+        if put_entry is not None:
             taken_over = before is not None and before.is_held
-            return HeldLease(log, made, began, surroundings, taken_over=taken_over)
+            return HeldLease(log, put_entry, began, surroundings, taken_over=taken_over)
         # Another process was faster; maybe the holder, which is alive.
 
 

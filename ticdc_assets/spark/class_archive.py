@@ -99,8 +99,8 @@ def _archive(jars: Iterable[Path], env: Mapping[str, str]) -> Path | None:
         return None
     places = [java, *sorted((spark_home() / "jars").iterdir()), *sorted(jars)]
     stats = [(place, place.stat()) for place in places]
-    told = [f"{place} {stat.st_size} {stat.st_mtime_ns}\n" for place, stat in stats]
-    digest = hashlib.sha256("".join(told).encode()).hexdigest()[:16]
+    lines = [f"{place} {stat.st_size} {stat.st_mtime_ns}\n" for place, stat in stats]
+    digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
     return folder / f"{digest}.jsa"
 
 
@@ -133,8 +133,8 @@ def _work(archive: Path, jars: Sequence[Path]) -> None:
     def same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         yield from batches
 
-    found = spark.read.format("delta").option("versionAsOf", 0).load(str(table))
-    found.mapInArrow(same, found.schema).groupBy("b").count().orderBy("b").toArrow()
+    rows_read = spark.read.format("delta").option("versionAsOf", 0).load(str(table))
+    rows_read.mapInArrow(same, rows_read.schema).groupBy("b").count().orderBy("b").toArrow()
     jvm: subprocess.Popen[bytes] = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
     spark.stop()
     # The JVM ends with its input, and writes the archive then.

@@ -219,12 +219,12 @@ class OnSpark:
 
     def _results(self, rows: DataFrame) -> list[Any]:
         with described(self._spark, self._does):
-            found = rows.toArrow()
-        numbers = found["number"].to_numpy()
+            table = rows.toArrow()
+        numbers = table["number"].to_numpy()
         results: list[Any] = []
         # Rows of one number arrive in their order.
         for place in np.argsort(numbers, kind="stable").tolist():
-            result = pickle.loads(found["data"][place].as_buffer())
+            result = pickle.loads(table["data"][place].as_buffer())
             if isinstance(result, _Raised):
                 raise result.error
             results.append(result)
@@ -308,6 +308,6 @@ def executor(
 
 def on_spark(spark: SparkSession, folder: AnyPath, does: str, *, rows: int) -> OnSpark:
     """Return the executor that runs steps on Spark, whatever their size; see `executor`."""
-    found = OnSpark(spark, folder, does)
+    runs_on = OnSpark(spark, folder, does)
     report(place_of(spark), does, rows)
-    return found
+    return runs_on

@@ -214,13 +214,13 @@ def resolve(jar_set: JarSet, *, progress: Progress | None = None) -> tuple[Path,
     Raises:
         PrerequisiteError: there is no java, or the jars cannot be downloaded; the text says which.
     """
-    known = resolved(jar_set)
-    if known is not None:
-        return known
+    jars = resolved(jar_set)
+    if jars is not None:
+        return jars
     with _one_at_a_time():
-        known = resolved(jar_set)
-        if known is not None:
-            return known
+        jars = resolved(jar_set)
+        if jars is not None:
+            return jars
         jars = _ask_spark_submit(jar_set, progress or _ignore)
         _remember(jar_set, jars)
     return jars

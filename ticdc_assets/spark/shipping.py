@@ -63,28 +63,28 @@ def package_zip() -> Path:
     except UnsafeFolderError:
         folder = Path(tempfile.mkdtemp(prefix="ticdc-assets-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    found = stored(folder, name, _write)
-    assert found is not None
-    return found
+    path = stored(folder, name, _write)
+    assert path is not None
+    return path
 
 
 def _write(path: Path) -> None:
-    found = {
+    contents_of = {
         package: [(name, file.read_bytes()) for name, file in own_files(package=package)]
         for package in (PACKAGE, _DELTA)
     }
-    if digest_of(found[PACKAGE]) != own_digest():
+    if digest_of(contents_of[PACKAGE]) != own_digest():
         raise PrerequisiteError(
             f"the files of {PACKAGE} have changed since this program started, and Spark's "
             "workers would run other files; start it again"
         )
-    with zipfile.ZipFile(path, "w") as made:
-        for package, contents in found.items():
+    with zipfile.ZipFile(path, "w") as packed:
+        for package, contents in contents_of.items():
             for name, content in contents:
                 entry = zipfile.ZipInfo(f"{package}/{name}", _MOMENT)
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 entry.external_attr = 0o100644 << 16
-                made.writestr(entry, content)
+                packed.writestr(entry, content)
 
 
 def ship(spark: SparkSession) -> None:
