@@ -97,8 +97,8 @@ def backfill(
     """Decode landing days of CHANGEFEED again, or fold tables again, while syncs go on.
 
     A day's records are decoded again and compared with the change log. If they differ, the day is
-    replaced there, and the next sync folds the tables that differ. A table is folded again from
-    the whole change log, at the newest cut.
+    replaced there, and the tables that differ are folded again. A table is folded again from the
+    whole change log, at the newest cut.
     """
     if (first is None) != (last is None):
         raise click.UsageError("--from and --to need each other")
@@ -118,11 +118,11 @@ def backfill(
     wanted = {day.date() for day in days}
     if first is not None and last is not None:
         wanted.update(days_between(first.date(), last.date()))
-    done = backfill_days(settings, changefeed, wanted, accept_losses=accept_losses)
-    for day in done:
-        click.echo(f"{changefeed}: {day.sentence()}")
-    if any(day.batch is not None for day in done):
-        click.echo(f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does")
+    for redecoding in backfill_days(settings, changefeed, wanted, accept_losses=accept_losses):
+        for day in redecoding.days:
+            click.echo(f"{changefeed}: {day.sentence()}")
+        if redecoding.applying is not None:
+            click.echo(f"{changefeed}: {redecoding.applying.reason}")
 
 
 @main.command()

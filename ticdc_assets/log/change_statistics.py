@@ -4,7 +4,7 @@ In: totals of each batch (`totals`). Out: the table `change_groups`, with the nu
 range of commit ts for each landing day, kind, table and cited schema, and the watermark of each
 partition. It gives the changes of a mirror, their completeness and the content of a landing day
 without reading a row. The rows of one landing day are the totals of that day. Its newest commit
-names the last batch included, and the corrections.
+names the last batch included, and the corrections: what differed on days that were decoded again.
 
 Why writing it again is safe: each batch is added once, by its number, and the table is overwritten
 as a whole.
@@ -12,7 +12,7 @@ as a whole.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,7 @@ from ticdc_assets.changelog.plan import RowGroup, SeededTable
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
 from ticdc_assets.delta.control import commit_metadata, kept, read_table, write_table
 from ticdc_assets.delta.lake import Lake
-from ticdc_assets.log.change_files import Batches, totals_in_files
+from ticdc_assets.log.change_files import Batches, OfDay, totals_in_files
 from ticdc_assets.log.totals import GROUP_KEY, NO_TOPIC, Totals, greatest, least, merged
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.wire.rows import SNAPSHOT, counted_as, shape_from_text
@@ -69,53 +69,48 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repair:
-    """Row changes of one table were corrected by decoding their records again.
+class Correction:
+    """Rows of one kind and table that differed when their records were decoded again.
+
+    Everything made from the rows before batch `batch` is made again: by the run that replaced
+    them, or by the next one if that was killed. Older cuts are known by it too.
 
     Attributes:
-        database: database they cite; None if watermarks were corrected, which identify replays of
-            rows in tables without a key.
+        kind: kind of the rows.
+        database: database they cite; None for watermarks, which identify replays of rows in tables
+            without a key.
         table: table they cite; None likewise.
         batch: number of the newest batch of the change log that corrected some.
         min_ts: lowest commit ts of all corrected ones.
+        first: the first batch whose row checksums must be compared again.
+        last: the last of these batches.
+        kept_ts: TSO up to which bootstraps may be gone from the change log; 0 if none are.
     """
 
+    kind: str
     database: str | None
     table: str | None
     batch: int
     min_ts: int
+    first: int
+    last: int
+    kept_ts: int
 
     def undoes(self, batch: int, tso: int) -> bool:
         """Return whether a cut at `tso` up to `batch` was built from data corrected since."""
         return batch < self.batch and self.min_ts <= tso
 
+    def after(self, older: "Correction", compared: int) -> "Correction":
+        """Return this correction joined with an older one of the same rows.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recheck:
-    """Batches whose row checksums must be compared again, because rows of them were corrected.
-
-    Attributes:
-        batch: number of the batch of the change log that corrected them.
-        first: the first of them.
-        last: the last of them.
-    """
-
-    batch: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemasAnew:
-    """DDL or bootstraps were corrected, so the schema registry must be made again.
-
-    Attributes:
-        batch: number of the batch of the change log that corrected them.
-        kept_ts: TSO up to which bootstraps may be gone from the change log; 0 if none are.
-    """
-
-    batch: int = 0
-    kept_ts: int = 0
+        Args:
+            older: the older one.
+            compared: the batch up to which row checksums were compared.
+        """
+        joined = replace(self, min_ts=min(self.min_ts, older.min_ts))
+        if older.batch <= compared:
+            return joined
+        return replace(joined, first=min(self.first, older.first), last=max(self.last, older.last))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,16 +121,12 @@ class ChangeStatistics:
         batch: newest batch included.
         rows: one dict for each group, with the fields of `change_groups` except the landing day:
             groups of several days are joined.
-        repairs: the corrections from decoding records again, at most one for each table.
-        rechecks: batches whose checksums must be compared again.
-        schemas_anew: the correction after which the schema registry must be made again.
+        corrections: from decoding records again, at most one for each kind and table.
     """
 
     batch: int
     rows: tuple[dict[str, Any], ...]
-    repairs: tuple[Repair, ...] = ()
-    rechecks: tuple[Recheck, ...] = ()
-    schemas_anew: SchemasAnew = SchemasAnew()
+    corrections: tuple[Correction, ...] = ()
 
     # Each table needs this, and there may be as many tables as groups.
 
@@ -250,10 +241,12 @@ def _read_statistics(paths: LakePaths) -> ChangeStatistics:
     return ChangeStatistics(
         batch=metadata.get("batch", 0),
         rows=tuple(_over_days(read_groups(paths)).to_pylist()),
-        repairs=tuple(Repair(**item) for item in metadata.get("repairs", ())),
-        rechecks=tuple(Recheck(**item) for item in metadata.get("rechecks", ())),
-        schemas_anew=SchemasAnew(**metadata.get("schemas_anew", {})),
+        corrections=_corrections(metadata),
     )
+
+
+def _corrections(metadata: Mapping[str, Any]) -> tuple[Correction, ...]:
+    return tuple(Correction(**item) for item in metadata.get("corrections", ()))
 
 
 def read_groups(paths: LakePaths) -> pa.Table:
@@ -341,23 +334,35 @@ def _with_steps_back(
     return groups
 
 
-def replace_day(
-    paths: LakePaths, day: date, new: Iterable[Totals], metadata: Mapping[str, Any]
-) -> None:
-    """Replace the totals of a landing day.
+def replace_day(lake: Lake) -> None:
+    """Bring `change_groups` to the newest commit of the change log, which replaced a day.
 
-    Args:
-        paths: tables of the changefeed.
-        day: the day.
-        new: its totals, each group once.
-        metadata: the commit's JSON object.
+    The commit's JSON object names the day (`redecode`, ISO 8601) and its `corrections`.
     """
+    paths = lake.paths
+    metadata = commit_metadata(paths.change_log)
+    day = date.fromisoformat(metadata["redecode"])
+    compared = commit_metadata(paths.checksums).get("batch", 0)
+    corrections = {
+        (item.kind, item.database, item.table): item for item in read_statistics(paths).corrections
+    }
+    for item in _corrections(metadata):
+        key = (item.kind, item.database, item.table)
+        older = corrections.get(key)
+        corrections[key] = item if older is None else item.after(older, compared)
     there = read_groups(paths)
+    new = totals_in_files(lake.spark, paths.change_log, OfDay(day))
     progress = _progress(there.filter(ds.field("landed_day") < day))
     groups = _table_of(_with_steps_back(new, progress))
     others = there.filter(ds.field("landed_day") != day)
     write_table(
-        paths.change_groups, pa.concat_tables([others, groups]), overwrite=True, metadata=metadata
+        paths.change_groups,
+        pa.concat_tables([others, groups]),
+        overwrite=True,
+        metadata={
+            "batch": metadata["batch"],
+            "corrections": [asdict(item) for item in corrections.values()],
+        },
     )
 
 

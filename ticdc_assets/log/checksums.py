@@ -79,14 +79,14 @@ def compare_new(lake: Lake, *, statistics: ChangeStatistics) -> None:
         return
     memory = commit_metadata(lake.paths.checksums)
     done, sums = memory.get("batch", 0), memory.get(_SUMS)
-    rechecks = [item for item in statistics.rechecks if item.batch > done]
+    corrections = [item for item in statistics.corrections if item.batch > done]
     known: dict[int, dict[str, Any]] = {}
     again: set[int] = set()
-    replaces = sums is None or bool(rechecks) or sums[Agreement.WAITING] > 0
+    replaces = sums is None or bool(corrections) or sums[Agreement.WAITING] > 0
     if replaces:
         known = {row["batch"]: row for row in read_rows(lake.paths.checksums)}
         again = {number for number, row in known.items() if row[Agreement.WAITING]}
-        for item in rechecks:
+        for item in corrections:
             # Rows of them were corrected, and possibly all removed.
             again.update(range(item.first, item.last + 1))
         known = {number: row for number, row in known.items() if number not in again}

@@ -50,11 +50,10 @@ from ticdc_assets.log.change_files import (
     coordinates_of,
     decode_into_files,
 )
-from ticdc_assets.log.change_statistics import add_to_statistics
+from ticdc_assets.log.change_statistics import add_to_statistics, replace_day
 from ticdc_assets.log.damage import require_in_step
 from ticdc_assets.log.positions import decoded_position, landed_batch
 from ticdc_assets.log.quarantine import append_fault_files
-from ticdc_assets.log.regrouping import regroup
 from ticdc_assets.log.seed_decoding import decode_seeds
 from ticdc_assets.source.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -128,7 +127,7 @@ def finish_decoding(lake: Lake) -> Mapping[date, int]:
         return {}
     last = commit_metadata(lake.paths.change_log)
     if "redecode" in last:
-        regroup(lake)
+        replace_day(lake)
         return {}
     # The commit of a seed names none: they were in quarantine before it.
     faults = [WrittenFile(**item) for item in last.get("faults", ())]

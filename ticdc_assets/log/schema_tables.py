@@ -168,11 +168,14 @@ def register_new(lake: Lake) -> Registering:
     """
     statistics = read_statistics(lake.paths)
     done = commit_metadata(lake.paths.schema_registry).get("batch", 0)
-    changed = is_anew = statistics.schemas_anew.batch > done
+    corrections = [
+        item for item in statistics.corrections if item.kind in SCHEMA_KINDS and item.batch > done
+    ]
+    changed = is_anew = bool(corrections)
     if is_anew or statistics.newest_batch(SCHEMA_KINDS) > done:
         history = read_history(lake.paths)
         if is_anew:
-            history, done = _kept(history, statistics.schemas_anew.kept_ts), 0
+            history, done = _kept(history, max(item.kept_ts for item in corrections)), 0
         if statistics.newest_batch(SCHEMA_KINDS) > done:
             changed |= _add_new(lake.paths, history, done, statistics.batch)
         shapes = seen_shapes(statistics.row_groups)

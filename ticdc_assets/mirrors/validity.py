@@ -15,12 +15,13 @@ from dataclasses import dataclass
 
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup, SeededTable, TableName
 from ticdc_assets.changelog.planning import build_plan
-from ticdc_assets.log.change_statistics import ChangeStatistics, Repair, read_statistics
+from ticdc_assets.log.change_statistics import ChangeStatistics, Correction, read_statistics
 from ticdc_assets.log.cuts import Cut, MirrorCut
 from ticdc_assets.log.schema_tables import completed_history
 from ticdc_assets.model.tso import MAX_TSO
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.storage.lake_paths import LakePaths
+from ticdc_assets.wire.rows import ROW, WATERMARK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ class Knowledge:
     Args:
         history: every schema version and DDL.
         row_groups: the row changes, one group for each cited schema or shape.
-        repairs: the corrections from decoding records again.
+        corrections: what differed when records were decoded again.
         timezone: the changefeed's time zone (IANA name).
         exported: how many rows of exports there are.
     """
@@ -53,18 +54,18 @@ class Knowledge:
         self,
         history: SchemaHistory,
         row_groups: Sequence[RowGroup],
-        repairs: Collection[Repair],
+        corrections: Collection[Correction],
         timezone: str,
         exported: Mapping[SeededTable, int],
     ) -> None:
         self._exported = exported
         self.history = history
         self.row_groups = row_groups
-        self._repairs = repairs
+        self._corrections = [item for item in corrections if item.kind in (ROW, WATERMARK)]
         self._timezone = timezone
         self._plans: dict[int, Plan] = {}
         self._digests: dict[int, dict[str, str]] = {}
-        self._undoing_at: dict[tuple[int, int], list[Repair]] = {}
+        self._undoing_at: dict[tuple[int, int], list[Correction]] = {}
         self._by_name: dict[TableName, list[RowGroup]] = {}
         for group in row_groups:
             self._by_name.setdefault(group.name, []).append(group)
@@ -77,7 +78,9 @@ class Knowledge:
         statistics = read_statistics(paths) if statistics is None else statistics
         row_groups = statistics.row_groups
         history = completed_history(paths, statistics, timezone)
-        return cls(history, row_groups, statistics.repairs, timezone, statistics.exported_rows())
+        return cls(
+            history, row_groups, statistics.corrections, timezone, statistics.exported_rows()
+        )
 
     def plan(self, tso: int) -> Plan:
         """Return how each table comes from the change log at a TSO."""
@@ -124,17 +127,16 @@ class Knowledge:
             cut: the cut.
             mirror: whose row changes, including those handed over to it; all if None.
         """
-        repairs = self._undoing(cut)
-        if mirror is None or not repairs:
-            return bool(repairs)
-        return any(_concerns(plan, repair) for plan in mirror.sources() for repair in repairs)
+        undoing = self._undoing(cut)
+        if mirror is None or not undoing:
+            return bool(undoing)
+        return any(_concerns(plan, item) for plan in mirror.sources() for item in undoing)
 
-    def _undoing(self, cut: Cut) -> list[Repair]:
+    def _undoing(self, cut: Cut) -> list[Correction]:
         """Return the corrections since a cut; each mirror needs it."""
         place = (cut.batch, cut.tso)
         if place not in self._undoing_at:
-            found = [repair for repair in self._repairs if repair.undoes(*place)]
-            self._undoing_at[place] = found
+            self._undoing_at[place] = [item for item in self._corrections if item.undoes(*place)]
         return self._undoing_at[place]
 
     def has_changes(self, mirror: MirrorPlan, above: int, until: int) -> bool:
@@ -161,7 +163,7 @@ class Knowledge:
         ]
 
 
-def _concerns(mirror: MirrorPlan, repair: Repair) -> bool:
-    if repair.database is None or repair.table is None:
+def _concerns(mirror: MirrorPlan, correction: Correction) -> bool:
+    if correction.database is None or correction.table is None:
         return not mirror.schema.handle_key
-    return mirror.meets((repair.database, repair.table), repair.min_ts, MAX_TSO)
+    return mirror.meets((correction.database, correction.table), correction.min_ts, MAX_TSO)

@@ -207,8 +207,8 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "(column `kind`). It needs no schema, so changes never wait for one here. Mirrors and "
             "the schema registry are made from it, and can be made again. One partition per "
             "landing day (UTC), appended to by `decode_messages`. Materialise a partition to "
-            "decode that day's records again: differences are corrected, and the next sync folds "
-            "the affected tables."
+            "decode that day's records again: differences are corrected, and the affected tables "
+            "are folded again."
         ),
         metadata={
             "dagster/column_schema": change_log_columns(),
@@ -234,6 +234,9 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             context.add_asset_metadata(
                 redecoding_metadata(item, steps.paths), partition_key=f"{item.day:{DAY_FORMAT}}"
             )
+        if redecoding.applying is not None:
+            context.log.info("%s", redecoding.applying.reason)
+            _log(context, reporter.mirrors(redecoding.applying))
         return dg.MaterializeResult(metadata=ran_metadata(ran))
 
     return change_log

@@ -29,7 +29,7 @@ from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of, ranges_of
 from ticdc_assets.orchestration.run import execute, open_instance
 from ticdc_assets.orchestration.steps import LOCK_PATIENCE_SECONDS, steps_of
-from ticdc_assets.repair.redecoding import RedecodedDay, Redecoding
+from ticdc_assets.repair.redecoding import Redecoding
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"
@@ -66,8 +66,8 @@ def backfill_days(
     *,
     accept_losses: bool = False,
     instance: DagsterInstance | None = None,
-) -> tuple[RedecodedDay, ...]:
-    """Decode landing days again, as runs of `change_log`; return each day, in order.
+) -> tuple[Redecoding, ...]:
+    """Decode landing days again, as runs of `change_log`; return the result of each run, in order.
 
     Args:
         settings: the settings.
@@ -89,7 +89,7 @@ def backfill_days(
     wanted = sorted(day for day in set(days) if landed[0] <= day <= utc_now().date())
     keys = [f"{day:{DAY_FORMAT}}" for day in days_between(wanted[0], wanted[-1])]
     job = definitions_of([steps], has_mirrors=False).resolve_implicit_global_asset_job_def()
-    done: list[RedecodedDay] = []
+    done: list[Redecoding] = []
     with nullcontext(instance) if instance else open_instance(settings) as where:
         for tags in _range_tags([f"{day:{DAY_FORMAT}}" for day in wanted], keys):
             steps.results.clear()
@@ -102,7 +102,7 @@ def backfill_days(
                 patience=LOCK_PATIENCE_SECONDS,
                 selection=[steps.names.asset("change_log")],
             )
-            done += next(item for item in steps.results if isinstance(item, Redecoding)).days
+            done += (item for item in steps.results if isinstance(item, Redecoding))
     return tuple(done)
 
 

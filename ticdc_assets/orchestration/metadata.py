@@ -144,7 +144,7 @@ def redecoding_metadata(day: RedecodedDay, paths: LakePaths) -> Metadata:
         "quarantined": day.quarantined,
         "left_quarantine": day.released,
         "schemas_differ": day.schemas,
-        "tables_to_fold": table_of(
+        "tables_folded": table_of(
             "database string, table string", [(database, table) for database, table in day.tables]
         ),
         "path": dg.MetadataValue.path(str(paths.change_log)),

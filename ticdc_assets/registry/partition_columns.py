@@ -27,9 +27,11 @@ from ticdc_assets.model.mysql_types import (
 from ticdc_assets.model.schemas import ColumnSchema
 from ticdc_assets.registry.ddl_tokens import HEX, Cursor
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.partition_expressions import integer_bound, parse_moment, read_by
-from ticdc_assets.registry.partition_functions import literal_moment
-from ticdc_assets.registry.partition_terms import Moment
+from ticdc_assets.registry.expressions.columns import parse_moment, read_by
+from ticdc_assets.registry.expressions.dates import literal_moment
+from ticdc_assets.registry.expressions.reader import integer_bound
+from ticdc_assets.registry.expressions.terms import Moment
+from ticdc_assets.registry.expressions.texts import BINARY_COLLATIONS
 
 ColumnValue: TypeAlias = int | Moment | str | bytes
 """A value that compares with the others of its column as TiDB compares them."""
@@ -89,9 +91,6 @@ def _moments(column: ColumnSchema) -> ColumnReader:
     return ColumnReader(parse_moment, of_literal)
 
 
-BINARY_COLLATIONS: Final = frozenset(
-    {"utf8mb4_bin", "utf8_bin", "utf8mb3_bin", "ascii_bin", "latin1_bin", "utf8mb4_0900_bin"}
-)
 _NOT_PADDED: Final = frozenset({"utf8mb4_0900_bin"})
 
 

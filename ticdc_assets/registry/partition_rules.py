@@ -21,21 +21,21 @@ from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.registry.ddl_statement import BoundKind, PartitionDefinition, PartitionMethod
 from ticdc_assets.registry.ddl_tokens import Cursor
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.partition_columns import ColumnValue, column_reader, key_hasher
-from ticdc_assets.registry.partition_expressions import (
+from ticdc_assets.registry.expressions.columns import find_column, read_by
+from ticdc_assets.registry.expressions.dates import is_repeated
+from ticdc_assets.registry.expressions.reader import (
+    PARTITION_WORDS,
     cursor_over,
-    find_column,
     integer_bound,
-    read_by,
     read_expression,
 )
-from ticdc_assets.registry.partition_functions import is_repeated
-from ticdc_assets.registry.partition_terms import (
+from ticdc_assets.registry.expressions.terms import (
     integer_of,
     number_of,
     repeated_times,
     whole_number,
 )
+from ticdc_assets.registry.partition_columns import ColumnValue, column_reader, key_hasher
 
 Rule = Callable[[CanonicalRow], int | None]
 
@@ -101,7 +101,9 @@ def partition_rule(table: TablePartitions, schema: TableSchema, timezone: str) -
 
 
 def _hash_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
-    value_of = integer_of(read_expression(table.expression, schema, timezone), "HASH")
+    value_of = integer_of(
+        read_expression(table.expression, schema, timezone, PARTITION_WORDS), "HASH"
+    )
     count = len(table.definitions)
 
     def rule(row: CanonicalRow) -> int | None:
@@ -197,7 +199,9 @@ def _spread(
     """
     if table.method in (PartitionMethod.RANGE, PartitionMethod.LIST):
         what = table.method.name
-        number = number_of(read_expression(table.expression, schema, timezone), what)
+        number = number_of(
+            read_expression(table.expression, schema, timezone, PARTITION_WORDS), what
+        )
         value_of = whole_number(number, what)
         return (), lambda row: (_part(value_of(row)),), number.repeats
     columns = tuple(find_column(schema, name) for name in table.columns)

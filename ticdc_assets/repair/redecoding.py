@@ -4,8 +4,8 @@ In: landing days (UTC) and their records in `raw_messages`. Out: nothing if the 
 (`change_digests`). If they differ, because the decoder was fixed or rows were lost, changed or
 added, the day's partition of `change_log` is replaced in one commit. Events that are refused now
 enter the quarantine, events that can be decoded now leave it, and the totals of the day are
-computed again. The commit and the totals name the tables that differ (`regrouping.Correction`), so
-the next sync folds those tables, whichever program runs it.
+computed again. Then the schema registry, the mirrors and the row checksums that were made from what
+differed are made again, and a cut at the same TSO is published.
 
 A row belongs to the batch in which its record was first decoded, as if it had been correct from the
 start. A row whose record was in quarantine is new, and belongs to the commit's batch, like a
@@ -17,8 +17,10 @@ are accepted. An event whose timestamp is too far ahead (`ahead`) is not a loss:
 refuses it, so a redrive can bring it back.
 
 Why running it again is safe: a corrected day is equal, so it is not changed. Refused events are in
-quarantine before their rows are removed; accepted ones are closed there last. If a run is killed
-after the commit, the next decoding finishes it (`decode_new`).
+quarantine before their rows are removed; accepted ones are closed there last. The commit and the
+totals name what differs (`Correction`), because nothing else does so for good: rows that went leave
+no trace, and the versions of the change log go with its old logs. If a run is killed after the
+commit, the next decoding finishes the day (`decode_new`), and the next apply folds its tables.
 
 Not handled: days from which `retention` may have removed records or rows are refused, because they
 cannot be compared completely. A row whose landing day was changed is missing on one day and stays
@@ -57,7 +59,9 @@ from ticdc_assets.log.change_files import (
     rows_in,
     write_rows,
 )
-from ticdc_assets.log.change_statistics import read_statistics
+from ticdc_assets.log.change_statistics import Correction, read_statistics, replace_day
+from ticdc_assets.log.checksums import compare_new
+from ticdc_assets.log.cuts import newest_cut
 from ticdc_assets.log.decoding import Decoding, accepted_clocks, decode_new, record_decoder
 from ticdc_assets.log.positions import decoded_position
 from ticdc_assets.log.quarantine import (
@@ -70,8 +74,9 @@ from ticdc_assets.log.quarantine import (
     places_in,
     read_quarantine,
 )
-from ticdc_assets.log.regrouping import Correction, regroup
-from ticdc_assets.log.schema_tables import SCHEMA_KINDS
+from ticdc_assets.log.schema_tables import SCHEMA_KINDS, register_new
+from ticdc_assets.mirrors.applying import apply_changes
+from ticdc_assets.mirrors.standing import Applying
 from ticdc_assets.mirrors.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.repair.change_digests import Digest, Key, digests_of, is_exported
@@ -79,7 +84,7 @@ from ticdc_assets.repair.known_records import errors_in, refused_records
 from ticdc_assets.spark.executing import executor
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT, WATERMARK
+from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +98,7 @@ class RedecodedDay:
         rows: these rows afterwards.
         quarantined: faults that entered the quarantine.
         released: quarantined faults that no longer occur.
-        tables: (database, table) that the next apply folds again.
+        tables: (database, table) of row changes that differed.
         schemas: whether DDL or bootstraps differed.
         batch: the correction's batch in the change log; None if nothing was written there.
         losses: the accepted losses, a clause each.
@@ -127,9 +132,9 @@ class RedecodedDay:
                 f"{self.released} left it"
             )
         if self.tables:
-            said += f"; the next sync folds again {counted(len(self.tables), 'table')}"
+            said += f"; rows of {counted(len(self.tables), 'table')} differed"
         if self.schemas:
-            said += "; it makes the schema registry again"
+            said += "; schemas differed"
         return "; ".join([said, *(f"lost: {item}" for item in self.losses)])
 
 
@@ -140,10 +145,13 @@ class Redecoding:
     Attributes:
         days: each day, in order.
         decoding: the decoding before it, of waiting records or of a killed run.
+        applying: the apply that folded the tables that differed, of a killed run too; None if
+            there was nothing to fold.
     """
 
     days: tuple[RedecodedDay, ...]
     decoding: Decoding
+    applying: Applying | None
 
     @property
     def equal(self) -> bool:
@@ -152,7 +160,7 @@ class Redecoding:
 
 
 def redecode(lake: Lake, days: Collection[date], *, accept_losses: bool = False) -> Redecoding:
-    """Decode the landed records of `days` again and replace what differs.
+    """Decode the landed records of `days` again, replace what differs, and fold its tables again.
 
     The caller holds the writer lock.
 
@@ -167,12 +175,21 @@ def redecode(lake: Lake, days: Collection[date], *, accept_losses: bool = False)
     """
     _require_kept(lake.paths, days)
     decoding = decode_new(lake)
-    return Redecoding(
-        days=tuple(
-            _Day(lake, day).redecode(accept_losses=accept_losses) for day in sorted(set(days))
-        ),
-        decoding=decoding,
+    redecoded = tuple(
+        _Day(lake, day).redecode(accept_losses=accept_losses) for day in sorted(set(days))
     )
+    return Redecoding(days=redecoded, decoding=decoding, applying=_folded(lake))
+
+
+def _folded(lake: Lake) -> Applying | None:
+    """Make again what was made from rows that were corrected since the newest cut."""
+    cut, statistics = newest_cut(lake.paths), read_statistics(lake.paths)
+    if cut is None or not any(item.batch > cut.batch for item in statistics.corrections):
+        return None
+    register_new(lake)
+    applying = apply_changes(lake, until=cut.tso)
+    compare_new(lake, statistics=statistics)
+    return applying
 
 
 def redecode_ahead(lake: Lake) -> tuple[RedecodedDay, ...]:
@@ -259,17 +276,16 @@ class _Day:
                 self._require_none(losses)
             files = [paths.change_log / file.path for file in found.changes]
             after = digests_of(self._lake.spark, paths.change_log, parts_in(files))
-            correction = self._correction(before, after)
+            corrections = self._corrections(before, after, batch + 1)
         except BaseException:
             self._remove(found)
             raise
         # This comes first: otherwise the rows that a killed run removed would be nowhere.
         append_fault_files(paths, found.faults, app_id="redecode")
-        if correction is None:
-            self._remove(replace(found, faults=[]))
+        if corrections:
+            self._replace(found, there, corrections, batch=batch + 1, landed=landed)
         else:
-            batch += 1
-            self._replace(found, there, correction, batch=batch, landed=landed)
+            self._remove(replace(found, faults=[]))
         return RedecodedDay(
             day=self._day,
             records=found.records,
@@ -278,12 +294,12 @@ class _Day:
             quarantined=found.errors,
             released=self._close(),
             tables=tuple(
-                (database, table)
-                for database, table, _ in (correction.tables if correction else ())
-                if database is not None and table is not None
+                (item.database, item.table)
+                for item in corrections
+                if item.kind == ROW and item.database is not None and item.table is not None
             ),
-            schemas=correction is not None and correction.schemas,
-            batch=None if correction is None else batch,
+            schemas=any(item.kind in SCHEMA_KINDS for item in corrections),
+            batch=batch + 1 if corrections else None,
             losses=losses,
         )
 
@@ -352,40 +368,32 @@ class _Day:
 
     # Comparing --------------------------------------------------------------------------------
 
-    def _correction(
-        self, before: Mapping[Key, Digest], after: Mapping[Key, Digest]
-    ) -> Correction | None:
-        """Return the differences; None if there are none."""
-        differing = [
-            key
-            for key in before.keys() | after.keys()
-            if key not in before or key not in after or not before[key].equals(after[key])
-        ]
-        if not differing:
-            return None
-        tables: dict[tuple[str | None, str | None], int] = {}
-        spans: list[Digest] = []
-        for kind, database, table in differing:
-            own = [
-                side[kind, database, table]
-                for side in (before, after)
-                if (kind, database, table) in side
-            ]
-            spans += own
-            if kind in (ROW, WATERMARK):
-                name = (database, table) if kind == ROW else (None, None)
-                least = min(item.min_ts for item in own)
-                tables[name] = min(least, tables.get(name, least))
-        return Correction(
-            day=self._day.isoformat(),
-            tables=tuple(
-                (*name, tables[name])
-                for name in sorted(tables, key=lambda name: [part or "" for part in name])
-            ),
-            batches=(min(item.first for item in spans), max(item.last for item in spans)),
-            schemas=any(kind in SCHEMA_KINDS for kind, _, _ in differing),
-            truncated_ts=read_truncation_point(self._lake.paths).tso,
-        )
+    def _corrections(
+        self, before: Mapping[Key, Digest], after: Mapping[Key, Digest], batch: int
+    ) -> list[Correction]:
+        """Return the differences, by table, as of the batch that corrects them."""
+        kept_ts = read_truncation_point(self._lake.paths).tso
+        corrections: list[Correction] = []
+        for key in sorted(
+            before.keys() | after.keys(), key=lambda key: [part or "" for part in key]
+        ):
+            sides = [side[key] for side in (before, after) if key in side]
+            if len(sides) == 2 and sides[0].equals(sides[1]):
+                continue
+            kind, database, table = key
+            corrections.append(
+                Correction(
+                    kind=kind,
+                    database=database,
+                    table=table,
+                    batch=batch,
+                    min_ts=min(item.min_ts for item in sides),
+                    first=min(item.first for item in sides),
+                    last=max(item.last for item in sides),
+                    kept_ts=kept_ts,
+                )
+            )
+        return corrections
 
     def _losses(self, found: DecodedFiles) -> tuple[str, ...]:
         """Return the decoded records that are refused now, a clause each."""
@@ -404,7 +412,13 @@ class _Day:
     # Writing ----------------------------------------------------------------------------------
 
     def _replace(
-        self, found: DecodedFiles, there: Parts, correction: Correction, *, batch: int, landed: int
+        self,
+        found: DecodedFiles,
+        there: Parts,
+        corrections: Iterable[Correction],
+        *,
+        batch: int,
+        landed: int,
     ) -> None:
         """Replace the day's partition by the decoded rows, in one commit."""
         exported = self._exported(there)
@@ -414,11 +428,16 @@ class _Day:
             CHANGE_LOG_SCHEMA,
             app_id="decode",
             version=batch,
-            metadata={"batch": batch, "landed": landed, "redecode": asdict(correction)},
+            metadata={
+                "batch": batch,
+                "landed": landed,
+                "redecode": self._day.isoformat(),
+                "corrections": [asdict(item) for item in corrections],
+            },
             layout=BY_LANDING_DAY,
             replaces={"landed_day": self._day.isoformat()},
         )
-        regroup(self._lake)
+        replace_day(self._lake)
 
     def _exported(self, there: Parts) -> list[Any]:
         """Write the day's rows of exports again."""

@@ -23,7 +23,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.model.tso import LOGICAL_BITS
@@ -86,8 +85,9 @@ def _rows(part: Part, place: Workspace) -> PartRows:
     good &= marks | (tables.which >= 0)
     lists = ImageLists(tape, roots=len(tables.all) + 1)
     firsts = np.where(good, tables.which + 1, 0).astype(np.int32)
-    data, old = np.where(good, data, NONE), np.where(good, old, NONE)
-    after, before = lists.listed(data, firsts), lists.listed(old, firsts)
+    deleted = types == _DELETE
+    after = lists.listed(np.where(good & ~deleted, data, NONE), firsts)
+    before = lists.listed(np.where(good, np.where(deleted, data, old), NONE), firsts)
     good &= after.good & before.good
     location = tape.filled_strings(extension.values["claimCheckLocation"])
     cut = tape.is_true(extension.values["onlyHandleKey"]) | np.asarray(location.is_valid())
@@ -97,22 +97,18 @@ def _rows(part: Part, place: Workspace) -> PartRows:
         own, earlier = lists.list_of(new), lists.list_of(old)
         return _shape(tables.all[own.root - 1], own.names, earlier.names, is_partial)
 
-    shapes = Shapes.of(after, before, cut | (types == _DELETE), good & ~marks, shape)
+    shapes = Shapes.of(after, before, cut | deleted, good & ~marks, shape)
     good &= marks | (shapes.which >= 0)
     ways = tables.ways(lists)
     after_texts, before_texts = (lists.written(images, ways, 3).texts for images in (after, before))
     good &= after.good & before.good
 
     chosen = np.flatnonzero(good)
-    deleted = types[chosen] == _DELETE
     own_marks = marks[chosen]
     es_only = ~extended[chosen]
     commit_ts = np.where(
         es_only, plain.of("es", chosen) << LOGICAL_BITS, extension.of("commitTs", chosen)
     )
-    nothing = pa.scalar(None, pa.string())
-    whole = chosen_of(after_texts, chosen)
-    is_deleted = pa.array(deleted)
     which = tables.which[chosen]
     return chosen, row_columns(
         ~own_marks,
@@ -121,8 +117,8 @@ def _rows(part: Part, place: Workspace) -> PartRows:
         build_ts_ms=checked.numbers("ts", chosen),
         database=tables.texts("database", which),
         table=tables.texts("table", which),
-        before=pc.if_else(is_deleted, whole, chosen_of(before_texts, chosen)),
-        after=pc.if_else(is_deleted, nothing, whole),
+        before=chosen_of(before_texts, chosen),
+        after=chosen_of(after_texts, chosen),
         handle_key_only=cut[chosen],
         claim_check_location=chosen_of(location, chosen),
         shape=shapes.column(chosen),

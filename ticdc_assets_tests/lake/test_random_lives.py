@@ -103,6 +103,9 @@ DEATHS = {
     "redecode": (
         (redecoding, "append_files"),
         (redecoding._Day, "_replace"),
+        (redecoding, "replace_day"),
+        (redecoding, "register_new"),
+        (redecoding, "apply_changes"),
         (redecoding, "close_rows"),
     ),
     "rebuild": (
@@ -461,7 +464,6 @@ class Life:
             self.decoder.generation += 1
             day = self.rng.choice(days)
             redecode(self.feed.lake, [day])
-            self.sync()
 
     def step(self) -> None:
         """Do one thing; an upkeep that dies is done again, maybe behind a sync."""

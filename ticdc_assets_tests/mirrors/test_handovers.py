@@ -10,7 +10,7 @@ import pytest
 from ticdc_assets.changelog.plan import ExportedRows, MirrorPlan, Plan, RowGroup
 from ticdc_assets.config import CaptureSource, Changefeed
 from ticdc_assets.log.accepted_gaps import AcceptedGap, gap_caveats
-from ticdc_assets.log.change_statistics import ChangeStatistics, Repair
+from ticdc_assets.log.change_statistics import ChangeStatistics, Correction
 from ticdc_assets.mirrors.caveats import export_gap
 from ticdc_assets.mirrors.truncation_points import TruncationPoint, marks_below
 from ticdc_assets.mirrors.validity import Knowledge
@@ -60,8 +60,10 @@ def test_an_export_at_the_end_is_found(shape: Shape) -> None:
 def test_a_correction_at_the_end_is_found(shape: Shape) -> None:
     plan = shape(planned(CREATE))
     for table, is_corrected in (("t", True), ("other", False)):
-        repair = Repair(database="d", table=table, batch=9, min_ts=15)
-        known = Knowledge(SchemaHistory(), (), [repair], "UTC", {})
+        correction = Correction(
+            kind="row", database="d", table=table, batch=9, min_ts=15, first=1, last=1, kept_ts=0
+        )
+        known = Knowledge(SchemaHistory(), (), [correction], "UTC", {})
         assert known.is_corrected(cut_at(1000, NOW), plan) is False  # it is of batch 1000
         assert known.is_corrected(replace(cut_at(1000, NOW), batch=8), plan) is is_corrected
 

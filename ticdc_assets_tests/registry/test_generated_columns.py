@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.generated.columns import GeneratedColumns
+from ticdc_assets.registry.generated_columns import GeneratedColumns
 from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
 from ticdc_assets.registry.inferred_schemas import created_schema
 from ticdc_assets_tests.examples import examples

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.registry.ddl_statement import BoundKind, PartitionDefinition, PartitionMethod
-from ticdc_assets.registry.partition_expressions import read_expression
+from ticdc_assets.registry.expressions.reader import PARTITION_WORDS, read_expression
+from ticdc_assets.registry.expressions.terms import integer_of
 from ticdc_assets.registry.partition_rules import TablePartitions
-from ticdc_assets.registry.partition_terms import integer_of
 from ticdc_assets.registry.partitions import partition_test
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.registry.test_partitions import SCHEMA
@@ -22,7 +22,7 @@ Row = dict[str, str | None]
 
 
 def evaluator(text: str, timezone: str = "UTC") -> Callable[[Row], int | None]:
-    return integer_of(read_expression(text, SCHEMA, timezone), "the test")
+    return integer_of(read_expression(text, SCHEMA, timezone, PARTITION_WORDS), "the test")
 
 
 VALUES: list[tuple[str, Row, int | None]] = [

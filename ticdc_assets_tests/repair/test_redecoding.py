@@ -199,21 +199,28 @@ def test_what_was_lost_changed_or_added_is_put_right(story: Story, feed: Feed) -
     assert two.equal
     assert log_rows(feed) == log
     assert groups(feed) == totals
-    applying = feed.sync()
-    assert applying.outcome is Outcome.PUBLISHED
-    assert applying.cut is not None
-    assert {item.table: item.mode for item in applying.cut.mirrors} == {
+    assert {item.table: item.mode for item in feed.cut.mirrors} == {
         "keyed": "fold",
         "bag": "fold",
         "quiet": "carried",
     }
     assert feed.rows() == truth(story)
+    before = versions(feed)
     assert all(item.equal for item in again(feed, [YESTERDAY, TODAY]))
+    assert versions(feed) == before
     assert feed.sync().outcome is Outcome.UNCHANGED
 
 
-def test_a_killed_run_is_finished_and_syncs_go_on_between_days(
-    story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("dies_before", "is_by_sync"),
+    [("replace_day", True), ("register_new", False), ("apply_changes", True)],
+)
+def test_a_killed_run_is_finished(
+    story: Story,
+    feed: Feed,
+    monkeypatch: pytest.MonkeyPatch,
+    dies_before: str,
+    is_by_sync: bool,
 ) -> None:
     totals = groups(feed)
     damage(feed)
@@ -222,13 +229,17 @@ def test_a_killed_run_is_finished_and_syncs_go_on_between_days(
     assert feed.rows() != truth(story)
     with monkeypatch.context() as patch:
 
-        def dying(*_: Any) -> None:
+        def dying(*_: Any, **__: Any) -> None:
             raise Killed
 
-        patch.setattr(redecoding, "regroup", dying)
+        patch.setattr(redecoding, dies_before, dying)
         with pytest.raises(Killed):
             again(feed, [YESTERDAY])
-    assert feed.sync().outcome is Outcome.PUBLISHED
+    assert feed.rows() != truth(story)
+    if is_by_sync:
+        assert feed.sync().outcome is Outcome.PUBLISHED
+    else:
+        assert all(item.equal for item in again(feed, [TODAY]))
     assert feed.rows() == truth(story)
     assert groups(feed) == totals
     assert all(item.equal for item in again(feed, [YESTERDAY, TODAY]))
@@ -329,5 +340,4 @@ def test_behind_a_truncation_totals_go_on_and_days_before_it_are_refused(
     assert groups(feed) == totals
     assert log_rows(feed) == log
     assert read_truncation_point(feed.paths).number == 1
-    assert feed.sync().outcome is Outcome.PUBLISHED
     assert feed.rows() == truth(story)

@@ -236,7 +236,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next_one(
     def die(*_: object, **__: object) -> None:
         raise Killed
 
-    for owner, name in ((redecoding, "regroup"), (rewinding, "publish")):
+    for owner, name in ((redecoding, "replace_day"), (rewinding, "publish")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, die)
             with pytest.raises(Killed):

@@ -24,7 +24,7 @@ from ticdc_assets.model.schemas import ColumnSchema, RowShape, SentColumn, Table
 from ticdc_assets.model.values import canonical_of, physical_of
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.generated.columns import GeneratedColumns
+from ticdc_assets.registry.generated_columns import GeneratedColumns
 from ticdc_assets.source.exports.dialect import DUMPLING_OPTION
 from ticdc_assets.wire.rows import image_from_json, image_to_json, shape_text
 

@@ -1,4 +1,4 @@
-"""JSON of generated columns.
+"""JSON of expressions.
 
 In: terms of JSON documents, and paths without wildcards. Out: terms of the values at the paths.
 """
@@ -10,9 +10,8 @@ from typing import Any, Final, cast
 from ticdc_assets.base.errors import shorten
 from ticdc_assets.model.values import shapes
 from ticdc_assets.model.values.json_texts import read_json, write_json
-from ticdc_assets.registry.generated.numbers import exact
-from ticdc_assets.registry.generated.texts import DEFAULT_COLLATION
-from ticdc_assets.registry.partition_terms import (
+from ticdc_assets.registry.expressions.numbers import exact
+from ticdc_assets.registry.expressions.terms import (
     Functions,
     JsonTerm,
     Term,
@@ -21,6 +20,7 @@ from ticdc_assets.registry.partition_terms import (
     mapped,
     refused,
 )
+from ticdc_assets.registry.expressions.texts import DEFAULT_COLLATION
 
 _PATH: Final = re.compile(
     r'\s*(?:\.\s*(?:([A-Za-z_$][A-Za-z0-9_$]*)|"([^"\\]*)")|\[\s*([0-9]+)\s*\])'

@@ -1,4 +1,4 @@
-"""Numbers of generated columns: exact ones, and those of floating point.
+"""Numbers of expressions: exact ones, and those of floating point.
 
 In: terms. Out: terms of their sums, quotients and roundings, with the digits that TiDB gives them.
 A quotient with more digits than TiDB keeps is refused where it would count.
@@ -10,9 +10,7 @@ from math import ceil, floor
 from typing import Any, Final, TypeAlias
 
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.partition_functions import quotient as cut_quotient
-from ticdc_assets.registry.partition_functions import remainder
-from ticdc_assets.registry.partition_terms import (
+from ticdc_assets.registry.expressions.terms import (
     MANY,
     DoubleTerm,
     Functions,
@@ -40,17 +38,33 @@ def number_term(term: Term, what: str) -> NumberTerm:
     return number
 
 
-def exact(evaluate: Callable[[CanonicalRow], Number | None], scale: int | None) -> NumberTerm:
-    """Return the term of a number with so many digits after its point."""
-    if scale is not None and scale > MAX_SCALE:
-        raise refused(f"a number with {scale} digits after its point")
+def exact(
+    evaluate: Callable[[CanonicalRow], Number | None],
+    scale: int | None,
+    *,
+    fractional: bool = True,
+) -> NumberTerm:
+    """Return the term of a number with so many digits after its point.
+
+    Args:
+        evaluate: its value.
+        scale: the digits after its point, None where they are not known.
+        fractional: where they are not known, whether there may be some.
+    """
+    if scale is not None:
+        fractional = scale != 0
+        if scale > MAX_SCALE:
+            raise refused(f"a number with {scale} digits after its point")
+    if not fractional:
+        # TiDB stores no row whose whole number leaves 64 bits, so this needs no limit.
+        return NumberTerm(evaluate, scale=scale)
 
     def checked(value: Number) -> Number:
         if abs(value) >= 10 ** (_MAX_DIGITS - (scale or 0)):
             raise refused("a number with so many digits")
         return value
 
-    return NumberTerm(mapped(evaluate, checked), fractional=scale != 0, scale=scale)
+    return NumberTerm(mapped(evaluate, checked), fractional=True, scale=scale)
 
 
 def half_up(value: Number, digits: int) -> Number:
@@ -108,9 +122,29 @@ def arithmetic(
         scale = None
         if one.scale is not None and other.scale is not None:
             scale = scale_of(one.scale, other.scale)
-        return exact(both_of(one.evaluate, other.evaluate, operation), scale)
+        return exact(
+            both_of(one.evaluate, other.evaluate, operation),
+            scale,
+            fractional=one.fractional or other.fractional,
+        )
 
     return combine
+
+
+def _cut_quotient(left: Number, right: Number) -> int | None:
+    """Return `left DIV right`, cut towards zero; NULL by zero."""
+    if right == 0:
+        return None
+    whole = abs(left) // abs(right)
+    return whole if (left < 0) == (right < 0) else -whole
+
+
+def _remainder(left: Number, right: Number) -> Number | None:
+    """Return `left MOD right`, with the sign of `left`; NULL by zero."""
+    if right == 0:
+        return None
+    rest_of = abs(left) % abs(right)
+    return -rest_of if left < 0 else rest_of
 
 
 def quotient(left: Term, right: Term) -> Term:
@@ -152,8 +186,8 @@ def _exact_only(
     return checked
 
 
-whole_quotient: Final = _exact_only(cut_quotient, lambda _one, _other: 0, "DIV")
-rest: Final = _exact_only(remainder, max, "MOD")
+whole_quotient: Final = _exact_only(_cut_quotient, lambda _one, _other: 0, "DIV")
+rest: Final = _exact_only(_remainder, max, "MOD")
 
 
 def _rounding(name: str, arguments: Sequence[Term]) -> Term:
@@ -166,7 +200,7 @@ def _rounding(name: str, arguments: Sequence[Term]) -> Term:
     def change(value: Number) -> Number:
         if not cuts:
             return half_up(value, digits)
-        return Fraction(cut_quotient(value * ten, 1) or 0) / ten
+        return Fraction(_cut_quotient(value * ten, 1) or 0) / ten
 
     scale = number.scale
     if scale is not None:
@@ -179,14 +213,15 @@ def _rounding(name: str, arguments: Sequence[Term]) -> Term:
 
 
 def _whole(name: str, arguments: Sequence[Term]) -> Term:
-    number = number_term(arguments[0], name)
+    # Rounded to a second, the moment of a TIMESTAMP is as uncertain as it was.
+    number = number_of(arguments[0], name)
     change = floor if name == "FLOOR" else ceil
     unrounded, scale = number.unrounded, number.scale
     if unrounded is None or scale is None:
-        return exact(mapped(number.evaluate, change), 0)
+        return NumberTerm(mapped(number.evaluate, change), repeats=number.repeats)
 
     def of_quotient(value: Fraction) -> int:
-        cut = Fraction(cut_quotient(value * 10**scale, 1) or 0, 10**scale)
+        cut = Fraction(_cut_quotient(value * 10**scale, 1) or 0, 10**scale)
         if change(cut) != change(value):
             raise refused(f"{name} of a quotient with so many digits")
         return change(value)
@@ -198,7 +233,7 @@ def _absolute(name: str, arguments: Sequence[Term]) -> Term:
     if isinstance(arguments[0], DoubleTerm):
         return DoubleTerm(mapped(arguments[0].evaluate, abs))
     number = number_term(arguments[0], name)
-    return exact(mapped(number.evaluate, abs), number.scale)
+    return exact(mapped(number.evaluate, abs), number.scale, fractional=number.fractional)
 
 
 def _sign(name: str, arguments: Sequence[Term]) -> Term:

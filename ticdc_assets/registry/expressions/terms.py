@@ -1,10 +1,9 @@
 """The pieces of an expression: terms with a type, each a function of a row.
 
-In: nothing; the readers of expressions (of partitions, `registry.partition_expressions`, and of
-generated columns, `registry.generated`) and their tables of functions share these values. Out:
-terms. A term knows its type when it is built, so that refusals happen then. Evaluating a term of a
-partition on a row of the table cannot fail; a term of a generated column raises `PartitionError`
-for a row whose value is uncertain.
+In: nothing; the reader of expressions and its tables of functions share these values. Out: terms. A
+term knows its type when it is built, so that refusals happen then. Evaluating a term of a partition
+on a row of the table cannot fail; a term of a generated column raises `PartitionError` for a row
+whose value is uncertain.
 
 Numbers are Python's integers and fractions, exact at any size: TiDB refuses to store a row whose
 expression leaves 64 bits, so a mirror has none.

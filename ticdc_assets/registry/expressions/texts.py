@@ -1,4 +1,4 @@
-"""Texts of generated columns.
+"""Texts of expressions.
 
 In: terms. Out: terms of texts, each with the collation by which it compares, where that is certain.
 Letters that change their number with their case are refused.
@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from ticdc_assets.model.values import shapes
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.generated.numbers import Number, exact, number_term
-from ticdc_assets.registry.partition_columns import BINARY_COLLATIONS
-from ticdc_assets.registry.partition_terms import (
+from ticdc_assets.registry.expressions.numbers import Number, exact, number_term
+from ticdc_assets.registry.expressions.terms import (
     MANY,
     Build,
     Functions,
@@ -35,6 +34,10 @@ from ticdc_assets.registry.partition_terms import (
 )
 
 DEFAULT_COLLATION: Final = "utf8mb4_bin"
+BINARY_COLLATIONS: Final = frozenset(
+    {"utf8mb4_bin", "utf8_bin", "utf8mb3_bin", "ascii_bin", "latin1_bin", "utf8mb4_0900_bin"}
+)
+"""Collations by which the order of texts is certain, but for trailing spaces."""
 
 
 def number_text(value: Number, scale: int) -> str:

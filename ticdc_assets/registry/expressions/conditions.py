@@ -1,4 +1,4 @@
-"""Conditions of generated columns: comparing values, and choosing among them.
+"""Conditions of expressions: comparing values, and choosing among them.
 
 In: terms. Out: terms of 1, 0 and NULL, and terms of the values that conditions choose. How texts
 compare depends on their collation, and in some versions of TiDB on how the cluster was created;
@@ -9,13 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.generated.numbers import double_of, exact, number_term
-from ticdc_assets.registry.generated.texts import collation_of, text_term
-from ticdc_assets.registry.partition_columns import BINARY_COLLATIONS
-from ticdc_assets.registry.partition_functions import (
+from ticdc_assets.registry.expressions.dates import (
     moment_of,
 )
-from ticdc_assets.registry.partition_terms import (
+from ticdc_assets.registry.expressions.numbers import double_of, exact, number_term
+from ticdc_assets.registry.expressions.terms import (
     MANY,
     DoubleTerm,
     Evaluate,
@@ -33,6 +31,7 @@ from ticdc_assets.registry.partition_terms import (
     mapped,
     refused,
 )
+from ticdc_assets.registry.expressions.texts import BINARY_COLLATIONS, collation_of, text_term
 
 _CASELESS_COLLATIONS: Final = frozenset(
     {

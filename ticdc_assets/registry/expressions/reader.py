@@ -1,26 +1,39 @@
-"""Expressions of generated columns: text to terms.
+"""Expressions of partitions and of generated columns: text to terms.
 
-In: the text between the parentheses of AS, the table's schema, and the time zone of the session.
-Out: a term, or `PartitionError` where the text has anything unknown. The grammar is that of
-partition expressions (`registry.partition_expressions`) with conditions, CASE, CAST, intervals of
-dates and the arrows of JSON. Depth and size are bounded, whatever the text.
+In: the text between the parentheses of PARTITION BY, VALUES or AS, the table's schema, and the time
+zone of the changefeed. Out: a term that gives the expression's value for a row, or `PartitionError`
+where the text has anything unknown.
 
-Not read: LIKE and REGEXP, bits, COLLATE, functions of a TIMESTAMP (their value depends on the time
-zone of a session), functions that no table lists.
+One grammar reads both. The expressions of partitions (`PARTITION_WORDS`) have the operators and
+functions that TiDB allows there: reading refuses everything that must be refused, so evaluating a
+row of the table cannot fail. An expression of a generated column may refuse single rows. Depth and
+size are bounded, so neither reading nor evaluating can exhaust the stack, whatever the text.
+
+Not read: LIKE and REGEXP, bits, COLLATE, functions of a TIMESTAMP in generated columns (their value
+depends on the time zone of a session), functions that no table lists.
 """
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from fractions import Fraction
 from functools import partial
-from typing import ClassVar, Final
+from typing import Final, TypeAlias
 
 from ticdc_assets.base.errors import PartitionError, shorten
 from ticdc_assets.model.mysql_types import Kind, kind_of
-from ticdc_assets.model.schemas import ColumnSchema
-from ticdc_assets.registry.ddl_tokens import Cursor
+from ticdc_assets.model.schemas import ColumnSchema, TableSchema
+from ticdc_assets.registry.ddl_tokens import (
+    DOUBLE_QUOTED,
+    NUMBER,
+    QUOTED,
+    WORD,
+    Cursor,
+    shown_sql,
+    tokenize,
+)
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.generated.conditions import (
+from ticdc_assets.registry.expressions.columns import column_term, converted, find_column
+from ticdc_assets.registry.expressions.conditions import (
     CONDITION_FUNCTIONS,
     chosen,
     comparison,
@@ -28,68 +41,143 @@ from ticdc_assets.registry.generated.conditions import (
     same_or_null,
     truth_of,
 )
-from ticdc_assets.registry.generated.dates import DATE_FUNCTIONS, shifted
-from ticdc_assets.registry.generated.documents import JSON_FUNCTIONS, json_extract, json_unquote
-from ticdc_assets.registry.generated.numbers import (
+from ticdc_assets.registry.expressions.dates import (
+    DATE_FUNCTIONS,
+    extract,
+    shifted,
+    unix_timestamp,
+)
+from ticdc_assets.registry.expressions.documents import (
+    JSON_FUNCTIONS,
+    json_extract,
+    json_unquote,
+)
+from ticdc_assets.registry.expressions.numbers import (
     NUMBER_FUNCTIONS,
     arithmetic,
     quotient,
     rest,
     whole_quotient,
 )
-from ticdc_assets.registry.generated.storing import converted, term_of_column
-from ticdc_assets.registry.generated.texts import DEFAULT_COLLATION, TEXT_FUNCTIONS, text_term
-from ticdc_assets.registry.partition_expressions import Combine, ExpressionReader
-from ticdc_assets.registry.partition_functions import (
-    call,
-)
-from ticdc_assets.registry.partition_terms import (
+from ticdc_assets.registry.expressions.terms import (
     Functions,
+    IntegerLiteral,
     NullLiteral,
     NumberTerm,
     Term,
     TextLiteral,
     TextTerm,
+    integer_of,
     mapped,
     refused,
 )
+from ticdc_assets.registry.expressions.texts import DEFAULT_COLLATION, TEXT_FUNCTIONS, text_term
 
-FUNCTIONS: Final[Functions] = {
+MAX_DEPTH: Final = 24
+MAX_TERMS: Final = 60
+MAX_DIGITS: Final = 20
+
+_FUNCTIONS: Final[Functions] = {
     **NUMBER_FUNCTIONS,
     **TEXT_FUNCTIONS,
     **JSON_FUNCTIONS,
     **CONDITION_FUNCTIONS,
     **DATE_FUNCTIONS,
 }
-"""The functions of generated columns; others are looked up among those of partitions."""
+
+_PARTITION_WORD_LIST: Final = """
++ - * DIV % MOD
+ABS CEIL CEILING DATEDIFF DAY DAYOFMONTH DAYOFWEEK DAYOFYEAR EXTRACT FLOOR HOUR MICROSECOND MINUTE
+MONTH QUARTER SECOND TIME_TO_SEC TO_DAYS TO_SECONDS UNIX_TIMESTAMP WEEKDAY YEAR YEARWEEK
+"""
+PARTITION_WORDS: Final = frozenset(_PARTITION_WORD_LIST.split())
+"""The operators and functions that TiDB allows in expressions of partitions."""
+
+_Combine: TypeAlias = Callable[[Term, Term], Term]
+"""The result of an operator for the terms on its two sides."""
+
+_SUMS: Final[Mapping[str, _Combine]] = {
+    "+": arithmetic(operator.add, max, "+"),
+    "-": arithmetic(operator.sub, max, "-"),
+}
+_PRODUCTS: Final[Mapping[str, _Combine]] = {
+    "*": arithmetic(operator.mul, operator.add, "*"),
+    "/": quotient,
+    "DIV": whole_quotient,
+    "MOD": rest,
+    "%": rest,
+}
 
 
-class GeneratedReader(ExpressionReader):
-    """Reads the expression of one generated column."""
+def cursor_over(text: str) -> Cursor:
+    """Return a cursor over all of `text`; PartitionError if a quote in it is never closed."""
+    tokens = tokenize(text)
+    if tokens.problem is not None:
+        raise PartitionError(f"the expression {shown_sql(text)} is not understood")
+    return Cursor(tokens, 0, len(tokens.kinds))
 
-    sums: ClassVar[Mapping[str, Combine]] = {
-        "+": arithmetic(operator.add, max, "+"),
-        "-": arithmetic(operator.sub, max, "-"),
-    }
-    products: ClassVar[Mapping[str, Combine]] = {
-        "*": arithmetic(operator.mul, operator.add, "*"),
-        "/": quotient,
-        "DIV": whole_quotient,
-        "MOD": rest,
-        "%": rest,
-    }
 
-    def expression(self, cursor: Cursor) -> Term:
-        """Take operands joined by OR."""
+def read_expression(
+    text: str, schema: TableSchema, timezone: str, words: Container[str] | None = None
+) -> Term:
+    """Return the term of `text`.
+
+    Args:
+        text: the whole expression.
+        schema: the table's schema.
+        timezone: the changefeed's time zone.
+        words: the operators and functions that it may have, None for those of generated columns.
+    """
+    cursor = cursor_over(text)
+    term = _Reader(schema, timezone, words).read(cursor)
+    if not cursor.done or cursor.tokens.problem is not None:
+        raise PartitionError(f"the expression {shown_sql(text)} is not understood")
+    return term
+
+
+def integer_bound(cursor: Cursor, timezone: str) -> int | None:
+    """Take a partition's expression over literals and return its integer, or None for NULL."""
+    term = _Reader(None, timezone, PARTITION_WORDS).read(cursor)
+    return integer_of(term, "the value")({})
+
+
+class _Reader:
+    """Reads one expression at a cursor; without a schema it may only have literals."""
+
+    def __init__(
+        self, schema: TableSchema | None, timezone: str, words: Container[str] | None
+    ) -> None:
+        self._schema = schema
+        self._timezone = timezone
+        self._words = words
+        self._depth = 0
+        self._terms = 0
+
+    def _allow(self, word: str) -> None:
+        if self._words is not None and word not in self._words:
+            raise PartitionError(f"{word} in an expression is not understood")
+
+    def read(self, cursor: Cursor) -> Term:
+        """Take an expression as far as it goes."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise PartitionError("the expression is nested too deeply")
+        term = self._either(cursor)
+        self._depth -= 1
+        return term
+
+    def _either(self, cursor: Cursor) -> Term:
         left = self._exclusive(cursor)
         # `||` joins texts in one SQL mode; TiDB writes OR or CONCAT in its place.
         while cursor.take("OR"):
+            self._allow("OR")
             left = _either(left, self._exclusive(cursor))
         return left
 
     def _exclusive(self, cursor: Cursor) -> Term:
         left = self._conjunction(cursor)
         while cursor.take("XOR"):
+            self._allow("XOR")
             sides = truth_of(left, "XOR"), truth_of(self._conjunction(cursor), "XOR")
             left = NumberTerm(partial(_exclusive_or, *sides))
         return left
@@ -97,39 +185,45 @@ class GeneratedReader(ExpressionReader):
     def _conjunction(self, cursor: Cursor) -> Term:
         left = self._negation(cursor)
         while cursor.take("AND") or _take_signs(cursor, "&&"):
+            self._allow("AND")
             left = _both(left, self._negation(cursor))
         return left
 
     def _negation(self, cursor: Cursor) -> Term:
         negated = False
         while cursor.take("NOT"):
+            self._allow("NOT")
             negated = not negated
         term = self._comparison(cursor)
         return _not(term) if negated else term
 
     def _comparison(self, cursor: Cursor) -> Term:
-        left = self.sum(cursor)
+        left = self._sum(cursor)
         while True:
             if cursor.take("IS"):
+                self._allow("IS")
                 left = _is(left, cursor)
                 continue
             negated = cursor.word() == "NOT" and cursor.word(1) in ("IN", "BETWEEN")
             cursor.at += negated
             if cursor.take("IN"):
+                self._allow("IN")
                 test = self._in(left, cursor)
             elif cursor.take("BETWEEN"):
-                low = self.sum(cursor)
+                self._allow("BETWEEN")
+                low = self._sum(cursor)
                 if not cursor.take("AND"):
                     raise PartitionError("BETWEEN in an expression is not understood")
                 test = _both(
                     comparison(left, low, _TESTS[">="], ">="),
-                    comparison(left, self.sum(cursor), _TESTS["<="], "<="),
+                    comparison(left, self._sum(cursor), _TESTS["<="], "<="),
                 )
             else:
                 sign = next((sign for sign in _SIGNS if _take_signs(cursor, sign)), None)
                 if sign is None:
                     return left
-                right = self.sum(cursor)
+                self._allow(sign)
+                right = self._sum(cursor)
                 if sign == "<=>":
                     left = same_or_null(left, right)
                 else:
@@ -139,7 +233,7 @@ class GeneratedReader(ExpressionReader):
 
     def _in(self, left: Term, cursor: Cursor) -> Term:
         group = cursor.take_group()
-        items = [] if group is None else self.arguments(group)
+        items = [] if group is None else self._arguments(group)
         if not items:
             raise PartitionError("IN in an expression is not understood")
         test: Term = comparison(left, items[0], _TESTS["="], "IN")
@@ -147,31 +241,52 @@ class GeneratedReader(ExpressionReader):
             test = _either(test, comparison(left, item, _TESTS["="], "IN"))
         return test
 
-    def sum(self, cursor: Cursor) -> Term:
+    def _sum(self, cursor: Cursor) -> Term:
         """Take terms with + and - between them, among them intervals of dates."""
-        left = self.product(cursor)
-        while combine := self.sums.get(cursor.raw()):
+        left = self._product(cursor)
+        while combine := _SUMS.get(cursor.raw()):
             back = cursor.is_char("-")
             cursor.at += 1
             if cursor.take("INTERVAL"):
                 left = self._shifted(left, cursor, back=back)
             else:
-                left = combine(left, self.product(cursor))
+                left = combine(left, self._product(cursor))
         return left
 
     def _shifted(self, moment: Term, cursor: Cursor, *, back: bool) -> Term:
-        count, unit = self.product(cursor), cursor.word()
+        self._allow("INTERVAL")
+        count, unit = self._product(cursor), cursor.word()
         cursor.at += 1
         return shifted(moment, count, unit, back=back)
 
-    def primary(self, cursor: Cursor) -> Term:
+    def _product(self, cursor: Cursor) -> Term:
+        left = self._signed(cursor)
+        while combine := _PRODUCTS.get(sign := cursor.word() or cursor.raw()):
+            self._allow(sign)
+            cursor.at += 1
+            left = combine(left, self._signed(cursor))
+        return left
+
+    def _signed(self, cursor: Cursor) -> Term:
+        self._terms += 1
+        if self._terms > MAX_TERMS:
+            raise PartitionError("the expression is too long")
+        negative = False
+        while cursor.is_char("-") or cursor.is_char("+"):
+            negative ^= cursor.is_char("-")
+            cursor.at += 1
+        term = self._postfixed(cursor)
+        if not negative:
+            return term
+        if isinstance(term, IntegerLiteral):
+            return IntegerLiteral(-term.value)
+        return _SUMS["-"](IntegerLiteral(0), term)
+
+    def _postfixed(self, cursor: Cursor) -> Term:
         """Take one operand and its JSON paths."""
-        if cursor.take_char("!"):
-            return _not(self.primary(cursor))
-        if cursor.take("CASE"):
-            return self._case(cursor)
-        term = super().primary(cursor)
+        term = self._primary(cursor)
         while _take_signs(cursor, "->"):
+            self._allow("->")
             unquotes = cursor.take_char(">")
             path = cursor.take_string()
             term = json_extract("->", [term, TextLiteral(path or "")])
@@ -179,6 +294,47 @@ class GeneratedReader(ExpressionReader):
                 term = json_unquote("->>", [term])
         if cursor.word() == "COLLATE":
             raise refused("COLLATE")
+        return term
+
+    def _primary(self, cursor: Cursor) -> Term:
+        if cursor.take_char("!"):
+            self._allow("!")
+            return _not(self._postfixed(cursor))
+        if cursor.take("CASE"):
+            self._allow("CASE")
+            return self._case(cursor)
+        start = cursor.at
+        group = cursor.take_group()
+        if group is not None:
+            return self._whole(group)
+        if cursor.kind() == NUMBER:
+            return self._number(cursor)
+        word = cursor.word()
+        if word and cursor.is_char("(", 1):
+            cursor.at += 1
+            return self._call(word, cursor)
+        if word in _LITERAL_WORDS:
+            cursor.at += 1
+            return _LITERAL_WORDS[word]
+        if word in _TEMPORAL_WORDS and cursor.is_string(1):
+            cursor.at += 1
+            return TextLiteral(cursor.take_string() or "")
+        if cursor.kind() in (WORD, QUOTED) and not cursor.is_string(1):
+            return self._column(cursor)
+        if cursor.kind() == DOUBLE_QUOTED and self._names_column(cursor):
+            return self._column(cursor)
+        text = cursor.take_string()
+        if text is not None:
+            return TextLiteral(text)
+        cursor.at = start
+        piece = shown_sql(cursor.raw()) if cursor.raw() else "the end"
+        raise PartitionError(f"{piece} in an expression is not understood")
+
+    def _whole(self, group: Cursor) -> Term:
+        """Take an expression that fills a group."""
+        term = self.read(group)
+        if not group.done:
+            raise PartitionError(f"{shown_sql(group.text())} in an expression is not understood")
         return term
 
     def _case(self, cursor: Cursor) -> Term:
@@ -198,13 +354,16 @@ class GeneratedReader(ExpressionReader):
             raise PartitionError("CASE in an expression is not understood")
         return chosen(conditions, terms, "CASE")
 
-    def call(self, name: str, cursor: Cursor) -> Term:
+    def _call(self, name: str, cursor: Cursor) -> Term:
         """Take the arguments of function `name` (upper case) and return its term."""
-        start = cursor.at
+        if self._words is not None and name not in self._words:
+            raise PartitionError(f"function {name[:40]} in an expression is not known")
         group = cursor.take_group()
-        if group is not None and name in ("CAST", "CONVERT"):
+        if group is None:
+            raise PartitionError("a call in an expression is not understood")
+        if name in ("CAST", "CONVERT"):
             return self._converted(name, group)
-        if group is not None and name in _SHIFTS:
+        if name in _SHIFTS:
             moment = self.read(group)
             if not group.take_char(",") or not group.take("INTERVAL"):
                 raise refused(f"{name} without INTERVAL")
@@ -212,20 +371,37 @@ class GeneratedReader(ExpressionReader):
             if not group.done:
                 raise PartitionError(f"{name} in an expression is not understood")
             return term
-        cursor.at = start
-        return super().call(name, cursor)
-
-    def function(self, name: str, arguments: Sequence[Term]) -> Term:
-        """Return the term of a function of generated columns, else of partitions."""
-        function = FUNCTIONS.get(name)
-        if function is None:
-            if name == "UNIX_TIMESTAMP":
+        if name == "EXTRACT":
+            unit = group.word()
+            group.at += 1
+            if not group.take("FROM"):
+                raise PartitionError("EXTRACT in an expression is not understood")
+            return extract(unit, self._whole(group))
+        arguments = self._arguments(group)
+        if name == "UNIX_TIMESTAMP":
+            if self._words is None:
                 raise refused(name)
-            return call(name, arguments, self._timezone)
+            return unix_timestamp(arguments, self._timezone)
+        function = _FUNCTIONS.get(name)
+        if function is None:
+            raise PartitionError(f"function {name[:40]} in an expression is not known")
         fewest, most, build = function
         if not fewest <= len(arguments) <= most:
             raise PartitionError(f"{name} with {len(arguments)} arguments in an expression")
         return build(name, arguments)
+
+    def _arguments(self, group: Cursor) -> list[Term]:
+        """Take terms with commas between them that fill a group."""
+        arguments: list[Term] = []
+        while not group.done:
+            arguments.append(self.read(group))
+            if group.done:
+                break
+            if not group.take_char(","):
+                raise PartitionError(
+                    f"{shown_sql(group.text())} in an expression is not understood"
+                )
+        return arguments
 
     def _converted(self, name: str, group: Cursor) -> Term:
         term = self.read(group)
@@ -242,23 +418,40 @@ class GeneratedReader(ExpressionReader):
             )
         return converted(term, column, self._timezone)
 
-    def number(self, cursor: Cursor) -> Term:
+    def _number(self, cursor: Cursor) -> Term:
         """Take a whole number or a decimal one; those with an exponent are refused."""
         raw = cursor.raw()
         whole, point, fraction = raw.partition(".")
-        if not point:
-            return super().number(cursor)
+        if not point or self._words is not None:
+            if not raw.isdecimal() or len(raw) > MAX_DIGITS:
+                raise PartitionError(f"the number {shorten(raw)} in an expression is no integer")
+            cursor.at += 1
+            return IntegerLiteral(int(raw))
         if not (whole + fraction).isdecimal() or not (whole + fraction).isascii():
             raise PartitionError(f"the number {shorten(raw)} in an expression is not exact")
         cursor.at += 1
         value = Fraction(int(whole + fraction), 10 ** len(fraction))
         return NumberTerm(lambda _row: value, fractional=bool(fraction), scale=len(fraction))
 
-    def column(self, column: ColumnSchema) -> Term:
-        """Return the term of a column."""
-        return term_of_column(column, self._timezone)
+    def _names_column(self, cursor: Cursor) -> bool:
+        ahead = Cursor(cursor.tokens, cursor.at, cursor.end)
+        name = (ahead.take_name() or "").lower()
+        columns = () if self._schema is None else self._schema.columns
+        return any(column.name.lower() == name for column in columns)
+
+    def _column(self, cursor: Cursor) -> Term:
+        name = cursor.take_column_name() or ""
+        if self._schema is None:
+            raise PartitionError(f"{shorten(name)} in a partition's bound is no literal")
+        return column_term(find_column(self._schema, name), self._timezone)
 
 
+_LITERAL_WORDS: Final[dict[str, Term]] = {
+    "NULL": NullLiteral(),
+    "TRUE": IntegerLiteral(1),
+    "FALSE": IntegerLiteral(0),
+}
+_TEMPORAL_WORDS: Final = frozenset(("DATE", "TIMESTAMP"))
 _SHIFTS: Final = {"DATE_ADD": False, "ADDDATE": False, "DATE_SUB": True, "SUBDATE": True}
 _SIGNS: Final = ("<=>", "<=", "<>", "<", ">=", ">", "!=", "=")
 _TESTS: Final[dict[str, Callable[[int], bool]]] = {

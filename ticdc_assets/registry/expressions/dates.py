@@ -1,29 +1,29 @@
-"""The functions that TiDB allows in partition expressions, each with its rules for odd dates.
+"""Dates and times of expressions: their parts, days of the calendar, formats, intervals and zones.
 
-In: a function's name and its arguments as terms. Out: an integer term, or `PartitionError` for an
-unknown function or argument. The rules are TiDB's (pingcap/tidb pkg/expression and pkg/types): a
-date without a day of the calendar ('0000-00-00', '2024-05-00') is NULL for functions that count
-days, and functions of parts return its parts. Statements that fail on such a date in strict mode
-store no row, so only the lenient rule matters.
+In: terms of dates and times, and literals. Out: terms of the results. The rules are TiDB's
+(pingcap/tidb pkg/expression and pkg/types): a date without a day of the calendar ('0000-00-00',
+'2024-05-00') is NULL for functions that count days, and functions of parts return its parts.
+Statements that fail on such a date in strict mode store no row, so only the lenient rule matters.
+Functions that only generated columns have refuse a row with such a date.
 
-Not done: functions of a TIMESTAMP other than UNIX_TIMESTAMP. TiDB refuses them as well, since their
-value depends on the time zone of a session.
+Not done: functions of a TIMESTAMP other than UNIX_TIMESTAMP: they depend on the time zone of
+a session.
 """
 
 import re
+from calendar import monthrange
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
-from fractions import Fraction
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import combinations
-from math import ceil, floor
-from typing import Any, Final
+from typing import Final
 
 from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.model.values.moments import datetime_of_number, parse_datetime_text
 from ticdc_assets.model.values.zones import changefeed_zone, to_utc
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.partition_terms import (
+from ticdc_assets.registry.expressions.numbers import number_term
+from ticdc_assets.registry.expressions.terms import (
     Build,
     Functions,
     IntegerLiteral,
@@ -34,39 +34,16 @@ from ticdc_assets.registry.partition_terms import (
     SpanTerm,
     Term,
     TextLiteral,
+    TextTerm,
     TimestampTerm,
     both_of,
-    integer_of,
     mapped,
-    number_of,
+    refused,
 )
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 _DAYS_OF_TIMESTAMPS: Final = 68 * 366
-
-
-def call(name: str, arguments: Sequence[Term], timezone: str) -> Term:
-    """Return the term of function `name` (upper case) over `arguments`."""
-    if name == "UNIX_TIMESTAMP":
-        return _unix_timestamp(arguments, timezone)
-    function = _FUNCTIONS.get(name)
-    if function is None:
-        raise PartitionError(f"function {name[:40]} in an expression is not known")
-    fewest, most, build = function
-    if not fewest <= len(arguments) <= most:
-        raise PartitionError(f"{name} with {len(arguments)} arguments in an expression")
-    return build(name, arguments)
-
-
-def extract(unit: str, argument: Term) -> Term:
-    """Return the term of `EXTRACT(unit FROM argument)`."""
-    part = _UNITS.get(unit)
-    if part is None:
-        raise PartitionError(f"EXTRACT of {unit[:40]} in an expression")
-    if isinstance(argument, SpanTerm):
-        raise PartitionError("EXTRACT from a TIME in an expression")
-    return _of_moment(part, argument, "EXTRACT")
 
 
 # ------------------------------------------------------------------------------------ arguments
@@ -228,52 +205,56 @@ def _date_difference(name: str, arguments: Sequence[Term]) -> Term:
     return NumberTerm(both_of(later, earlier, days_between))
 
 
-# -------------------------------------------------------------------------------------- numbers
+# ----------------------------------------------------------------------------- units of EXTRACT
+
+_CLOCK: Final = Moment._fields[2:]
+"""A day and its parts, which units such as DAY_SECOND name by the first and the last of several."""
 
 
-def _absolute(name: str, arguments: Sequence[Term]) -> Term:
-    return NumberTerm(mapped(integer_of(arguments[0], name), abs))
+def _packed(*names: str) -> Callable[[Moment], int | None]:
+    """Return the number whose digits are these parts one after another, e.g. DAY_HOUR."""
+    widths = [1_000_000 if name == "microsecond" else 100 for name in names]
+
+    def part(moment: Moment) -> int:
+        number = 0
+        for name, width in zip(names, widths, strict=True):
+            number = number * width + int(getattr(moment, name))
+        return number
+
+    return part
 
 
-def _rounded(change: Callable[[int | Fraction], int]) -> tuple[int, int, Build]:
-    def build(name: str, arguments: Sequence[Term]) -> Term:
-        number = number_of(arguments[0], name)
-        return NumberTerm(mapped(number.evaluate, change), repeats=number.repeats)
-
-    return 1, 1, build
-
-
-def quotient(left: int | Fraction, right: int | Fraction) -> int | None:
-    """Return `left DIV right`, cut towards zero; NULL by zero."""
-    if right == 0:
-        return None
-    whole = abs(left) // abs(right)
-    return whole if (left < 0) == (right < 0) else -whole
+_UNITS: Final[dict[str, Callable[[Moment], int | None]]] = {
+    "QUARTER": lambda moment: (moment.month + 2) // 3,
+    "YEAR_MONTH": _packed("year", "month"),
+    **{name.upper(): _packed(name) for name in Moment._fields},
+    **{
+        f"{_CLOCK[first]}_{_CLOCK[last]}".upper(): _packed(*_CLOCK[first : last + 1])
+        for first, last in combinations(range(len(_CLOCK)), 2)
+    },
+}
 
 
-def remainder(left: Any, right: Any) -> Any:
-    """Return `left MOD right`, with the sign of `left`; NULL by zero."""
-    if right == 0:
-        return None
-    rest = abs(left) % abs(right)
-    return -rest if left < 0 else rest
+def extract(unit: str, argument: Term) -> Term:
+    """Return the term of `EXTRACT(unit FROM argument)`."""
+    part = _UNITS.get(unit)
+    if part is None:
+        raise PartitionError(f"EXTRACT of {unit[:40]} in an expression")
+    if isinstance(argument, SpanTerm):
+        raise PartitionError("EXTRACT from a TIME in an expression")
+    return _of_moment(part, argument, "EXTRACT")
 
 
-def combined(
-    left: Term, right: Term, operation: Callable[[int, int], int | None], *, what: str
-) -> NumberTerm:
-    """Return the term of a binary operation: NULL if one side is."""
-    return NumberTerm(both_of(integer_of(left, what), integer_of(right, what), operation))
+# ------------------------------------------------------------------------------------- time zones
 
 
-def _mod(name: str, arguments: Sequence[Term]) -> Term:
-    return combined(arguments[0], arguments[1], remainder, what=name)
-
-
-def _unix_timestamp(arguments: Sequence[Term], timezone: str) -> Term:
+def unix_timestamp(arguments: Sequence[Term], timezone: str) -> Term:
+    """Return the term of UNIX_TIMESTAMP, of texts in the changefeed's time zone."""
     match arguments:
         case [TimestampTerm(evaluate, fractional, repeats)]:
-            return NumberTerm(evaluate, fractional=fractional, repeats=repeats)
+            return NumberTerm(
+                evaluate, fractional, repeats=repeats, scale=None if fractional else 0
+            )
         case [TextLiteral(text)]:
             seconds = _seconds(literal_moment(text, "UNIX_TIMESTAMP"), timezone)
             return NumberTerm(lambda _row: seconds)
@@ -317,12 +298,124 @@ def is_repeated(seconds: int, timezone: str) -> bool:
     )
 
 
-_FUNCTIONS: Final[Functions] = {
-    "ABS": (1, 1, _absolute),
-    "CEIL": _rounded(ceil),
-    "CEILING": _rounded(ceil),
-    "FLOOR": _rounded(floor),
-    "MOD": (2, 2, _mod),
+# --------------------------------------------------------------------------- formats and intervals
+
+_FORMATS: Final[dict[str, Callable[[Moment], str]]] = {
+    "Y": lambda moment: f"{moment.year:04}",
+    "y": lambda moment: f"{moment.year % 100:02}",
+    "m": lambda moment: f"{moment.month:02}",
+    "c": lambda moment: f"{moment.month}",
+    "d": lambda moment: f"{moment.day:02}",
+    "e": lambda moment: f"{moment.day}",
+    "H": lambda moment: f"{moment.hour:02}",
+    "k": lambda moment: f"{moment.hour}",
+    "i": lambda moment: f"{moment.minute:02}",
+    "s": lambda moment: f"{moment.second:02}",
+    "S": lambda moment: f"{moment.second:02}",
+    "f": lambda moment: f"{moment.microsecond:06}",
+    "T": lambda moment: f"{moment.hour:02}:{moment.minute:02}:{moment.second:02}",
+    "j": lambda moment: f"{_day(moment).timetuple().tm_yday:03}",
+    "%": lambda _moment: "%",
+}
+
+
+def _day(moment: Moment) -> date:
+    try:
+        return date(moment.year, moment.month, moment.day)
+    except ValueError:
+        raise refused("a date that is no day of the calendar") from None
+
+
+def _moment_term(term: Term, what: str) -> MomentTerm:
+    if isinstance(term, MomentTerm):
+        return term
+    if isinstance(term, TextLiteral):
+        moment = literal_moment(term.text, what)
+        is_day = len(term.text.strip()) <= len("2024-01-01")
+        return MomentTerm(lambda _row: moment, None if is_day else 0)
+    raise refused(f"{what} of what is no date")
+
+
+def _date_format(name: str, arguments: Sequence[Term]) -> Term:
+    moment, pattern = _moment_term(arguments[0], name), arguments[1]
+    pieces: list[Callable[[Moment], str]] = []
+    text = pattern.text if isinstance(pattern, TextLiteral) else "%?"
+    at = 0
+    while at < len(text):
+        if text[at] == "%":
+            form = _FORMATS.get(text[at + 1 : at + 2])
+            if form is None:
+                raise refused(f"{name} with such a format")
+            pieces.append(form)
+            at += 2
+        else:
+            pieces.append(lambda _moment, char=text[at]: char)
+            at += 1
+
+    def formatted(value: Moment) -> str:
+        _day(value)
+        return "".join(piece(value) for piece in pieces)
+
+    return TextTerm(mapped(moment.evaluate, formatted), "")
+
+
+def _date_of(name: str, arguments: Sequence[Term]) -> Term:
+    moment = _moment_term(arguments[0], name)
+
+    def day(value: Moment) -> Moment:
+        _day(value)
+        return Moment(value.year, value.month, value.day)
+
+    return MomentTerm(mapped(moment.evaluate, day))
+
+
+def _last_day(name: str, arguments: Sequence[Term]) -> Term:
+    moment = _moment_term(arguments[0], name)
+
+    def last(value: Moment) -> Moment:
+        _day(value)
+        return Moment(value.year, value.month, monthrange(value.year, value.month)[1])
+
+    return MomentTerm(mapped(moment.evaluate, last))
+
+
+_MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_SECONDS: Final = {"HOUR": 3600, "MINUTE": 60, "SECOND": 1}
+_DAYS: Final = {"DAY": 1, "WEEK": 7}
+
+
+def shifted(term: Term, count: Term, unit: str, *, back: bool) -> Term:
+    """Return the term of a date plus or minus an interval."""
+    what = "INTERVAL"
+    moment, number = _moment_term(term, what), number_term(count, what)
+    if number.fractional or unit not in _MONTHS | _SECONDS | _DAYS:
+        raise refused(f"an interval of {unit[:40]}")
+    if moment.digits is None and unit in _SECONDS:
+        raise refused("a date and an interval of its clock")
+
+    def shift(value: Moment, by: int) -> Moment:
+        by = -by if back else by
+        if unit in _MONTHS:
+            months = value.year * 12 + value.month - 1 + by * _MONTHS[unit]
+            year, month = divmod(months, 12)
+            if not 1 <= year <= 9999:
+                raise refused("a date out of its range")
+            _day(value)
+            day = min(value.day, monthrange(year, month + 1)[1])
+            return value._replace(year=year, month=month + 1, day=day)
+        clock = (value.hour, value.minute, value.second, value.microsecond)
+        day = _day(value)
+        seconds = by * (_DAYS[unit] * 86400 if unit in _DAYS else _SECONDS[unit])
+        try:
+            later = datetime(day.year, day.month, day.day, *clock) + timedelta(seconds=seconds)  # noqa: DTZ001
+        except OverflowError:
+            raise refused("a date out of its range") from None
+        return moment_of_datetime(later)
+
+    return MomentTerm(both_of(moment.evaluate, number.evaluate, shift), moment.digits)
+
+
+DATE_FUNCTIONS: Final[Functions] = {
     "DATEDIFF": (2, 2, _date_difference),
     "DAY": _part(lambda moment: moment.day),
     "DAYOFMONTH": _part(lambda moment: moment.day),
@@ -342,32 +435,8 @@ _FUNCTIONS: Final[Functions] = {
     "WEEKDAY": _calendar_part(_weekday),
     "YEAR": _part(lambda moment: moment.year),
     "YEARWEEK": (1, 2, _year_week),
+    "DATE": (1, 1, _date_of),
+    "DATE_FORMAT": (2, 2, _date_format),
+    "LAST_DAY": (1, 1, _last_day),
 }
-
-
-_CLOCK: Final = Moment._fields[2:]
-"""A day and its parts, which units such as DAY_SECOND name by the first and the last of several."""
-
-
-def _packed(*names: str) -> Callable[[Moment], int | None]:
-    """Return the number whose digits are these parts one after another, e.g. DAY_HOUR."""
-    widths = [1_000_000 if name == "microsecond" else 100 for name in names]
-
-    def part(moment: Moment) -> int:
-        number = 0
-        for name, width in zip(names, widths, strict=True):
-            number = number * width + int(getattr(moment, name))
-        return number
-
-    return part
-
-
-_UNITS: Final[dict[str, Callable[[Moment], int | None]]] = {
-    "QUARTER": lambda moment: (moment.month + 2) // 3,
-    "YEAR_MONTH": _packed("year", "month"),
-    **{name.upper(): _packed(name) for name in Moment._fields},
-    **{
-        f"{_CLOCK[first]}_{_CLOCK[last]}".upper(): _packed(*_CLOCK[first : last + 1])
-        for first, last in combinations(range(len(_CLOCK)), 2)
-    },
-}
+"""Functions of dates and times."""

@@ -5,8 +5,8 @@ columns. Out: the canonical text of each of these, or nothing where it is not ce
 leaves generated columns out of its files, and TiCDC sends the stored ones: this module computes a
 stored column of an exported row, or it is unknown. A value is exact or refused, never guessed.
 
-Reading refuses expressions by their types (`generated.reader`), evaluating refuses single rows. It
-is a pure function.
+Reading refuses expressions by their types (`expressions.reader`), evaluating refuses single rows.
+It is a pure function.
 """
 
 from collections.abc import Callable, Collection
@@ -17,10 +17,8 @@ from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.registry.ddl_statement import DdlStatement, GeneratedKind
 from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.generated.reader import GeneratedReader
-from ticdc_assets.registry.generated.storing import stored
-from ticdc_assets.registry.partition_expressions import cursor_over
-from ticdc_assets.registry.partition_terms import Term
+from ticdc_assets.registry.expressions.columns import stored
+from ticdc_assets.registry.expressions.reader import read_expression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,17 +91,9 @@ def _column(
 ) -> GeneratedColumn:
     evaluate, problem = None, None
     try:
-        evaluate = stored(_term(expression, schema, timezone), column, timezone)
+        evaluate = stored(read_expression(expression, schema, timezone), column, timezone)
     except PartitionError as error:
         problem = error.reason
     return GeneratedColumn(
         column=column, expression=shown_sql(expression), evaluate=evaluate, problem=problem
     )
-
-
-def _term(expression: str, schema: TableSchema, timezone: str) -> Term:
-    cursor = cursor_over(expression)
-    term = GeneratedReader(schema, timezone).read(cursor)
-    if not cursor.done or cursor.tokens.problem is not None:
-        raise PartitionError(f"{shown_sql(cursor.text())} in an expression is not understood")
-    return term

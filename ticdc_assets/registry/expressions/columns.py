@@ -1,30 +1,34 @@
-"""How columns store values, and the values of columns.
+"""Columns of expressions: the terms of their values, and how they store the value of a term.
 
-In: a term, and the column that stores it. Out: the function from a row to the canonical text of the
-column, by the same conversions as those of columns (`values.cast_of`): TiDB converts both alike. A
-conversion that is uncertain for the type of the term is refused.
+In: a column; or a term, and the column that stores it. Out: the term of the column's value; or the
+function from a row to the canonical text of the stored value, by the same conversions as those of
+columns (`values.cast_of`): TiDB converts both alike. A conversion that is uncertain for the type of
+the term is refused.
 """
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from fractions import Fraction
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from ticdc_assets.model.mysql_types import Kind, fractional_digits, kind_of
-from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.base.errors import PartitionError, shorten
+from ticdc_assets.model.mysql_types import Kind, fractional_digits, kind_of, lacks_size
+from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.model.values import Cast, cast_of
 from ticdc_assets.model.values.floats import double_text, to_float32
-from ticdc_assets.model.values.moments import span_text
+from ticdc_assets.model.values.moments import span_of_text, span_text
+from ticdc_assets.model.values.zones import changefeed_zone, to_utc
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.generated.numbers import MAX_SCALE, number_term, rounded_quotient
-from ticdc_assets.registry.generated.texts import moment_text, number_text, text_term
-from ticdc_assets.registry.partition_expressions import column_term, parse_moment, read_by
-from ticdc_assets.registry.partition_terms import (
+from ticdc_assets.registry.expressions.dates import EPOCH, MICROSECOND, repeats_times
+from ticdc_assets.registry.expressions.numbers import MAX_SCALE, number_term, rounded_quotient
+from ticdc_assets.registry.expressions.terms import (
     DoubleTerm,
     Evaluate,
     IntegerLiteral,
     JsonTerm,
+    Moment,
     MomentTerm,
     NullLiteral,
     NumberTerm,
@@ -32,9 +36,114 @@ from ticdc_assets.registry.partition_terms import (
     Term,
     TextLiteral,
     TextTerm,
+    TimestampTerm,
     mapped,
     refused,
 )
+from ticdc_assets.registry.expressions.texts import moment_text, number_text, text_term
+
+_UNICODE: Final = frozenset({"utf8mb4", "utf8", "utf8mb3", "ascii"})
+
+
+def find_column(schema: TableSchema, name: str) -> ColumnSchema:
+    """Return the column called `name`, which is compared without case."""
+    folded = name.lower()
+    for column in schema.columns:
+        if column.name.lower() == folded:
+            return column
+    raise PartitionError(f"no column {shorten(name)} of the expression is in the table")
+
+
+def column_term(column: ColumnSchema, timezone: str) -> Term:
+    """Return the term of a column's value."""
+    match kind_of(column):
+        case Kind.INTEGER | Kind.YEAR as kind:
+            # How many digits of a zero-filled number are printed is uncertain.
+            is_filled = kind is Kind.YEAR or column.zerofill
+            return NumberTerm(read_by(column, int), scale=None if is_filled else 0)
+        case Kind.DECIMAL:
+            scale = None if lacks_size(column) else max(column.decimal, 0)
+            return NumberTerm(read_by(column, Fraction), fractional=True, scale=scale)
+        case Kind.FLOAT:
+            # An expression has the 32 bits of the column, not its printed digits.
+            return DoubleTerm(read_by(column, lambda text: to_float32(float(text))))
+        case Kind.DOUBLE:
+            return DoubleTerm(read_by(column, float))
+        case Kind.DATE:
+            return MomentTerm(read_by(column, parse_moment))
+        case Kind.DATETIME:
+            return MomentTerm(read_by(column, parse_moment), digits=fractional_digits(column))
+        case Kind.TIMESTAMP:
+            return _timestamp_term(column, timezone)
+        case Kind.TIME:
+            return SpanTerm(read_by(column, span_of_text))
+        case Kind.TEXT | Kind.ENUM | Kind.SET as kind:
+            if column.charset.lower() not in _UNICODE:
+                raise refused(f"a text in charset {column.charset[:40]}")
+            if kind is not Kind.TEXT and not column.elements:
+                raise refused("a label that is not known")
+            return TextTerm(read_by(column, str), column.collation.lower())
+        case Kind.JSON:
+            return JsonTerm(read_by(column, str))
+        case kind:
+            raise PartitionError(f"column {shorten(column.name)}, of kind {kind}, in an expression")
+
+
+def text_of_column(column: ColumnSchema) -> Callable[[CanonicalRow], str | None]:
+    """Return the function that gets the canonical text of `column` from a row."""
+    name = column.name
+
+    def text_of(row: CanonicalRow) -> str | None:
+        try:
+            return row[name]
+        except KeyError:
+            raise PartitionError(f"a row without its column {shorten(name)}") from None
+
+    return text_of
+
+
+_Value = TypeVar("_Value")
+
+
+def read_by(
+    column: ColumnSchema, read: Callable[[str], _Value]
+) -> Callable[[CanonicalRow], _Value | None]:
+    """Return the function that reads the value of `column` in a row from its canonical text."""
+    return mapped(text_of_column(column), read)
+
+
+def parse_moment(text: str) -> Moment:
+    """Return canonical DATE or DATETIME text as a moment."""
+    date, _, clock = text.partition(" ")
+    year, month, day = date.split("-")
+    if not clock:
+        return Moment(int(year), int(month), int(day))
+    whole, _, fraction = clock.partition(".")
+    hour, minute, second = whole.split(":")
+    micros = int(fraction[:6].ljust(6, "0"))
+    return Moment(int(year), int(month), int(day), int(hour), int(minute), int(second), micros)
+
+
+def _timestamp_term(column: ColumnSchema, timezone: str) -> Term:
+    zone = changefeed_zone(timezone)
+
+    def seconds(text: str) -> int | Fraction:
+        moment = parse_moment(text)
+        if moment.is_zero:
+            return 0
+        instant = to_utc(datetime(*moment), zone)  # noqa: DTZ001  # the zone is next to it
+        if instant is None:
+            raise PartitionError(f"a row whose time is none of zone {shorten(timezone)}")
+        micros = (instant - EPOCH) // MICROSECOND
+        return Fraction(micros, 1_000_000) if micros % 1_000_000 else micros // 1_000_000
+
+    fractional = lacks_size(column) or fractional_digits(column) > 0
+    return TimestampTerm(
+        read_by(column, seconds), fractional=fractional, repeats=repeats_times(timezone)
+    )
+
+
+# ---------------------------------------------------------------------------------------- storing
 
 
 def stored(term: Term, column: ColumnSchema, timezone: str) -> Callable[[CanonicalRow], str | None]:
@@ -180,34 +289,3 @@ def _span_text(span: int, *, digits: int) -> str:
 
 def _cast(value_of: Evaluate, cast: Cast) -> Callable[[CanonicalRow], str | None]:
     return lambda row: cast(value_of(row))
-
-
-_UNICODE: Final = frozenset({"utf8mb4", "utf8", "utf8mb3", "ascii"})
-
-
-def term_of_column(column: ColumnSchema, timezone: str) -> Term:
-    """Return the term of a column's value."""
-    match kind_of(column):
-        case Kind.TEXT | Kind.ENUM | Kind.SET:
-            if column.charset.lower() not in _UNICODE:
-                raise refused(f"a text in charset {column.charset[:40]}")
-            if kind_of(column) is not Kind.TEXT and not column.elements:
-                raise refused("a label that is not known")
-            return TextTerm(read_by(column, str), column.collation.lower())
-        case Kind.JSON:
-            return JsonTerm(read_by(column, str))
-        case Kind.FLOAT:
-            # An expression has the 32 bits of the column, not its printed digits.
-            return DoubleTerm(read_by(column, lambda text: to_float32(float(text))))
-        case Kind.DOUBLE:
-            return DoubleTerm(read_by(column, float))
-        case Kind.DECIMAL:
-            return NumberTerm(
-                read_by(column, Fraction), fractional=True, scale=max(column.decimal, 0)
-            )
-        case Kind.YEAR:
-            return NumberTerm(read_by(column, int), scale=None)
-        case Kind.INTEGER if column.zerofill:
-            return NumberTerm(read_by(column, int), scale=None)
-        case _:
-            return column_term(column, timezone)
