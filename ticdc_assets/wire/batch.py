@@ -28,6 +28,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Final
 
 import numpy as np
@@ -37,12 +38,7 @@ import pyarrow.compute as pc
 
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.base.loops import loops_pay
-from ticdc_assets.wire import (
-    DECODERS,
-    WireFormat,
-    craft_batch,
-    simple_avro_batch,
-)
+from ticdc_assets.wire import DECODERS, WireFormat
 from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
 from ticdc_assets.wire.record import Record
@@ -266,29 +262,20 @@ def _decompressed(
         yield taken()
 
 
-def _simple_json(batch: pa.RecordBatch) -> ExactRows | None:
-    from ticdc_assets.wire import simple_json_batch
+def _at_once(module: str) -> Callable[[pa.RecordBatch], ExactRows | None]:
+    """Return the batch reader of a module, which is imported when it is called first."""
 
-    return simple_json_batch.decode_exact(batch)
+    def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
+        return import_module(f"ticdc_assets.wire.{module}").decode_exact(batch)
 
-
-def _canal_json(batch: pa.RecordBatch) -> ExactRows | None:
-    from ticdc_assets.wire import canal_json_batch
-
-    return canal_json_batch.decode_exact(batch)
-
-
-def _open_protocol(batch: pa.RecordBatch) -> ExactRows | None:
-    from ticdc_assets.wire import open_protocol_batch
-
-    return open_protocol_batch.decode_exact(batch)
+    return decode_exact
 
 
 BATCH_READERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], ExactRows | None]]] = {
-    WireFormat.SIMPLE_JSON: _simple_json,
-    WireFormat.SIMPLE_AVRO: simple_avro_batch.decode_exact,
-    WireFormat.CANAL_JSON: _canal_json,
-    WireFormat.CRAFT: craft_batch.decode_exact,
-    WireFormat.OPEN_PROTOCOL: _open_protocol,
+    WireFormat.SIMPLE_JSON: _at_once("simple_json_batch"),
+    WireFormat.SIMPLE_AVRO: _at_once("simple_avro_batch"),
+    WireFormat.CANAL_JSON: _at_once("canal_json_batch"),
+    WireFormat.CRAFT: _at_once("craft_batch"),
+    WireFormat.OPEN_PROTOCOL: _at_once("open_protocol_batch"),
 }
 """The batch readers; they leave some records to the reference."""

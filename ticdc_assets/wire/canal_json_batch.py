@@ -27,11 +27,10 @@ import pyarrow as pa
 from ticdc_assets.base.errors import WireError
 from ticdc_assets.model.tso import LOGICAL_BITS
 from ticdc_assets.wire import canal_json, canal_loops
-from ticdc_assets.wire.byte_columns import Flags, Octets
 from ticdc_assets.wire.canal_json import EXTENSION, FIELDS, WATERMARK_TYPE, Columns
-from ticdc_assets.wire.column_rows import Part, PartRows, exact_rows, row_columns
+from ticdc_assets.wire.column_rows import PartRows, exact_rows, row_columns
 from ticdc_assets.wire.json_fields import read_names
-from ticdc_assets.wire.json_loops import Places
+from ticdc_assets.wire.json_loops import Flags, Octets, Places, Texts
 from ticdc_assets.wire.json_tape import (
     Checked,
     ImageLists,
@@ -56,16 +55,18 @@ _EXTENSION: Final = Rules.of(*(EXTENSION[word] for word in _WORDS))
 _PLAIN: Final = Rules.of(canal_json.WITHOUT_EXTENSION)
 _DESCRIBING: Final = ("database", "table", "pkNames", "sqlType")
 """The members that describe a table, besides the types of its columns."""
+_GROWTH: Final = 3
+"""How many times its own length an image grows at most."""
 
 
 def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
     """Return the rows of those records of `batch` that are changes of one row and watermarks."""
     place = workspace("value")
-    return exact_rows(batch, lambda _first, part: _rows(part, place), place.buffer_of)
+    return exact_rows(batch, lambda _first, texts: _rows(texts, place), place.padded)
 
 
-def _rows(part: Part, place: Workspace) -> PartRows:
-    tape, found = tape_of(part.texts, _RULES, place)
+def _rows(texts: Texts, place: Workspace) -> PartRows:
+    tape, found = tape_of(texts, _RULES, place)
     is_ddl, words, es, extensions, *_ = found
     types = np.where(tape.kinds(is_ddl) == FALSE, tape.words(words, _WORDS), NONE)
     checked = tape.checked(found, types, _RULES)
@@ -100,7 +101,10 @@ def _rows(part: Part, place: Workspace) -> PartRows:
     shapes = Shapes.of(after, before, cut | deleted, good & ~marks, shape)
     good &= marks | (shapes.which >= 0)
     ways = tables.ways(lists)
-    after_texts, before_texts = (lists.written(images, ways, 3).texts for images in (after, before))
+    most = _GROWTH * len(texts.octets)
+    after_texts, before_texts = (
+        lists.written(images, ways, most).texts for images in (after, before)
+    )
     good &= after.good & before.good
 
     chosen = np.flatnonzero(good)

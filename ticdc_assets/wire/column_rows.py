@@ -10,45 +10,22 @@ bounded; a longer message is never exact. The parts do not show in the result.
 # pyarrow has no type information, so what comes from it is unknown to the checker.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_assets.model.events import Op
-from ticdc_assets.wire.byte_columns import Buffer, Flags, Ints, Octets, buffer_of
+from ticdc_assets.wire.byte_columns import padded
+from ticdc_assets.wire.json_loops import Flags, Ints, Octets, Texts
 from ticdc_assets.wire.rows import ROW, WATERMARK, ExactRows
-
-if TYPE_CHECKING:
-    from ticdc_assets.wire.json_loops import Texts
+from ticdc_assets.wire.simple_message import CHECKSUM
 
 _PART_BYTES: Final = 1 << 22
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The values of adjacent records.
-
-    Attributes:
-        buffer: their bytes.
-        starts: where each value starts.
-        ends: where it ends; at its start for null, and for a value that is too long.
-    """
-
-    buffer: Buffer
-    starts: Ints
-    ends: Ints
-
-    @property
-    def texts(self) -> "Texts":
-        """The same texts for compiled loops."""
-        from ticdc_assets.wire.json_loops import Texts
-
-        return Texts(self.buffer.octets, self.starts, self.ends)
 
 
 PartRows: TypeAlias = "tuple[Ints, Mapping[str, pa.Array[Any]]]"
@@ -57,19 +34,19 @@ PartRows: TypeAlias = "tuple[Ints, Mapping[str, pa.Array[Any]]]"
 
 def exact_rows(
     batch: pa.RecordBatch,
-    read: Callable[[int, Part], PartRows],
-    to_buffer: Callable[[Octets], Buffer] = buffer_of,
+    read: Callable[[int, Texts], PartRows],
+    to_octets: Callable[[Octets], Octets] = padded,
 ) -> ExactRows | None:
     """Return the exact rows of the records of `batch`, None if there are none.
 
     Args:
         batch: records with a column `value`.
         read: reads the exact records of a part, by the number of its first record.
-        to_buffer: turns the bytes of a part into a buffer.
+        to_octets: returns the bytes of a part, with padding.
     """
     sources: list[Ints] = []
     parts: list[Mapping[str, pa.Array[Any]]] = []
-    for first, part in parts_of(batch.column("value"), to_buffer):
+    for first, part in parts_of(batch.column("value"), to_octets):
         numbers, columns = read(first, part)
         if len(numbers):
             sources.append(first + numbers)
@@ -82,16 +59,6 @@ def exact_rows(
         if len(parts) == 1
         else {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]},
     )
-
-
-def without(rows: PartRows, wrong: Flags) -> PartRows:
-    """Return the rows of a part without those of records that have a wrong row."""
-    if not wrong.any():
-        return rows
-    numbers, columns = rows
-    good = ~np.isin(numbers, numbers[wrong])
-    chosen = pa.array(good)
-    return numbers[good], {name: column.filter(chosen) for name, column in columns.items()}
 
 
 _KINDS: Final = pa.array([WATERMARK, ROW])
@@ -129,15 +96,27 @@ def row_columns(
     }
 
 
-def words(codes: Ints, texts: Sequence[str]) -> "pa.Array[Any]":
-    """Return a column of texts by their numbers, -1 for none."""
-    return pa.array(texts, pa.string()).take(pa.array(codes, mask=codes < 0))
+def checksum_texts(there: Flags, members: Sequence[Ints | Flags]) -> "pa.Array[Any]":
+    """Return checksums as texts, as `rows` writes them, by their `CHECKSUM` members.
+
+    Null where there is none.
+    """
+    if not there.any():
+        return pa.nulls(len(there), pa.string())
+    parts: list[Any] = []
+    for field, values in zip(CHECKSUM, members, strict=True):
+        parts += f'{"," if parts else "{"}"{field.name}":', pa.array(values).cast(pa.string())
+    texts = pc.binary_join_element_wise(*parts, "}", "")
+    return pc.if_else(pa.array(there), texts, pa.scalar(None, pa.string()))
 
 
 def parts_of(
-    column: "pa.Array[Any]", to_buffer: Callable[[Octets], Buffer] = buffer_of
-) -> Iterator[tuple[int, Part]]:
-    """Yield the values of a binary column in parts, each with the number of its first record."""
+    column: "pa.Array[Any]", to_octets: Callable[[Octets], Octets] = padded
+) -> Iterator[tuple[int, Texts]]:
+    """Yield the values of a binary column in parts, each with the number of its first record.
+
+    Where a value is null or too long, there is an empty text.
+    """
     octets, offsets, ends = _places(column)
     count, first = len(ends), 0
     while first < count:
@@ -147,15 +126,15 @@ def parts_of(
         starts, stops = offsets[first:last] - low, ends[first:last] - low
         if high - low > _PART_BYTES:
             high, stops = low, starts
-        yield first, Part(to_buffer(octets[low:high]), starts, stops)
+        yield first, Texts(to_octets(octets[low:high]), starts, stops)
         first = last
 
 
-def part_of(column: "pa.Array[Any]", to_buffer: Callable[[Octets], Buffer] = buffer_of) -> Part:
+def part_of(column: "pa.Array[Any]", to_octets: Callable[[Octets], Octets] = padded) -> Texts:
     """Return all values of a binary column as one part, however long they are."""
     octets, offsets, ends = _places(column)
     low, high = int(offsets[0]), int(offsets[-1])
-    return Part(to_buffer(octets[low:high]), offsets[:-1] - low, ends - low)
+    return Texts(to_octets(octets[low:high]), offsets[:-1] - low, ends - low)
 
 
 def _places(column: "pa.Array[Any]") -> tuple[Octets, Ints, Ints]:

@@ -80,7 +80,7 @@ def _names(event: Event) -> Iterator[str]:
         yield from (event.database, event.table, *(event.before or ()), *(event.after or ()))
 
 
-def shape_of(group: ColumnGroup, other: ColumnGroup | None, *, partial: bool) -> RowShape:
+def shape_of(group: ColumnGroup, other: ColumnGroup | None = None, *, partial: bool) -> RowShape:
     """Return the columns of `group`, and after them those that only `other` has.
 
     All type codes are known.

@@ -114,7 +114,7 @@ HEADER: Final = (
     Field("database", Reader.delta_varints, -1, None, "unknown_term", _TERM),
     Field("table", Reader.delta_varints, -1, None, "unknown_term", _TERM),
 )
-"""The fields of headers, for both decoders."""
+"""The fields of headers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,24 +134,6 @@ class Header:
     table_id: int | None
     database: str | None
     table: str | None
-
-
-class Head(NamedTuple):
-    """The part of a column group before its values.
-
-    Attributes:
-        kind: which image the group is.
-        names: numbers of the terms that are its columns' names.
-        types: their type codes.
-        flags: their flags.
-        position: where the names start.
-    """
-
-    kind: GroupKind
-    names: tuple[int, ...]
-    types: tuple[int, ...]
-    flags: tuple[int, ...]
-    position: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +207,7 @@ def read_message(value: bytes | None) -> Message:
             f"sizes with the sum {tables_start - start.position}",
             shorten(headers_size + sum(sizes) + terms_size),
         )
-    terms = read_terms(Reader(value, terms_start, tables_start))
+    terms = _read_terms(Reader(value, terms_start, tables_start))
     headers = _read_headers(Reader(value, start.position, body_start), len(sizes), terms)
     rows = any(header.kind is EventKind.ROW for header in headers)
     if rows and not all(header.kind is EventKind.ROW for header in headers):
@@ -259,47 +241,34 @@ def read_group(value: bytes, position: int, size: int, terms: Sequence[str]) -> 
         WireError: no column group is there.
     """
     reader = Reader(value, position, position + size)
-    head = read_head(reader)
-    names = tuple(_term(number, terms, head.position) for number in head.names)
-    if len(set(names)) != len(names):
-        raise WireError(
-            "duplicate_column", f"byte {head.position}", "distinct names", shorten(names)
-        )
-    values = reader.nullable_strings(len(names))
-    reader.finish()
-    return ColumnGroup(
-        kind=head.kind,
-        names=names,
-        types=head.types,
-        flags=head.flags,
-        values=tuple(raw for _, raw in values),
-        position=position,
-        starts=tuple(start for start, _ in values),
-    )
-
-
-def read_head(reader: Reader) -> Head:
-    """Return the head of the column group at `reader`, and move past it.
-
-    Raises:
-        WireError: no head is there.
-    """
-    position = reader.position
     (kind,) = reader.take(1)
     if kind not in _GROUP_KINDS:
         raise WireError(
             "unknown_group", f"byte {position}", "1 (after) or 2 (before)", shorten(kind)
         )
     count = reader.count()
-    position = reader.position
-    names, types = reader.delta_varints(count), reader.uvarints(count)
+    names_start = reader.position
+    numbers, types = reader.delta_varints(count), reader.uvarints(count)
     flags_start = reader.position
     flags = reader.uvarints(count)
     if max(flags) > MAX_FLAGS:
         raise WireError(
             "unknown_flags", f"byte {flags_start}", f"at most {MAX_FLAGS}", shorten(max(flags))
         )
-    return Head(GroupKind(kind), tuple(names), tuple(types), tuple(flags), position)
+    names = tuple(_term(number, terms, names_start) for number in numbers)
+    if len(set(names)) != len(names):
+        raise WireError("duplicate_column", f"byte {names_start}", "distinct names", shorten(names))
+    values = reader.nullable_strings(count)
+    reader.finish()
+    return ColumnGroup(
+        kind=GroupKind(kind),
+        names=names,
+        types=tuple(types),
+        flags=tuple(flags),
+        values=tuple(raw for _, raw in values),
+        position=position,
+        starts=tuple(start for start, _ in values),
+    )
 
 
 def _read_size_tables(value: bytes, start: int) -> tuple[int, list[list[int]]]:
@@ -330,7 +299,7 @@ def _read_size_tables(value: bytes, start: int) -> tuple[int, list[list[int]]]:
     return end - length, tables
 
 
-def read_terms(reader: Reader) -> tuple[str, ...]:
+def _read_terms(reader: Reader) -> tuple[str, ...]:
     """Return the term dictionary that fills the range of `reader`.
 
     Raises:

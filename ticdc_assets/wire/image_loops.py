@@ -22,7 +22,7 @@ from ticdc_assets.base.compiled import compiled
 from ticdc_assets.model.values.column_loops import ESCAPED, NULL, TEXT, ZONED, Column
 from ticdc_assets.model.values.text_loops import NULL_WORD, stands
 from ticdc_assets.model.values.word_loops import copied, same, stop
-from ticdc_assets.wire.character_loops import in_base64, text_written
+from ticdc_assets.wire.character_loops import text_written
 from ticdc_assets.wire.json_loops import escapes_end
 
 Bytes = npt.NDArray[np.uint8]
@@ -290,23 +290,3 @@ def keys(
         out[filled] = 93
         filled += 1
     offsets[len(rows)] = filled
-
-
-@compiled
-def escapes(
-    data: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], found: Flags
-) -> None:
-    """Return whether JSON escapes a character of each text."""
-    for number in range(len(starts)):
-        found[number] = stop(data, starts[number], ends[number]) < ends[number]
-
-
-@compiled
-def base64_texts(
-    data: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], written: Bytes
-) -> None:
-    """Write ranges of bytes in base64, one after the other."""
-    place = np.int64(0)
-    for number in range(len(starts)):
-        size = ends[number] - starts[number]
-        place = in_base64(data[starts[number] : ends[number]], size, written, place)

@@ -39,7 +39,7 @@ from ticdc_assets.wire.json_value_loops import (
     value_written,
     zoned_written,
 )
-from ticdc_assets.wire.tape_loops import ESCAPED, NULL, OBJECT, TEXT, Nodes
+from ticdc_assets.wire.tape_loops import BARE, ESCAPED, NULL, OBJECT, TEXT, WHOLE, Nodes
 
 CELL: Final = np.dtype([("name", np.int32), ("value", np.int32), ("column", np.int32)])
 """Columns of a member of an image: the nodes of its name and its value, and its column."""
@@ -67,8 +67,8 @@ UNSURE: Final = np.dtype(
 ALL_PLAIN: Final = 0x80
 """Flag in the way of a column."""
 
-_NULL_WORD, _OPEN_WORD, _COMMA_WORD, _CLOSE_WORD, _NAME_END = (
-    np.uint64(int.from_bytes(text, "little")) for text in (b"null", b'{"', b',"', b"}", b'":')
+_NULL_WORD, _OPEN_WORD, _COMMA_WORD, _CLOSE_WORD, _NAME_END, _QUOTE_WORD = (
+    np.uint64(int.from_bytes(text, "little")) for text in (b"null", b'{"', b',"', b"}", b'":', b'"')
 )
 
 
@@ -240,6 +240,13 @@ def images_written(
                 elif kind == NULL and way != REFUSED_WAY:
                     put_word(written, place, _NULL_WORD)
                     place += 4
+                elif kind == BARE:
+                    put_word(written, place, _QUOTE_WORD)
+                    place = copied(octets, value.start, value.end, written, place + 1)
+                    put_word(written, place, _QUOTE_WORD)
+                    place += 1
+                elif kind == WHOLE:
+                    place = copied(octets, value.start, value.end, written, place)
                 elif kind == OBJECT and way == ZONED_WAY:
                     place = zoned_written(octets, nodes, cell.value, written, place)
                 else:

@@ -25,19 +25,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ticdc_assets.wire import json_image_loops, tape_loops
-from ticdc_assets.wire.byte_columns import (
-    PADDING,
-    Buffer,
-    Flags,
-    Ints,
-    Octets,
-    buffer_of,
-    words_of,
-    writing,
-)
+from ticdc_assets.wire.byte_columns import PADDING, padded, writing
 from ticdc_assets.wire.fields import LARGEST, Field, Kind, Presence
 from ticdc_assets.wire.json_image_loops import Images
-from ticdc_assets.wire.json_loops import Places, Texts
+from ticdc_assets.wire.json_loops import Flags, Ints, Octets, Places, Texts
 from ticdc_assets.wire.json_value_loops import LAST_PLAIN_WAY
 from ticdc_assets.wire.tape_loops import NONE, Nodes
 
@@ -116,13 +107,13 @@ class Workspace:
             found = self._arrays[name] = np.empty(count, dtype)
         return found[:count]
 
-    def buffer_of(self, octets: Octets) -> Buffer:
-        """Return bytes as a buffer."""
+    def padded(self, octets: Octets) -> Octets:
+        """Return bytes with padding."""
         count = len(octets)
-        padded = self.array("buffer", count + PADDING, np.uint8)
-        padded[:count] = octets
-        padded[count:] = 0
-        return Buffer(padded, words_of(padded), count)
+        found = self.array("buffer", count + PADDING, np.uint8)
+        found[:count] = octets
+        found[count:] = 0
+        return found
 
 
 class _Workspaces(threading.local):
@@ -279,7 +270,7 @@ def _names(names: tuple[str, ...]) -> tape_loops.Names:
     encoded = [name.encode() for name in names]
     sizes = np.array([len(name) for name in encoded], np.int64)
     starts = np.cumsum(sizes) - sizes
-    octets = buffer_of(np.frombuffer(b"".join(encoded), np.uint8)).octets
+    octets = padded(np.frombuffer(b"".join(encoded), np.uint8))
     slots = np.zeros(tape_loops.SLOTS, np.uint8)
     tape_loops.names_put(octets, starts, sizes, slots)
     return tape_loops.Names(octets, starts, sizes, slots)
@@ -298,8 +289,8 @@ class WrittenImages:
     unsure: Nodes
 
 
-Take: TypeAlias = Callable[[Texts, Nodes, json_image_loops.Columns, Images], None]
-"""Finds the columns of images, see `open_loops.columns_listed`."""
+Take: TypeAlias = Callable[[json_image_loops.Columns, Images], None]
+"""Finds the columns of images, as `json_image_loops.members_listed` does."""
 
 
 class ColumnList(NamedTuple):
@@ -377,7 +368,7 @@ class ImageLists:
                 images,
             )
         else:
-            take(self.tape.texts, self.tape.nodes, self._columns, images)
+            take(self._columns, images)
         return images
 
     @property
@@ -425,16 +416,16 @@ class ImageLists:
                 is_plain[column] = False
         return found
 
-    def written(self, listed: Images, ways: Octets, growth: int = 1) -> WrittenImages:
+    def written(self, listed: Images, ways: Octets, most: int | None = None) -> WrittenImages:
         """Write images as texts; those with an unexpected value are no longer good.
 
         Args:
             listed: the images.
             ways: of each column the way of its values.
-            growth: how many times as long as the texts the images may be.
+            most: how many bytes the images may have together; as many as the texts if None.
         """
         size = len(self.tape.texts.octets)
-        written = writing(growth * size)
+        written = writing(size if most is None else most)
         there = listed.objects >= 0
         ends = np.empty(len(there), np.int64)
         # Only numbers are unsure.

@@ -29,10 +29,9 @@ from ticdc_assets.base.errors import WireError
 from ticdc_assets.model.schemas import ColumnFlag, SentColumn, sent_shape
 from ticdc_assets.wire import json_value_loops as loops
 from ticdc_assets.wire import open_loops, open_protocol
-from ticdc_assets.wire.byte_columns import Flags, Ints, Octets, gathered_texts
-from ticdc_assets.wire.column_rows import Part, PartRows, exact_rows, part_of, row_columns
-from ticdc_assets.wire.image_columns import double_texts, float_texts
-from ticdc_assets.wire.json_loops import Places
+from ticdc_assets.wire.byte_columns import double_texts, float_texts, gathered_texts
+from ticdc_assets.wire.column_rows import PartRows, exact_rows, part_of, row_columns
+from ticdc_assets.wire.json_loops import Flags, Ints, Octets, Places, Texts
 from ticdc_assets.wire.json_tape import (
     ImageLists,
     Rules,
@@ -83,23 +82,23 @@ def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
     """Return the rows of those records of `batch` that hold row changes and watermarks."""
     of_keys, of_values = workspace("key"), workspace("value")
 
-    def read(first: int, part: Part) -> PartRows:
-        keys = part_of(batch.column("key").slice(first, len(part.starts)), of_keys.buffer_of)
-        return _rows(keys, part, of_keys, of_values)
+    def read(first: int, texts: Texts) -> PartRows:
+        keys = part_of(batch.column("key").slice(first, len(texts.starts)), of_keys.padded)
+        return _rows(keys, texts, of_keys, of_values)
 
-    return exact_rows(batch, read, of_values.buffer_of)
+    return exact_rows(batch, read, of_values.padded)
 
 
-def _rows(keys: Part, part: Part, of_keys: Workspace, of_values: Workspace) -> PartRows:
-    room = np.empty(keys.buffer.size // 8 + 1, open_loops.PART)
-    parts = room[: open_loops.parts_of_records(keys.texts, part.texts, room)]
+def _rows(keys: Texts, values: Texts, of_keys: Workspace, of_values: Workspace) -> PartRows:
+    room = np.empty(len(keys.octets) // 8 + 1, open_loops.PART)
+    parts = room[: open_loops.parts_of_records(keys, values, room)]
     starts, ends, key_starts, key_ends = (
         parts[name].astype(np.int64) for name in ("start", "end", "key_start", "key_end")
     )
-    key_tape, found = tape_of(keys.texts._replace(starts=key_starts, ends=key_ends), _KEY, of_keys)
+    key_tape, found = tape_of(keys._replace(starts=key_starts, ends=key_ends), _KEY, of_keys)
     types = _numbers_of(key_tape.naturals(found[0]))
     key = key_tape.checked(found, types, _KEY)
-    tape, members = tape_of(part.texts._replace(starts=starts, ends=ends), _VALUE, of_values)
+    tape, members = tape_of(values._replace(starts=starts, ends=ends), _VALUE, of_values)
     value = tape.checked(members, np.where(tape.roots >= 0, 0, NONE), _VALUE)
     marks = types == _WATERMARK
     good = key.good & np.where(marks, starts == ends, value.good)
@@ -109,10 +108,11 @@ def _rows(keys: Part, part: Part, of_keys: Workspace, of_values: Workspace) -> P
     ops = np.where(deleted, _DELETE, np.where(old, _UPDATE, _INSERT))
     good &= marks | (new != deleted) & (new | ~old)
     lists = ImageLists(tape)
-    after = lists.listed(np.where(good & new, members[0], NONE), take=open_loops.columns_listed)
+    take = partial(open_loops.columns_listed, tape.texts, tape.nodes)
+    after = lists.listed(np.where(good & new, members[0], NONE), take=take)
     before = lists.listed(
         np.where(good & deleted, members[2], np.where(good & old, members[1], NONE)),
-        take=open_loops.columns_listed,
+        take=take,
     )
     good &= after.good & before.good
     location = key_tape.filled_strings(key.values["ccl"])
@@ -122,14 +122,14 @@ def _rows(keys: Part, part: Part, of_keys: Workspace, of_values: Workspace) -> P
     ways = _ways(lists)
     texts: list[pa.Array[Any]] = []
     for listed in (after, before):
-        written = lists.written(listed, ways, _GROWTH)
+        written = lists.written(listed, ways, _GROWTH * len(values.octets))
         texts.append(written.texts)
         good &= listed.good
         good[_not_shortest(tape, written.unsure)] = False
 
     # A record is exact as a whole.
     records = parts["record"].astype(np.int64)
-    refused = np.zeros(len(part.starts), np.bool_)
+    refused = np.zeros(len(values.starts), np.bool_)
     refused[records[~good]] = True
     chosen = np.flatnonzero(~refused[records])
     own_marks = marks[chosen]
@@ -225,7 +225,7 @@ def _not_shortest(tape: Tape, unsure: Nodes) -> list[int]:
         images += own["image"][is_long].tolist()
         own = own[~is_long]
         sent = gathered_texts(
-            tape.texts, own["start"].astype(np.int64), own["end"].astype(np.int64)
+            tape.texts.octets, own["start"].astype(np.int64), own["end"].astype(np.int64)
         )
         with np.errstate(over="ignore"):
             values = sent.cast(pa.float64()).to_numpy().astype(kind)

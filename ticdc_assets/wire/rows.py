@@ -181,8 +181,8 @@ class ExactRows:
 
     Attributes:
         sources: for each row the number of its record in the batch, in their order.
-        columns: the columns of `CHANGE_SCHEMA` that these rows have, without coordinates; of the
-            others, those of `_OF_ALL` are the same for all row changes, and the rest are null.
+        columns: the columns of `CHANGE_SCHEMA` that these rows have, without coordinates; the
+            others are null.
     """
 
     sources: npt.NDArray[np.int64]
@@ -205,17 +205,9 @@ class ExactRows:
             elif field_.name in self.columns:
                 columns.append(self.columns[field_.name])
             else:
-                value = pa.scalar(_OF_ALL.get(field_.name), field_.type)
-                columns.append(pa.repeat(value, length))
+                columns.append(pa.nulls(length, field_.type))
         return pa.RecordBatch.from_arrays(columns, schema=CHANGE_SCHEMA)
 
-
-_OF_ALL: Final[Mapping[str, Any]] = {
-    "index": 0,
-    "kind": ROW,
-    "handle_key_only": False,
-    "es_only": False,
-}
 
 _SHORT_RUN: Final = 32
 """Rows that are worth copying as one run; shorter runs are picked row by row."""

@@ -14,19 +14,17 @@ are the strict JSON that `go_json` reads (`tape_loops`).
 # pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
 # pyright: reportUnknownLambdaType=false
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ticdc_assets.wire.byte_columns import Ints
-from ticdc_assets.wire.column_rows import Part, PartRows, exact_rows, row_columns
+from ticdc_assets.wire.column_rows import PartRows, checksum_texts, exact_rows, row_columns
+from ticdc_assets.wire.fields import Kind
+from ticdc_assets.wire.json_loops import Texts
 from ticdc_assets.wire.json_tape import (
-    Checked,
     ImageLists,
     Rules,
-    Tape,
     Workspace,
     chosen_of,
     distinct_lists,
@@ -47,11 +45,11 @@ _CHECKSUM: Final = Rules.of(CHECKSUM)
 def decode_exact(batch: pa.RecordBatch) -> ExactRows | None:
     """Return the rows of those records of `batch` that are row changes and watermarks."""
     place = workspace("value")
-    return exact_rows(batch, lambda _first, part: _rows(part, place), place.buffer_of)
+    return exact_rows(batch, lambda _first, texts: _rows(texts, place), place.padded)
 
 
-def _rows(part: Part, place: Workspace) -> PartRows:
-    tape, found = tape_of(part.texts, _RULES, place)
+def _rows(texts: Texts, place: Workspace) -> PartRows:
+    tape, found = tape_of(texts, _RULES, place)
     versions, words, *_ = found
     types = tape.words(words, _TYPES)
     checked = tape.checked(found, types, _RULES)
@@ -65,7 +63,7 @@ def _rows(part: Part, place: Workspace) -> PartRows:
         images[name] = listed = lists.listed(np.where(good, checked.values[name], NONE))
         good &= listed.good & distinct_lists(lists, listed)
     ways = np.full(len(lists.columns), ZONED_WAY, np.uint8)
-    texts = {name: lists.written(listed, ways).texts for name, listed in images.items()}
+    written = {name: lists.written(listed, ways).texts for name, listed in images.items()}
     for listed in images.values():
         good &= listed.good
 
@@ -80,27 +78,16 @@ def _rows(part: Part, place: Workspace) -> PartRows:
         table=tape.strings(checked.of("table", chosen)),
         table_id=checked.numbers("tableID", chosen),
         schema_version=checked.numbers("schemaVersion", chosen),
-        before=chosen_of(texts["old"], chosen),
-        after=chosen_of(texts["data"], chosen),
+        before=chosen_of(written["old"], chosen),
+        after=chosen_of(written["data"], chosen),
         handle_key_only=tape.is_true(checked.of("handleKeyOnly", chosen)),
         claim_check_location=tape.filled_strings(checked.of("claimCheckLocation", chosen)),
-        checksum=_checksum_texts(tape, checksums, checked.of("checksum", chosen) >= 0, chosen),
+        checksum=checksum_texts(
+            checked.of("checksum", chosen) >= 0,
+            [
+                tape.is_true(values) if field.kind is Kind.BOOLEAN else values
+                for field in CHECKSUM
+                for values in [checksums.of(field.name, chosen)]
+            ],
+        ),
     )
-
-
-def _checksum_texts(
-    tape: Tape, checksums: Checked, there: "np.ndarray[Any, np.dtype[np.bool_]]", chosen: Ints
-) -> "pa.Array[Any]":
-    """Return checksums as texts, as `rows` writes them."""
-    if not there.any():
-        return pa.nulls(len(chosen), pa.string())
-    parts: list[Any] = []
-    for number, field in enumerate(CHECKSUM):
-        values = checksums.values[field.name][chosen]
-        parts.append(f'{"," if number else "{"}"{field.name}":')
-        if field.name == "corrupted":
-            parts.append(pa.array(tape.is_true(values)).cast(pa.string()))
-        else:
-            parts.append(pa.array(values).cast(pa.string()))
-    texts = pc.binary_join_element_wise(*parts, "}", "")
-    return pc.if_else(pa.array(there), texts, pa.scalar(None, pa.string()))

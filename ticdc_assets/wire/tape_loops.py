@@ -48,10 +48,12 @@ from ticdc_assets.wire.json_loops import (
     natural,
 )
 
-NULL, FALSE, TRUE, INTEGER, NUMBER, TEXT, ESCAPED, OBJECT, ARRAY = range(1, 10)
+NULL, FALSE, TRUE, INTEGER, NUMBER, TEXT, ESCAPED, OBJECT, ARRAY, BARE, WHOLE = range(1, 12)
 """The kinds of node.
 
-A number with a fraction or an exponent is not an integer, and a text may have escapes.
+A number with a fraction or an exponent is not an integer, and a text may have escapes. The last two
+are of messages that are not JSON (`binary_loops`): the content of a string without escapes, which
+has no quotes around it, and a whole value of an image.
 """
 
 NODE: Final = np.dtype(

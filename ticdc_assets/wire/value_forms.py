@@ -2,7 +2,7 @@
 
 A form says how the text of a value is built (`events.PhysicalValue`). The tables of the formats
 (`simple_avro.BRANCHES`, `craft_values`) name the form of each type; the reference decoders read one
-value by its form, and the batch decoders all values of one form together (`image_columns`).
+value by its form, and the batch decoders know its number (`avro_loops`, `craft_loops`).
 """
 
 from enum import IntEnum
