@@ -180,7 +180,6 @@ def code_columns() -> dict[str, dict[str, str]]:
         seed_landing,
         seeds,
     )
-    from ticdc_assets.orchestration.table_schemas import QUARANTINE
 
     spark_types = {
         "raw_messages": from_arrow_schema(landing_files.RAW_SCHEMA),
@@ -188,6 +187,7 @@ def code_columns() -> dict[str, dict[str, str]]:
         "landings": from_arrow_schema(landing._LANDINGS_SCHEMA),
         "accepted_gaps": from_arrow_schema(accepted_gaps.ACCEPTED_GAPS_SCHEMA),
         "change_groups": from_arrow_schema(change_statistics.GROUPS_SCHEMA),
+        "quarantine": from_arrow_schema(quarantine.FAULT_SCHEMA),
         "schema_registry": from_arrow_schema(schema_tables.REGISTRY_SCHEMA),
         "ddl_history": from_arrow_schema(schema_tables.DDL_SCHEMA),
         "schema_conflicts": from_arrow_schema(schema_tables.CONFLICT_SCHEMA),
@@ -196,13 +196,10 @@ def code_columns() -> dict[str, dict[str, str]]:
         "snapshot_rows": from_arrow_schema(seed_landing.SNAPSHOT_SCHEMA),
         "seeds": from_arrow_schema(seeds.SEEDS_SCHEMA),
     }
-    found = {
+    return {
         table: {field.name: field.dataType.simpleString() for field in schema.fields}
         for table, schema in spark_types.items()
     }
-    assert list(QUARANTINE) == quarantine.FAULT_SCHEMA.names
-    found["quarantine"] = {name: kind for name, (kind, _) in QUARANTINE.items()}
-    return found
 
 
 TABLES = [

@@ -26,9 +26,6 @@ from ticdc_assets.config import Changefeed, KafkaSource, Settings, load_settings
 from ticdc_assets.model.tso import cut_of
 from ticdc_assets.observe.wording import listed
 
-PATIENCE_SECONDS = 600.0
-"""How long a sync waits for another process that writes to the changefeed's tables."""
-
 if TYPE_CHECKING:
     from ticdc_assets.cli.quiet_sync import QuietSync
     from ticdc_assets.log.cuts import Cut
@@ -166,7 +163,6 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
         name,
         until=until,
         max_records=max_records,
-        patience=PATIENCE_SECONDS,
         say=lambda text: note(f"{name}: {text}"),
     )
     for line in sync_lines(name, report):

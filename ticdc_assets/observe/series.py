@@ -44,12 +44,10 @@ class Series:
     Args:
         times: epoch milliseconds, never descending.
         values: one value a time.
-        of: how many points there were before `thinned` left some out.
     """
 
     times: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
-    of: int = 0
 
     def __len__(self) -> int:
         return len(self.times)
@@ -433,7 +431,7 @@ def _open_over_time(table: pa.Table, since: datetime) -> Series:
         count += steps[at]
     if not times and count:
         times, values = [begin], [count]
-    return Series(tuple(times), tuple(values), len(times))
+    return Series(tuple(times), tuple(values))
 
 
 # Series for plots -------------------------------------------------------------------------------
@@ -470,7 +468,7 @@ def lag_series(points: Sequence[CutPoint], since: datetime, now: datetime) -> Se
         if not times:
             add(begin, current.tso)
         add(max(end, times[-1]), current.tso)
-    return Series(tuple(times), tuple(values), len(times))
+    return Series(tuple(times), tuple(values))
 
 
 _SPANS: tuple[tuple[float, float], ...] = (
@@ -513,7 +511,7 @@ def rate_series(events: Iterable[tuple[float, int]], since: datetime, now: datet
     ]
     # A value holds until the next point, so the end repeats the last.
     times = [edge * 1000 for edge in edges] + [end * 1000]
-    return Series(tuple(times), (*values, values[-1]), len(times))
+    return Series(tuple(times), (*values, values[-1]))
 
 
 def _edges(begin: float, end: float) -> list[float]:
@@ -542,7 +540,7 @@ def step_series(values: Iterable[tuple[float, float]], now: datetime) -> Series:
     if times and end > times[-1]:
         times.append(end)
         kept.append(kept[-1])
-    return Series(tuple(times), tuple(kept), len(times))
+    return Series(tuple(times), tuple(kept))
 
 
 def thinned(series: Series, limit: int = 2000) -> Series:
@@ -577,5 +575,4 @@ def thinned(series: Series, limit: int = 2000) -> Series:
     return Series(
         tuple(series.times[place] for place in order),
         tuple(series.values[place] for place in order),
-        len(series),
     )

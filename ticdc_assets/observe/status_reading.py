@@ -58,8 +58,8 @@ def read_status(
     cut = newest_cut(lake.paths)
     statistics = read_statistics(lake.paths)
     landing = newest_landing(lake.paths)
-    known = () if landing is None else partitions_of(landing)
-    partitions = known if source is None else _with_times(source, known)
+    landed_partitions = () if landing is None else partitions_of(landing)
+    partitions = landed_partitions if source is None else _with_times(source, landed_partitions)
     landed_at = landing["landed_at"] if landing else None
     progress = statistics.progress()
     watermark = read_watermark(lake.paths, statistics=statistics, cut=cut)
@@ -78,7 +78,7 @@ def read_status(
             measured_ms,
             physical_ms(cut.tso),
             landed_ms=_landed_ms(
-                cut, watermark, statistics, known if landed > decoded_batch else ()
+                cut, watermark, statistics, landed_partitions if landed > decoded_batch else ()
             ),
             waiting_since_ms=waiting_since(partitions, landed_at),
         )
@@ -179,10 +179,10 @@ _FAULT_KEYS = ["stage", "reason", "quarantined_at", "database", "table"]
 def read_faults(paths: LakePaths, tables: TableFilter | None = None) -> tuple[Faults, ...]:
     """Return the open rows of the quarantine for a choice of tables (None: all)."""
     is_open = ds.field("redriven_at").is_null()
-    found = read_table(paths.quarantine, is_open, columns=[*_FAULT_KEYS, "commit_ts"])
-    if found is None:
+    open_rows = read_table(paths.quarantine, is_open, columns=[*_FAULT_KEYS, "commit_ts"])
+    if open_rows is None:
         return ()
-    grouped = found.group_by(_FAULT_KEYS).aggregate([("commit_ts", "min"), ([], "count_all")])
+    grouped = open_rows.group_by(_FAULT_KEYS).aggregate([("commit_ts", "min"), ([], "count_all")])
     order: list[tuple[str, str]] = [(name, "ascending") for name in _FAULT_KEYS]
     return tuple(
         Faults(

@@ -82,12 +82,12 @@ class TableStatus:
     @property
     def lacking(self) -> tuple[str, ...]:
         """The changes up to the cut that it lacks, in words."""
-        found = [self.failed.sentence] if self.failed is not None else []
-        found += [f"{self.held:,} held"] if self.held else []
-        found += [f"{self.quarantined:,} quarantined"] if self.quarantined else []
-        found += [f"{self.unaccounted:,} not accounted for"] if self.unaccounted else []
-        found += [] if self.has_mirror or self.failed is not None else ["no mirror yet"]
-        return tuple(found)
+        reasons = [self.failed.sentence] if self.failed is not None else []
+        reasons += [f"{self.held:,} held"] if self.held else []
+        reasons += [f"{self.quarantined:,} quarantined"] if self.quarantined else []
+        reasons += [f"{self.unaccounted:,} not accounted for"] if self.unaccounted else []
+        reasons += [] if self.has_mirror or self.failed is not None else ["no mirror yet"]
+        return tuple(reasons)
 
     @property
     def state(self) -> TableState:
@@ -142,11 +142,11 @@ _STATE_LEVELS = {
 
 def by_caveat(tables: Iterable[TableStatus]) -> dict[str, list[TableStatus]]:
     """Return each caveat once, with the tables that have it."""
-    found: dict[str, list[TableStatus]] = {}
+    by_name: dict[str, list[TableStatus]] = {}
     for table in tables:
         for caveat in table.caveats:
-            found.setdefault(caveat, []).append(table)
-    return found
+            by_name.setdefault(caveat, []).append(table)
+    return by_name
 
 
 def table_statuses(

@@ -78,14 +78,6 @@ FOLLOW_TAG = "ticdc/follow"
 """Tag of the runs that follow their source."""
 
 
-def follows_beside(instance: DagsterInstance, names: FeedNames, own_id: str = "") -> bool:
-    """Return whether another run of the changefeed follows its source now."""
-    return any(
-        run.run_id != own_id and FOLLOW_TAG in run.tags and not _is_gone(run)
-        for run in active_runs(instance, names)
-    )
-
-
 def end_orphans(instance: DagsterInstance, names: FeedNames, now: datetime) -> list[str]:
     """Mark runs as failed whose process has ended without a report; return their ids.
 

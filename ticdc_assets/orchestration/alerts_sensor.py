@@ -14,9 +14,7 @@ all tables in one sentence.
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
@@ -25,19 +23,18 @@ from ticdc_assets.base.errors import TicdcError
 from ticdc_assets.base.names import counted
 from ticdc_assets.observe.alerting import Problem, deliver, news
 from ticdc_assets.observe.verdicts import Check, Level
-from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
 from ticdc_assets.orchestration.partitions import ANONYMOUS, IMPLICIT_ASSET_JOB_NAME, FeedNames
+from ticdc_assets.orchestration.sensors import cursor_text, read_cursor
 from ticdc_assets.orchestration.status_metadata import OPEN, SEEN_UNTIL
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER
+from ticdc_assets.orchestration.verdicts import shown_verdicts
 
 INTERVAL_SECONDS = 30
 
 _RUNS_LOOKED_AT = 50
 _RUNS_OF_A_JOB = 10
-_EVALUATIONS_LOOKED_AT = 20
 _WILL_RETRY = "dagster/will_retry"
-_LEVELS = {dg.AssetCheckSeverity.WARN: Level.WARN, dg.AssetCheckSeverity.ERROR: Level.FAIL}
 
 
 def alerts_sensors(
@@ -60,13 +57,13 @@ def alerts_sensors(
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        found = list(problems(context.instance, names, keys))
-        told = read_cursor(context.cursor, dict[str, dict[str, str]])
-        counts = counted(len(found), "problem")
+        current = list(problems(context.instance, names, keys))
+        sent = read_cursor(context.cursor, dict[str, dict[str, str]])
+        counts = counted(len(current), "problem")
         for target in alerts.to:
             least = Level[alerts.level.upper()]
-            before = told.get(target.shown, {})
-            message, after = news(names.changefeed, found, before, least)
+            before = sent.get(target.shown, {})
+            message, after = news(names.changefeed, current, before, least)
             try:
                 if message is not None:
                     deliver(message, target)
@@ -74,11 +71,11 @@ def alerts_sensors(
                 context.log.error("%s", error)  # noqa: TRY400  # the sentence says it all
                 counts += f"; {error}; it is tried again"
                 continue
-            told[target.shown] = after
+            sent[target.shown] = after
             counts += (
                 f"; {target}: {counted(0 if message is None else message.changes, 'change')} sent"
             )
-        return dg.SensorResult(skip_reason=counts, cursor=cursor_text(told))
+        return dg.SensorResult(skip_reason=counts, cursor=cursor_text(sent))
 
     return [sensor]
 
@@ -94,25 +91,18 @@ def problems(
         keys: its checks.
     """
     server = os.environ.get(WEBSERVER, "").rstrip("/")
-    known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
-    for key in keys:
-        record = known.get(key)
-        if record is not None and not isinstance(record.evaluation, dg.AssetCheckEvaluation):
-            # The newest is of a run that has not evaluated it yet; the one before is valid.
-            record = _last_evaluated(instance, key)
-        evaluation = None if record is None else record.evaluation
-        if not isinstance(evaluation, dg.AssetCheckEvaluation):
-            continue
-        grown = _growth(evaluation) if key.name == Check.QUARANTINE_GROWTH else None
-        if not evaluation.passed or grown is not None:
+    for key, shown in sorted(shown_verdicts(instance, keys).items()):
+        evaluation = shown.evaluation
+        is_growth = key.name == Check.QUARANTINE_GROWTH
+        event, growth = _growth(evaluation) if is_growth else ("", "")
+        if not evaluation.passed or event:
             path = "/".join(key.asset_key.path)
-            sentence = evaluation.description or ""
             yield Problem(
                 name=key.name,
-                level=Level.WARN if evaluation.passed else _LEVELS[evaluation.severity],
-                sentence=sentence if grown is None or not evaluation.passed else grown.sentence,
+                level=Level.WARN if evaluation.passed else shown.level,
+                sentence=growth if evaluation.passed else evaluation.description or "",
                 link=server and f"{server}/assets/{path}?view=checks&checkDetail={key.name}",
-                event="" if grown is None else grown.seen_until,
+                event=event,
             )
     for run in _newest_runs(instance, names):
         if run.status is DagsterRunStatus.FAILURE:
@@ -124,46 +114,22 @@ def problems(
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Growth:
-    """The newest growth of the quarantine, from an evaluation of `quarantine_growth`.
+def _growth(evaluation: dg.AssetCheckEvaluation) -> tuple[str, str]:
+    """Return when the newest record came to quarantine, in ISO 8601, and a sentence about it.
 
-    Attributes:
-        seen_until: the time of its last record, in ISO 8601.
-        sentence: the sentence about it after a later evaluation.
-    """
-
-    seen_until: str
-    sentence: str
-
-
-def _growth(evaluation: dg.AssetCheckEvaluation) -> _Growth | None:
-    """Return the newest growth; None if there was none or no record is open.
-
-    The evaluation with the growth may be gone: a run that follows evaluates after each sync, and
-    Dagster keeps one evaluation of a run.
+    Both are "" if no record is open. The evaluation with the growth may be gone: a run that follows
+    evaluates after each sync, and Dagster keeps one evaluation of a run.
     """
     values = {name: item.value for name, item in evaluation.metadata.items()}
     seen_until, left = str(values.get(SEEN_UNTIL) or ""), values.get(OPEN)
     if not seen_until or not left:
-        return None
+        return "", ""
     at = datetime.fromisoformat(seen_until)
-    return _Growth(
-        seen_until=seen_until,
-        sentence=(
-            f"Records came to quarantine, the last at {at:%Y-%m-%d %H:%M:%S} UTC; {left} are open "
-            "in total."
-        ),
+    return (
+        seen_until,
+        f"Records came to quarantine, the last at {at:%Y-%m-%d %H:%M:%S} UTC; {left} are open "
+        "in total.",
     )
-
-
-def _last_evaluated(instance: DagsterInstance, key: dg.AssetCheckKey) -> Any:
-    """Return the newest record of a check that has an evaluation; None if there is none."""
-    records = instance.event_log_storage.get_asset_check_execution_history(
-        key, limit=_EVALUATIONS_LOOKED_AT
-    )
-    evaluated = (it for it in records if isinstance(it.evaluation, dg.AssetCheckEvaluation))
-    return next(evaluated, None)
 
 
 def _newest_runs(instance: DagsterInstance, names: FeedNames) -> Iterator[DagsterRun]:

@@ -16,7 +16,7 @@ change log, at the newest cut (`mirror_assets`).
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from typing import TypedDict
 
@@ -28,23 +28,12 @@ from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
 from ticdc_assets.log.change_statistics import read_statistics
 from ticdc_assets.model.tso import cut_of
 from ticdc_assets.orchestration.exports import seed_tables_asset, snapshot_asset
-from ticdc_assets.orchestration.lineage import (
-    COLUMN_LINEAGE,
-    change_log_lineage,
-    quarantine_lineage,
-    schema_registry_lineage,
-)
 from ticdc_assets.orchestration.metadata import ran_metadata, redecoding_metadata, utc_now
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, FeedNames, landing_days
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.syncing import Event, Reporter, Syncing, result_of
-from ticdc_assets.orchestration.table_schemas import (
-    change_log_columns,
-    quarantine_columns,
-    raw_messages_columns,
-    schema_registry_columns,
-)
+from ticdc_assets.orchestration.syncing import Reporter, Syncing, log_events, result_of
+from ticdc_assets.orchestration.table_schemas import table_metadata
 from ticdc_assets.repair.redecoding import redecode
 from ticdc_assets.spark.compute import watched
 from ticdc_assets.wire import WireFormat
@@ -130,7 +119,7 @@ def _raw_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "coordinates. Only the newest commit stores the position. If records expired before "
             "they were landed, the run fails and names topic, partition and offsets."
         ),
-        metadata={"dagster/column_schema": raw_messages_columns()},
+        metadata=table_metadata(steps.names, "raw_messages"),
         **_common(steps.names),
     )
     def raw_messages(
@@ -170,10 +159,7 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                     f"stays in raw_messages. After a fix, run the job [{names.job('redrive')}]"
                     f"(/guess/{names.job('redrive')})."
                 ),
-                metadata={
-                    "dagster/column_schema": quarantine_columns(),
-                    COLUMN_LINEAGE: quarantine_lineage(names),
-                },
+                metadata=table_metadata(names, "quarantine"),
                 group_name=names.changefeed,
                 kinds=_KINDS,
             ),
@@ -185,7 +171,7 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         with steps.writing(context):
             syncing = Syncing(steps, spark.spark_session, context.instance)
             step = syncing.decode(redrive_quarantined=config.redrive)
-        _log(context, step.events)
+        log_events(context, step.events)
         for report in step.reports:
             yield result_of(report)
 
@@ -210,10 +196,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "decode that day's records again: differences are corrected, and the affected tables "
             "are folded again."
         ),
-        metadata={
-            "dagster/column_schema": change_log_columns(),
-            COLUMN_LINEAGE: change_log_lineage(steps.names),
-        },
+        metadata=table_metadata(steps.names, "change_log"),
         **_common(steps.names),
     )
     def change_log(
@@ -227,7 +210,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 )
             )
         reporter = Reporter(steps, context.instance)
-        _log(context, reporter.days(redecoding.decoding.days, but=frozenset(days)))
+        log_events(context, reporter.days(redecoding.decoding.days, but=frozenset(days)))
         for item in redecoding.days:
             say = context.log.warning if item.losses else context.log.info
             say("%s", item.sentence())
@@ -236,7 +219,7 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             )
         if redecoding.applying is not None:
             context.log.info("%s", redecoding.applying.reason)
-            _log(context, reporter.mirrors(redecoding.applying))
+            log_events(context, reporter.mirrors(redecoding.applying))
         return dg.MaterializeResult(metadata=ran_metadata(ran))
 
     return change_log
@@ -252,10 +235,7 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "history and schema conflicts are in separate tables. Rows whose schema version is "
             "not here are held."
         ),
-        metadata={
-            "dagster/column_schema": schema_registry_columns(),
-            COLUMN_LINEAGE: schema_registry_lineage(steps.names),
-        },
+        metadata=table_metadata(steps.names, "schema_registry"),
         **_common(steps.names),
     )
     def schema_registry(
@@ -291,7 +271,7 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 else config.cut(es_only=read_statistics(steps.paths).es_only),
                 refold_quarantined=config.refold_quarantined,
             )
-        _log(context, step.events)
+        log_events(context, step.events)
         context.log.info("%s", step.said)
         return step.result()
 
@@ -348,8 +328,3 @@ def _freshness(changefeed: Changefeed) -> dg.FreshnessPolicy | None:
 
 def _common(names: FeedNames) -> _Common:
     return {"group_name": names.changefeed, "kinds": _KINDS, "pool": names.pool}
-
-
-def _log(context: dg.AssetExecutionContext, events: Iterable[Event]) -> None:
-    for event in events:
-        context.log_event(event)

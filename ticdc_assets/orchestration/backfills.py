@@ -8,10 +8,11 @@ Why running it again is safe: a correct day is left as it is, and a table is fol
 state. A run waits some time for the writer's lock, so a backfill fits between syncs.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from itertools import groupby
 
 from dagster import DagsterInstance
 
@@ -26,9 +27,9 @@ from ticdc_assets.observe.wording import listed
 from ticdc_assets.orchestration.changefeeds import definitions_of
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets
-from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of, ranges_of
+from ticdc_assets.orchestration.partitions import DAY_FORMAT, partition_of
 from ticdc_assets.orchestration.run import execute, open_instance
-from ticdc_assets.orchestration.steps import LOCK_PATIENCE_SECONDS, steps_of
+from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.repair.redecoding import Redecoding
 
 _RANGE_START = "dagster/asset_partition_range_start"
@@ -86,12 +87,11 @@ def backfill_days(
     if not landed or not set(landed) & set(days):
         known = f"records landed from {landed[0]} to {landed[-1]}" if landed else "nothing landed"
         raise NotFoundError(f"nothing landed on {listed(map(str, sorted(days)))}: {known}")
-    wanted = sorted(day for day in set(days) if landed[0] <= day <= utc_now().date())
-    keys = [f"{day:{DAY_FORMAT}}" for day in days_between(wanted[0], wanted[-1])]
+    wanted = {day for day in days if landed[0] <= day <= utc_now().date()}
     job = definitions_of([steps], has_mirrors=False).resolve_implicit_global_asset_job_def()
     done: list[Redecoding] = []
     with nullcontext(instance) if instance else open_instance(settings) as where:
-        for tags in _range_tags([f"{day:{DAY_FORMAT}}" for day in wanted], keys):
+        for tags in _ranges(wanted):
             steps.results.clear()
             execute(
                 steps,
@@ -99,7 +99,6 @@ def backfill_days(
                 where,
                 config={steps.names.op("change_log"): {"accept_losses": accept_losses}},
                 tags=tags,
-                patience=LOCK_PATIENCE_SECONDS,
                 selection=[steps.names.asset("change_log")],
             )
             done += (item for item in steps.results if isinstance(item, Redecoding))
@@ -140,7 +139,6 @@ def backfill_tables(
             job,
             where,
             config={steps.names.op("mirrors"): config} if is_shared else None,
-            patience=LOCK_PATIENCE_SECONDS,
             selection=[steps.names.asset("mirrors")]
             if is_shared
             else sorted(key for key, name in shown.by_key.items() if name in names),
@@ -165,19 +163,21 @@ def named_mirror(cut: Cut, text: str) -> MirrorCut:
         for item in cut.mirrors
         if text in (joined_name(item.database, item.table), f"{item.database}.{item.table}")
     ]
-    found = {(item.database, item.table): item for item in [*exact, *named]}
-    if len(found) == 1:
-        (mirror,) = found.values()
+    candidates = {(item.database, item.table): item for item in [*exact, *named]}
+    if len(candidates) == 1:
+        (mirror,) = candidates.values()
         return mirror
-    if found:
-        keys = listed(sorted(partition_of(*name) for name in found))
+    if candidates:
+        keys = listed(sorted(partition_of(*name) for name in candidates))
         raise ConfigError(f"{text!r} may mean several tables; name one of the partitions {keys}")
-    known = listed(sorted(partition_of(item.database, item.table) for item in cut.mirrors))
+    names = listed(sorted(partition_of(item.database, item.table) for item in cut.mirrors))
     raise NotFoundError(
-        f"no mirror {text!r} in the newest cut ({cut.moment}); there are: {known or 'none'}"
+        f"no mirror {text!r} in the newest cut ({cut.moment}); there are: {names or 'none'}"
     )
 
 
-def _range_tags(wanted: Collection[str], keys: Sequence[str]) -> Iterable[dict[str, str]]:
-    for first, last in ranges_of(wanted, keys):
-        yield {_RANGE_START: first, _RANGE_END: last}
+def _ranges(days: Iterable[date]) -> Iterator[dict[str, str]]:
+    """Yield tags of runs, a range of adjacent days each, as Dagster's own backfills divide them."""
+    for _, adjacent in groupby(enumerate(sorted(days)), lambda item: item[1].toordinal() - item[0]):
+        keys = [f"{day:{DAY_FORMAT}}" for _, day in adjacent]
+        yield {_RANGE_START: keys[0], _RANGE_END: keys[-1]}

@@ -36,8 +36,6 @@ from ticdc_assets.orchestration.wrong_entries import wrong_entries
 # One for all: definitions that are merged may not have two resources of one name.
 _SPARK = LakeSpark()
 
-_SCHEDULES = (maintenance_schedule, verify_schedule, redecode_schedule)
-
 
 def all_definitions(settings: Settings) -> dg.Definitions:
     """Return the definitions of every changefeed of `settings`, and of entries that are wrong."""
@@ -57,33 +55,38 @@ def definitions_of(
         has_mirrors: whether the assets of mirrors are among them; no job of a changefeed needs
             these.
     """
-    mirrors = [MirrorAssets.of(steps) for steps in changefeeds] if has_mirrors else []
-    checks = [(steps, changefeed_checks(steps)) for steps in changefeeds]
+    return dg.Definitions.merge(
+        dg.Definitions(resources={"spark": _SPARK}, executor=dg.in_process_executor),
+        *(_definitions(steps, has_mirrors=has_mirrors) for steps in changefeeds),
+    )
+
+
+def _definitions(steps: ChangefeedSteps, *, has_mirrors: bool) -> dg.Definitions:
+    mirrors = MirrorAssets.of(steps) if has_mirrors else None
+    checks = changefeed_checks(steps)
     return dg.Definitions(
         assets=[
-            *(asset for steps in changefeeds for asset in changefeed_assets(steps)),
-            *(report_asset(steps) for steps in changefeeds),
-            *(asset for shown in mirrors for asset in shown.definitions()),
+            *changefeed_assets(steps),
+            report_asset(steps),
+            *(mirrors.definitions() if mirrors else ()),
         ],
-        asset_checks=[check for _, each in checks for check in each],
+        asset_checks=checks,
         jobs=[
-            *(job for steps in changefeeds for job in changefeed_jobs(steps)),
-            *(
-                make(steps)
-                for steps in changefeeds
-                for make in (follow_job, maintenance_job, rebuild_job)
-            ),
+            *changefeed_jobs(steps),
+            follow_job(steps),
+            maintenance_job(steps),
+            rebuild_job(steps),
         ],
         schedules=[
-            *(make(steps) for steps in changefeeds for make in _SCHEDULES),
-            *(schedule for steps in changefeeds for schedule in report_schedules(steps)),
-            *(schedule for steps in changefeeds for schedule in export_schedules(steps)),
+            maintenance_schedule(steps),
+            verify_schedule(steps),
+            redecode_schedule(steps),
+            *report_schedules(steps),
+            *export_schedules(steps),
         ],
         sensors=[
-            *(changefeed_sensor(steps) for steps in changefeeds),
-            *(tables_sensor(shown) for shown in mirrors),
-            *(sensor for steps, each in checks for sensor in alerts_sensors(steps, each)),
+            changefeed_sensor(steps),
+            *([tables_sensor(mirrors)] if mirrors else ()),
+            *alerts_sensors(steps, checks),
         ],
-        resources={"spark": _SPARK},
-        executor=dg.in_process_executor,
     )

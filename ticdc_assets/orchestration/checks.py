@@ -15,7 +15,6 @@ it into parts.
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
 
 import dagster as dg
 
@@ -36,7 +35,7 @@ from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.status_metadata import SEEN_UNTIL, check_verdict, quarantine_verdict
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
+from ticdc_assets.orchestration.verdicts import CheckVerdict, evaluations, runbook
 from ticdc_assets.repair.uniqueness import count_keys
 from ticdc_assets.repair.verifying import verify
 
@@ -265,11 +264,9 @@ def _spark_check(
 
 def _seen_until(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> datetime | None:
     """Return the quarantine time up to which an earlier evaluation has looked."""
-    # The newest record may belong to this run: planned, without an evaluation.
-    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=20):
-        evaluation = record.evaluation
-        metadata: Mapping[str, Any] = getattr(evaluation, "metadata", None) or {}
-        if SEEN_UNTIL in metadata:
-            text = metadata[SEEN_UNTIL].value
+    # An evaluation while a table was damaged does not say it.
+    for shown in evaluations(instance, key):
+        if SEEN_UNTIL in shown.evaluation.metadata:
+            text = str(shown.evaluation.metadata[SEEN_UNTIL].value)
             return datetime.fromisoformat(text) if text else None
     return None

@@ -38,9 +38,9 @@ def _attributes(kind: Any, name: str, **more: Any) -> type[BaseModel]:
         marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
         key = next((mark.key for mark in marks if isinstance(mark, Reads) and mark.key), field.name)
         inner = _section(hint, marks) if field.name != "source" else SourceKeys
-        told: Any = _attributes(inner, f"{name}_{key}") if inner is not None else _Value
+        value_type: Any = _attributes(inner, f"{name}_{key}") if inner is not None else _Value
         default = ... if said.is_required() else None
-        hinted = told if said.is_required() else told | None
+        hinted = value_type if said.is_required() else value_type | None
         keys[key] = (hinted, Field(default, description=said.description))
     return create_model(name, __config__=ConfigDict(extra="forbid"), **keys, **more)
 
@@ -91,18 +91,18 @@ class ChangefeedComponent(dg.Component, dg.Resolvable):
         return definitions_of([steps_of(settings, item) for item in settings.changefeeds])
 
 
-def read_attributes(given: Mapping[str, Any], folder: Path) -> Settings:
+def read_attributes(attributes: Mapping[str, Any], folder: Path) -> Settings:
     """Return the settings that attributes are.
 
     Args:
-        given: the attributes.
+        attributes: the attributes.
         folder: the component's folder.
 
     Raises:
         ConfigError: an attribute is wrong.
     """
-    entry = {key: value for key, value in given.items() if key != "lake"}
-    lake = given.get("lake")
+    entry = {key: value for key, value in attributes.items() if key != "lake"}
+    lake = attributes.get("lake")
     path = folder / "defs.yaml"
     try:
         changefeeds = changefeeds_of({"changefeeds": [_texts(entry)]}, path=path, env=os.environ)

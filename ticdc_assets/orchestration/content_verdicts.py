@@ -5,15 +5,14 @@ In: values. Out: verdicts. Nothing is read or stored here. These verdicts change
 
 from collections.abc import Mapping, Sequence
 
-import dagster as dg
-
 from ticdc_assets.base.errors import LakeDamagedError
 from ticdc_assets.base.names import counted, joined_name
+from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.observe.wording import LISTED, listed
 from ticdc_assets.orchestration.metadata import Metadata, tso_metadata
 from ticdc_assets.orchestration.table_schemas import table_of
 from ticdc_assets.orchestration.verdicts import CheckVerdict
-from ticdc_assets.repair.diffing import SourceDifference
+from ticdc_assets.repair.diffing import DiffedTable, SourceDifference
 from ticdc_assets.repair.seeding import SeedBalance
 from ticdc_assets.repair.uniqueness import KeyCounts, RepeatedKeys
 from ticdc_assets.repair.verifying import Verification, VerifiedMirror
@@ -24,54 +23,49 @@ from ticdc_assets.repair.verifying import Verification, VerifiedMirror
 def judge_damage(error: LakeDamagedError | None) -> CheckVerdict:
     """Judge whether the steering tables can be read, from their damage, if any."""
     if error is None:
-        return CheckVerdict(passed=True, description="The steering tables can be read.")
-    return CheckVerdict(passed=False, severity=dg.AssetCheckSeverity.ERROR, description=f"{error}.")
+        return CheckVerdict(Level.OK, "The steering tables can be read.")
+    return CheckVerdict(Level.FAIL, f"{error}.")
 
 
 # Keys -------------------------------------------------------------------------------------------
 
 
-def judge_keys(found: KeyCounts | None) -> CheckVerdict:
+def judge_keys(counts: KeyCounts | None) -> CheckVerdict:
     """Judge whether every key is once in every mirror (None: there is no cut yet)."""
-    if found is None:
-        return CheckVerdict(passed=True, description="No cut was published yet; there is no key.")
+    if counts is None:
+        return CheckVerdict(Level.OK, "No cut was published yet; there is no key.")
     metadata: Metadata = {
-        "cut": found.cut,
-        **tso_metadata("applied_ts", found.tso),
-        "mirrors": found.mirrors,
-        "mirrors_without_key": found.without_key,
-        "rows": found.rows,
-        "repeated_keys": sum(item.keys for item in found.repeated),
+        "cut": counts.cut,
+        **tso_metadata("applied_ts", counts.tso),
+        "mirrors": counts.mirrors,
+        "mirrors_without_key": counts.without_key,
+        "rows": counts.rows,
+        "repeated_keys": sum(item.keys for item in counts.repeated),
     }
-    if not found.repeated:
+    if not counts.repeated:
         without = (
-            f"; {found.without_key} without a key cannot be checked" if found.without_key else ""
+            f"; {counts.without_key} without a key cannot be checked" if counts.without_key else ""
         )
         return CheckVerdict(
-            passed=True,
-            description=(
-                f"Every mirror has each key once: {counted(found.rows, 'row')} of {found.mirrors} "
-                f"mirrors{without}."
-            ),
-            metadata=metadata,
+            Level.OK,
+            f"Every mirror has each key once: {counted(counts.rows, 'row')} of {counts.mirrors} "
+            f"mirrors{without}.",
+            metadata,
         )
     metadata["keys"] = table_of(
         "database string, table string, key string, rows int",
         [
             (item.database, item.table, _key_of(example.key), example.rows)
-            for item in found.repeated[:LISTED]
+            for item in counts.repeated[:LISTED]
             for example in item.examples
         ],
     )
     return CheckVerdict(
-        passed=False,
-        severity=dg.AssetCheckSeverity.ERROR,
-        description=(
-            f"Repeated keys: {listed(map(_repeated_text, found.repeated), '; ')}. "
-            "Materialise these partitions of mirrors to fold them again from the change log, and "
-            "check whether another program writes to their Delta tables."
-        ),
-        metadata=metadata,
+        Level.FAIL,
+        f"Repeated keys: {listed(map(_repeated_text, counts.repeated), '; ')}. "
+        "Materialise these mirrors to fold them again from the change log, and "
+        "check whether another program writes to their Delta tables.",
+        metadata,
     )
 
 
@@ -88,31 +82,29 @@ def _key_of(key: Mapping[str, str | None]) -> str:
 # The rebuild ------------------------------------------------------------------------------------
 
 
-def judge_rebuild(found: Verification | None) -> CheckVerdict:
+def judge_rebuild(proof: Verification | None) -> CheckVerdict:
     """Judge whether the mirrors are what the landed records make (None: there is no cut yet).
 
     It has keys and names of columns, but no values of other columns: Dagster keeps its records
     forever, and `ticdc-assets verify` shows the values.
     """
-    if found is None:
-        return CheckVerdict(
-            passed=True, description="No cut was published yet; nothing to rebuild."
-        )
+    if proof is None:
+        return CheckVerdict(Level.OK, "No cut was published yet; nothing to rebuild.")
     metadata: Metadata = {
-        "cut": found.cut,
-        **tso_metadata("applied_ts", found.tso),
-        "proof_from": "the first record" if found.proof_from is None else str(found.proof_from),
-        "mirrors": len(found.mirrors),
-        "different": sum(not item.is_sound for item in found.mirrors),
-        "records": found.records,
-        "seconds": found.seconds,
+        "cut": proof.cut,
+        **tso_metadata("applied_ts", proof.tso),
+        "proof_from": "the first record" if proof.proof_from is None else str(proof.proof_from),
+        "mirrors": len(proof.mirrors),
+        "different": sum(not item.is_sound for item in proof.mirrors),
+        "records": proof.records,
+        "seconds": proof.seconds,
     }
-    notes = found.notes()
+    notes = proof.notes()
     if notes:
         metadata["notes"] = "\n".join(notes)
-    if found.equal:
-        return CheckVerdict(passed=True, description=f"{found.summary}.", metadata=metadata)
-    unsound = [item for item in found.mirrors if not item.is_sound]
+    if proof.equal:
+        return CheckVerdict(Level.OK, f"{proof.summary}.", metadata)
+    unsound = [item for item in proof.mirrors if not item.is_sound]
     metadata["tables"] = table_of(
         "database string, table string, found string, content_hash string, rebuilt_hash string",
         [
@@ -126,110 +118,92 @@ def judge_rebuild(found: Verification | None) -> CheckVerdict:
             for item in unsound
         ],
     )
-    rows = [record for item in unsound for record in _row_records(item)]
+    rows = [row for item in unsound for row in _rows_of(item)]
     if rows:
-        names = ("database", "table", "row", "key", "columns")
-        metadata["rows"] = table_of(
-            ", ".join(f"{name} string" for name in names),
-            [tuple(row[name] for name in names) for row in rows],
-        )
-    texts = [*found.differences, *map(_text_of, unsound)]
+        metadata["rows"] = table_of(_ROW_COLUMNS, rows)
+    texts = [*proof.differences, *map(_text_of, unsound)]
     return CheckVerdict(
-        passed=False,
-        severity=dg.AssetCheckSeverity.ERROR,
-        description=(
-            f"{found.summary}: {listed(texts, '; ')}. `ticdc-assets verify {found.changefeed}` "
-            "shows the values; materialise the mirrors that differ to fold them again from the "
-            "change log."
-        ),
-        metadata=metadata,
+        Level.FAIL,
+        f"{proof.summary}: {listed(texts, '; ')}. `ticdc-assets verify {proof.changefeed}` "
+        "shows the values; materialise the mirrors that differ to fold them again from the "
+        "change log.",
+        metadata,
     )
 
 
 def _text_of(mirror: VerifiedMirror) -> str:
     """Return how a mirror differs, and its first row that differs."""
     text = f"{joined_name(mirror.database, mirror.table)}: {'; '.join(mirror.findings())}"
-    for record in _row_records(mirror)[:1]:
-        columns = f" in {record['columns']}" if record["columns"] else ""
-        text += f" (first {record['row']}: {record['key']}{columns})"
+    for _, _, row, key, columns in _rows_of(mirror)[:1]:
+        text += f" (first {row}: {key}{f' in {columns}' if columns else ''})"
     return text
 
 
-def _row_records(mirror: VerifiedMirror) -> list[dict[str, str]]:
+_ROW_COLUMNS = "database string, table string, row string, key string, columns string"
+
+
+def _rows_of(table: VerifiedMirror | DiffedTable) -> list[tuple[str, str, str, str, str]]:
+    """Return the rows of a table that differ, without values, by `_ROW_COLUMNS`."""
     return [
-        {
-            "database": mirror.database,
-            "table": mirror.table,
-            "row": str(row.finding),
-            "key": _key_of(row.key),
-            "columns": ", ".join(item.name for item in row.columns),
-        }
-        for row in mirror.examples
+        (
+            table.database,
+            table.table,
+            str(row.finding),
+            _key_of(row.key),
+            ", ".join(column.name for column in row.columns),
+        )
+        for row in table.examples
     ]
 
 
 # Exports ----------------------------------------------------------------------------------------
 
 
-def judge_seeds(found: Sequence[SeedBalance]) -> CheckVerdict:
+def judge_seeds(seeds: Sequence[SeedBalance]) -> CheckVerdict:
     """Judge whether all landed rows of exports were seeded or are in quarantine."""
-    if not found:
-        return CheckVerdict(passed=True, description="No table was seeded from an export.")
-    lost = [item for item in found if item.lost or (item.quarantined and not item.rows)]
-    quarantined = [item for item in found if item.quarantined]
+    if not seeds:
+        return CheckVerdict(Level.OK, "No table was seeded from an export.")
+    lost = [item for item in seeds if item.lost or (item.quarantined and not item.rows)]
+    quarantined = [item for item in seeds if item.quarantined]
     metadata: Metadata = {
-        "tables": len(found),
-        "landed_rows": sum(item.landed for item in found),
-        "seeded_rows": sum(item.rows for item in found),
-        "quarantined": sum(item.quarantined for item in found),
+        "tables": len(seeds),
+        "landed_rows": sum(item.landed for item in seeds),
+        "seeded_rows": sum(item.rows for item in seeds),
+        "quarantined": sum(item.quarantined for item in seeds),
     }
     if not lost and not quarantined:
-        rows = sum(item.rows for item in found)
+        rows = sum(item.rows for item in seeds)
         return CheckVerdict(
-            passed=True,
-            description=f"All that landed is seeded: {counted(rows, 'row')} of "
-            f"{counted(len(found), 'table')}.",
-            metadata=metadata,
+            Level.OK,
+            f"All that landed is seeded: {counted(rows, 'row')} of {counted(len(seeds), 'table')}.",
+            metadata,
         )
     texts = [
         f"{joined_name(item.database, item.table)}: {item.sentence}"
         for item in (*lost, *quarantined)
     ]
     return CheckVerdict(
-        passed=False,
-        severity=dg.AssetCheckSeverity.ERROR if lost else dg.AssetCheckSeverity.WARN,
-        description=f"{listed(dict.fromkeys(texts), '; ')}.",
-        metadata=metadata,
+        Level.FAIL if lost else Level.WARN,
+        f"{listed(dict.fromkeys(texts), '; ')}.",
+        metadata,
     )
 
 
-def judge_source(found: SourceDifference) -> CheckVerdict:
+def judge_source(difference: SourceDifference) -> CheckVerdict:
     """Judge whether the mirrors equal an export of the upstream."""
-    differing = [item for item in found.tables if not item.equal]
+    differing = [item for item in difference.tables if not item.equal]
     metadata: Metadata = {
-        **tso_metadata("export_ts", found.tso),
-        "tables": len(found.tables),
+        **tso_metadata("export_ts", difference.tso),
+        "tables": len(difference.tables),
         "differing_tables": len(differing),
     }
     if differing:
         metadata["rows"] = table_of(
-            "database string, table string, row string, key string, columns string",
-            [
-                (
-                    item.database,
-                    item.table,
-                    str(row.finding),
-                    _key_of(row.key),
-                    ", ".join(column.name for column in row.columns),
-                )
-                for item in differing[:LISTED]
-                for row in item.examples
-            ],
+            _ROW_COLUMNS, [row for item in differing[:LISTED] for row in _rows_of(item)]
         )
     texts = (f"{joined_name(item.database, item.table)}: {item.sentence}" for item in differing)
     return CheckVerdict(
-        passed=not differing,
-        severity=dg.AssetCheckSeverity.ERROR,
-        description=f"{found.summary}. {listed(texts, '; ')}".rstrip(),
-        metadata=metadata,
+        Level.FAIL if differing else Level.OK,
+        f"{difference.summary}. {listed(texts, '; ')}".rstrip(),
+        metadata,
     )

@@ -26,8 +26,8 @@ from ticdc_assets.orchestration.content_verdicts import judge_seeds, judge_sourc
 from ticdc_assets.orchestration.partitions import seeded_tables, table_named
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.syncing import Step, Syncing
-from ticdc_assets.orchestration.table_schemas import snapshot_rows_columns
+from ticdc_assets.orchestration.syncing import Syncing, log_events
+from ticdc_assets.orchestration.table_schemas import table_metadata
 from ticdc_assets.orchestration.verdicts import runbook
 from ticdc_assets.repair.diffing import diff
 from ticdc_assets.repair.seeding import seed_balance
@@ -86,7 +86,7 @@ def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "Each table is reported on `snapshot`. Run it with the job "
             f"{steps.names.job('seed')}, and name the export in the run's configuration."
         ),
-        metadata={"dagster/column_schema": snapshot_rows_columns()},
+        metadata=table_metadata(steps.names, "snapshot_rows"),
         group_name=steps.names.changefeed,
         kinds={"spark", "deltalake"},
         pool=steps.names.pool,
@@ -103,21 +103,15 @@ def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         with steps.writing(context), listened(context.log.info):
             syncing = Syncing(steps, spark.spark_session, context.instance)
             seeded = syncing.seed(config.folder, **config.meant())
-            _log(context, seeded)
+            log_events(context, seeded.events)
+            context.log.info("%s", seeded.said)
             for follow in (syncing.register, syncing.apply):
                 step = follow()
-                _log(context, step)
-                for report in step.reports:
-                    context.log_event(report)
+                log_events(context, (*step.events, *step.reports))
+                context.log.info("%s", step.said)
         yield seeded.result()
 
     return seed_tables
-
-
-def _log(context: dg.AssetExecutionContext, step: Step) -> None:
-    for event in step.events:
-        context.log_event(event)
-    context.log.info("%s", step.said)
 
 
 def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
@@ -151,7 +145,8 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         ),
     )
     def snapshot_complete() -> dg.AssetCheckResult:
-        return judge_seeds(seed_balance(paths)).result()
+        key = dg.AssetCheckKey(names.asset("seed_tables"), SNAPSHOT_COMPLETE)
+        return judge_seeds(seed_balance(paths)).result(key)
 
     source = dg.AssetCheckSpec(
         name=MIRROR_EQUALS_SOURCE,
@@ -203,14 +198,14 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         if cut is None:
             return dg.SkipReason("no cut was published yet")
         with reported_failures(steps.paths):
-            found, unread = finished_exports(folder)
+            exports, unread = finished_exports(folder)
         for place, reason in unread.items():
             context.log.warning("the folder %s cannot be read and is left out: %s", place, reason)
-        ready = [(tso, place) for tso, place in found if tso <= cut.tso]
+        ready = [(tso, place) for tso, place in exports if tso <= cut.tso]
         if not ready:
             left_out = f"; {len(unread)} folders cannot be read" if unread else ""
             return dg.SkipReason(
-                f"{len(found)} finished exports in the folder, none at or below the newest cut"
+                f"{len(exports)} finished exports in the folder, none at or below the newest cut"
                 f"{left_out}"
             )
         tso, place = max(ready)
@@ -237,7 +232,7 @@ def finished_exports(folder: str) -> tuple[list[tuple[int, str]], dict[str, str]
         for item in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
         if item.type is fs.FileType.Directory
     ]
-    found: list[tuple[int, str]] = []
+    exports: list[tuple[int, str]] = []
     unread: dict[str, str] = {}
     for place in places:
         inner = _inner(folder, PurePosixPath(place).name)
@@ -247,8 +242,8 @@ def finished_exports(folder: str) -> tuple[list[tuple[int, str]], dict[str, str]
             unread[inner] = first_sentence(error)
             continue
         if tso is not None:
-            found.append((tso, inner))
-    return found, unread
+            exports.append((tso, inner))
+    return exports, unread
 
 
 def _inner(folder: str, name: str) -> str:

@@ -28,18 +28,18 @@ from pydantic import Field
 from pyspark.sql import SparkSession
 
 from ticdc_assets.delta.control import keeping
+from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.orchestration.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.orchestration.checks import judge_cheaply
-from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData, Pace
+from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData
 from ticdc_assets.orchestration.jobs import op_job
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.resources import LakeSpark
-from ticdc_assets.orchestration.signals import signals_handled
 from ticdc_assets.orchestration.source_watcher import SourceWatcher
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.orchestration.summing import Unreported
 from ticdc_assets.orchestration.syncing import Event, Step, Syncing
-from ticdc_assets.orchestration.workers import name_worker
+from ticdc_assets.orchestration.workers import name_worker, signals_handled
 
 REPORT_SECONDS = 60.0
 """The time between reports of syncs with only watermarks, and of checks with the same verdict."""
@@ -87,9 +87,7 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
         seconds = default if config.seconds is None else config.seconds
         with reported_failures(steps.paths):
             surroundings = Surroundings(steps, spark.spark_session, context)
-            rest = config.rest_seconds
-            pace = None if rest is None else Pace(look=rest, longest_rest=rest)
-            following = Following(surroundings, seconds, pace)
+            following = Following(surroundings, seconds, config.rest_seconds)
             steps.note(following.followed)
             yield from surroundings.follow(following)
         _end_cancelled(context, following.followed)
@@ -136,7 +134,7 @@ class Surroundings:
         self._unreported = Unreported()
         self._has_changes = False
         self._reported_at = float("-inf")
-        self._levels: dict[dg.AssetCheckKey, str] = {}
+        self._levels: dict[dg.AssetCheckKey, Level] = {}
         self._judged_at = float("-inf")
         self._number = 0
 
@@ -220,7 +218,7 @@ class Surroundings:
             )
         # Only callers that run a job once need results; here they would pile up.
         del self._steps.results[1:]
-        new_data = _together(done)
+        new_data = max((step.new_data for step in done), key=list(NewData).index)
         if new_data is not NewData.NOTHING:
             landed, decoded, _, applied = (step.said for step in done)
             self.say(f"{applied} ({landed}, {decoded}, {self.now() - began:.1f} s)")
@@ -259,15 +257,8 @@ class Surroundings:
         with keeping(f"{self._context.run_id} {self._number}"):
             verdicts = judge_cheaply(self._steps, self._instance, utc_now())
         for key, verdict in verdicts.items():
-            if due or verdict.level != self._levels.get(key):
+            if due or verdict.level is not self._levels.get(key):
                 self._due.append(verdict.evaluation(key))
                 self._levels[key] = verdict.level
         if due:
             self._judged_at = self.now()
-
-
-def _together(done: tuple[Step, ...]) -> NewData:
-    """Return the kind of new data of a whole sync: the highest of its steps."""
-    found = {step.new_data for step in done}
-    most = (NewData.CHANGES, NewData.WATERMARKS, NewData.NOTHING)
-    return next(item for item in most if item in found)

@@ -1,6 +1,6 @@
 """The loop of a follow run: when it syncs, waits and ends; no Dagster, no Spark, no clock here.
 
-In: a `FollowContext` that can look at the source, sync, and report waiting runs. Out: `Followed`,
+In: surroundings that can look at the source, sync, and report waiting runs. Out: `Followed`,
 how often it synced and why it ended. `syncing` does a sync; this is only the loop.
 
 A sync begins when the source has records that the last sync did not see. Watermarks arrive every
@@ -23,27 +23,20 @@ from typing import Protocol
 from ticdc_assets.base.errors import BusyError, SourceRefusedError, SourceUnavailableError
 from ticdc_assets.base.names import counted
 
+LOOK_SECONDS = 1.0
+"""The time between two checks of the source, unless the sync between them takes longer."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """Times between the steps of the loop, in seconds.
+LONGEST_REST_SECONDS = 10.0
+"""The longest rest after a sync with only watermarks: each is twice as long as the one before."""
 
-    Attributes:
-        look: between two checks of the source, unless the sync between them takes longer.
-        breath: from the end of a sync to the next check at least.
-        ask: between two checks for other runs.
-        longest_rest: the longest rest after a sync with only watermarks; the first is `look`, each
-            further one is twice as long.
-        first_pause: the first pause when the source is down; each further one is twice as long.
-        longest_pause: the longest of these.
-    """
+_BREATH_SECONDS = 0.5
+"""The time from the end of a sync to the next check at least."""
 
-    look: float = 1.0
-    breath: float = 0.5
-    ask: float = 3.0
-    longest_rest: float = 10.0
-    first_pause: float = 1.0
-    longest_pause: float = 60.0
+_ASK_SECONDS = 3.0
+"""The time between two checks for other runs."""
+
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
+"""The pauses while the source is down: each is twice as long as the one before."""
 
 
 class Ending(StrEnum):
@@ -55,7 +48,7 @@ class Ending(StrEnum):
 
 
 class NewData(StrEnum):
-    """The kind of new data that a sync brought."""
+    """The kind of new data that a sync or a step of it brought, the least first."""
 
     NOTHING = "nothing"
     WATERMARKS = "watermarks only"
@@ -105,36 +98,16 @@ class Followed:
         )
 
 
-class FollowContext(Protocol):
-    """The functions that the loop gets from its caller."""
+class _Surroundings(Protocol):
+    """What the loop needs of its caller; `follow_job.Surroundings` says what each does."""
 
-    def now(self) -> float:
-        """Return seconds of a clock that never goes back."""
-        ...
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass; return early when stopped."""
-        ...
-
-    def is_stopped(self) -> bool:
-        """Return whether to stop."""
-        ...
-
-    def other_run(self) -> str:
-        """Return another run that wants to write, in words; "" if there is none."""
-        ...
-
-    def look(self) -> Hashable:
-        """Return how far the source is; equal as long as it has nothing more."""
-        ...
-
-    def sync(self) -> NewData:
-        """Sync once."""
-        ...
-
-    def say(self, text: str) -> None:
-        """Write a line to the log of the run."""
-        ...
+    def now(self) -> float: ...
+    def wait(self, seconds: float) -> None: ...
+    def is_stopped(self) -> bool: ...
+    def other_run(self) -> str: ...
+    def look(self) -> Hashable: ...
+    def sync(self) -> NewData: ...
+    def say(self, text: str) -> None: ...
 
 
 class Following:
@@ -143,12 +116,16 @@ class Following:
     Args:
         context: its surroundings.
         seconds: how long it runs; the current sync is finished then.
-        pace: times between its steps.
+        rest_seconds: the pause between two checks of the source, also after syncs with only
+            watermarks; the times above if None.
     """
 
-    def __init__(self, context: FollowContext, seconds: float, pace: Pace | None = None) -> None:
+    def __init__(
+        self, context: _Surroundings, seconds: float, rest_seconds: float | None = None
+    ) -> None:
         self._context = context
-        self._pace = pace or Pace()
+        self._look_seconds = rest_seconds or LOOK_SECONDS
+        self._longest_rest = rest_seconds or LONGEST_REST_SECONDS
         self._end = context.now() + seconds
         self._due = context.now()
         self._asked = float("-inf")
@@ -172,7 +149,8 @@ class Following:
             if self._has_ended():
                 break
             now = self._context.now()
-            pause = max(self._pace.look - (now - began), min(self._pace.breath, self._pace.look))
+            look = self._look_seconds
+            pause = max(look - (now - began), min(_BREATH_SECONDS, look))
             self._context.wait(max(0.0, min(pause, self._end - now)))
         self._context.say(self.followed.summary)
 
@@ -186,7 +164,7 @@ class Following:
             followed.ending = Ending.STOPPED
         elif now >= self._end and (self._has_synced or followed.failures):
             followed.ending = Ending.TIME
-        elif now - self._asked >= self._pace.ask:
+        elif now - self._asked >= _ASK_SECONDS:
             self._asked = now
             followed.other = self._context.other_run()
             if followed.other:
@@ -219,13 +197,13 @@ class Following:
                 self._rest = 0.0
             case NewData.WATERMARKS:
                 self.followed.quiet += 1
-                self._rest = min(max(self._pace.look, self._rest * 2), self._pace.longest_rest)
+                self._rest = min(max(self._look_seconds, self._rest * 2), self._longest_rest)
             case NewData.NOTHING:
                 self.followed.empty += 1
         self._due = self._context.now() + self._rest
 
     def _wait_for(self, error: SourceUnavailableError | BusyError) -> None:
         self.followed.failures += 1
-        self._pause = min(max(self._pace.first_pause, self._pause * 2), self._pace.longest_pause)
+        self._pause = min(max(_FIRST_PAUSE_SECONDS, self._pause * 2), _LONGEST_PAUSE_SECONDS)
         self._due = self._context.now() + self._pause
         self._context.say(f"waiting {self._pause:g} s: {error}")

@@ -19,8 +19,6 @@ from pydantic import Field
 
 from ticdc_assets.config import OFF
 from ticdc_assets.log.landing import landed_days
-from ticdc_assets.log.watermark import read_watermark
-from ticdc_assets.mirrors.standing import Applying, Outcome
 from ticdc_assets.orchestration.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD, cheap_checks
 from ticdc_assets.orchestration.exports import MIRROR_EQUALS_SOURCE
 from ticdc_assets.orchestration.metadata import (
@@ -32,7 +30,7 @@ from ticdc_assets.orchestration.metadata import (
 from ticdc_assets.orchestration.partitions import DAY_FORMAT, JobKind
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.syncing import Reporter
+from ticdc_assets.orchestration.syncing import Reporter, log_events
 from ticdc_assets.repair.maintenance import maintain
 from ticdc_assets.repair.rebuilding import rebuild
 from ticdc_assets.repair.redecoding import first_whole_day
@@ -181,15 +179,9 @@ def rebuild_job(steps: ChangefeedSteps) -> dg.JobDefinition:
             done = steps.note(
                 rebuild(steps.lake.using(spark.spark_session), accept_losses=config.accept_losses)
             )
-            if done.cut is not None:
-                applying = Applying(
-                    outcome=Outcome.PUBLISHED,
-                    reason="rebuilt",
-                    cut=done.cut,
-                    watermark=read_watermark(steps.paths),
-                )
-                for event in Reporter(steps, context.instance).mirrors(applying):
-                    context.log_event(event)
+            if done.cut is not None and done.cut.mirrors:
+                tables = {(item.database, item.table) for item in done.cut.mirrors}
+                log_events(context, Reporter(steps, context.instance).tables(done.cut, tables))
         return _logged(context, done.lines(), rebuild_metadata(done) | ran_metadata(ran))
 
     return op_job(

@@ -68,11 +68,7 @@ def tso_metadata(name: str, tso: int | None) -> Metadata:
 def offsets_metadata(partitions: Iterable[PartitionOffsets]) -> dg.MetadataValue:
     """Return the offsets of each partition as a table."""
     return table_of(
-        "topic string, partition int, earliest int, end int, landed int, backlog int",
-        [
-            (item.topic, item.partition, item.earliest, item.end, item.landed, item.backlog)
-            for item in partitions
-        ],
+        "topic string, partition int, earliest int, end int, landed int, backlog int", partitions
     )
 
 
@@ -144,9 +140,7 @@ def redecoding_metadata(day: RedecodedDay, paths: LakePaths) -> Metadata:
         "quarantined": day.quarantined,
         "left_quarantine": day.released,
         "schemas_differ": day.schemas,
-        "tables_folded": table_of(
-            "database string, table string", [(database, table) for database, table in day.tables]
-        ),
+        "tables_folded": table_of("database string, table string", day.tables),
         "path": dg.MetadataValue.path(str(paths.change_log)),
     }
 
@@ -189,12 +183,12 @@ def seeded_rows_metadata(item: SeededRows, seeding: Seeding) -> Metadata:
 
 def rebuild_metadata(done: Rebuild) -> Metadata:
     """Return the metadata of a rebuild; no value of a row is in it."""
-    found = done.verification
+    proof = done.verification
     return {
         "cut": "none" if done.cut is None else str(done.cut.number),
         "generation": "none" if done.cut is None else done.cut.generation,
-        "records": 0 if found is None else found.records,
-        "compared": "nothing" if found is None else found.summary,
+        "records": 0 if proof is None else proof.records,
+        "compared": "nothing" if proof is None else proof.summary,
         "losses": "; ".join(done.losses) or "none",
         "notes": "\n".join(done.lines()),
     }
@@ -319,10 +313,7 @@ def _cut_metadata(cut: Cut, now: datetime, limit: int) -> Metadata:
         "failed_mirrors": len(cut.failed),
         "accounts": table_of(
             "database string, table string" + "".join(f", {name} int" for name in ACCOUNT_COUNTS),
-            [
-                (item.database, item.table, *(getattr(item, name) for name in ACCOUNT_COUNTS))
-                for item in accounts
-            ],
+            accounts,
         ),
         "held": sum(item.rows for item in cut.held),
         "quarantined": cut.quarantined + sum(item.quarantined for item in cut.mirrors),
@@ -333,19 +324,7 @@ def _cut_metadata(cut: Cut, now: datetime, limit: int) -> Metadata:
         "mirrors": table_of(
             "database string, table string, mode string, changes int, rows int, "
             "held int, quarantined int, caveats string",
-            [
-                (
-                    item.database,
-                    item.table,
-                    item.mode,
-                    item.changes,
-                    item.rows,
-                    item.held,
-                    item.quarantined,
-                    ", ".join(item.caveats),
-                )
-                for item in mirrors
-            ],
+            mirrors,
         ),
     }
 

@@ -35,7 +35,7 @@ from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import FeedNames, table_named
 from ticdc_assets.orchestration.resources import LakeSpark
 from ticdc_assets.orchestration.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.orchestration.syncing import DATA_VERSION, Reporter, assets_of
+from ticdc_assets.orchestration.syncing import DATA_VERSION, Reporter, assets_of, log_events
 from ticdc_assets.orchestration.table_schemas import mirror_columns
 from ticdc_assets.orchestration.verdicts import CheckVerdict, runbook
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -156,37 +156,36 @@ def _specs(shown: MirrorAssets) -> Iterator[dg.AssetSpec]:
     """
     steps, names = shown.steps, shown.steps.names
     # The days of the change log are no tables: a mirror is made from all of them.
-    made_from = dg.AssetDep(names.asset("change_log"), partition_mapping=dg.AllPartitionMapping())
+    log = dg.AssetDep(names.asset("change_log"), partition_mapping=dg.AllPartitionMapping())
     owners = list(steps.changefeed.owners)
-    for mirror in shown.mirrors:
-        table = joined_name(mirror.database, mirror.table)
-        yield dg.AssetSpec(
-            key=names.mirror(mirror.database, mirror.table),
-            deps=[made_from],
-            description=(
-                f"A copy of the upstream table {table}, at the TSO of the newest cut. Syncs keep "
-                "it up to date; materialise it to fold it again from the whole change log."
-            ),
+
+    def spec(key: dg.AssetKey, description: str, metadata: Mapping[str, object]) -> dg.AssetSpec:
+        return dg.AssetSpec(
+            key=key,
+            deps=[log],
+            description=description,
             group_name=names.mirrors_group,
             kinds={"deltalake", "table"},
             owners=owners,
-            metadata=mirror_definition(names, mirror, steps.paths),
+            metadata=metadata,
             skippable=True,
         )
+
+    for mirror in shown.mirrors:
+        table = joined_name(mirror.database, mirror.table)
+        yield spec(
+            names.mirror(mirror.database, mirror.table),
+            f"A copy of the upstream table {table}, at the TSO of the newest cut. Syncs keep "
+            "it up to date; materialise it to fold it again from the whole change log.",
+            mirror_definition(names, mirror, steps.paths),
+        )
         if mirror.history_version is not None:
-            yield dg.AssetSpec(
-                key=names.history(mirror.database, mirror.table),
-                deps=[made_from],
-                description=(
-                    f"Every version of every row of {table}, with the cuts at which it begins and "
-                    "ends. Syncs write it together with the mirror, at the same cut; materialise "
-                    "it to fold both again."
-                ),
-                group_name=names.mirrors_group,
-                kinds={"deltalake", "table"},
-                owners=owners,
-                metadata={"dagster/uri": mirror.history_path(steps.paths).absolute().as_uri()},
-                skippable=True,
+            yield spec(
+                names.history(mirror.database, mirror.table),
+                f"Every version of every row of {table}, with the cuts at which it begins and "
+                "ends. Syncs write it together with the mirror, at the same cut; materialise "
+                "it to fold both again.",
+                {"dagster/uri": mirror.history_path(steps.paths).absolute().as_uri()},
             )
 
 
@@ -280,10 +279,9 @@ def _fold(
         applying = steps.note(
             apply_changes(steps.lake.using(spark.spark_session), until=cut.tso, refold=tables)
         )
-        made = _require_published(applying)
-    for event in reporter.mirrors(applying, but=tables):
-        context.log_event(event)
-    return made, reporter.tables(made, tables)
+        published = _require_published(applying)
+    log_events(context, reporter.mirrors(applying, but=tables))
+    return published, reporter.tables(published, tables)
 
 
 def _require_tables(cut: Cut, tables: Iterable[Table]) -> None:
@@ -335,7 +333,7 @@ def lag_verdicts(
     names: FeedNames, changefeed: Changefeed, status: Status, tables: Iterable[Table]
 ) -> dict[dg.AssetCheckKey, CheckVerdict]:
     """Return what `table_lag` says of each of `tables` that the newest cut has."""
-    found = {(item.database, item.table): item for item in status.tables}
+    statuses = {(item.database, item.table): item for item in status.tables}
     return {
         dg.AssetCheckKey(names.mirror(*name), TABLE_LAG): CheckVerdict.of(
             judge_table(changefeed, status, item),
@@ -347,5 +345,5 @@ def lag_verdicts(
             },
         )
         for name in sorted(tables)
-        if (item := found.get(name)) is not None
+        if (item := statuses.get(name)) is not None
     }

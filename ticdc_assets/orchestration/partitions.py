@@ -7,7 +7,6 @@ script stay as they are. The key of a mirror's asset allows fewer characters (`_
 """
 
 import re
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Literal, TypeAlias, get_args
@@ -148,37 +147,9 @@ def landing_days(paths: LakePaths, today: date) -> dg.DailyPartitionsDefinition:
     )
 
 
-def ranges_of(wanted: Collection[str], keys: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the ranges (first, last) of neighbours in `keys` that together are `wanted`.
-
-    A run is of one range: that is how Dagster's own backfills divide them too.
-    """
-    places = sorted(keys.index(key) for key in set(wanted))
-    ranges: list[tuple[int, int]] = []
-    for place in places:
-        if ranges and ranges[-1][1] == place - 1:
-            ranges[-1] = (ranges[-1][0], place)
-        else:
-            ranges.append((place, place))
-    return [(keys[first], keys[last]) for first, last in ranges]
-
-
 def partition_of(database: str, table: str) -> str:
     """Return the partition key of a table."""
     return f"{_encoded(database)}.{_encoded(table)}"
-
-
-def table_of(partition: str) -> tuple[str, str]:
-    """Return the (database, table) of a partition key.
-
-    Raises:
-        ValueError: the text is no partition key that `partition_of` gives.
-    """
-    database, dot, table = partition.partition(".")
-    names = (_decoded(database), _decoded(table))
-    if not dot or partition_of(*names) != partition:
-        raise ValueError(f"{partition!r} is not a partition of a table")
-    return names
 
 
 def table_named(text: str) -> tuple[str, str]:
@@ -187,14 +158,12 @@ def table_named(text: str) -> tuple[str, str]:
     Raises:
         ConfigError: the text is neither, or may mean several tables.
     """
-    try:
-        return table_of(text)
-    except ValueError:
-        database, dot, table = text.partition(".")
+    database, dot, table = text.partition(".")
+    decoded = _decoded(database), _decoded(table)
+    if dot and partition_of(*decoded) == text:
+        return decoded
     if not dot or "." in table:
-        raise ConfigError(
-            f"expected DATABASE.TABLE, dots in a name as %2E, got {shorten(text)}"
-        ) from None
+        raise ConfigError(f"expected DATABASE.TABLE, dots in a name as %2E, got {shorten(text)}")
     return database, table
 
 
@@ -206,7 +175,7 @@ def _identifier(name: str) -> str:
     and `x`: two tables never have one key, and no key has a part with `__`.
     """
     return _NO_IDENTIFIER.sub(
-        lambda found: f"_x{found[0].encode('utf-8', 'surrogatepass').hex().upper()}x", name
+        lambda match: f"_x{match[0].encode('utf-8', 'surrogatepass').hex().upper()}x", name
     )
 
 

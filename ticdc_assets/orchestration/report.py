@@ -63,7 +63,7 @@ def _figures(overview: "FeedOverview") -> Metadata:
     """Return the headline figures with their verdict and advice, and those that make plots."""
     from ticdc_assets.observe.report.headlines import headlines, verdict
 
-    found, status = headlines(overview), overview.status
+    shown, status = headlines(overview), overview.status
     figures: Metadata = {
         "verdict": verdict(overview).word,
         "headlines": dg.MetadataValue.md(
@@ -71,7 +71,7 @@ def _figures(overview: "FeedOverview") -> Metadata:
                 ["| figure | value | verdict | |", "|---|---|---|---|"]
                 + [
                     f"| {item.label} | {item.value} | {item.level.word} | {item.advice} |"
-                    for item in found
+                    for item in shown
                 ]
             )
         ),

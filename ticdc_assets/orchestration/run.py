@@ -4,9 +4,9 @@ In: settings and the name of a changefeed. Out: the results of the lake's steps.
 in the Dagster instance of DAGSTER_HOME (`<lake>/_dagster` by default), with its events,
 materialisations and checks, as if the UI had started it.
 
-Each function raises `BusyError` if another process writes to the changefeed's tables, and else the
-`TicdcError` of the step that failed; the run records the failed step. Any other exception is a bug
-and is raised unchanged.
+Each function raises `BusyError` if another process writes to the changefeed's tables for too long,
+and else the `TicdcError` of the step that failed; the run records the failed step. Any other
+exception is a bug and is raised unchanged.
 """
 
 import ctypes
@@ -35,6 +35,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepo
 import ticdc_assets
 from ticdc_assets.base.errors import PrerequisiteError, TicdcError
 from ticdc_assets.base.ports import HOST, port_is_free
+from ticdc_assets.base.progress import tell
 from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, Settings
 from ticdc_assets.delta.lock import seen_at_work
 from ticdc_assets.log.decoding import Decoding
@@ -48,10 +49,14 @@ from ticdc_assets.orchestration.following import Ending, Followed
 from ticdc_assets.orchestration.home import HOME_VARIABLE, home_path
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import JobKind
-from ticdc_assets.orchestration.signals import signals_handled
-from ticdc_assets.orchestration.steps import ChangefeedSteps, patient_lock, steps_of
+from ticdc_assets.orchestration.steps import (
+    PATIENCE_SECONDS,
+    ChangefeedSteps,
+    patient_lock,
+    steps_of,
+)
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER
-from ticdc_assets.orchestration.workers import WORKER_TAG, worker_of, worker_tag
+from ticdc_assets.orchestration.workers import WORKER_TAG, signals_handled, worker_of, worker_tag
 from ticdc_assets.repair.maintenance import Maintaining
 from ticdc_assets.repair.rebuilding import Rebuild
 from ticdc_assets.repair.redriving import Redriving
@@ -135,7 +140,7 @@ def run_sync(
     *,
     until: int | str | None = None,
     max_records: int | None = None,
-    patience: float = 0.0,
+    patience: float = PATIENCE_SECONDS,
     say: Callable[[str], None] | None = None,
     instance: DagsterInstance | None = None,
 ) -> RunReport:
@@ -237,12 +242,10 @@ def _run(
     instance: DagsterInstance | None = None,
     *,
     say: Callable[[str], None] | None = None,
-    patience: float = 0.0,
+    patience: float = PATIENCE_SECONDS,
 ) -> RunReport:
     """Run a job of a changefeed once; `config` is by the names of assets."""
-    steps = steps_of(settings, settings.changefeed(changefeed))
-    if say is not None:
-        steps = replace(steps, say=say)
+    steps = replace(steps_of(settings, settings.changefeed(changefeed)), say=say or tell)
     names = steps.names
     job = definitions_of([steps], has_mirrors=False).resolve_job_def(names.job(kind))
     with nullcontext(instance) if instance else open_instance(settings) as where:
@@ -263,7 +266,7 @@ def execute(
     config: Mapping[str, Mapping[str, Any]] | None = None,
     tags: Mapping[str, str] | None = None,
     selection: Sequence[dg.AssetKey] | None = None,
-    patience: float = 0,
+    patience: float = PATIENCE_SECONDS,
 ) -> dg.ExecuteInProcessResult:
     """Execute a job of a changefeed in this process.
 
@@ -277,13 +280,13 @@ def execute(
         patience: for how many seconds to wait for another writer.
 
     Raises:
-        BusyError: another process writes to the changefeed's tables.
+        BusyError: another process wrote to the changefeed's tables for too long.
         KeyboardInterrupt: a signal ended it; the run is recorded as cancelled or failed.
         TicdcError: a step failed; it is the error of that step.
     """
     end_orphans(instance, steps.names, utc_now())
     # A run that cannot get the lock would be recorded as failed: try before there is a run.
-    with patient_lock(steps, instance, seconds=patience, waiting=steps.say):
+    with patient_lock(steps, seconds=patience, waiting=steps.say):
         pass
     run_id = str(uuid4())
     try:
@@ -494,7 +497,7 @@ def _begin_to_stop_runs(settings: Settings, session: int) -> list[str]:
         session: the session of the UI's processes. Another UI, or a command, may work on runs of
             the same instance.
     """
-    found: list[str] = []
+    run_ids: list[str] = []
     with open_instance(settings) as instance:
         at_work = RunsFilter(statuses=[DagsterRunStatus.STARTING, DagsterRunStatus.STARTED])
         for run in instance.get_runs(filters=at_work):
@@ -506,8 +509,8 @@ def _begin_to_stop_runs(settings: Settings, session: int) -> list[str]:
                 continue  # it has just ended
             if is_ours and _LAUNCHED in run.tags:
                 instance.report_run_canceling(run, STOPPED_WITH_UI)
-                found.append(run.run_id)
-    return found
+                run_ids.append(run.run_id)
+    return run_ids
 
 
 def _record_stopped(settings: Settings, runs: Sequence[str]) -> None:

@@ -23,19 +23,19 @@ _VERSIONS = 25
 _DDLS = 25
 _CHANGES = 6
 
-_KEPT: dict[LakePaths, tuple[tuple[int | None, int | None], Metadata]] = {}
+_CACHED: dict[LakePaths, tuple[tuple[int | None, int | None], Metadata]] = {}
 """What was shown last of a changefeed, by the versions of the tables that it is from."""
 
 
 def schema_metadata(paths: LakePaths) -> Metadata:
     """Return the newest schema versions and DDL of a changefeed as tables."""
     versions = (latest_version(paths.schema_registry), latest_version(paths.ddl_history))
-    kept = _KEPT.get(paths)
-    if kept is None or kept[0] != versions:
+    cached = _CACHED.get(paths)
+    if cached is None or cached[0] != versions:
         tables: Metadata = {"schema_history": _history(paths), "ddl_timeline": _timeline(paths)}
-        kept = (versions, tables)
-        _KEPT[paths] = kept
-    return dict(kept[1])
+        cached = (versions, tables)
+        _CACHED[paths] = cached
+    return dict(cached[1])
 
 
 def _history(paths: LakePaths) -> dg.TableMetadataValue:

@@ -3,7 +3,7 @@
 In: the offsets of the source, and the small tables with the lake's progress; no Spark. Out: at most
 one run of the follow job (of the sync job if `follow_seconds` is 0), or a reason why not. The state
 is in the lake; the cursor only prevents repeated reports (a source that is down, offsets already
-observed, verdicts already reported), so losing it does no harm.
+observed), so losing it does no harm.
 
 It requests a run when records wait, a partition is new, a landed batch is not decoded, a decoded
 batch is not applied, or the watermark is beyond the newest cut. It requests none while a run of the
@@ -18,11 +18,12 @@ sensor that runs unasked. Every tick asks the source once, hence 20 s.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import dagster as dg
+import msgspec
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from ticdc_assets.base.errors import LakeDamagedError, TicdcError
@@ -33,15 +34,14 @@ from ticdc_assets.log.sources import see_source
 from ticdc_assets.model.tso import lag_seconds, time_with_tso
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
-from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.active_runs import STATUS_WORDS, active_runs, end_orphans
 from ticdc_assets.orchestration.checks import readable_key, status_verdicts
 from ticdc_assets.orchestration.content_verdicts import judge_damage
-from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
 from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH, offsets_metadata, utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.steps import ChangefeedSteps
-from ticdc_assets.orchestration.verdicts import CheckVerdict, shown_level
+from ticdc_assets.orchestration.verdicts import CheckVerdict, shown_verdicts
 
 INTERVAL_SECONDS = 20
 OBSERVATION_SECONDS = 60
@@ -53,6 +53,25 @@ REPEAT_SECONDS = 900
 _RUNS_LOOKED_AT = 10
 
 
+_Cursor = TypeVar("_Cursor")
+
+
+def read_cursor(text: str | None, kind: type[_Cursor]) -> _Cursor:
+    """Return the cursor of a sensor from its JSON; `kind()` of any other text.
+
+    A person may have changed it, and losing a cursor does no harm.
+    """
+    try:
+        return msgspec.json.decode(text or "{}", type=kind)
+    except msgspec.MsgspecError:
+        return kind()
+
+
+def cursor_text(cursor: object) -> str:
+    """Return a cursor as JSON."""
+    return msgspec.json.encode(cursor).decode()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorCursor:
     """The state that the sensor keeps from tick to tick.
@@ -62,14 +81,12 @@ class SensorCursor:
         failing_since: when that began, ISO 8601; "" if it is available.
         observed: digest of the offsets observed last.
         observed_at: when that was, in epoch seconds.
-        levels: level of each cheap check as it was seen last (`Verdict.level`), by its name.
     """
 
     failures: int = 0
     failing_since: str = ""
     observed: str = ""
     observed_at: int = 0
-    levels: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,9 +197,10 @@ def tick(
     except LakeDamagedError as error:
         # Runs would fail too.
         verdicts = {readable_key(names): judge_damage(error)}
-        events, cursor = _news(instance, cursor, verdicts, now)
         return dg.SensorResult(
-            skip_reason=str(error), cursor=cursor_text(cursor), asset_events=events
+            skip_reason=str(error),
+            cursor=cursor_text(cursor),
+            asset_events=_news(instance, verdicts, now),
         )
 
 
@@ -205,7 +223,7 @@ def _ticked(
         source=None if source is None else source.present,
         gaps=() if source is None else source.gaps,
     )
-    events, cursor = changed_verdicts(instance, steps, cursor, status)
+    events = changed_verdicts(instance, steps, status)
     if failure is not None:
         cursor = replace(
             cursor,
@@ -234,12 +252,11 @@ def _ticked(
 
 
 def changed_verdicts(
-    instance: DagsterInstance, steps: ChangefeedSteps, cursor: SensorCursor, status: Status
-) -> tuple[list[Any], SensorCursor]:
-    """Return the evaluations of cheap checks whose verdict changed, and the cursor after them.
+    instance: DagsterInstance, steps: ChangefeedSteps, status: Status
+) -> list[Any]:
+    """Return the evaluations of cheap checks whose verdict is not the one that Dagster shows.
 
-    The known verdict is the newest evaluation in Dagster, from any source, or that of the last tick
-    while a run is about to evaluate the check. A first verdict that passes is not reported.
+    A first verdict that passes is not reported.
     """
     verdicts = status_verdicts(steps.names, steps.changefeed, status)
     if status.cut is None:
@@ -247,31 +264,25 @@ def changed_verdicts(
             key: item for key, item in verdicts.items() if key.name != Check.REPLICATION_LAG
         }
     verdicts[readable_key(steps.names)] = judge_damage(None)
-    return _news(instance, cursor, verdicts, status.at)
+    return _news(instance, verdicts, status.at)
 
 
 def _news(
-    instance: DagsterInstance,
-    cursor: SensorCursor,
-    verdicts: Mapping[dg.AssetCheckKey, CheckVerdict],
-    now: datetime,
-) -> tuple[list[Any], SensorCursor]:
-    """Return the evaluations of changed verdicts, and the cursor after them."""
-    shown = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(verdicts))
+    instance: DagsterInstance, verdicts: Mapping[dg.AssetCheckKey, CheckVerdict], now: datetime
+) -> list[Any]:
+    shown = shown_verdicts(instance, verdicts)
     events: list[Any] = []
-    levels: dict[str, str] = {}
     for key, verdict in verdicts.items():
-        record = shown.get(key)
-        known, since = shown_level(record), 0.0
-        if record is None or known is None:
-            known = cursor.levels.get(key.name, "")
+        known = shown.get(key)
+        is_bad = verdict.level is not Level.OK
+        if known is None:
+            is_news = is_bad
         else:
-            since = record.create_timestamp
-        levels[key.name] = verdict.level
-        stale = 0 < since <= now.timestamp() - REPEAT_SECONDS and not verdict.passed
-        if stale or verdict.level != (known or "passed"):
+            is_stale = is_bad and known.at <= now.timestamp() - REPEAT_SECONDS
+            is_news = is_stale or verdict.level is not known.level
+        if is_news:
             events.append(verdict.evaluation(key))
-    return events, replace(cursor, levels=levels)
+    return events
 
 
 def sensor_state(instance: DagsterInstance, steps: ChangefeedSteps, status: Status) -> SensorState:

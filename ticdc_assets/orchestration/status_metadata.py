@@ -97,10 +97,7 @@ def _worst_tables(status: Status) -> Metadata:
         "worst_table_lag_seconds": worst.lag_seconds,
         "worst_tables": table_of(
             "database string, table string, lag_seconds float, held int, quarantined int",
-            [
-                (item.database, item.table, item.lag_seconds, item.held, item.quarantined)
-                for item in status.tables[:LISTED]
-            ],
+            status.tables[:LISTED],
         ),
     }
 
@@ -203,15 +200,11 @@ def _mirrors_metadata(_: Changefeed, status: Status) -> Metadata:
                 for item in status.failed
             ],
         )
-    told = (TableState.INCOMPLETE, TableState.CAVEATS)
-    tables = [item for item in status.tables if item.has_mirror and item.state in told]
+    states = (TableState.INCOMPLETE, TableState.CAVEATS)
+    tables = [item for item in status.tables if item.has_mirror and item.state in states]
     if tables:
         metadata["tables"] = table_of(
-            "database string, table string, held int, quarantined int, caveats string",
-            [
-                (item.database, item.table, item.held, item.quarantined, ", ".join(item.caveats))
-                for item in tables
-            ],
+            "database string, table string, held int, quarantined int, caveats string", tables
         )
     if status.held:
         metadata["held"] = _held_table(status, status.held)

@@ -2,7 +2,7 @@
 
 A step holds the changefeed's writer lock while it writes, and waits for it, because a command line
 may hold it outside of any pool. A follow run takes the lock for each sync and ends when it sees
-another run; so while one is running, even steps without a waiting time wait. An error that this
+another run. An error that this
 package raises on purpose fails the step with its one sentence, without wrappers;
 `orchestration.run` raises it unchanged to its caller. A caller that runs the job in its own process
 finds the lake's results in `ChangefeedSteps.results`; Dagster itself sees only metadata.
@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import dagster as dg
-from dagster import DagsterInstance
 
 from ticdc_assets.base.errors import BusyError, TicdcError
 from ticdc_assets.config import Changefeed, Settings
@@ -23,19 +22,15 @@ from ticdc_assets.delta.control import keeping
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.damage import damage_told
 from ticdc_assets.observe.wording import duration
-from ticdc_assets.orchestration.active_runs import follows_beside
 from ticdc_assets.orchestration.partitions import CHANGEFEED_TAG, FeedNames
 from ticdc_assets.orchestration.workers import name_worker
 from ticdc_assets.storage.lake_paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 
-PATIENCE_SECONDS = 300.0
-"""How long a run waits for the lock of a run that follows: for one sync of it at most."""
+PATIENCE_SECONDS = 600.0
+"""How long a run or a command waits for another program that writes to the changefeed's tables."""
 
 _LOOK_SECONDS = 0.2
-
-LOCK_PATIENCE_SECONDS = 600
-"""How long a run waits for a command line that writes to the changefeed's tables."""
 
 _Result = TypeVar("_Result")
 
@@ -95,13 +90,7 @@ class ChangefeedSteps:
         with (
             keeping(context.run.run_id),
             reported_failures(self.paths),
-            patient_lock(
-                self,
-                context.instance,
-                own_id=context.run.run_id,
-                seconds=LOCK_PATIENCE_SECONDS,
-                waiting=waiting,
-            ),
+            patient_lock(self, own_id=context.run.run_id, waiting=waiting),
         ):
             yield
 
@@ -133,24 +122,21 @@ def reported_failures(paths: LakePaths) -> Iterator[None]:
 @contextmanager
 def patient_lock(
     steps: ChangefeedSteps,
-    instance: DagsterInstance,
     *,
     own_id: str = "",
-    seconds: float = 0.0,
+    seconds: float = PATIENCE_SECONDS,
     waiting: Callable[[str], None] = _say_nothing,
 ) -> Iterator[None]:
     """Hold the writer lock, after waiting for it.
 
     Args:
         steps: the changefeed.
-        instance: the instance that has the runs that follow.
         own_id: id of the run that waits.
-        seconds: how long to wait for any program; a run that follows is always waited for, until
-            the end of its sync.
+        seconds: how long to wait.
         waiting: called with the holder of the lock if there is a wait, and when the wait is over.
 
     Raises:
-        BusyError: another program held it for `seconds`, or a sync for `PATIENCE_SECONDS`.
+        BusyError: another program held it for `seconds`.
     """
     began, holder = time.monotonic(), ""
     with ExitStack() as stack:
@@ -159,10 +145,7 @@ def patient_lock(
                 stack.enter_context(steps.lake.writing(run=own_id))
                 break
             except BusyError as error:
-                waited = time.monotonic() - began
-                if waited >= seconds and (
-                    waited > PATIENCE_SECONDS or not follows_beside(instance, steps.names, own_id)
-                ):
+                if time.monotonic() - began >= seconds:
                     raise
                 if not holder:
                     holder = error.holder or "another program"

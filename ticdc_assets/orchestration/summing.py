@@ -55,9 +55,7 @@ _SUMS: Final[Mapping[tuple[type[Event], str], _Sums]] = {
     ),
     (dg.AssetMaterialization, "change_log"): _Sums(added=("appended",), said=DAY_SAID),
     (dg.AssetMaterialization, "schema_registry"): _Sums(),
-    (dg.AssetMaterialization, "apply_changes"): _Sums(
-        added_by_cut=("replays", "late"), listed=("rescued_data_renamed_in",)
-    ),
+    (dg.AssetMaterialization, "apply_changes"): _Sums(added_by_cut=("replays", "late")),
     (dg.AssetMaterialization, "mirrors/*"): _Sums(
         added=("changes",), listed=("mode",), said=MIRROR_SAID
     ),

@@ -11,7 +11,7 @@ cache does no harm.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -80,6 +80,14 @@ Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation
 def result_of(event: dg.AssetMaterialization) -> dg.MaterializeResult:
     """Return a report as an asset's body returns it."""
     return dg.MaterializeResult(asset_key=event.asset_key, metadata=dict(event.metadata))
+
+
+def log_events(
+    context: dg.AssetExecutionContext | dg.OpExecutionContext, events: Iterable[Event]
+) -> None:
+    """Report events about other assets from the body of an asset or an op."""
+    for event in events:
+        context.log_event(event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,22 +1,24 @@
-"""Descriptions of columns for Dagster: of the pipeline's tables, and of mirrors.
+"""Columns for Dagster: their descriptions and lineage, in the pipeline's tables and in mirrors.
 
-The tables' schemas are in `pipeline`; the sentences about their columns are here. A test compares
-both, so it finds a new column without a description.
+The tables' schemas are where they are written; the sentences about their columns are here. Tests
+compare both, so they find a new column without a description, and a lineage from none.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import dagster as dg
-from pyspark.sql import types as T
+import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.log.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.log.cuts import MirrorCut
 from ticdc_assets.log.landing_files import RAW_SCHEMA
+from ticdc_assets.log.quarantine import FAULT_SCHEMA
 from ticdc_assets.log.schema_tables import REGISTRY_SCHEMA
 from ticdc_assets.log.seed_landing import SNAPSHOT_SCHEMA
 from ticdc_assets.model.schemas import ColumnSchema
+from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.registry.differences import declared_type
 from ticdc_assets.rows.mirror_rows import MirrorLayout, spark_type_name
 
@@ -79,26 +81,21 @@ CHANGE_LOG: Mapping[str, str] = {
     "pre_schema": "Schema before a DDL, as JSON text.",
 }
 
-QUARANTINE: Mapping[str, tuple[str, str]] = {
-    "stage": (
-        "string",
-        "decode: the bytes are not a message. apply: the row does not fit its schema.",
-    ),
-    "topic": ("string", _PLACE["topic"]),
-    "partition": ("int", _PLACE["partition"]),
-    "offset": ("bigint", _PLACE["offset"]),
-    "index": ("int", "Position of the event in its record, from 0."),
-    "reason": ("string", "The kind of fault, as a stable word to group by."),
-    "position": ("string", "Where in the record: a JSON path, a byte offset or a column."),
-    "expected": ("string", "What would have been accepted."),
-    "got": ("string", "What was found, shortened."),
-    "database": ("string", "Database of the row, for stage apply and rows of exports."),
-    "table": ("string", "Table of the row, for stage apply and rows of exports."),
-    "commit_ts": ("bigint", "Commit ts of the row, for stage apply."),
-    "batch": ("bigint", "Newest batch of the change log when it was refused."),
-    "quarantined_at": ("timestamp", "When it was refused."),
-    "redriven_at": ("timestamp", "When it was closed; null while it is open."),
-    "closed_by": ("string", "`redrive`, `later change` or `removed`; null while it is open."),
+QUARANTINE: Mapping[str, str] = {
+    "stage": "decode: the bytes are not a message. apply: the row does not fit its schema.",
+    **_PLACE,
+    "index": "Position of the event in its record, from 0.",
+    "reason": "The kind of fault, as a stable word to group by.",
+    "position": "Where in the record: a JSON path, a byte offset or a column.",
+    "expected": "What would have been accepted.",
+    "got": "What was found, shortened.",
+    "database": "Database of the row, for stage apply and rows of exports.",
+    "table": "Table of the row, for stage apply and rows of exports.",
+    "commit_ts": "Commit ts of the row, for stage apply.",
+    "batch": "Newest batch of the change log when it was refused.",
+    "quarantined_at": "When it was refused.",
+    "redriven_at": "When it was closed; null while it is open.",
+    "closed_by": "`redrive`, `later change`, `given up` or `removed`; null while it is open.",
 }
 
 SCHEMA_REGISTRY: Mapping[str, str] = {
@@ -123,34 +120,76 @@ SCHEMA_REGISTRY: Mapping[str, str] = {
 }
 
 
-def raw_messages_columns() -> dg.TableSchema:
-    """Return the columns of `raw_messages`."""
-    return _described(from_arrow_schema(RAW_SCHEMA), RAW_MESSAGES)
+TABLES: Mapping[str, tuple[pa.Schema, Mapping[str, str]]] = {
+    "raw_messages": (RAW_SCHEMA, RAW_MESSAGES),
+    "snapshot_rows": (SNAPSHOT_SCHEMA, SNAPSHOT_ROWS),
+    "change_log": (CHANGE_LOG_SCHEMA, CHANGE_LOG),
+    "quarantine": (FAULT_SCHEMA, QUARANTINE),
+    "schema_registry": (REGISTRY_SCHEMA, SCHEMA_REGISTRY),
+}
+"""The columns of the pipeline's tables, and what each means."""
 
 
-def snapshot_rows_columns() -> dg.TableSchema:
-    """Return the columns of `snapshot_rows`."""
-    return _described(from_arrow_schema(SNAPSHOT_SCHEMA), SNAPSHOT_ROWS)
+def table_metadata(names: FeedNames, table: str) -> dict[str, Any]:
+    """Return what an asset's definition says of one of `TABLES`: its columns and their lineage."""
+    schema, descriptions = TABLES[table]
+    columns = [
+        dg.TableColumn(
+            name=field.name,
+            type=field.dataType.simpleString(),
+            description=descriptions[field.name],
+            constraints=dg.TableColumnConstraints(nullable=field.nullable),
+        )
+        for field in from_arrow_schema(schema).fields
+    ]
+    metadata: dict[str, Any] = {"dagster/column_schema": dg.TableSchema(columns=columns)}
+    if deps := _lineage(names, table):
+        lineage = dg.TableColumnLineage(deps_by_column=deps)
+        metadata["dagster/column_lineage"] = dg.MetadataValue.column_lineage(lineage)
+    return metadata
 
 
-def change_log_columns() -> dg.TableSchema:
-    """Return the columns of `change_log`."""
-    return _described(from_arrow_schema(CHANGE_LOG_SCHEMA), CHANGE_LOG)
+_LANDED = ("topic", "partition", "offset", "landed_at", "landed_day")
+_FROM_CHANGE_LOG: Mapping[str, tuple[str, ...]] = {
+    "database": ("schema", "database"),
+    "table": ("schema", "table"),
+    "sql": ("sql",),
+    "commit_ts": ("commit_ts",),
+    "valid_from": ("commit_ts",),
+    "valid_to": ("commit_ts",),
+    "topic": ("topic",),
+    "partition": ("partition",),
+    "offset": ("offset",),
+    "index": ("index",),
+    "source": ("kind",),
+}
 
 
-def quarantine_columns() -> dg.TableSchema:
-    """Return the columns of `quarantine`."""
-    return dg.TableSchema(
-        columns=[
-            dg.TableColumn(name=name, type=type_name, description=description)
-            for name, (type_name, description) in QUARANTINE.items()
-        ]
-    )
+def _lineage(names: FeedNames, table: str) -> dict[str, list[dg.TableColumnDep]]:
+    """Return the columns that the columns of a table come from.
 
-
-def schema_registry_columns() -> dg.TableSchema:
-    """Return the columns of `schema_registry`."""
-    return _described(from_arrow_schema(REGISTRY_SCHEMA), SCHEMA_REGISTRY)
+    A mirror has none: each of its columns comes from the images of `change_log`, Dagster's own web
+    server draws no column lineage, and that of 2,000 tables is most of what a location loads. The
+    descriptions of a mirror's columns say it.
+    """
+    match table:
+        case "change_log" | "quarantine":
+            upstream = names.asset("raw_messages")
+            sources = {
+                column: (column,) if column in _LANDED else ("key", "value")
+                for column in TABLES[table][1]
+                if column not in ("batch", "quarantined_at", "redriven_at", "closed_by")
+            }
+        case "schema_registry":
+            upstream = names.asset("change_log")
+            images = ("schema", "pre_schema", "shape")
+            sources = {it: _FROM_CHANGE_LOG.get(it, images) for it in SCHEMA_REGISTRY}
+        case _:
+            return {}
+    return {
+        column: [dg.TableColumnDep(asset_key=upstream, column_name=name) for name in columns]
+        for column, columns in sources.items()
+    }
 
 
 def mirror_columns(mirror: MirrorCut) -> dg.TableSchema:
@@ -195,33 +234,32 @@ def _upstream_type(column: ColumnSchema, *, key: bool) -> str:
     return f"{said}; from change_log.after"
 
 
-def _described(schema: T.StructType, descriptions: Mapping[str, str]) -> dg.TableSchema:
-    return dg.TableSchema(
-        columns=[
-            dg.TableColumn(
-                name=field.name,
-                type=field.dataType.simpleString(),
-                description=descriptions[field.name],
-                constraints=dg.TableColumnConstraints(nullable=field.nullable),
-            )
-            for field in schema.fields
-        ]
-    )
+# Tables in metadata -----------------------------------------------------------------------------
 
 
-def table_of(columns: str, rows: Iterable[tuple[Any, ...]]) -> dg.TableMetadataValue:
+def table_of(columns: str, rows: Iterable[object]) -> dg.TableMetadataValue:
     """Return rows as a table in an event's metadata.
 
     Args:
         columns: their names with types, as in `table string, rows int`.
-        rows: a value for each column.
+        rows: each a value for each column, or an object with an attribute for each. Lists are
+            shown as texts.
     """
     schema = [
         dg.TableColumn(name=name, type=kind)
         for name, kind in (column.split() for column in columns.split(","))
     ]
     names = [column.name for column in schema]
+
+    def record(row: object) -> dg.TableRecord:
+        values = row if isinstance(row, tuple) else [getattr(row, name) for name in names]
+        return dg.TableRecord(
+            {
+                name: ", ".join(value) if isinstance(value, list | tuple) else value
+                for name, value in zip(names, values, strict=True)
+            }
+        )
+
     return dg.MetadataValue.table(
-        records=[dg.TableRecord(dict(zip(names, row, strict=True))) for row in rows],
-        schema=dg.TableSchema(columns=schema),
+        records=list(map(record, rows)), schema=dg.TableSchema(columns=schema)
     )

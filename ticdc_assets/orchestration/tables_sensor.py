@@ -31,13 +31,14 @@ from ticdc_assets.log.cuts import Cut, newest_cut
 from ticdc_assets.model.tso import to_datetime
 from ticdc_assets.observe.overview import SchemaFigures, SchemaNews, VersionFigures, schema_news
 from ticdc_assets.observe.status_reading import read_status
-from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
+from ticdc_assets.observe.verdicts import Level
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets, lag_verdicts
 from ticdc_assets.orchestration.schema_metadata import said_changes
+from ticdc_assets.orchestration.sensors import cursor_text, read_cursor
 from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.syncing import assets_of
-from ticdc_assets.orchestration.verdicts import shown_level
+from ticdc_assets.orchestration.verdicts import shown_verdicts
 
 INTERVAL_SECONDS = 60
 
@@ -166,13 +167,13 @@ def _lag_events(
     steps = shown.steps
     status = read_status(steps.lake, now)
     verdicts = lag_verdicts(steps.names, steps.changefeed, status, shown.tables)
-    known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(verdicts))
+    evaluated = shown_verdicts(instance, verdicts)
     events = [
         verdict.evaluation(key)
         for key, verdict in verdicts.items()
-        if verdict.level != shown_level(known.get(key))
+        if key not in evaluated or verdict.level is not evaluated[key].level
     ]
-    late = sum(not verdict.passed for verdict in verdicts.values())
+    late = sum(verdict.level is not Level.OK for verdict in verdicts.values())
     return events[:_EVALUATIONS], late
 
 

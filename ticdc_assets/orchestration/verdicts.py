@@ -1,6 +1,7 @@
-"""The result of a check, as Dagster takes it; nothing is read here."""
+"""The results of checks: as Dagster takes them, and as it has recorded them."""
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,70 +12,90 @@ from ticdc_assets.observe.verdicts import Level, Verdict
 from ticdc_assets.orchestration.metadata import Metadata
 
 _SEVERITIES = {Level.WARN: dg.AssetCheckSeverity.WARN, Level.FAIL: dg.AssetCheckSeverity.ERROR}
+_LEVELS = {severity: level for level, severity in _SEVERITIES.items()}
+
+_RECORDS_LOOKED_AT = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CheckVerdict:
     """The result of a check.
 
     Attributes:
-        passed: whether all is well.
-        severity: how bad it is if not.
-        description: the finding, and the action to take if one is needed.
+        level: how bad it is.
+        sentence: the finding, and the action to take if one is needed.
         metadata: the numbers.
     """
 
-    passed: bool
-    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN
-    description: str
+    level: Level
+    sentence: str
     metadata: Metadata = field(default_factory=Metadata)
 
     @classmethod
-    def of(cls, said: Verdict, metadata: Metadata) -> "CheckVerdict":
+    def of(cls, verdict: Verdict, metadata: Metadata) -> "CheckVerdict":
         """Return a verdict of the lake with its numbers."""
-        return cls(
-            passed=said.level is Level.OK,
-            severity=_SEVERITIES.get(said.level, dg.AssetCheckSeverity.WARN),
-            description=jobs_named(said.sentence),
-            metadata=metadata,
-        )
+        return cls(verdict.level, jobs_named(verdict.sentence), metadata)
 
-    @property
-    def level(self) -> str:
-        """`passed`, or the severity in lower case."""
-        return _level(self)
-
-    def result(self, key: dg.AssetCheckKey | None = None) -> dg.AssetCheckResult:
-        """Return the result for Dagster; a function that could be of several checks needs `key`."""
-        return dg.AssetCheckResult(
-            asset_key=None if key is None else key.asset_key,
-            check_name=None if key is None else key.name,
-            passed=self.passed,
-            severity=self.severity,
-            description=self.description,
-            metadata=self.metadata,
-        )
+    def result(self, key: dg.AssetCheckKey) -> dg.AssetCheckResult:
+        """Return the result of the check `key`, as its function returns it."""
+        return dg.AssetCheckResult(**self._parts(key))
 
     def evaluation(self, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation:
         """Return the event that a sensor reports."""
-        return dg.AssetCheckEvaluation(
-            asset_key=key.asset_key,
-            check_name=key.name,
-            passed=self.passed,
-            severity=self.severity,
-            description=self.description,
-            metadata=self.metadata,
-        )
+        return dg.AssetCheckEvaluation(**self._parts(key))
+
+    def _parts(self, key: dg.AssetCheckKey) -> dict[str, Any]:
+        return {
+            "asset_key": key.asset_key,
+            "check_name": key.name,
+            "passed": self.level is Level.OK,
+            "severity": _SEVERITIES.get(self.level, dg.AssetCheckSeverity.WARN),
+            "description": self.sentence,
+            "metadata": self.metadata,
+        }
 
 
-def shown_level(record: Any) -> str | None:
-    """Return the level that Dagster shows of a check; None before it is evaluated."""
-    evaluation = None if record is None else record.evaluation
-    return _level(evaluation) if isinstance(evaluation, dg.AssetCheckEvaluation) else None
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The newest evaluation of a check, as Dagster shows it.
+
+    Attributes:
+        evaluation: the evaluation.
+        at: when it was recorded, in epoch seconds.
+    """
+
+    evaluation: dg.AssetCheckEvaluation
+    at: float
+
+    @property
+    def level(self) -> Level:
+        """How bad it is."""
+        return Level.OK if self.evaluation.passed else _LEVELS[self.evaluation.severity]
 
 
-def _level(result: CheckVerdict | dg.AssetCheckEvaluation) -> str:
-    return "passed" if result.passed else result.severity.value.lower()
+def shown_verdicts(
+    instance: dg.DagsterInstance, keys: Iterable[dg.AssetCheckKey]
+) -> dict[dg.AssetCheckKey, Shown]:
+    """Return the newest evaluation of each check that has one."""
+    log = instance.event_log_storage
+    verdicts: dict[dg.AssetCheckKey, Shown] = {}
+    for key, record in log.get_latest_asset_check_execution_by_key(list(keys)).items():
+        if isinstance(record.evaluation, dg.AssetCheckEvaluation):
+            verdicts[key] = Shown(record.evaluation, record.create_timestamp)
+        elif (older := next(evaluations(instance, key), None)) is not None:
+            verdicts[key] = older
+    return verdicts
+
+
+def evaluations(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> Iterator[Shown]:
+    """Yield the newest evaluations of a check, newest first.
+
+    The newest record may be of a run that has not evaluated the check yet.
+    """
+    log = instance.event_log_storage
+    for record in log.get_asset_check_execution_history(key, limit=_RECORDS_LOOKED_AT):
+        if isinstance(record.evaluation, dg.AssetCheckEvaluation):
+            yield Shown(record.evaluation, record.create_timestamp)
 
 
 def runbook(check: str) -> str:
@@ -97,10 +118,10 @@ _JOB = re.compile(rf"the job `([a-z0-9_]+?)_({'|'.join(_JOBS.values())})`")
 
 def jobs_named(text: str) -> str:
     """Return a sentence with the commands that a job can do as jobs, for a person in Dagster."""
-    return _COMMAND.sub(lambda found: f"the job `{found[2]}_{_JOBS[found[1]]}`", text)
+    return _COMMAND.sub(lambda match: f"the job `{match[2]}_{_JOBS[match[1]]}`", text)
 
 
 def commands_named(text: str) -> str:
     """Return the same for a person at a command line; it is the inverse of `jobs_named`."""
     commands = {job: command for command, job in _JOBS.items()}
-    return _JOB.sub(lambda found: f"`ticdc-assets {commands[found[2]]} {found[1]}`", text)
+    return _JOB.sub(lambda match: f"`ticdc-assets {commands[match[2]]} {match[1]}`", text)

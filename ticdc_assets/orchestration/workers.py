@@ -9,10 +9,14 @@ tag also names a lock that the process holds while it lives (`delta.lock.seen_at
 """
 
 import os
-from contextlib import ExitStack
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
+from types import FrameType
 
 import dagster as dg
 from dagster import DagsterRun
@@ -125,3 +129,17 @@ def name_worker(
         _LOCKS[paths] = stack, stack.enter_context(seen_at_work(paths, writer))
     tag = worker_tag(run.run_id, _LOCKS[paths][1])
     context.instance.add_run_tags(run.run_id, {WORKER_TAG: tag})
+
+
+@contextmanager
+def signals_handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Have SIGINT and SIGTERM call `handler`. Python allows this in the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before)

@@ -20,6 +20,7 @@ shortened to `MAX_SQL_LENGTH`; nesting is never followed by recursion.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from ticdc_assets.registry.ddl_alter import drop_index_change, take_changes, take_tiflash
@@ -133,17 +134,29 @@ def _named_table(cursor: Cursor) -> TableName | None:
     return name
 
 
+def _named_tables(cursor: Cursor) -> tuple[TableName, ...]:
+    """Take `a, d.b`."""
+    names: list[TableName] = []
+    while (name := _named_table(cursor)) is not None:
+        names.append(name)
+        if not cursor.take_char(","):
+            break
+    return tuple(names)
+
+
+def _named(cursor: Cursor) -> str | None:
+    name = cursor.take_name()
+    if name is None:
+        cursor.missing()
+    return name
+
+
 def _drop_many(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
     def statement(cursor: Cursor) -> DdlStatement:
         take_if_exists(cursor)
-        names: list[TableName] = []
-        while (name := _named_table(cursor)) is not None:
-            names.append(name)
-            if not cursor.take_char(","):
-                break
+        names = _named_tables(cursor)
         cursor.take_any(("RESTRICT", "CASCADE"))
-        first = _of_table(action, names[0] if names else None)
-        return replace(first, tables=tuple(names))
+        return replace(_of_table(action, next(iter(names), None)), tables=names)
 
     return statement
 
@@ -203,10 +216,6 @@ def _view(action: DdlAction) -> Callable[[Cursor], DdlStatement | None]:
     return statement
 
 
-def _sequence(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
-    return lambda cursor: _named_only(action, cursor)
-
-
 def _named_only(action: DdlAction, cursor: Cursor) -> DdlStatement:
     take_if_exists(cursor)
     statement = _of_table(action, _named_table(cursor))
@@ -258,9 +267,7 @@ def _stands_rewind(cursor: Cursor) -> bool:
 
 def _flashback(cursor: Cursor) -> DdlStatement | None:
     if cursor.take_any(("DATABASE", "SCHEMA")):
-        name = cursor.take_name()
-        if name is None:
-            cursor.missing()
+        name = _named(cursor)
         if not _stands_rewind(cursor) and cursor.take("TO"):
             cursor.take_name()
         return DdlStatement(action=DdlAction.FLASHBACK_DATABASE, database=name)
@@ -271,19 +278,15 @@ def _flashback(cursor: Cursor) -> DdlStatement | None:
         return DdlStatement(action=DdlAction.FLASHBACK_CLUSTER)
     if not cursor.take("TABLE"):
         return None
-    names: list[TableName] = []
-    while (name := _named_table(cursor)) is not None:
-        names.append(name)
-        if not cursor.take_char(","):
-            break
-    first = names[0] if names else None
+    names = _named_tables(cursor)
+    first = next(iter(names), None)
     renames: tuple[TableRename, ...] = ()
     if not _stands_rewind(cursor) and cursor.take("TO"):
         new = _named_table(cursor)
         if first is not None and new is not None:
             renames = (TableRename(old=first, new=new),)
     statement = _of_table(DdlAction.FLASHBACK_TABLE, first, renames=renames)
-    return replace(statement, tables=tuple(names))
+    return replace(statement, tables=names)
 
 
 # -------------------------------------------------------------------------------------- databases
@@ -295,9 +298,7 @@ def _database(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
         name: str | None = None
         # Without a name, which ALTER may leave out, options follow at once.
         if action is not DdlAction.ALTER_DATABASE or not _stands_database_option(cursor):
-            name = cursor.take_name()
-            if name is None:
-                cursor.missing()
+            name = _named(cursor)
         charset = collation = None
         while not cursor.done:
             named = take_options(cursor) or Charset()
@@ -335,9 +336,7 @@ _DATABASE_OPTION_WORDS: Final = (
 
 def _drop_database(cursor: Cursor) -> DdlStatement:
     take_if_exists(cursor)
-    name = cursor.take_name()
-    if name is None:
-        cursor.missing()
+    name = _named(cursor)
     cursor.take_any(("RESTRICT", "CASCADE"))
     return DdlStatement(action=DdlAction.DROP_DATABASE, database=name)
 
@@ -487,7 +486,7 @@ _CREATED: Final[dict[str, _Statement]] = {
     "TABLE": _create_table,
     "DATABASE": _database(DdlAction.CREATE_DATABASE),
     "SCHEMA": _database(DdlAction.CREATE_DATABASE),
-    "SEQUENCE": _sequence(DdlAction.CREATE_SEQUENCE),
+    "SEQUENCE": partial(_named_only, DdlAction.CREATE_SEQUENCE),
     "INDEX": _create_index,
     **dict.fromkeys(_SPECIAL_INDEXES, _create_index),
     **dict.fromkeys(("VIEW", "ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.CREATE_VIEW)),
@@ -512,7 +511,7 @@ _ALTERED: Final[dict[str, _Statement]] = {
     "TABLE": _alter_table,
     "DATABASE": _database(DdlAction.ALTER_DATABASE),
     "SCHEMA": _database(DdlAction.ALTER_DATABASE),
-    "SEQUENCE": _sequence(DdlAction.ALTER_SEQUENCE),
+    "SEQUENCE": partial(_named_only, DdlAction.ALTER_SEQUENCE),
     **dict.fromkeys(("VIEW", "ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.ALTER_VIEW)),
 }
 _STATEMENTS: Final[dict[str, _Statement]] = {

@@ -358,11 +358,8 @@ class SchemaHistory:
             observed: schemas that rows prove, by (database, table, lowest commit ts).
             timeline: the schema of rows, and since when.
         """
-        result = SchemaHistory()
-        result.restore(self.versions, ddls, self.conflicts)
-        for version in versions:
-            # Of several at one version the last is the result of the walk through time.
-            result._versions[version.key] = version
+        # Of several at one version the last is the result of the walk through time.
+        result = self.with_schemas([*self.versions, *versions], ddls)
         result._observed = observed
         result._timeline = timeline
         return result
@@ -370,7 +367,7 @@ class SchemaHistory:
     def with_schemas(
         self, versions: Iterable[SchemaVersion], ddls: Iterable[RegisteredDdl]
     ) -> "SchemaHistory":
-        """Return this history with other columns in its schemas and in those of its DDL."""
+        """Return this history with other schemas and DDL."""
         result = SchemaHistory()
         result.restore(versions, ddls, self.conflicts)
         result._observed = self._observed

@@ -199,9 +199,8 @@ def _spread(
     """
     if table.method in (PartitionMethod.RANGE, PartitionMethod.LIST):
         what = table.method.name
-        number = number_of(
-            read_expression(table.expression, schema, timezone, PARTITION_WORDS), what
-        )
+        term = read_expression(table.expression, schema, timezone, PARTITION_WORDS)
+        number = number_of(term, what, may_repeat=True)
         value_of = whole_number(number, what)
         return (), lambda row: (_part(value_of(row)),), number.repeats
     columns = tuple(find_column(schema, name) for name in table.columns)

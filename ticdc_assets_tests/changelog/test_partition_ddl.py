@@ -30,6 +30,7 @@ from ticdc_assets.registry import partition_rules
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
+from ticdc_assets_tests.changelog.lives import ddl_event
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.partition_changes import (
     DropPartitions,
@@ -86,7 +87,7 @@ def tables(
     events = [
         (place, event)
         for place, event in variant.events(changefeed.tick())
-        if not (isinstance(event, DdlEvent) and any(text in event.sql for text in without))
+        if not (isinstance(event, DdlEvent) and any(text in event.sql.upper() for text in without))
     ]
     at = changefeed.watermark_ts
     found = variant.tables(events, at, "UTC")
@@ -315,16 +316,7 @@ def daily_drops(
     history = SchemaHistory()
 
     def told(ts: int, sql: str, before: TableSchema | None, after: TableSchema) -> None:
-        event = DdlEvent(
-            ddl_type="CREATE" if before is None else "ALTER",
-            commit_ts=ts,
-            build_ts_ms=None,
-            sql=sql,
-            database="d",
-            table="daily",
-            schema=after,
-            pre_schema=before,
-        )
+        event = ddl_event(ts, sql, table="daily", schema=after, pre_schema=before)
         history.add_ddl(event, Coordinates(topic="t", partition=0, offset=ts - FIRST_TS, index=0))
 
     def partition(day: int) -> str:

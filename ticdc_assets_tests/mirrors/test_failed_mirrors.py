@@ -32,7 +32,7 @@ from ticdc_assets.model.schemas import TableSchema
 from ticdc_assets.model.tso import physical_ms
 from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.observe.status_reading import read_status
-from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.status_metadata import check_verdict
 from ticdc_assets.orchestration.verdicts import CheckVerdict
 from ticdc_assets.reading.mirrors import read_mirror, require_mirror
@@ -121,7 +121,7 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
     (account,) = (item for item in cut.accounts if item.table == "bad")
     assert (account.read, account.waiting, account.unaccounted) == (new, new, 0)
     verdict = said(feed, Check.MIRRORS_COMPLETE)
-    assert (verdict.level, "bad" in verdict.description) == ("error", True)
+    assert (verdict.level, "bad" in verdict.sentence) == (Level.FAIL, True)
     now = datetime.now(UTC)
     worst = read_status(feed.lake, now).tables[0]
     assert (worst.table, worst.is_complete) == ("bad", False)
@@ -134,7 +134,7 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
     assert feed.sync().outcome is Outcome.PUBLISHED
     assert feed.rows() == truth
     assert not feed.cut.failed
-    assert said(feed, Check.MIRRORS_COMPLETE).passed
+    assert said(feed, Check.MIRRORS_COMPLETE).level is Level.OK
 
 
 def test_a_mirror_of_which_nothing_can_be_told_fails_alone(
@@ -295,8 +295,8 @@ def test_a_change_that_no_mirror_takes_fails_the_check_until_it_is_mended(
         assert len(account.examples) == 4
         assert all(example.startswith("d/") for example in account.examples)
         verdict = said(feed, Check.CHANGES_ACCOUNTED)
-        assert verdict.level == "error"
-        assert account.examples[0] in verdict.description
+        assert verdict.level is Level.FAIL
+        assert account.examples[0] in verdict.sentence
         # Later cuts do not forget it.
         fill(upstream, ("d", "good"), rows=1, seed=5)
         feed.write(changefeed.tick())

@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 
 
@@ -13,6 +14,12 @@ from ticdc_assets_tests.orchestration.small_shop import SmallShop
 def shop(tmp_path: Path) -> SmallShop:
     """A changefeed with an empty lake; its capture does not exist yet."""
     return SmallShop(tmp_path)
+
+
+@pytest.fixture
+def steps(shop: SmallShop) -> ChangefeedSteps:
+    """The steps of that changefeed."""
+    return steps_of(shop.settings, shop.changefeed)
 
 
 @pytest.fixture

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import dagster as dg
+from dagster._core.events import AssetCheckEvaluationPlanned
+
 from ticdc_assets.config import CaptureSource, Changefeed, Settings
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.changefeed import StandInChangefeed
@@ -98,3 +101,23 @@ class SmallShop:
         record = self._feed.inject(0, key=None, value=b'{"version":1,"type":"INSE')
         write_capture(self.capture, [record])
         return record
+
+
+def materializations(
+    instance: dg.DagsterInstance, key: dg.AssetKey
+) -> list[dg.AssetMaterialization]:
+    """Return the materialisations of an asset, oldest first."""
+    records = instance.fetch_materializations(key, limit=100).records
+    return [item.asset_materialization for item in reversed(records) if item.asset_materialization]
+
+
+def plan(instance: dg.DagsterInstance, job: dg.JobDefinition, key: dg.AssetCheckKey) -> None:
+    """Record a run of a job that has not come to a check yet."""
+    run = instance.create_run_for_job(job)
+    planned = AssetCheckEvaluationPlanned(asset_key=key.asset_key, check_name=key.name)
+    event = dg.DagsterEvent(
+        event_type_value="ASSET_CHECK_EVALUATION_PLANNED",
+        job_name=job.name,
+        event_specific_data=planned,
+    )
+    instance.report_dagster_event(event, run.run_id)

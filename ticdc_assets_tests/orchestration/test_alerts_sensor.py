@@ -31,7 +31,7 @@ from ticdc_assets.orchestration.partitions import IMPLICIT_ASSET_JOB_NAME, FeedN
 from ticdc_assets.orchestration.status_metadata import OPEN, SEEN_UNTIL
 from ticdc_assets.orchestration.steps import steps_of
 from ticdc_assets.orchestration.tables_sensor import WEBSERVER
-from ticdc_assets_tests.orchestration.small_shop import SmallShop
+from ticdc_assets_tests.orchestration.small_shop import SmallShop, plan
 
 NAMES = FeedNames(changefeed="shop")
 LAG = dg.AssetCheckKey(NAMES.asset("apply_changes"), "replication_lag")
@@ -162,12 +162,6 @@ class Watched:
                 run.run_id,
             )
         return run.run_id
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as found:
-        yield found
 
 
 @pytest.fixture
@@ -320,21 +314,10 @@ def test_a_growth_of_the_quarantine_is_told_after_the_next_sync_too(
 def test_a_run_that_has_not_come_to_its_checks_changes_nothing(
     watched: Watched, hook: Hook, instance: dg.DagsterInstance
 ) -> None:
-    from dagster._core.events import AssetCheckEvaluationPlanned
-
     watched.judge(LAG, Level.FAIL)
     watched.tick()
     assert len(hook.taken()) == 1
-    run = instance.create_run_for_job(watched.definitions.resolve_job_def("shop_sync"))
-    planned = AssetCheckEvaluationPlanned(asset_key=LAG.asset_key, check_name=LAG.name)
-    instance.report_dagster_event(
-        dg.DagsterEvent(
-            event_type_value="ASSET_CHECK_EVALUATION_PLANNED",
-            job_name="shop_sync",
-            event_specific_data=planned,
-        ),
-        run.run_id,
-    )
+    plan(instance, watched.definitions.resolve_job_def("shop_sync"), LAG)
     assert watched.tick() == "1 problem; {env: HOOK}: 0 changes sent"
 
 

@@ -15,9 +15,10 @@ from ticdc_assets.base.errors import BusyError, ConfigError, NotFoundError
 from ticdc_assets.cli import main
 from ticdc_assets.config import Writer
 from ticdc_assets.delta.lock import writer_lock
-from ticdc_assets.log.cuts import Cut, MirrorCut
+from ticdc_assets.log.cuts import Cut
 from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.orchestration.backfills import (
+    _ranges,
     backfill_days,
     backfill_tables,
     days_between,
@@ -25,64 +26,36 @@ from ticdc_assets.orchestration.backfills import (
 )
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.jobs import redecode_schedule
-from ticdc_assets.orchestration.partitions import ranges_of
 from ticdc_assets.orchestration.run import open_instance, run_sync
-from ticdc_assets.orchestration.steps import patient_lock, steps_of
-from ticdc_assets.storage.lake_paths import FIRST_GENERATION
-from ticdc_assets_tests.orchestration.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop
-from ticdc_assets_tests.orchestration.test_end_to_end import asked, materializations
-
-
-def mirror(database: str, table: str) -> MirrorCut:
-    return MirrorCut(
-        generation=FIRST_GENERATION,
-        mirror_id="1",
-        database=database,
-        table=table,
-        table_id=1,
-        version=0,
-        rows=0,
-        hidden=[],
-        schema="{}",
-        floor_ts=0,
-        digest="",
-        held=0,
-        quarantined=0,
-        caveats=[],
-        mode="fold",
-        changes=0,
-        unknown_deletes=0,
-    )
+from ticdc_assets.orchestration.steps import ChangefeedSteps, patient_lock, steps_of
+from ticdc_assets_tests.orchestration.small_shop import (
+    ODD,
+    ODD_PARTITION,
+    ORDERS,
+    SmallShop,
+    materializations,
+)
+from ticdc_assets_tests.orchestration.test_end_to_end import asked
+from ticdc_assets_tests.statuses import cut, mirror
 
 
 def cut_of(*names: tuple[str, str]) -> Cut:
-    return Cut(
-        generation=FIRST_GENERATION,
-        number=1,
-        tso=1,
-        published_at=datetime.now(UTC),
-        batch=1,
-        mirrors=tuple(mirror(*name) for name in names),
-        held=(),
-        quarantined=0,
-        replays=0,
-        late=0,
-        steps_back=0,
-        ignored={},
-    )
+    return cut(mirrors=tuple(mirror(table, database=database) for database, table in names))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "ranges"),
+    ("days", "ranges"),
     [
         ([], []),
-        (["b"], [("b", "b")]),
-        (["c", "b", "b"], [("b", "c")]),
-        (["a", "d", "c"], [("a", "a"), ("c", "d")]),
+        ([2], [(2, 2)]),
+        ([3, 2], [(2, 3)]),
+        ([28, 30, 29, 3, 1], [(1, 1), (3, 3), (28, 30)]),
     ],
 )
-def test_a_run_takes_neighbours(wanted: list[str], ranges: list[tuple[str, str]]) -> None:
-    assert ranges_of(wanted, ["a", "b", "c", "d"]) == ranges
+def test_a_run_takes_neighbours(days: list[int], ranges: list[tuple[int, int]]) -> None:
+    assert [tuple(tags.values()) for tags in _ranges({date(2026, 4, day) for day in days})] == [
+        (f"2026-04-{first:02d}", f"2026-04-{last:02d}") for first, last in ranges
+    ]
 
 
 @pytest.mark.parametrize(
@@ -144,9 +117,8 @@ def test_a_day_on_which_nothing_landed_is_told(
 
 @pytest.mark.dagster
 def test_a_writer_waits_for_another_and_says_so_once(
-    shop: SmallShop, instance: dg.DagsterInstance
+    shop: SmallShop, steps: ChangefeedSteps
 ) -> None:
-    steps = steps_of(shop.settings, shop.changefeed)
     said: list[str] = []
     held, released = threading.Event(), threading.Event()
 
@@ -161,13 +133,13 @@ def test_a_writer_waits_for_another_and_says_so_once(
     began = time.monotonic()
     with (
         pytest.raises(BusyError, match="another sync"),
-        patient_lock(steps, instance, seconds=0.2, waiting=said.append),
+        patient_lock(steps, seconds=0.2, waiting=said.append),
     ):
         pass
     assert time.monotonic() - began >= 0.2
     assert len(said) == 1
     released.set()
-    with patient_lock(steps, instance, seconds=5, waiting=said.append):
+    with patient_lock(steps, seconds=5, waiting=said.append):
         pass
     holder.join()
 

@@ -16,7 +16,7 @@ from ticdc_assets.model.schemas import ColumnSchema, IndexSchema, TableSchema, s
 from ticdc_assets.observe.judging import judge
 from ticdc_assets.observe.status import ChangeTimes, Status, TopicStatus
 from ticdc_assets.observe.table_status import table_statuses
-from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.observe.verdicts import Check, Level
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.content_verdicts import judge_keys, judge_source
 from ticdc_assets.orchestration.status_metadata import check_verdict, quarantine_verdict
@@ -70,56 +70,56 @@ def judge_mirrors(made: Cut | None) -> CheckVerdict:
 @pytest.mark.parametrize(
     ("seconds_ago", "level"),
     [
-        (-6, "warn"),  # the upstream's clock is ahead by more than clocks are
-        (-5, "passed"),
-        (0, "passed"),
-        (59.999, "passed"),
-        (60, "warn"),
-        (599.999, "warn"),
-        (600, "error"),
-        (1e6, "error"),
+        (-6, Level.WARN),  # the upstream's clock is ahead by more than clocks are
+        (-5, Level.OK),
+        (0, Level.OK),
+        (59.999, Level.OK),
+        (60, Level.WARN),
+        (599.999, Level.WARN),
+        (600, Level.FAIL),
+        (1e6, Level.FAIL),
     ],
 )
-def test_lag_by_the_limits(seconds_ago: float, level: str) -> None:
+def test_lag_by_the_limits(seconds_ago: float, level: Level) -> None:
     verdict = judge_lag(FEED, status(seconds_ago, seconds_ago))
     assert verdict.level == level
     assert verdict.metadata["lag_seconds"] == pytest.approx(max(0, seconds_ago), abs=0.001)
 
 
 def test_a_small_lead_of_the_clock_is_no_negative_lag() -> None:
-    assert judge_lag(FEED, status(-3, -3)).description == (
+    assert judge_lag(FEED, status(-3, -3)).sentence == (
         "The mirrors are 0.0 s behind now: source to Kafka 0.0 s, Kafka to raw_messages 0.0 s, "
         "raw_messages to mirrors 0.0 s."
     )
 
 
 def test_a_clock_that_is_ahead_is_named() -> None:
-    description = judge_lag(FEED, status(-90, -90)).description
+    description = judge_lag(FEED, status(-90, -90)).sentence
     assert description.startswith("The newest cut is 90.0 s in the future")
     assert "NTP" in description
 
 
 def test_no_cut_warns_and_says_which_partition_is_missing() -> None:
     verdict = judge_lag(FEED, status(None, None, waiting=(("shop", 2), ("shop", 3))))
-    assert verdict.level == "warn"
-    assert "no watermark has arrived from shop/2, shop/3" in verdict.description
-    assert "nothing has landed" in judge_lag(FEED, status(None, None)).description
+    assert verdict.level is Level.WARN
+    assert "no watermark has arrived from shop/2, shop/3" in verdict.sentence
+    assert "nothing has landed" in judge_lag(FEED, status(None, None)).sentence
 
 
 def test_the_lag_says_where_most_of_it_is_and_what_to_do() -> None:
-    ours = judge_lag(FEED, status(700, 10)).description
+    ours = judge_lag(FEED, status(700, 10)).sentence
     assert "11.7 min behind now (limit 10.0 min): source to Kafka 10.0 s, Kafka" in ours
     assert "Most of it has landed and is not applied yet. Check the syncs of shop" in ours
-    undecoded = judge_lag(FEED, status(700, 10, landed_batch=5)).description
+    undecoded = judge_lag(FEED, status(700, 10, landed_batch=5)).sentence
     assert "not applied yet, 2 landed batches are not decoded" in undecoded
-    kafka = judge_lag(FEED, status(700, 690, waiting_since=650)).description
+    kafka = judge_lag(FEED, status(700, 690, waiting_since=650)).sentence
     assert (
         "source to Kafka 40.0 s, Kafka to raw_messages 10.8 min, raw_messages to mirrors" in kafka
     )
     assert "records wait to be landed. Check whether anything syncs" in kafka
-    theirs = judge_lag(FEED, status(700, 700)).description
+    theirs = judge_lag(FEED, status(700, 700)).sentence
     assert "before Kafka: the newest landed watermark (from shop/1) is old" in theirs
-    silent = judge_lag(FEED, status(700, None, waiting=(("shop", 4),))).description
+    silent = judge_lag(FEED, status(700, None, waiting=(("shop", 4),))).sentence
     assert "no watermark has arrived from shop/4" in silent
 
 
@@ -136,14 +136,14 @@ def test_the_parts_are_in_the_metadata() -> None:
 def test_the_worst_table_is_named_where_it_is_worse_than_the_cut() -> None:
     behind = status(10, 10, cut_changes={"held": (held(300),)})
     verdict = judge_lag(FEED, behind)
-    assert verdict.passed
+    assert verdict.level is Level.OK
     assert (
         "The worst table, crm.visits, is complete only up to 10.0 min ago (4 held, no mirror yet)."
-        in (verdict.description)
+        in (verdict.sentence)
     )
     assert verdict.metadata["worst_table"] == "crm.visits"
     assert verdict.metadata["worst_table_lag_seconds"] == 600.0
-    assert "worst" not in judge_lag(FEED, status(10, 10)).description
+    assert "worst" not in judge_lag(FEED, status(10, 10)).sentence
 
 
 # The watermark ----------------------------------------------------------------------------------
@@ -157,20 +157,20 @@ def times(newest_ago: float | None, first_watermark_ago: float | None = 1e5) -> 
 
 @pytest.mark.parametrize(
     ("beyond", "level"),
-    [(-10, "passed"), (0, "passed"), (299.999, "passed"), (300, "warn"), (900, "error")],
+    [(-10, Level.OK), (0, Level.OK), (299.999, Level.OK), (300, Level.WARN), (900, Level.FAIL)],
 )
-def test_a_watermark_that_rows_run_away_from(beyond: float, level: str) -> None:
+def test_a_watermark_that_rows_run_away_from(beyond: float, level: Level) -> None:
     verdict = judge_watermark(FEED, status(1000, 1000, times=times(1000 - beyond)))
     assert verdict.level == level
     assert verdict.metadata["rows_beyond_seconds"] == max(0.0, beyond)
-    assert ("The slowest partition is shop/1." in verdict.description) is (level != "passed")
+    assert ("The slowest partition is shop/1." in verdict.sentence) is (level is not Level.OK)
 
 
 def test_the_limits_are_those_of_the_changefeed() -> None:
     feed = replace(FEED, checks=CheckLimits(stuck_warn_seconds=5, stuck_error_seconds=6))
-    assert judge_watermark(feed, status(10, 10, times=times(6))).level == "passed"
-    assert judge_watermark(feed, status(10, 10, times=times(5))).level == "warn"
-    assert judge_watermark(feed, status(10, 10, times=times(4))).level == "error"
+    assert judge_watermark(feed, status(10, 10, times=times(6))).level is Level.OK
+    assert judge_watermark(feed, status(10, 10, times=times(5))).level is Level.WARN
+    assert judge_watermark(feed, status(10, 10, times=times(4))).level is Level.FAIL
 
 
 def test_a_watermark_that_never_came_is_measured_from_the_first_change() -> None:
@@ -182,33 +182,33 @@ def test_a_watermark_that_never_came_is_measured_from_the_first_change() -> None
         times=ChangeTimes(oldest=at(2000), newest=at(1000), first_watermark=None),
     )
     verdict = judge_watermark(FEED, seen)
-    assert verdict.level == "error"
-    assert "No watermark has arrived from shop (partitions 0, 3)." in verdict.description
+    assert verdict.level is Level.FAIL
+    assert "No watermark has arrived from shop (partitions 0, 3)." in verdict.sentence
     young = replace(seen, times=ChangeTimes(oldest=at(9), newest=at(1), first_watermark=None))
-    assert judge_watermark(FEED, young).level == "passed"
-    assert "no watermark has arrived from shop/0" in judge_watermark(FEED, young).description
+    assert judge_watermark(FEED, young).level is Level.OK
+    assert "no watermark has arrived from shop/0" in judge_watermark(FEED, young).sentence
 
 
 def test_a_watermark_that_moves_while_nothing_comes() -> None:
     limit = FEED.checks.quiet_warn_seconds
     assert limit is not None
     started = status(10, 10, times=times(1e6, 100))
-    assert judge_watermark(FEED, started).passed, "nobody knows of the time before"
+    assert judge_watermark(FEED, started).level is Level.OK, "nobody knows of the time before"
     quiet = status(10, 10, times=times(10 + limit, 1e6))
     verdict = judge_watermark(FEED, quiet)
-    assert verdict.level == "warn"
-    assert "no row and no DDL arrived for 24.0 h" in verdict.description
-    assert judge_watermark(FEED, replace(quiet, times=times(9 + limit, 1e6))).passed
+    assert verdict.level is Level.WARN
+    assert "no row and no DDL arrived for 24.0 h" in verdict.sentence
+    assert judge_watermark(FEED, replace(quiet, times=times(9 + limit, 1e6))).level is Level.OK
     never = status(10, 10, times=times(None, 10 + limit))
-    assert judge_watermark(FEED, never).level == "warn"
+    assert judge_watermark(FEED, never).level is Level.WARN
     endless = replace(FEED, checks=CheckLimits(quiet_warn_seconds=None))
-    assert judge_watermark(endless, quiet).passed
+    assert judge_watermark(endless, quiet).level is Level.OK
 
 
 def test_a_source_without_watermarks_and_an_empty_one_pass() -> None:
-    assert judge_watermark(FEED, status(1e6, None, es_only=True)).passed
+    assert judge_watermark(FEED, status(1e6, None, es_only=True)).level is Level.OK
     empty = ChangeTimes(oldest=None, newest=None, first_watermark=None)
-    assert judge_watermark(FEED, status(None, None, times=empty)).passed
+    assert judge_watermark(FEED, status(None, None, times=empty)).level is Level.OK
 
 
 def test_many_topics_are_shown_slowest_first() -> None:
@@ -233,23 +233,22 @@ def test_many_topics_are_shown_slowest_first() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "level"),
-    [(0, "passed"), (599, "passed"), (600, "warn"), (3599, "warn"), (3600, "error")],
+    [(0, Level.OK), (599, Level.OK), (600, Level.WARN), (3599, Level.WARN), (3600, Level.FAIL)],
 )
-def test_held_rows_by_their_age(seconds: float, level: str) -> None:
+def test_held_rows_by_their_age(seconds: float, level: Level) -> None:
     rows = (held(1, "new"), held(seconds))
     verdict = judge_held(FEED, status(10, 10, cut_changes={"held": rows}))
     assert verdict.level == level
     assert verdict.metadata["held"] == 8
     waits = "wait for a table of this name, or schema version 7, for "
-    assert f"crm.visits (4 rows {waits}" in verdict.description
-    assert ("send-bootstrap-interval-in-sec" in verdict.description) is (level != "passed")
+    assert f"crm.visits (4 rows {waits}" in verdict.sentence
+    assert ("send-bootstrap-interval-in-sec" in verdict.sentence) is (level is not Level.OK)
 
 
 def test_nothing_held_passes() -> None:
-    assert judge_held(FEED, status(None, None)).passed
+    assert judge_held(FEED, status(None, None)).level is Level.OK
     assert (
-        judge_held(FEED, status(5, 5)).description
-        == "No row waits for its schema or for its table."
+        judge_held(FEED, status(5, 5)).sentence == "No row waits for its schema or for its table."
     )
 
 
@@ -286,20 +285,20 @@ PRICE = ColumnSchema(name="price", mysql_type="int", nullable=False)
 
 
 def test_conflicts_tell_both_claims() -> None:
-    assert judge_conflicts([]).passed
+    assert judge_conflicts([]).level is Level.OK
     wide = replace(PRICE, mysql_type="decimal", length=10, decimal=2)
     verdict = judge_conflicts([conflict(claim(ID, wide))])
-    assert verdict.level == "warn"
+    assert verdict.level is Level.WARN
     assert (
         "shop.orders at version 7: DDL tableSchema says price int not null, BOOTSTRAP says price "
         "decimal(10,2) not null"
-    ) in verdict.description
+    ) in verdict.sentence
     assert verdict.metadata["conflicts"] == 1
-    missing = judge_conflicts([conflict(claim(ID))]).description
+    missing = judge_conflicts([conflict(claim(ID))]).sentence
     assert "BOOTSTRAP says no price" in missing
-    assert "BOOTSTRAP says no schema" in judge_conflicts([conflict(None)]).description
+    assert "BOOTSTRAP says no schema" in judge_conflicts([conflict(None)]).sentence
     many = judge_conflicts([conflict(claim(ID), offset=n) for n in range(23)])
-    assert "and 3 more" in many.description
+    assert "and 3 more" in many.sentence
 
 
 # Keys -------------------------------------------------------------------------------------------
@@ -307,8 +306,8 @@ def test_conflicts_tell_both_claims() -> None:
 
 def test_keys_that_are_there_twice_are_named() -> None:
     counts = KeyCounts(cut=3, tso=at(0), mirrors=2, without_key=1, rows=7, repeated=())
-    assert judge_keys(None).passed
-    assert judge_keys(counts).description == (
+    assert judge_keys(None).level is Level.OK
+    assert judge_keys(counts).sentence == (
         "Every mirror has each key once: 7 rows of 2 mirrors; 1 without a key cannot be checked."
     )
     repeated = RepeatedKeys(
@@ -321,10 +320,10 @@ def test_keys_that_are_there_twice_are_named() -> None:
         ),
     )
     verdict = judge_keys(replace(counts, repeated=(repeated,)))
-    assert verdict.level == "error"
+    assert verdict.level is Level.FAIL
     assert (
         "shop.orders: (id=1, region=NULL) 2 times, (id=2, region=n) 3 times and 4 more."
-    ) in verdict.description
+    ) in verdict.sentence
     assert verdict.metadata["repeated_keys"] == 6
 
 
@@ -337,14 +336,14 @@ def fault(seconds_ago: float, reason: str = "invalid_json") -> Faults:
 
 def test_an_empty_quarantine_passes() -> None:
     verdict = quarantine_verdict("shop", [], None)
-    assert verdict.passed
-    assert verdict.description == "Nothing new in quarantine, and nothing is open."
+    assert verdict.level is Level.OK
+    assert verdict.sentence == "Nothing new in quarantine, and nothing is open."
 
 
 def test_what_was_never_looked_at_is_new() -> None:
     verdict = quarantine_verdict("shop", [fault(5), fault(4), fault(4, "wrong_type")], None)
-    assert verdict.level == "warn"
-    assert verdict.description.startswith(
+    assert verdict.level is Level.WARN
+    assert verdict.sentence.startswith(
         "3 new in quarantine (invalid_json 2, wrong_type 1); open in total: 3."
     )
 
@@ -353,15 +352,15 @@ def test_what_was_seen_is_open_and_not_new() -> None:
     rows = [fault(5), fault(4)]
     seen = datetime.fromisoformat(quarantine_verdict("shop", rows, None).metadata["seen_until"])
     verdict = quarantine_verdict("shop", rows, seen)
-    assert verdict.passed
-    assert verdict.description == "Nothing new in quarantine; 2 older ones are still open."
+    assert verdict.level is Level.OK
+    assert verdict.sentence == "Nothing new in quarantine; 2 older ones are still open."
     more = quarantine_verdict("shop", [*rows, fault(3)], seen)
-    assert (more.passed, more.metadata["new"], more.metadata["open"]) == (False, 1, 3)
+    assert (more.level is Level.OK, more.metadata["new"], more.metadata["open"]) == (False, 1, 3)
 
 
 def test_what_comes_while_as_much_is_redriven_is_new_all_the_same() -> None:
     verdict = quarantine_verdict("shop", [fault(1)], NOW - timedelta(seconds=2))
-    assert not verdict.passed
+    assert verdict.level is not Level.OK
 
 
 def test_an_emptied_quarantine_keeps_what_it_has_seen() -> None:
@@ -373,8 +372,8 @@ def test_an_emptied_quarantine_keeps_what_it_has_seen() -> None:
 
 
 def test_complete_mirrors_pass() -> None:
-    assert judge_mirrors(cut()).passed
-    assert judge_mirrors(None).passed
+    assert judge_mirrors(cut()).level is Level.OK
+    assert judge_mirrors(None).level is Level.OK
 
 
 def test_every_shortcoming_is_named() -> None:
@@ -389,16 +388,16 @@ def test_every_shortcoming_is_named() -> None:
             quarantined=9,
         ),
     )
-    assert verdict.level == "warn"
+    assert verdict.level is Level.WARN
     assert (
         "shop.a (2 held, 1 quarantined), crm.visits (4 held, no mirror yet), no_key (shop.b), "
         "9 records that could not be decoded"
-    ) in verdict.description
+    ) in verdict.sentence
 
 
 def test_many_shortcomings_are_counted() -> None:
     mirrors = tuple(mirror(f"t{number:02d}", held=1) for number in range(25))
-    assert "shop.t19 (1 held) and 5 more" in judge_mirrors(cut(mirrors=mirrors)).description
+    assert "shop.t19 (1 held) and 5 more" in judge_mirrors(cut(mirrors=mirrors)).sentence
 
 
 # In Dagster -------------------------------------------------------------------------------------

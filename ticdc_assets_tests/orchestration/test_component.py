@@ -15,7 +15,7 @@ import yaml
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.config import parse_changefeeds
 from ticdc_assets.orchestration.component import ChangefeedComponent, read_attributes
-from ticdc_assets_tests.orchestration.small_shop import CHANGEFEEDS, SmallShop
+from ticdc_assets_tests.orchestration.small_shop import CHANGEFEEDS, SmallShop, materializations
 
 PROJECT = """\
 [project]
@@ -182,6 +182,5 @@ def test_a_component_syncs(
     definitions = ChangefeedComponent(attributes).build_defs(context)
     done = definitions.resolve_job_def("shop_sync").execute_in_process(instance=instance)
     assert done.success
-    (event,) = instance.fetch_materializations(shop.names.mirror("shop", "orders"), limit=5).records
-    assert event.asset_materialization is not None
-    assert event.asset_materialization.metadata["rows"].value == 3
+    (event,) = materializations(instance, shop.names.mirror("shop", "orders"))
+    assert event.metadata["rows"].value == 3

@@ -11,14 +11,13 @@ import pytest
 from ticdc_assets.base.errors import ConfigError
 from ticdc_assets.base.own_files import documented
 from ticdc_assets.config import CaptureSource, Changefeed, Settings
-from ticdc_assets.log.quarantine import FAULT_SCHEMA
 from ticdc_assets.model.tso import MAX_TSO, es_cut, from_physical_ms
-from ticdc_assets.orchestration import table_schemas
 from ticdc_assets.orchestration.assets import ApplyConfig
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.metadata import utc_now
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.run import dagster_home
+from ticdc_assets.orchestration.table_schemas import TABLES, table_metadata
 from ticdc_assets_tests.orchestration.small_shop import SmallShop
 
 
@@ -95,98 +94,51 @@ def test_groups_kinds_pools_and_partitions(definitions: dg.Definitions) -> None:
         assert partitions is None
 
 
+JOBS = ("follow", "sync", "redrive", "seed", "diff", "verify", "rebuild", "maintenance")
+STOPPED, RUNNING = dg.DefaultScheduleStatus.STOPPED, dg.DefaultScheduleStatus.RUNNING
+SCHEDULES = {
+    "verify": ("{}_verify", "0 3 * * 0", STOPPED),
+    "redecode": ("__anonymous_asset_job_{}_redecode_schedule", "0 2 * * *", STOPPED),
+    "maintenance": ("{}_maintenance", "30 1 * * *", RUNNING),
+    "report": ("__anonymous_asset_job_{}_report_schedule", "*/15 * * * *", RUNNING),
+}
+CHECKS = {
+    "apply_changes": {
+        *("lake_readable", "replication_lag", "watermark_progress", "held_rows"),
+        *("mirrors_complete", "changes_accounted", "row_checksums", "keys_unique"),
+        *("mirror_equals_rebuild", "mirror_equals_source"),
+    },
+    "quarantine": {"quarantine_growth"},
+    "schema_registry": {"schema_conflicts"},
+    "seed_tables": {"snapshot_complete"},
+}
+
+
 def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
-    repository = definitions.get_repository_def()
-    assert (
-        {name for name in repository.job_names if not name.startswith("__")}
-        == {
-            "shop_follow",
-            "shop_sync",
-            "shop_redrive",
-            "shop_seed",
-            "shop_diff",
-            "shop_verify",
-            "shop_rebuild",
-            "shop_maintenance",
-            "crm_follow",
-            "crm_sync",
-            "crm_redrive",
-            "crm_seed",
-            "crm_diff",
-            "crm_verify",
-            "crm_rebuild",
-            "crm_maintenance",
-        }
-        == {
-            job
-            for name in ("shop", "crm")
-            for job in FeedNames(changefeed=name).jobs
-            if not job.startswith("__")
-        }
-    )
-    assert {job for name in ("shop", "crm") for job in FeedNames(changefeed=name).jobs} <= set(
-        repository.job_names
-    ), "also those that only a schedule has"
+    repository, feeds = definitions.get_repository_def(), ("shop", "crm")
+    names = [job for feed in feeds for job in FeedNames(changefeed=feed).jobs]
+    jobs = {f"{feed}_{job}" for feed in feeds for job in JOBS}
+    assert {name for name in repository.job_names if not name.startswith("__")} == jobs
+    assert {name for name in names if not name.startswith("__")} == jobs
+    assert set(names) <= set(repository.job_names), "also those that only a schedule has"
     assert {
         schedule.name: (schedule.job_name, schedule.cron_schedule, schedule.default_status)
         for schedule in repository.schedule_defs
     } == {
-        f"{feed}_verify_schedule": (
-            f"{feed}_verify",
-            "0 3 * * 0",
-            dg.DefaultScheduleStatus.STOPPED,
-        )
-        for feed in ("shop", "crm")
-    } | {
-        f"{feed}_redecode_schedule": (
-            f"__anonymous_asset_job_{feed}_redecode_schedule",
-            "0 2 * * *",
-            dg.DefaultScheduleStatus.STOPPED,
-        )
-        for feed in ("shop", "crm")
-    } | {
-        f"{feed}_maintenance_schedule": (
-            f"{feed}_maintenance",
-            "30 1 * * *",
-            dg.DefaultScheduleStatus.RUNNING,
-        )
-        for feed in ("shop", "crm")
-    } | {
-        f"{feed}_report_schedule": (
-            f"__anonymous_asset_job_{feed}_report_schedule",
-            "*/15 * * * *",
-            dg.DefaultScheduleStatus.RUNNING,
-        )
-        for feed in ("shop", "crm")
+        f"{feed}_{kind}_schedule": (job.format(feed), cron, status)
+        for feed in feeds
+        for kind, (job, cron, status) in SCHEDULES.items()
     }
+    running = dg.DefaultSensorStatus.RUNNING
     assert {
         sensor.name: ([target.job_name for target in sensor.targets], sensor.default_status)
         for sensor in repository.sensor_defs
-    } == {
-        "shop_sync_sensor": (["shop_follow"], dg.DefaultSensorStatus.RUNNING),
-        "crm_sync_sensor": (["crm_follow"], dg.DefaultSensorStatus.RUNNING),
-        "shop_tables_sensor": ([], dg.DefaultSensorStatus.RUNNING),
-        "crm_tables_sensor": ([], dg.DefaultSensorStatus.RUNNING),
+    } == {f"{feed}_sync_sensor": ([f"{feed}_follow"], running) for feed in feeds} | {
+        f"{feed}_tables_sensor": ([], running) for feed in feeds
     }
     checks = definitions.resolve_asset_graph().asset_check_keys
     assert {(*check.asset_key.path, check.name) for check in checks} == {
-        (feed, asset, name)
-        for feed in ("shop", "crm")
-        for asset, name in (
-            ("apply_changes", "lake_readable"),
-            ("apply_changes", "replication_lag"),
-            ("apply_changes", "watermark_progress"),
-            ("apply_changes", "held_rows"),
-            ("apply_changes", "mirrors_complete"),
-            ("apply_changes", "changes_accounted"),
-            ("apply_changes", "row_checksums"),
-            ("quarantine", "quarantine_growth"),
-            ("schema_registry", "schema_conflicts"),
-            ("apply_changes", "keys_unique"),
-            ("apply_changes", "mirror_equals_rebuild"),
-            ("apply_changes", "mirror_equals_source"),
-            ("seed_tables", "snapshot_complete"),
-        )
+        (feed, asset, name) for feed in feeds for asset in CHECKS for name in CHECKS[asset]
     }
 
 
@@ -235,26 +187,23 @@ def test_runs_of_the_ui_are_one_process_too(definitions: dg.Definitions) -> None
     assert job.executor_def is dg.in_process_executor
 
 
-def test_the_columns_of_every_table_are_described() -> None:
-    described = {
-        "raw_messages": table_schemas.raw_messages_columns(),
-        "change_log": table_schemas.change_log_columns(),
-        "quarantine": table_schemas.quarantine_columns(),
-        "schema_registry": table_schemas.schema_registry_columns(),
-    }
-    for name, schema in described.items():
-        for column in schema.columns:
-            assert column.description, f"{name}.{column.name}"
-            assert column.type, f"{name}.{column.name}"
-    names = [column.name for column in described["quarantine"].columns]
-    assert names == FAULT_SCHEMA.names
-    for name, texts in (
-        ("raw_messages", table_schemas.RAW_MESSAGES),
-        ("change_log", table_schemas.CHANGE_LOG),
-        ("schema_registry", table_schemas.SCHEMA_REGISTRY),
-    ):
-        columns = [column.name for column in described[name].columns]
-        assert sorted(columns) == sorted(texts), f"{name} describes columns it does not have"
+@pytest.mark.parametrize("table", TABLES)
+def test_the_columns_of_every_table_are_described(table: str) -> None:
+    columns = table_metadata(FeedNames(changefeed="shop"), table)["dagster/column_schema"].columns
+    assert all(column.description and column.type for column in columns)
+    described = TABLES[table][1]
+    assert sorted(column.name for column in columns) == sorted(described), "it describes no others"
+
+
+@pytest.mark.parametrize("table", ["change_log", "quarantine", "schema_registry"])
+def test_lineage_names_columns_that_are_there(table: str) -> None:
+    names = FeedNames(changefeed="shop")
+    columns = {names.asset(name): set(texts) for name, (_, texts) in TABLES.items()}
+    lineage = table_metadata(names, table)["dagster/column_lineage"].value.deps_by_column
+    assert set(lineage) <= columns[names.asset(table)]
+    for deps in lineage.values():
+        assert deps
+        assert all(dep.column_name in columns[dep.asset_key] for dep in deps)
 
 
 @pytest.mark.parametrize("until", ["", "x", "-1", "1.5", "٣", str(MAX_TSO + 1)])

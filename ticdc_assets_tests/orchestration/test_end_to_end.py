@@ -15,7 +15,7 @@ from ticdc_assets.mirrors.standing import Outcome
 from ticdc_assets.orchestration.run import open_instance, run_redrive, run_sync
 from ticdc_assets.orchestration.sensors import tick
 from ticdc_assets.orchestration.steps import steps_of
-from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop
+from ticdc_assets_tests.orchestration.small_shop import ODD, ORDERS, SmallShop, materializations
 
 pytestmark = pytest.mark.spark
 
@@ -35,12 +35,6 @@ def instance(shop: SmallShop) -> Iterator[dg.DagsterInstance]:
         patch.delenv("DAGSTER_HOME", raising=False)
         with open_instance(shop.settings) as instance:
             yield instance
-
-
-def materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Any]:
-    """Return the materialisations of an asset, oldest first."""
-    records = instance.fetch_materializations(key, limit=100).records
-    return [record.asset_materialization for record in reversed(records)]
 
 
 def metadata(materialization: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from ticdc_assets.base.errors import (
     SourceRefusedError,
     SourceUnavailableError,
 )
-from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData, Pace
+from ticdc_assets.orchestration.following import Ending, Followed, Following, NewData
 
 
 @dataclass
@@ -60,8 +60,8 @@ class Script:
         self.said.append(text)
 
 
-def followed(script: Script, seconds: float, pace: Pace | None = None) -> Followed:
-    following = Following(script, seconds, pace)
+def followed(script: Script, seconds: float) -> Followed:
+    following = Following(script, seconds)
     for done in following.run():
         assert done is following.followed
     return following.followed

@@ -7,18 +7,6 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-from dagster._core.definitions.run_request import InstigatorType
-from dagster._core.remote_origin import (
-    InProcessCodeLocationOrigin,
-    RemoteInstigatorOrigin,
-    RemoteRepositoryOrigin,
-)
-from dagster._core.scheduler.instigation import (
-    InstigatorState,
-    InstigatorStatus,
-    SensorInstigatorData,
-)
-from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from ticdc_assets.orchestration.changefeeds import all_definitions
 from ticdc_assets.orchestration.run import instance_settings, open_instance
@@ -64,16 +52,14 @@ def test_an_instance_lives_in_postgresql(
     shop.create_tables()
     shop.send()
     key = dg.AssetCheckKey(shop.names.asset("apply_changes"), "replication_lag")
-    sensor = sensor_state(shop)
 
     with open_instance(shop.settings) as instance:
         run_id = run_check(shop, key, instance)
         instance.add_dynamic_partitions("tables", ["shop.orders"])
-        instance.schedule_storage.add_instigator_state(sensor)
         instance.daemon_cursor_storage.set_cursor_values({"asset_daemon": "17"})
 
     assert server.count("runs") == 1
-    assert server.count("jobs") == 1
+    assert server.count("jobs") == 0, "what sensors and schedules keep is there too"
     assert server.count("event_logs") > 3
     assert not list(home.rglob("*.db")), "SQLite files beside PostgreSQL"
 
@@ -85,8 +71,6 @@ def test_an_instance_lives_in_postgresql(
         assert record.event is not None
         assert record.run_id == run_id
         assert instance.get_dynamic_partitions("tables") == ["shop.orders"]
-        (state,) = instance.schedule_storage.all_instigator_state()
-        assert state.instigator_data == sensor.instigator_data
         assert instance.daemon_cursor_storage.get_cursor_values({"asset_daemon"}) == {
             "asset_daemon": "17"
         }
@@ -106,15 +90,3 @@ def run_check(shop: SmallShop, key: dg.AssetCheckKey, instance: dg.DagsterInstan
     (evaluation,) = result.get_asset_check_evaluations()
     assert evaluation.check_name == key.name
     return result.run_id
-
-
-def sensor_state(shop: SmallShop) -> InstigatorState:
-    """What the daemon stores of the sync sensor after a tick, cursor included."""
-    target = LoadableTargetOrigin(python_file=__file__)
-    repository = RemoteRepositoryOrigin(InProcessCodeLocationOrigin(target), "__repository__")
-    return InstigatorState(
-        RemoteInstigatorOrigin(repository, shop.names.sensor),
-        InstigatorType.SENSOR,
-        InstigatorStatus.RUNNING,
-        SensorInstigatorData(last_tick_timestamp=1.0, cursor='{"landed": 7}'),
-    )

@@ -31,8 +31,7 @@ from ticdc_assets.model import tso
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.orchestration import sensors
 from ticdc_assets.orchestration.active_runs import end_orphans
-from ticdc_assets.orchestration.changefeeds import all_definitions
-from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
+from ticdc_assets.orchestration.changefeeds import all_definitions, definitions_of
 from ticdc_assets.orchestration.metadata import LOOKED_AT_BATCH
 from ticdc_assets.orchestration.partitions import FeedNames
 from ticdc_assets.orchestration.sensors import (
@@ -40,13 +39,15 @@ from ticdc_assets.orchestration.sensors import (
     SensorState,
     applied_batch,
     changed_verdicts,
+    cursor_text,
+    read_cursor,
     sensor_state,
     tick,
 )
 from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
 from ticdc_assets.orchestration.workers import WORKER_TAG, Worker, is_gone, worker_name
 from ticdc_assets.spark.session import LazySession
-from ticdc_assets_tests.orchestration.small_shop import ORDERS, SmallShop
+from ticdc_assets_tests.orchestration.small_shop import ORDERS, SmallShop, plan
 from ticdc_assets_tests.statuses import cut, held, publish_with_tables, status
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -368,11 +369,6 @@ def test_a_run_that_was_killed_before_its_first_step_does_not_stay_active(
 # Ticks ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def steps(shop: SmallShop) -> ChangefeedSteps:
-    return steps_of(shop.settings, shop.changefeed)
-
-
 def evaluate(
     instance: dg.DagsterInstance, steps: ChangefeedSteps, cursor: str | None, now: datetime = NOW
 ) -> dg.SensorResult:
@@ -493,16 +489,13 @@ def test_a_cursor_that_somebody_edited_counts_as_empty(text: str) -> None:
 
 
 def test_a_cursor_is_small_json_and_comes_back() -> None:
-    cursor = SensorCursor(
-        failures=3, failing_since="x", observed="y", observed_at=5, levels={"held_rows": "warn"}
-    )
+    cursor = SensorCursor(failures=3, failing_since="x", observed="y", observed_at=5)
     assert read_cursor(cursor_text(cursor), SensorCursor) == cursor
     assert set(json.loads(cursor_text(cursor))) == {
         "failures",
         "failing_since",
         "observed",
         "observed_at",
-        "levels",
     }
 
 
@@ -528,35 +521,33 @@ def test_verdicts_are_told_when_they_change_and_again_after_a_while(
     made = cut(0, tso=tso.from_datetime(now), published_at=now, held=(waiting,))
     publish_with_tables(shop.paths, made)
 
-    def after(seconds: float, cursor: SensorCursor) -> tuple[dict[str, str], SensorCursor]:
+    def after(seconds: float) -> dict[str, str]:
         status = read_status(steps.lake, now + timedelta(seconds=seconds))
-        events, cursor = changed_verdicts(instance, steps, cursor, status)
-        return store(instance, events), read_cursor(cursor_text(cursor), SensorCursor)
+        return store(instance, changed_verdicts(instance, steps, status))
 
-    # A table known from held rows only is no news to whoever sees no level yet but a bad one.
-    levels, cursor = after(1, SensorCursor())
-    assert levels == {"mirrors_complete": "warn"}
-    assert cursor.levels["replication_lag"] == "passed"
-    assert after(2, cursor)[0] == {}
-    levels, cursor = after(299, cursor)
-    assert levels == {}
+    # A first verdict that passes is no news.
+    assert after(1) == {"mirrors_complete": "warn"}
+    assert after(2) == after(299) == {}
     # The lag and the age of held rows grow without any sync.
-    levels, cursor = after(301, cursor)
-    assert levels == {"replication_lag": "warn"}
-    levels, cursor = after(601, cursor)
-    assert levels == {"held_rows": "warn"}
-    levels, cursor = after(898, cursor)
-    assert levels == {}
-    # What lasts is told again with its new numbers, and a lost cursor loses nothing.
-    levels, _ = after(1801, SensorCursor())
-    assert levels == {"mirrors_complete": "warn", "replication_lag": "error", "held_rows": "warn"}
+    assert after(301) == {"replication_lag": "warn"}
+    assert after(601) == {"held_rows": "warn"}
+    assert after(898) == {}
+    # What lasts is told again with its new numbers.
+    assert after(1801) == {
+        "mirrors_complete": "warn",
+        "replication_lag": "error",
+        "held_rows": "warn",
+    }
     # A sync that was fast enough says so itself; the next tick sees what Dagster shows.
     evaluated = dg.AssetCheckEvaluation(
         asset_key=LAG.asset_key, check_name=LAG.name, passed=True, metadata={}
     )
     instance.report_runless_asset_event(evaluated)
-    levels, _ = after(601, cursor)
-    assert levels == {"replication_lag": "warn"}
+    assert after(601) == {"replication_lag": "warn"}
+    # A run that has not come to this check changes nothing.
+    job = definitions_of([steps], has_mirrors=False).resolve_job_def("shop_sync")
+    plan(instance, job, LAG)
+    assert after(602) == {}
 
 
 def test_a_tick_tells_the_lag_while_the_source_is_away(

@@ -3,53 +3,28 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 import pytest
 
-from ticdc_assets.config import CaptureSource, Changefeed, Settings
 from ticdc_assets.delta.control import read_table
-from ticdc_assets.log.publishing import publish
 from ticdc_assets.model.tso import from_datetime
 from ticdc_assets.observe import overview
 from ticdc_assets.orchestration import tables_sensor
-from ticdc_assets.orchestration.cursors import cursor_text, read_cursor
-from ticdc_assets.orchestration.lineage import (
-    change_log_lineage,
-    quarantine_lineage,
-    schema_registry_lineage,
-)
 from ticdc_assets.orchestration.mirror_assets import MirrorAssets
 from ticdc_assets.orchestration.schema_metadata import schema_metadata
-from ticdc_assets.orchestration.steps import ChangefeedSteps, steps_of
-from ticdc_assets.orchestration.table_schemas import CHANGE_LOG, RAW_MESSAGES, SCHEMA_REGISTRY
+from ticdc_assets.orchestration.sensors import cursor_text, read_cursor
+from ticdc_assets.orchestration.steps import ChangefeedSteps
 from ticdc_assets.orchestration.tables_sensor import TablesCursor, tick
 from ticdc_assets_tests.observe.report.small_lake import (
     NOW,
     ago,
-    cut_of,
-    mirror_of,
-    write_groups,
-    write_landings,
+    published,
     write_schemas,
     write_versions,
 )
-from ticdc_assets_tests.statuses import write_tables
-
-
-@pytest.fixture
-def steps(tmp_path: Path) -> ChangefeedSteps:
-    feed = Changefeed(
-        name="shop",
-        wire_format="simple-json",
-        timezone="UTC",
-        source=CaptureSource(path=tmp_path / "none.jsonl"),
-    )
-    settings = Settings(changefeeds=(feed,), lake=tmp_path, path=tmp_path / "none.yaml")
-    return steps_of(settings, feed)
 
 
 def ticked(
@@ -73,10 +48,7 @@ def test_assets_of_tables_that_are_gone_are_wiped(
         instance.report_runless_asset_event(dg.AssetMaterialization(key))
     ticked(steps, instance)
     assert instance.has_asset_key(dropped), "without a cut nobody knows what is gone"
-    write_tables(steps.paths)
-    write_landings(steps.paths, [(ago(5), 1, 0)])
-    write_groups(steps.paths, ago(5), [("shop", "a")])
-    publish(steps.paths, cut_of(1, ago(5), 1, mirrors=(mirror_of("shop", "a"),)))
+    published(steps.paths, ("shop", "a"))
     result = ticked(steps, instance)
     assert "1 table in the newest cut, 2 assets of dropped tables wiped" in str(result.skip_reason)
     assert not instance.has_asset_key(dropped)
@@ -89,10 +61,7 @@ def test_a_schema_that_changed_is_told_once(
     steps: ChangefeedSteps, instance: dg.DagsterInstance
 ) -> None:
     write_schemas(steps.paths, "shop", "orders")
-    write_tables(steps.paths)
-    write_landings(steps.paths, [(ago(5), 1, 0)])
-    write_groups(steps.paths, ago(5), [("shop", "orders")])
-    publish(steps.paths, cut_of(1, ago(5), 1, mirrors=(mirror_of("shop", "orders"),)))
+    published(steps.paths, ("shop", "orders"))
     first = ticked(steps, instance)
     assert not observations(first), "what is older than the instance is no news"
     before = TablesCursor(told_ts=from_datetime(ago(250)), versions=1)
@@ -110,10 +79,7 @@ def changed(
     steps: ChangefeedSteps, tables: Mapping[tuple[str, str], Sequence[datetime]]
 ) -> TablesCursor:
     """Write tables with an old version and new ones; return a cursor that knows the old."""
-    write_tables(steps.paths)
-    write_landings(steps.paths, [(ago(5), 1, 0)])
-    write_groups(steps.paths, ago(5), list(tables))
-    publish(steps.paths, cut_of(1, ago(5), 1, mirrors=tuple(mirror_of(*name) for name in tables)))
+    published(steps.paths, *tables)
     write_versions(steps.paths, {name: [ago(1000), *moments] for name, moments in tables.items()})
     return TablesCursor(told_ts=from_datetime(ago(500)), versions=len(tables))
 
@@ -216,22 +182,3 @@ def test_schema_history_and_ddl_are_tables_without_values(steps: ChangefeedSteps
     assert oldest["changes"] == "first known"
     assert {record.data["understood"] for record in timeline.records} == {True, False}
     assert schema_metadata(steps.paths) == metadata
-
-
-def test_lineage_names_columns_that_are_there(steps: ChangefeedSteps) -> None:
-    names = steps.names
-    columns = {
-        names.asset("raw_messages"): set(RAW_MESSAGES),
-        names.asset("change_log"): set(CHANGE_LOG),
-        names.asset("schema_registry"): set(SCHEMA_REGISTRY),
-    }
-    for value in (
-        change_log_lineage(names),
-        quarantine_lineage(names),
-        schema_registry_lineage(names),
-    ):
-        assert isinstance(value, dg.TableColumnLineageMetadataValue)
-        for deps in value.value.deps_by_column.values():
-            assert deps
-            for dep in deps:
-                assert dep.column_name in columns[dep.asset_key]

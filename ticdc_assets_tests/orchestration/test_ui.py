@@ -207,6 +207,18 @@ def wait_until(done: Callable[[], bool], what: str) -> None:
         time.sleep(1)
 
 
+def wait_for_run(instance: DagsterInstance, key: AssetKey) -> None:
+    """Wait until a run of one asset alone has succeeded."""
+
+    def succeeded() -> bool:
+        return any(
+            run.asset_selection == {key} and run.status is DagsterRunStatus.SUCCESS
+            for run in instance.get_runs()
+        )
+
+    wait_until(succeeded, f"a run of {key.to_user_string()} alone")
+
+
 @pytest.fixture(scope="module")
 def instance(settings: Settings) -> Iterator[DagsterInstance]:
     """The instance that the server works on."""
@@ -241,14 +253,7 @@ def test_an_asset_is_materialised_from_the_graph(
     page.wait_for("Materialize selected", "Latest materialization", "schema_history")
     picture(page, "schema-registry")
     page.click("Materialize selected")
-
-    def succeeded() -> bool:
-        return any(
-            run.asset_selection == {key} and run.status is DagsterRunStatus.SUCCESS
-            for run in instance.get_runs()
-        )
-
-    wait_until(succeeded, "a run of schema_registry alone")
+    wait_for_run(instance, key)
 
 
 @pytest.mark.slow
@@ -278,14 +283,7 @@ def test_a_table_is_folded_again_by_its_button(
     page.wait_for("Materialize", "Row count")
     time.sleep(1)
     page.click("Materialize")
-
-    def folded() -> bool:
-        return any(
-            run.asset_selection == {key} and run.status is DagsterRunStatus.SUCCESS
-            for run in instance.get_runs()
-        )
-
-    wait_until(folded, "a run of one mirror")
+    wait_for_run(instance, key)
 
 
 def backfilled(instance: DagsterInstance, asset: str) -> int:

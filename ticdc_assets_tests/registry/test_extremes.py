@@ -9,9 +9,9 @@ import pytest
 
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.model.events import DdlEvent
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
+from ticdc_assets_tests.changelog.lives import ddl_event
 
 CREATE = "create table t (id bigint primary key)"
 RANGES = "create table t (a int) partition by range ("
@@ -106,16 +106,7 @@ def understood(statements: Sequence[str]) -> None:
     """Do all that is done with DDL without a row."""
     history = SchemaHistory()
     for number, sql in enumerate(statements):
-        event = DdlEvent(
-            ddl_type="QUERY",
-            commit_ts=1_000 + number,
-            build_ts_ms=None,
-            sql=sql,
-            database="d",
-            table="t",
-            schema=None,
-            pre_schema=None,
-        )
+        event = ddl_event(1_000 + number, sql, ddl_type="QUERY")
         history.add_ddl(event, Coordinates(topic="t", partition=0, offset=number, index=0))
     plan = build_plan(complete(history, [], "UTC"), [], 10**9, "UTC")
     for mirror in plan.mirrors:

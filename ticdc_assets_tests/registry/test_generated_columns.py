@@ -38,10 +38,9 @@ ROW: dict[str, str | None] = {
 }
 
 
-def generated(*definitions: str) -> GeneratedColumns:
-    text = ", ".join([COLUMNS, *definitions])
-    statement = parse_ddl(f"CREATE TABLE `t` ({text})")
-    assert statement.unparsed is None
+def generated_by(sql: str) -> GeneratedColumns:
+    """Return the generated columns of a CREATE TABLE, which may be any text."""
+    statement = parse_ddl(sql)
     made = created_schema(
         statement,
         database="d",
@@ -52,6 +51,12 @@ def generated(*definitions: str) -> GeneratedColumns:
         timezone="UTC",
     )
     return GeneratedColumns(statement, made.schema, "UTC")
+
+
+def generated(*definitions: str) -> GeneratedColumns:
+    sql = f"CREATE TABLE `t` ({', '.join([COLUMNS, *definitions])})"
+    assert parse_ddl(sql).unparsed is None
+    return generated_by(sql)
 
 
 def value(kind: str, expression: str, **row: str | None) -> str | None:
@@ -215,14 +220,4 @@ def test_a_rounded_quotient_is_the_exact_one(price: Decimal, by: int) -> None:
 @given(st.text(max_size=60))
 @examples(300)
 def test_any_text_is_read_or_refused(text: str) -> None:
-    statement = parse_ddl(f"CREATE TABLE t (id int, x int AS ({text}) STORED)")
-    made = created_schema(
-        statement,
-        database="d",
-        table="t",
-        table_id=1,
-        version=1,
-        defaults=DATABASE_DEFAULTS,
-        timezone="UTC",
-    )
-    GeneratedColumns(statement, made.schema, "UTC").complete({"id": "1"}, ["x"])
+    generated_by(f"CREATE TABLE t (id int, x int AS ({text}) STORED)").complete({"id": "1"}, ["x"])

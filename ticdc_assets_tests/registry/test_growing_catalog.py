@@ -14,6 +14,7 @@ from ticdc_assets.registry.catalog import Catalog, SeenShape, complete
 from ticdc_assets.registry.growing_catalog import GrowingCatalog
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.row_shapes import fits
+from ticdc_assets_tests.changelog.lives import ddl_event
 
 NAME = ("d", "t")
 INT = ("int", ColumnFlag.BINARY | ColumnFlag.NULLABLE)
@@ -27,16 +28,7 @@ def shape(*, partial: bool = False, **columns: tuple[str, ColumnFlag]) -> RowSha
 
 
 def ddl(ts: int, sql: str, *, word: str = "ALTER", table: str = "t") -> DdlEvent:
-    return DdlEvent(
-        ddl_type=word,
-        commit_ts=ts,
-        build_ts_ms=None,
-        sql=sql,
-        database="d",
-        table=table,
-        schema=None,
-        pre_schema=None,
-    )
+    return ddl_event(ts, sql, ddl_type=word, table=table)
 
 
 CREATE = ddl(10, "create table t (id int primary key, e enum('a','b'))", word="CREATE")
@@ -73,31 +65,6 @@ def reader() -> Reader:
 
 ROW = shape(id=KEY, e=ENUM)
 WIDER = shape(id=KEY, e=ENUM, x=INT)
-
-
-def test_rows_are_read_with_the_version_of_their_time(reader: Reader) -> None:
-    reader.ddl(CREATE)
-    assert reader.labels(11, ROW) == ("a", "b")
-    reader.ddl(ddl(20, "alter table t modify e enum('b','a')"))
-    assert reader.labels(20, ROW) == ("a", "b")
-    assert reader.labels(21, ROW) == ("b", "a")
-    assert reader.labels(12, ROW) == ("a", "b")
-
-
-def test_labels_are_there_once_their_ddl_was_read(reader: Reader) -> None:
-    assert reader.labels(11, ROW) == ()
-    reader.ddl(CREATE)
-    assert reader.labels(11, ROW) == ("a", "b")
-
-
-def test_a_ddl_that_comes_late_takes_its_place(reader: Reader) -> None:
-    reader.ddl(CREATE)
-    reader.ddl(ddl(30, "alter table t add column x int"))
-    assert reader.labels(31, WIDER) == ("a", "b")
-    reader.ddl(ddl(20, "alter table t modify e enum('a','b','c')"))
-    assert reader.labels(12, ROW) == ("a", "b")
-    assert reader.labels(21, ROW) == ("a", "b", "c")
-    assert reader.labels(31, WIDER) == ("a", "b", "c")
 
 
 def test_copies_of_a_ddl_change_nothing(reader: Reader) -> None:

@@ -15,8 +15,8 @@ from ticdc_assets.model.events import DdlEvent, RowChange
 from ticdc_assets.model.mysql_types import Kind, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
 from ticdc_assets.model.values import canonical_of
+from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.column_facts import with_virtual_columns
-from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.ddl_statement import DdlAction, DdlStatement
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.inferred_columns import (
@@ -148,83 +148,27 @@ def test_text_makes_of_the_schema_before_the_schema_that_was_sent(folder: str) -
     assert compared >= {"simple-json/types": 1, "simple-json/shop": 31}.get(folder, 1)
 
 
-@dataclass
-class Tables:
-    """The tables of one moment, as DDL texts make them."""
-
-    known: Known = field(default_factory=Known)
-    schemas: dict[tuple[str, str], TableSchema] = field(
-        default_factory=dict[tuple[str, str], TableSchema]
-    )
-
-    def apply(self, event: DdlEvent) -> None:
-        statement = parse_ddl(event.sql)
-        assert statement.unparsed is None, event.sql
-        name = (event.database, event.table)
-        defaults = self.known.take(statement, *name)
-        if statement.action is DdlAction.CREATE_TABLE:
-            made = created_schema(
-                statement,
-                database=name[0],
-                table=name[1],
-                table_id=1,
-                version=event.commit_ts,
-                defaults=defaults,
-                timezone=TIMEZONE,
-            )
-        elif statement.action is DdlAction.CREATE_TABLE_LIKE:
-            assert statement.like is not None
-            other = self.schemas[statement.like.database or name[0], statement.like.table]
-            self.schemas[name] = replace(other, database=name[0], table=name[1])
-            return
-        elif statement.action is DdlAction.RENAME_TABLE:
-            old = statement.renames[0].old
-            self.schemas[name] = self.schemas.pop((old.database or name[0], old.table))
-            return
-        elif statement.action in CHANGING:
-            made = altered_schema(
-                self.schemas[name],
-                statement,
-                version=event.commit_ts,
-                defaults=defaults,
-                timezone=TIMEZONE,
-            )
-        else:
-            return
-        assert made.notes == (), event.sql
-        self.schemas[name] = made.schema
-
-
-def events(folder: str, wire_format: WireFormat) -> tuple[DdlEvent | RowChange, ...]:
-    """Return rows and, once, DDL in the order of time, rows before the DDL of their TSO."""
-    ddl: dict[tuple[int, str], DdlEvent] = {}
-    rows: list[RowChange] = []
-    for message in golden.messages(folder):
-        for event in decode(wire_format, Record(key=message.key, value=message.value)):
-            if isinstance(event, DdlEvent):
-                ddl.setdefault((event.commit_ts, event.sql), event)
-            elif isinstance(event, RowChange):
-                rows.append(event)
-    return tuple(
-        sorted(
-            [*rows, *ddl.values()],
-            key=lambda event: (event.commit_ts, isinstance(event, DdlEvent)),
-        )
-    )
-
-
 @cache
 def rows_with_schemas(
     folder: str, wire_format: WireFormat
 ) -> tuple[tuple[RowChange, TableSchema], ...]:
     """Return each row with the schema that its table has at that moment by the DDL texts."""
-    tables = Tables()
+    history = SchemaHistory()
+    rows: list[RowChange] = []
+    for number, message in enumerate(golden.messages(folder)):
+        place = Coordinates(topic="t", partition=0, offset=number, index=0)
+        for event in decode(wire_format, Record(key=message.key, value=message.value)):
+            if isinstance(event, DdlEvent):
+                history.add_ddl(event, place)
+            elif isinstance(event, RowChange):
+                rows.append(event)
+    known = complete(history, [], TIMEZONE)
+    assert not any(ddl.notes or ddl.statement.unparsed for ddl in known.ddls)
     found: list[tuple[RowChange, TableSchema]] = []
-    for event in events(folder, wire_format):
-        if isinstance(event, DdlEvent):
-            tables.apply(event)
-        else:
-            found.append((event, tables.schemas[event.database, event.table]))
+    for row in rows:
+        schema = known.in_force(row.database, row.table, row.commit_ts)
+        assert schema is not None
+        found.append((row, schema))
     return tuple(found)
 
 

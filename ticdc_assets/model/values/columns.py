@@ -109,7 +109,7 @@ def typed_column(column: ColumnSchema, timezone: str) -> Callable[[Places], Type
     """
     kind = kind_of(column)
     if lacks_size(column):
-        return _UNSIZED[kind](column)
+        return _UNSIZED[kind]
     if kind is Kind.TIMESTAMP:
         return _timestamps(column, timezone)
     build = _BUILDERS.get(kind)
@@ -230,25 +230,15 @@ def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any,
     return numbers, exact
 
 
-def _dates(column: ColumnSchema) -> _Typed:
-    wanted = arrow_type(column)
-
-    def typed(places: Places) -> TypedColumn:
-        numbers, exact = _read_moments(places, has_clock=False, digits=0)
-        exact &= places.column.forms != ZONED
-        array = _of_numbers(numbers.astype(np.int32), wanted, places, exact)
-        return TypedColumn(array=array, exact=exact, is_verbatim=True)
-
-    return typed
-
-
-def _datetimes(column: ColumnSchema) -> _Typed:
+def _days_and_times(column: ColumnSchema) -> _Typed:
     wanted, digits = arrow_type(column), fractional_digits(column)
+    has_clock = kind_of(column) is Kind.DATETIME
+    size = np.int64 if has_clock else np.int32
 
     def typed(places: Places) -> TypedColumn:
-        numbers, exact = _read_moments(places, has_clock=True, digits=digits)
+        numbers, exact = _read_moments(places, has_clock=has_clock, digits=digits)
         exact &= places.column.forms != ZONED
-        array = _of_numbers(numbers, wanted, places, exact)
+        array = _of_numbers(numbers.astype(size, copy=False), wanted, places, exact)
         return TypedColumn(array=array, exact=exact, is_verbatim=True)
 
     return typed
@@ -293,20 +283,17 @@ def _texts(column: ColumnSchema) -> _Typed:
     return typed
 
 
-def _checked_times(digits: int) -> _Typed:
-    def check(places: Places, exact: Flags) -> None:
-        column_loops.times(places.column, digits, exact)
-
-    return _checked(check)
+def _times(digits: int) -> _Typed:
+    return _checked(lambda texts, exact: column_loops.times(texts, digits, exact))
 
 
-def _checked(check: Callable[[Places, Flags], None]) -> _Typed:
+def _checked(check: Callable[[Column, Flags], None]) -> _Typed:
     """Return the converter of texts that are kept as they are if a loop accepts them."""
 
     def typed(places: Places) -> TypedColumn:
         array, exact = places.strings()
         is_canonical = np.empty(len(exact), np.bool_)
-        check(places, is_canonical)
+        check(places.column, is_canonical)
         # A row that is not exact need not be null: nothing reads it.
         return TypedColumn(array=array, exact=exact & is_canonical, is_verbatim=True)
 
@@ -398,30 +385,10 @@ def _one_by_one(column: ColumnSchema, timezone: str) -> _Typed:
     return typed
 
 
-def _unsized_decimals(column: ColumnSchema) -> _Typed:
-    del column
-
-    def check(places: Places, exact: Flags) -> None:
-        column_loops.decimal_texts(places.column, exact)
-
-    return _checked(check)
-
-
-def _unsized_datetimes(column: ColumnSchema) -> _Typed:
-    del column
-
-    def check(places: Places, exact: Flags) -> None:
-        column_loops.datetime_texts(places.column, exact)
-
-    return _checked(check)
-
-
-def _unsized_labels(column: ColumnSchema) -> _Typed:
-    highest = _MOST_LABELS if kind_of(column) is Kind.ENUM else 2**64 - 1
-
-    def check(places: Places, exact: Flags) -> None:
-        _, is_number = _read_integers(places, 0, highest)
-        exact[:] = is_number
+def _label_numbers(highest: int) -> _Typed:
+    def check(texts: Column, exact: Flags) -> None:
+        numbers = np.empty(len(exact), np.uint64)
+        column_loops.integers(texts, np.uint64(0), np.uint64(highest), numbers, exact)
 
     return _checked(check)
 
@@ -433,9 +400,9 @@ _BUILDERS: dict[Kind, Callable[[ColumnSchema], _Typed | None]] = {
     Kind.DECIMAL: _decimals,
     Kind.FLOAT: _floats,
     Kind.DOUBLE: _floats,
-    Kind.DATE: _dates,
-    Kind.DATETIME: _datetimes,
-    Kind.TIME: lambda column: _checked_times(fractional_digits(column)),
+    Kind.DATE: _days_and_times,
+    Kind.DATETIME: _days_and_times,
+    Kind.TIME: lambda column: _times(fractional_digits(column)),
     Kind.TEXT: _texts,
     Kind.UNKNOWN: _texts,
     Kind.BINARY: _binaries,
@@ -444,11 +411,11 @@ _BUILDERS: dict[Kind, Callable[[ColumnSchema], _Typed | None]] = {
     Kind.JSON: _documents,
 }
 
-_UNSIZED: dict[Kind, Callable[[ColumnSchema], _Typed]] = {
-    Kind.DECIMAL: _unsized_decimals,
-    Kind.DATETIME: _unsized_datetimes,
-    Kind.TIMESTAMP: _unsized_datetimes,
-    Kind.TIME: lambda _: _checked_times(-1),
-    Kind.ENUM: _unsized_labels,
-    Kind.SET: _unsized_labels,
+_UNSIZED: dict[Kind, _Typed] = {
+    Kind.DECIMAL: _checked(column_loops.decimal_texts),
+    Kind.DATETIME: _checked(column_loops.datetime_texts),
+    Kind.TIMESTAMP: _checked(column_loops.datetime_texts),
+    Kind.TIME: _times(-1),
+    Kind.ENUM: _label_numbers(_MOST_LABELS),
+    Kind.SET: _label_numbers(2**64 - 1),
 }

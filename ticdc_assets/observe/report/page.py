@@ -18,7 +18,6 @@ import base64
 import gzip
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -32,13 +31,12 @@ from ticdc_assets.model.tso import physical_ms, to_datetime
 from ticdc_assets.observe.overview import FeedOverview, PartitionFigures
 from ticdc_assets.observe.report.headlines import (
     LEVELS,
-    Headline,
     Level,
     headlines,
     other_headlines,
     verdict,
 )
-from ticdc_assets.observe.report.plots import Plot, plots, timeline_plot
+from ticdc_assets.observe.report.plots import plots, timeline_plot
 from ticdc_assets.observe.report.texts import (
     amount,
     count_text,
@@ -77,7 +75,7 @@ _SPANS = {"10 min": 600, "hour": 3600, "day": 86_400, "week": 7 * 86_400}
 def page(overviews: Sequence[FeedOverview]) -> str:
     """Return the page of some changefeeds, in their order."""
     assert overviews, "a page is about at least one changefeed"
-    feeds = [_Feed.of(overview) for overview in overviews]
+    feeds = [_Feed(overview) for overview in overviews]
     now = max(overview.now for overview in overviews)
     script, plotly = _resource("page.js"), _plotly()
     first = min(map(_first_ms, overviews))
@@ -210,25 +208,15 @@ class _State(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Feed:
     """A changefeed with what its template shows."""
 
-    overview: FeedOverview
-    headlines: tuple[Headline, ...]
-    others: tuple[Headline, ...]
-    plots: tuple[Plot, ...]
-    timeline: Plot
-
-    @classmethod
-    def of(cls, overview: FeedOverview) -> "_Feed":
-        return cls(
-            overview=overview,
-            headlines=headlines(overview),
-            others=other_headlines(overview),
-            plots=plots(overview),
-            timeline=timeline_plot(overview),
-        )
+    def __init__(self, overview: FeedOverview) -> None:
+        self.overview = overview
+        self.headlines = headlines(overview)
+        self.others = other_headlines(overview)
+        self.plots = plots(overview)
+        self.timeline = timeline_plot(overview)
 
     @property
     def name(self) -> str:

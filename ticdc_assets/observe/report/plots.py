@@ -14,9 +14,9 @@ People with any colour vision can distinguish the colours, which have a contrast
 both schemes; lines also differ by dash, points by symbol, and each is named in a legend.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -46,46 +46,21 @@ TIMELINE_TABLES = 25
 _SQL_SHOWN = 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Palette:
-    """The colours of one scheme."""
+COLOURS: Mapping[str, tuple[str, str]] = {
+    "text": ("#1b1f24", "#e6eaef"),
+    "muted": ("#57606a", "#a2adb9"),
+    "grid": ("#e1e5ea", "#2b343e"),
+    "surface": ("#ffffff", "#171d24"),
+    "blue": ("#0b62a8", "#6cb4ee"),
+    "orange": ("#b3540a", "#f0a35e"),
+    "green": ("#1a7f4b", "#6fcf97"),
+    "purple": ("#7a4bb3", "#c4a1f0"),
+    "red": ("#c2291f", "#ff8f86"),
+    "teal": ("#0f766e", "#5cc8bd"),
+}
+"""Each colour in the light scheme and in the dark one."""
 
-    text: str
-    muted: str
-    grid: str
-    surface: str
-    blue: str
-    orange: str
-    green: str
-    purple: str
-    red: str
-    teal: str
-
-
-LIGHT = Palette(
-    text="#1b1f24",
-    muted="#57606a",
-    grid="#e1e5ea",
-    surface="#ffffff",
-    blue="#0b62a8",
-    orange="#b3540a",
-    green="#1a7f4b",
-    purple="#7a4bb3",
-    red="#c2291f",
-    teal="#0f766e",
-)
-DARK = Palette(
-    text="#e6eaef",
-    muted="#a2adb9",
-    grid="#2b343e",
-    surface="#171d24",
-    blue="#6cb4ee",
-    orange="#f0a35e",
-    green="#6fcf97",
-    purple="#c4a1f0",
-    red="#ff8f86",
-    teal="#5cc8bd",
-)
+SCHEMES = {"light": 0, "dark": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,75 +209,97 @@ def throughput_plot(overview: FeedOverview) -> Plot:
 
 def backlog_plot(overview: FeedOverview) -> Plot:
     """Return how many records each landing left in the source."""
-    title = "Backlog in the source"
-    series = step_series(
-        [(item.landed_ms, float(item.backlog)) for item in overview.landings], overview.now
-    )
-    if not len(series):
-        return Plot(name="backlog", title=title, summary="Nothing has landed yet.")
-    if _is_flat(series):
-        return Plot(name="backlog", title=title, summary="Each landing took all records.")
-    return _plot(
-        _over_time([_line("records", series, "count", shape="hv", fill=True)], "records"),
+    return _step_plot(
+        overview,
+        [(item.landed_ms, float(item.backlog)) for item in overview.landings],
         name="backlog",
-        title=title,
-        roles=["teal"],
-        summary=(
-            f"{amount(overview.status.backlog, 'record')} left by the newest landing, at most "
-            f"{count_text(max(series.values))}."
-        ),
-        note=_thinned_note("The backlog after each landing.", [series]),
+        title="Backlog in the source",
+        unit="records",
+        role="teal",
+        nothing="Nothing has landed yet.",
+        flat="Each landing took all records.",
+        summary=f"{amount(overview.status.backlog, 'record')} left by the newest landing",
+        note="The backlog after each landing.",
     )
 
 
 def held_plot(overview: FeedOverview) -> Plot:
     """Return how many row changes waited for their schema."""
-    title = "Held rows"
-    series = step_series(
-        [(item.published_ms, float(item.held)) for item in overview.cuts.points], overview.now
-    )
-    if not len(series):
-        return Plot(name="held", title=title, summary="No cut was published yet.")
-    if _is_flat(series):
-        return Plot(name="held", title=title, summary="No row waited for its schema.")
-    return _plot(
-        _over_time([_line("rows", series, "count", shape="hv", fill=True)], "rows"),
+    return _step_plot(
+        overview,
+        [(item.published_ms, float(item.held)) for item in overview.cuts.points],
         name="held",
-        title=title,
-        roles=["purple"],
-        summary=(
-            f"{count_text(overview.status.held_rows)} now, at most "
-            f"{count_text(max(series.values))}."
-        ),
-        note=_thinned_note("", [series]),
+        title="Held rows",
+        unit="rows",
+        role="purple",
+        nothing="No cut was published yet.",
+        flat="No row waited for its schema.",
+        summary=f"{count_text(overview.status.held_rows)} now",
     )
 
 
 def quarantine_plot(overview: FeedOverview) -> Plot:
     """Return how many rows of quarantine were open."""
-    title = "Open quarantine"
-    given = overview.quarantine.series
+    series = overview.quarantine.series
     begun = overview.landings[0].landed_ms if overview.landings else None
-    values = list(zip(given.times, given.values, strict=True))
+    values = list(zip(series.times, series.values, strict=True))
     if begun is not None and (not values or begun < values[0][0]):
         # Landing began with an empty quarantine, which gets a line too.
         values.insert(0, (begun, 0.0))
-    series = step_series(values, overview.now)
-    if not len(series):
-        return Plot(name="quarantine", title=title, summary="Nothing has landed yet.")
     redriven = sum(item.redriven for item in overview.quarantine.reasons)
-    if _is_flat(series):
-        return Plot(name="quarantine", title=title, summary="Nothing was in quarantine.")
-    return _plot(
-        _over_time([_line("open", series, "count", shape="hv", fill=True)], "open"),
+    return _step_plot(
+        overview,
+        values,
         name="quarantine",
+        title="Open quarantine",
+        unit="open",
+        role="red",
+        nothing="Nothing has landed yet.",
+        flat="Nothing was in quarantine.",
+        summary=f"{count_text(overview.quarantine.open)} open now",
+        more=f"; {count_text(redriven)} redriven so far",
+    )
+
+
+def _step_plot(
+    overview: FeedOverview,
+    values: Iterable[tuple[float, float]],
+    *,
+    name: str,
+    title: str,
+    unit: str,
+    role: str,
+    nothing: str,
+    flat: str,
+    summary: str,
+    more: str = "",
+    note: str = "",
+) -> Plot:
+    """Return a plot of a number that holds until the next one.
+
+    Args:
+        overview: the changefeed.
+        values: (epoch milliseconds, number).
+        name: a word for its element.
+        title: heading.
+        unit: what is counted.
+        role: the colour.
+        nothing: the summary without any value.
+        flat: the summary if all are 0.
+        summary: the summary of others, before the highest value.
+        more: what it ends with.
+        note: how to read the plot.
+    """
+    series = step_series(values, overview.now)
+    if _is_flat(series):
+        return Plot(name=name, title=title, summary=flat if len(series) else nothing)
+    return _plot(
+        _over_time([_line(unit, series, "count", shape="hv", fill=True)], unit),
+        name=name,
         title=title,
-        roles=["red"],
-        summary=(
-            f"{count_text(overview.quarantine.open)} open now, at most "
-            f"{count_text(max(series.values))}; {count_text(redriven)} redriven so far."
-        ),
-        note=_thinned_note("", [series]),
+        roles=[role],
+        summary=f"{summary}, at most {count_text(max(series.values))}{more}.",
+        note=_thinned_note(note, [series]),
     )
 
 
@@ -322,47 +319,37 @@ def _thinned_note(note: str, series: Iterable[Series]) -> str:
 
 # The timeline of DDL ----------------------------------------------------------------------------
 
-_GROUPS: tuple[tuple[str, str, str, frozenset[str]], ...] = (
-    (
-        "create",
-        "triangle-up",
-        "green",
-        frozenset(
-            {
-                DdlAction.CREATE_DATABASE,
-                DdlAction.CREATE_TABLE,
-                DdlAction.CREATE_TABLE_LIKE,
-                DdlAction.RECOVER_TABLE,
-                DdlAction.FLASHBACK_TABLE,
-                DdlAction.FLASHBACK_DATABASE,
-                DdlAction.FLASHBACK_CLUSTER,
-            }
-        ),
-    ),
-    (
-        "alter",
-        "circle",
-        "blue",
-        frozenset(
-            {
-                DdlAction.ALTER_TABLE,
-                DdlAction.ALTER_DATABASE,
-                DdlAction.CREATE_INDEX,
-                DdlAction.DROP_INDEX,
-            }
-        ),
-    ),
-    ("rename", "diamond", "purple", frozenset({DdlAction.RENAME_TABLE})),
-    ("truncate", "square", "teal", frozenset({DdlAction.TRUNCATE_TABLE})),
-    (
-        "drop",
-        "triangle-down",
-        "orange",
-        frozenset({DdlAction.DROP_TABLE, DdlAction.DROP_DATABASE}),
-    ),
-)
-_OTHER = ("other", "cross-thin-open", "muted")
-_UNCLEAR = ("not understood", "x", "red")
+
+class _Group(NamedTuple):
+    """DDL with one mark."""
+
+    name: str
+    symbol: str
+    colour: str
+
+
+_CREATE = _Group("create", "triangle-up", "green")
+_ALTER = _Group("alter", "circle", "blue")
+_DROP = _Group("drop", "triangle-down", "orange")
+_OTHER = _Group("other", "cross-thin-open", "muted")
+_UNCLEAR = _Group("not understood", "x", "red")
+_GROUPS: Mapping[str, _Group] = {
+    DdlAction.CREATE_DATABASE: _CREATE,
+    DdlAction.CREATE_TABLE: _CREATE,
+    DdlAction.CREATE_TABLE_LIKE: _CREATE,
+    DdlAction.RECOVER_TABLE: _CREATE,
+    DdlAction.FLASHBACK_TABLE: _CREATE,
+    DdlAction.FLASHBACK_DATABASE: _CREATE,
+    DdlAction.FLASHBACK_CLUSTER: _CREATE,
+    DdlAction.ALTER_TABLE: _ALTER,
+    DdlAction.ALTER_DATABASE: _ALTER,
+    DdlAction.CREATE_INDEX: _ALTER,
+    DdlAction.DROP_INDEX: _ALTER,
+    DdlAction.RENAME_TABLE: _Group("rename", "diamond", "purple"),
+    DdlAction.TRUNCATE_TABLE: _Group("truncate", "square", "teal"),
+    DdlAction.DROP_TABLE: _DROP,
+    DdlAction.DROP_DATABASE: _DROP,
+}
 
 
 def timeline_plot(overview: FeedOverview) -> Plot:
@@ -371,13 +358,12 @@ def timeline_plot(overview: FeedOverview) -> Plot:
     if not overview.ddls:
         return Plot(name="ddl", title=title, summary="No DDL has arrived yet.")
     rows, labels = _timeline_rows(overview.ddls)
-    groups: dict[tuple[str, str, str], list[DdlFigures]] = {
-        **{(name, symbol, colour): [] for name, symbol, colour, _ in _GROUPS},
-        _OTHER: [],
-        _UNCLEAR: [],
+    groups: dict[_Group, list[DdlFigures]] = {
+        group: [] for group in (*_GROUPS.values(), _OTHER, _UNCLEAR)
     }
     for ddl in overview.ddls:
-        groups[_group_of(ddl)].append(ddl)
+        is_clear = ddl.not_understood is None
+        groups[_GROUPS.get(ddl.action, _OTHER) if is_clear else _UNCLEAR].append(ddl)
     present = {group: ddls for group, ddls in groups.items() if ddls}
     figure = go.Figure(
         data=[
@@ -386,11 +372,11 @@ def timeline_plot(overview: FeedOverview) -> Plot:
                 y=[rows[_place(ddl)] for ddl in ddls],
                 text=[_ddl_text(ddl) for ddl in ddls],
                 mode="markers",
-                name=name,
-                marker={"symbol": symbol, "size": 11},
+                name=group.name,
+                marker={"symbol": group.symbol, "size": 11},
                 meta={"hover": "ddl"},
             )
-            for (name, symbol, _), ddls in present.items()
+            for group, ddls in present.items()
         ],
         layout={"template": go.layout.Template()},
     )
@@ -414,7 +400,7 @@ def timeline_plot(overview: FeedOverview) -> Plot:
         figure,
         name="ddl",
         title=title,
-        roles=[colour for _, _, colour in present],
+        roles=[group.colour for group in present],
         height=110 + 26 * len(labels),
         summary=(
             f"{amount(overview.ddl_total, 'DDL', 'DDL')}{unclear}; the newest, {newest.action}, at "
@@ -447,19 +433,6 @@ def _label(place: tuple[str, str]) -> str:
     if table:
         return joined_name(database, table) if database else table
     return f"database {database}" if database else "(none named)"
-
-
-def _group_of(ddl: DdlFigures) -> tuple[str, str, str]:
-    if ddl.not_understood is not None:
-        return _UNCLEAR
-    return next(
-        (
-            (name, symbol, colour)
-            for name, symbol, colour, actions in _GROUPS
-            if ddl.action in actions
-        ),
-        _OTHER,
-    )
 
 
 def _ddl_text(ddl: DdlFigures) -> str:
@@ -530,25 +503,23 @@ def _plot(
         note=note,
         height=height,
         figure=figure.to_plotly_json(),
-        templates={
-            "light": _template(LIGHT, roles).to_plotly_json(),
-            "dark": _template(DARK, roles).to_plotly_json(),
-        },
+        templates={scheme: _template(scheme, roles).to_plotly_json() for scheme in SCHEMES},
     )
 
 
-def _template(palette: Palette, roles: Sequence[str]) -> go.layout.Template:
+def _template(scheme: str, roles: Sequence[str]) -> go.layout.Template:
     """Return the colours of a figure; its traces take them from `roles` in order."""
+    palette = {role: colours[SCHEMES[scheme]] for role, colours in COLOURS.items()}
     font = {
         "family": 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif',
         "size": 12,
-        "color": palette.muted,
+        "color": palette["muted"],
     }
     axis = {
-        "gridcolor": palette.grid,
-        "linecolor": palette.grid,
-        "zerolinecolor": palette.grid,
-        "tickcolor": palette.grid,
+        "gridcolor": palette["grid"],
+        "linecolor": palette["grid"],
+        "zerolinecolor": palette["grid"],
+        "tickcolor": palette["grid"],
         "automargin": True,
         "title": {"font": {**font, "size": 11}, "standoff": 8},
     }
@@ -556,29 +527,29 @@ def _template(palette: Palette, roles: Sequence[str]) -> go.layout.Template:
         data={
             "scatter": [
                 {
-                    "line": {"color": getattr(palette, role)},
-                    "marker": {"color": getattr(palette, role)},
-                    "fillcolor": _faint(getattr(palette, role)),
+                    "line": {"color": palette[role]},
+                    "marker": {"color": palette[role]},
+                    "fillcolor": _faint(palette[role]),
                 }
                 for role in roles
             ]
         },
         layout={
             "font": font,
-            "paper_bgcolor": palette.surface,
-            "plot_bgcolor": palette.surface,
-            "colorway": [getattr(palette, role) for role in roles],
+            "paper_bgcolor": palette["surface"],
+            "plot_bgcolor": palette["surface"],
+            "colorway": [palette[role] for role in roles],
             "xaxis": axis,
             "yaxis": axis,
-            "legend": {"font": {"color": palette.text}},
+            "legend": {"font": {"color": palette["text"]}},
             "hoverlabel": {
-                "bgcolor": palette.surface,
-                "bordercolor": palette.muted,
-                "font": {"color": palette.text, "size": 12},
+                "bgcolor": palette["surface"],
+                "bordercolor": palette["muted"],
+                "font": {"color": palette["text"], "size": 12},
                 "align": "left",
             },
-            "shapedefaults": {"line": {"color": palette.orange, "width": 1, "dash": "dash"}},
-            "annotationdefaults": {"font": {"color": palette.orange, "size": 11}},
+            "shapedefaults": {"line": {"color": palette["orange"], "width": 1, "dash": "dash"}},
+            "annotationdefaults": {"font": {"color": palette["orange"], "size": 11}},
         },
     )
 

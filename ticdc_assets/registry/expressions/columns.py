@@ -22,7 +22,7 @@ from ticdc_assets.model.values.moments import span_of_text, span_text
 from ticdc_assets.model.values.zones import changefeed_zone, to_utc
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.expressions.dates import EPOCH, MICROSECOND, repeats_times
-from ticdc_assets.registry.expressions.numbers import MAX_SCALE, number_term, rounded_quotient
+from ticdc_assets.registry.expressions.numbers import MAX_SCALE, rounded_quotient
 from ticdc_assets.registry.expressions.terms import (
     DoubleTerm,
     Evaluate,
@@ -38,6 +38,7 @@ from ticdc_assets.registry.expressions.terms import (
     TextTerm,
     TimestampTerm,
     mapped,
+    number_of,
     refused,
 )
 from ticdc_assets.registry.expressions.texts import moment_text, number_text, text_term
@@ -165,7 +166,7 @@ def stored(term: Term, column: ColumnSchema, timezone: str) -> Callable[[Canonic
         return _cast(text.evaluate, cast_of(source, column, timezone))
     match term:
         case NumberTerm() | IntegerLiteral():
-            return _stored_number(number_term(term, "storing"), column, timezone)
+            return _stored_number(number_of(term, "storing"), column, timezone)
         case DoubleTerm():
             value_of: Evaluate = mapped(term.evaluate, double_text)
             source = ColumnSchema(name=column.name, mysql_type="double", length=22)

@@ -12,7 +12,7 @@ from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.expressions.dates import (
     moment_of,
 )
-from ticdc_assets.registry.expressions.numbers import double_of, exact, number_term
+from ticdc_assets.registry.expressions.numbers import double_of, exact
 from ticdc_assets.registry.expressions.terms import (
     MANY,
     DoubleTerm,
@@ -29,6 +29,7 @@ from ticdc_assets.registry.expressions.terms import (
     both_of,
     is_constant,
     mapped,
+    number_of,
     refused,
 )
 from ticdc_assets.registry.expressions.texts import BINARY_COLLATIONS, collation_of, text_term
@@ -78,7 +79,7 @@ def compared(left: Term, right: Term, what: str) -> Callable[[CanonicalRow], int
     if any(isinstance(side, NullLiteral) for side in sides):
         return lambda _row: None
     if all(isinstance(side, NumberTerm | IntegerLiteral) for side in sides):
-        numbers = [number_term(side, what).evaluate for side in sides]
+        numbers = [number_of(side, what).evaluate for side in sides]
         return both_of(numbers[0], numbers[1], _order)
     if all(isinstance(side, NumberTerm | IntegerLiteral | DoubleTerm) for side in sides):
         doubles = [double_of(side, what) for side in sides]
@@ -132,15 +133,15 @@ def truth_of(term: Term, what: str) -> Callable[[CanonicalRow], bool | None]:
     """Return the function of a condition: None for NULL."""
     if isinstance(term, DoubleTerm):
         return mapped(term.evaluate, bool)
-    return mapped(number_term(term, what).evaluate, bool)
+    return mapped(number_of(term, what).evaluate, bool)
 
 
 def unified(terms: Sequence[Term], what: str) -> tuple[list[Evaluate], Callable[[Evaluate], Term]]:
     """Return the values of terms of which one is chosen, and the builder of the choice's term."""
     not_null = [term for term in terms if not isinstance(term, NullLiteral)]
     if all(isinstance(term, NumberTerm | IntegerLiteral) for term in not_null):
-        numbers = [number_term(term, what) for term in terms]
-        scales = {number_term(term, what).scale for term in not_null}
+        numbers = [number_of(term, what) for term in terms]
+        scales = {number_of(term, what).scale for term in not_null}
         # How many digits of a number are printed in a choice is uncertain.
         scale = scales.pop() if len(scales) == 1 else None
         return [number.evaluate for number in numbers], lambda chosen: exact(chosen, scale)

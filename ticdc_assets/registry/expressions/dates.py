@@ -22,7 +22,6 @@ from ticdc_assets.base.errors import PartitionError
 from ticdc_assets.model.values.moments import datetime_of_number, parse_datetime_text
 from ticdc_assets.model.values.zones import changefeed_zone, to_utc
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.expressions.numbers import number_term
 from ticdc_assets.registry.expressions.terms import (
     Build,
     Functions,
@@ -38,6 +37,7 @@ from ticdc_assets.registry.expressions.terms import (
     TimestampTerm,
     both_of,
     mapped,
+    number_of,
     refused,
 )
 
@@ -387,7 +387,7 @@ _DAYS: Final = {"DAY": 1, "WEEK": 7}
 def shifted(term: Term, count: Term, unit: str, *, back: bool) -> Term:
     """Return the term of a date plus or minus an interval."""
     what = "INTERVAL"
-    moment, number = _moment_term(term, what), number_term(count, what)
+    moment, number = _moment_term(term, what), number_of(count, what)
     if number.fractional or unit not in _MONTHS | _SECONDS | _DAYS:
         raise refused(f"an interval of {unit[:40]}")
     if moment.digits is None and unit in _SECONDS:

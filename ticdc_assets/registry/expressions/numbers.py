@@ -22,20 +22,11 @@ from ticdc_assets.registry.expressions.terms import (
     mapped,
     number_of,
     refused,
-    repeated_times,
 )
 
 Number: TypeAlias = int | Fraction
 MAX_SCALE: Final = 30
 _MAX_DIGITS: Final = 65
-
-
-def number_term(term: Term, what: str) -> NumberTerm:
-    """Return an exact number; PartitionError for another term."""
-    number = number_of(term, what)
-    if number.repeats:
-        raise repeated_times(what)
-    return number
 
 
 def exact(
@@ -100,7 +91,7 @@ def double_of(term: Term, what: str) -> Callable[[CanonicalRow], float | None]:
     """Return the function of a number as floating point."""
     if isinstance(term, DoubleTerm):
         return term.evaluate
-    return mapped(number_term(term, what).evaluate, float)
+    return mapped(number_of(term, what).evaluate, float)
 
 
 def _finite(value: float) -> float:
@@ -118,7 +109,7 @@ def arithmetic(
         if isinstance(left, DoubleTerm) or isinstance(right, DoubleTerm):
             both = double_of(left, sign), double_of(right, sign)
             return DoubleTerm(both_of(*both, lambda one, other: _finite(operation(one, other))))
-        one, other = number_term(left, sign), number_term(right, sign)
+        one, other = number_of(left, sign), number_of(right, sign)
         scale = None
         if one.scale is not None and other.scale is not None:
             scale = scale_of(one.scale, other.scale)
@@ -154,7 +145,7 @@ def quotient(left: Term, right: Term) -> Term:
         return DoubleTerm(
             both_of(*both, lambda one, other: None if other == 0 else _finite(one / other))
         )
-    one, other = number_term(left, "/"), number_term(right, "/")
+    one, other = number_of(left, "/"), number_of(right, "/")
     if one.scale is None:
         raise refused("a quotient of such a number")
     scale = one.scale + 4
@@ -191,7 +182,7 @@ rest: Final = _exact_only(_remainder, max, "MOD")
 
 
 def _rounding(name: str, arguments: Sequence[Term]) -> Term:
-    number = number_term(arguments[0], name)
+    number = number_of(arguments[0], name)
     digits = literal_integer(arguments[1], name) if len(arguments) == 2 else 0
     if not -MAX_SCALE <= digits <= MAX_SCALE:
         raise refused(f"{name} to {digits} digits")
@@ -214,7 +205,7 @@ def _rounding(name: str, arguments: Sequence[Term]) -> Term:
 
 def _whole(name: str, arguments: Sequence[Term]) -> Term:
     # Rounded to a second, the moment of a TIMESTAMP is as uncertain as it was.
-    number = number_of(arguments[0], name)
+    number = number_of(arguments[0], name, may_repeat=True)
     change = floor if name == "FLOOR" else ceil
     unrounded, scale = number.unrounded, number.scale
     if unrounded is None or scale is None:
@@ -232,17 +223,17 @@ def _whole(name: str, arguments: Sequence[Term]) -> Term:
 def _absolute(name: str, arguments: Sequence[Term]) -> Term:
     if isinstance(arguments[0], DoubleTerm):
         return DoubleTerm(mapped(arguments[0].evaluate, abs))
-    number = number_term(arguments[0], name)
+    number = number_of(arguments[0], name)
     return exact(mapped(number.evaluate, abs), number.scale, fractional=number.fractional)
 
 
 def _sign(name: str, arguments: Sequence[Term]) -> Term:
-    number = number_term(arguments[0], name)
+    number = number_of(arguments[0], name)
     return exact(mapped(number.evaluate, lambda value: (value > 0) - (value < 0)), 0)
 
 
 def _extreme(name: str, arguments: Sequence[Term]) -> Term:
-    numbers = [number_term(argument, name) for argument in arguments]
+    numbers = [number_of(argument, name) for argument in arguments]
     scales = {number.scale for number in numbers}
     choose = max if name == "GREATEST" else min
 

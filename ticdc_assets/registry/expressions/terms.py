@@ -168,10 +168,18 @@ MANY: Final = 1 << 10
 """Arguments of a function that takes any number."""
 
 
-def number_of(term: Term, what: str) -> NumberTerm:
-    """Return `term` as a number; PartitionError for another term."""
+def number_of(term: Term, what: str, *, may_repeat: bool = False) -> NumberTerm:
+    """Return `term` as a number; PartitionError for another term.
+
+    Args:
+        term: the term.
+        what: what needs the number, for errors.
+        may_repeat: whether it may be the moment of a TIMESTAMP whose text may mean two moments.
+    """
     match term:
         case NumberTerm():
+            if term.repeats and not may_repeat:
+                raise repeated_times(what)
             return term
         case IntegerLiteral(value):
             return NumberTerm(lambda _row: value)
@@ -183,10 +191,7 @@ def number_of(term: Term, what: str) -> NumberTerm:
 
 def integer_of(term: Term, what: str) -> Integer:
     """Return the function of an integer term; PartitionError for another term."""
-    number = number_of(term, what)
-    if number.repeats:
-        raise repeated_times(what)
-    return whole_number(number, what)
+    return whole_number(number_of(term, what), what)
 
 
 def repeated_times(what: str) -> PartitionError:

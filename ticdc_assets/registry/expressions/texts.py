@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ticdc_assets.model.values import shapes
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.registry.expressions.numbers import Number, exact, number_term
+from ticdc_assets.registry.expressions.numbers import Number, exact
 from ticdc_assets.registry.expressions.terms import (
     MANY,
     Build,
@@ -30,6 +30,7 @@ from ticdc_assets.registry.expressions.terms import (
     is_constant,
     literal_integer,
     mapped,
+    number_of,
     refused,
 )
 
@@ -66,7 +67,7 @@ def text_term(term: Term, what: str) -> TextTerm:
         case NullLiteral():
             return TextTerm(lambda _row: None)
         case NumberTerm(repeats=False) | IntegerLiteral():
-            number = number_term(term, what)
+            number = number_of(term, what)
             scale = number.scale
             if scale is None:
                 raise refused(f"{what} of such a number")
@@ -144,7 +145,7 @@ def _with_numbers(change: Callable[..., str]) -> Build:
 
     def build(name: str, arguments: Sequence[Term]) -> Term:
         text_of = text_term(arguments[0], name).evaluate
-        numbers = [number_term(argument, name) for argument in arguments[1:]]
+        numbers = [number_of(argument, name) for argument in arguments[1:]]
         if any(number.fractional for number in numbers):
             raise refused(f"{name} with a fraction")
 
@@ -174,7 +175,7 @@ def _right(text: str, count: int) -> str:
 
 def _padded(name: str, arguments: Sequence[Term]) -> Term:
     text_of, fill_of = (text_term(arguments[at], name).evaluate for at in (0, 2))
-    size = number_term(arguments[1], name)
+    size = number_of(arguments[1], name)
 
     def padded(text: str, count: Number, fill: str) -> str:
         if not isinstance(count, int) or not 0 <= count <= 1 << 16:
@@ -213,7 +214,7 @@ def _substring_index(name: str, arguments: Sequence[Term]) -> Term:
 
 def _hexadecimal(name: str, arguments: Sequence[Term]) -> Term:
     if isinstance(arguments[0], NumberTerm | IntegerLiteral):
-        number = number_term(arguments[0], name)
+        number = number_of(arguments[0], name)
         if number.fractional:
             raise refused("HEX of a fraction")
         return TextTerm(mapped(number.evaluate, lambda value: f"{int(value) % 2**64:X}"))

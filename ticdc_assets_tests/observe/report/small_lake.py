@@ -31,7 +31,7 @@ from ticdc_assets.registry.history import (
     SchemaVersion,
 )
 from ticdc_assets.storage.lake_paths import FIRST_GENERATION, LakePaths
-from ticdc_assets_tests.statuses import write_tables
+from ticdc_assets_tests.statuses import cut, mirror, write_tables
 
 NOW = datetime(2026, 5, 17, 12, 0, tzinfo=UTC)
 
@@ -70,42 +70,27 @@ def schema_of(database: str, table: str, version: int, *columns: ColumnSchema) -
 
 def mirror_of(database: str, table: str, **other: Any) -> MirrorCut:
     """Return a mirror in a cut."""
-
     values: dict[str, Any] = {
-        "mirror_id": "1",
-        "table_id": 1,
-        "generation": FIRST_GENERATION,
         "version": 1,
         "rows": 10,
-        "hidden": [],
         "schema": json.dumps(schema_to_json(schema_of(database, table, 1))),
-        "floor_ts": 0,
         "digest": "x",
-        "held": 0,
-        "quarantined": 0,
-        "caveats": [],
         "mode": "change",
         "changes": 3,
-        "unknown_deletes": 0,
     }
-    return MirrorCut(database=database, table=table, **(values | other))
+    return mirror(table, database=database, **values | other)
 
 
 def cut_of(number: int, published_at: datetime, lag_seconds: float, **other: Any) -> Cut:
     """Return a cut that was published so far behind."""
     values: dict[str, Any] = {
+        "number": number,
+        "published_at": published_at,
         "tso": from_datetime(published_at - timedelta(seconds=lag_seconds)),
         "batch": number,
-        "generation": FIRST_GENERATION,
         "mirrors": (),
-        "held": (),
-        "quarantined": 0,
-        "replays": 0,
-        "late": 0,
-        "steps_back": 0,
-        "ignored": {},
     }
-    return Cut(number=number, published_at=published_at, **(values | other))
+    return cut(**values | other)
 
 
 def write_landings(paths: LakePaths, landings: Sequence[tuple[datetime, int, int]]) -> None:
@@ -284,6 +269,14 @@ def write_versions(paths: LakePaths, tables: Mapping[tuple[str, str], Sequence[d
     history = SchemaHistory()
     history.restore(versions=versions, ddls=(), conflicts=())
     write_history(paths, history, history, 1)
+
+
+def published(paths: LakePaths, *tables: tuple[str, str]) -> None:
+    """Publish a first cut with mirrors of tables, 5 s ago, after a landing of their rows."""
+    write_tables(paths)
+    write_landings(paths, [(ago(5), 1, 0)])
+    write_groups(paths, ago(5), tables)
+    publish(paths, cut_of(1, ago(5), 1, mirrors=tuple(mirror_of(*table) for table in tables)))
 
 
 def small_lake(folder: Path, *, name: str = "shop") -> tuple[Changefeed, LakePaths]:

@@ -21,7 +21,7 @@ from ticdc_assets.delta.lake import Lake
 from ticdc_assets.observe.overview import FeedOverview, read_overview
 from ticdc_assets.observe.report.headlines import Level, headlines, verdict
 from ticdc_assets.observe.report.page import TABLES_SHOWN, environment, page
-from ticdc_assets.observe.report.plots import DARK, LIGHT, Palette, plots, timeline_plot
+from ticdc_assets.observe.report.plots import COLOURS, SCHEMES, plots, timeline_plot
 from ticdc_assets.observe.report.texts import plot_text, rate_text, visible
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.storage.lake_paths import LakePaths
@@ -407,10 +407,10 @@ def contrast(one: str, other: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
-def test_plots_can_be_read_in_both_schemes(palette: Palette) -> None:
+@pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
+def test_plots_can_be_read_in_both_schemes(scheme: int) -> None:
     for role in ("text", "muted", "blue", "orange", "green", "purple", "red", "teal"):
-        assert contrast(getattr(palette, role), palette.surface) >= 4.5, role
+        assert contrast(COLOURS[role][scheme], COLOURS["surface"][scheme]) >= 4.5, role
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -91,14 +91,13 @@ POINTS = st.lists(
 @given(points=POINTS, limit=st.integers(8, 200))
 def test_thinning_keeps_ends_and_extremes(points: list[tuple[int, float]], limit: int) -> None:
     times, values = zip(*points, strict=True)
-    series = Series(times, values, len(times))
+    series = Series(times, values)
     drawn = thinned(series, limit)
     assert len(drawn) <= max(limit, 4)
     assert set(zip(drawn.times, drawn.values, strict=True)) <= set(points)
     assert list(drawn.times) == sorted(drawn.times)
     assert (min(drawn.values), max(drawn.values)) == (min(values), max(values))
     assert (drawn.times[0], drawn.times[-1]) == (times[0], times[-1])
-    assert drawn.of == len(times)
 
 
 # Rates and steps --------------------------------------------------------------------------------
