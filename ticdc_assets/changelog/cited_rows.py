@@ -15,7 +15,6 @@ from ticdc_assets.changelog.lineages import (
 )
 from ticdc_assets.changelog.plan import (
     Binding,
-    HeldGroup,
     RowGroup,
     TableName,
 )
@@ -33,8 +32,8 @@ class Untaken:
         strays: groups some of whose rows may be of such a time; others are of a table's time.
     """
 
-    held: tuple[HeldGroup, ...]
-    strays: tuple[HeldGroup, ...]
+    held: tuple[RowGroup, ...]
+    strays: tuple[RowGroup, ...]
 
 
 def attach_groups(
@@ -105,10 +104,8 @@ def attach_groups(
                 and schema.version not in lineage.past_versions
                 and max_ts > lineage.held_above
             ):
-                lineage.wrong_version.append(_held_group(group, schema.version))
+                lineage.wrong_version.append(group.citation)
     for group, lying_in in unknown:
-        assert group.schema_version is not None
-        held = _held_group(group, group.schema_version)
         waiting = [
             lineage
             for lineage in lying_in
@@ -118,7 +115,7 @@ def attach_groups(
         for lineage in waiting:
             # A snapshot too, so that its digest changes when the schema arrives.
             if lineage.alive or lineage in past:
-                lineage.held.append(held)
+                lineage.held.append(group.citation)
     return _untaken(groups, cut_ts, lineages)
 
 
@@ -129,8 +126,8 @@ def _untaken(groups: Iterable[RowGroup], cut_ts: int, lineages: Iterable[Lineage
         for item in lineage.bindings:
             bindings.setdefault((item.database, item.table), []).append(item)
     free: dict[TableName, list[tuple[int, int]]] = {}
-    held: dict[tuple[TableName, int | None, int], HeldGroup] = {}
-    strays: dict[tuple[TableName, int | None, int], HeldGroup] = {}
+    held: dict[tuple[TableName, int | None, int], RowGroup] = {}
+    strays: dict[tuple[TableName, int | None, int], RowGroup] = {}
     for group in groups:
         spans = free.get(group.name)
         if spans is None:
@@ -140,19 +137,16 @@ def _untaken(groups: Iterable[RowGroup], cut_ts: int, lineages: Iterable[Lineage
             if first > last_ts or last < group.min_ts:
                 continue
             is_whole = first <= group.min_ts and last_ts <= last
-            found = HeldGroup(
-                database=group.database,
-                table=group.table,
-                schema_version=group.schema_version,
+            part = replace(
+                group.citation,
                 min_ts=max(first, group.min_ts),
                 max_ts=group.max_ts if is_whole else min(last, last_ts),
-                rows=group.rows,
             )
             into, key = held if is_whole else strays, (group.name, group.schema_version, first)
-            into[key] = _joined(found, into.get(key))
+            into[key] = part.joined(into.get(key))
     # Where some are uncertain, all of the time are counted together.
     for key in strays.keys() & held.keys():
-        strays[key] = _joined(strays[key], held.pop(key))
+        strays[key] = strays[key].joined(held.pop(key))
     return Untaken(held=tuple(held.values()), strays=tuple(strays.values()))
 
 
@@ -167,25 +161,3 @@ def _free_spans(bindings: Iterable[Binding], until_ts: int) -> list[tuple[int, i
     if covered_ts < until_ts:
         spans.append((covered_ts + 1, until_ts))
     return spans
-
-
-def _joined(group: HeldGroup, other: HeldGroup | None) -> HeldGroup:
-    if other is None:
-        return group
-    return replace(
-        group,
-        min_ts=min(group.min_ts, other.min_ts),
-        max_ts=max(group.max_ts, other.max_ts),
-        rows=group.rows + other.rows,
-    )
-
-
-def _held_group(group: RowGroup, version: int) -> HeldGroup:
-    return HeldGroup(
-        database=group.database,
-        table=group.table,
-        schema_version=version,
-        min_ts=group.min_ts,
-        max_ts=group.max_ts,
-        rows=group.rows,
-    )

@@ -17,9 +17,9 @@ from ticdc_assets.changelog.plan import (
     Binding,
     Caveat,
     ExportedRows,
-    HeldGroup,
     PartitionRows,
     Removal,
+    RowGroup,
     TableName,
     any_meets,
 )
@@ -62,8 +62,8 @@ class Lineage:
     ddls: list[tuple[DdlEvent, DdlStatement]] = field(
         default_factory=list[tuple[DdlEvent, DdlStatement]]
     )
-    held: list[HeldGroup] = field(default_factory=list[HeldGroup])
-    wrong_version: list[HeldGroup] = field(default_factory=list[HeldGroup])
+    held: list[RowGroup] = field(default_factory=list[RowGroup])
+    wrong_version: list[RowGroup] = field(default_factory=list[RowGroup])
     caveats: list[Caveat] = field(default_factory=list[Caveat])
     partitions: TablePartitions | None = None
     unknown_partitions: str | None = "its CREATE TABLE was not seen"

@@ -64,6 +64,11 @@ class RowGroup:
         """The common part of the rows of one group."""
         return (*self.name, self.table_id, self.schema_version, self.shape, self.partial)
 
+    @property
+    def citation(self) -> "RowGroup":
+        """The group by its name and version alone, as rows are held."""
+        return replace(self, table_id=None, shape=None, partial=False)
+
     def joined(self, other: "RowGroup | None") -> "RowGroup":
         """Return this group and `other`, which has the same key, as one."""
         if other is None:
@@ -108,29 +113,6 @@ class Caveat:
 
     def __str__(self) -> str:
         return f"{self.reason}, since {self.since_ts}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldGroup:
-    """Rows at or below the cut that no mirror can take yet.
-
-    Attributes:
-        database: database cited.
-        table: table cited.
-        schema_version: schema version cited; None if the format has none. The version is not known,
-            or the table did not have it when the rows were committed (`MirrorPlan.wrong_version`),
-            or no table had the name then (`Plan.held`, `Plan.strays`).
-        min_ts: lowest commit ts.
-        max_ts: highest commit ts.
-        rows: how many there are between them, at most.
-    """
-
-    database: str
-    table: str
-    schema_version: int | None
-    min_ts: int
-    max_ts: int
-    rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,9 +228,9 @@ class MirrorPlan:
         versions: every schema version its rows may cite, ascending; the last is `schema`'s.
         steps: one step between each two neighbours of `versions`.
         generated: virtual generated columns (never in a row).
-        held: groups of rows at or below the cut whose schema is not known.
-        wrong_version: groups of rows at or below the cut, some of which may have the table's name
-            and cite a schema version of another table: they are counted and held.
+        held: groups (`RowGroup.citation`) of rows at or below the cut whose schema is not known.
+        wrong_version: groups like `held`, some of whose rows may have the table's name and cite a
+            schema version of another table: they are counted and held.
         caveats: reasons why the mirror may differ from its table.
         removals: rows that partition DDL removed, in the order of time.
         handover: the rows of other tables that it has at `floor_ts`, None for none.
@@ -276,8 +258,8 @@ class MirrorPlan:
     versions: tuple[TableSchema, ...]
     steps: tuple[SchemaStep, ...]
     generated: frozenset[str]
-    held: tuple[HeldGroup, ...]
-    wrong_version: tuple[HeldGroup, ...] = ()
+    held: tuple[RowGroup, ...]
+    wrong_version: tuple[RowGroup, ...] = ()
     caveats: tuple[Caveat, ...]
     removals: tuple[Removal, ...] = ()
     handover: Handover | None = None
@@ -389,7 +371,8 @@ class Plan:
     Attributes:
         cut_ts: the TSO.
         mirrors: by (database, table).
-        held: groups of rows that cite a name while no table has it: tables that no message created.
+        held: groups (`RowGroup.citation`) of rows that cite a name while no table has it: tables
+            that no message created.
         ignored: DDL without effect on mirrors, by action (views, databases, unknown text).
         failed: tables that exist and whose plan could not be made, by (database, table).
         gone: names of tables that no longer exist, through time.
@@ -400,12 +383,12 @@ class Plan:
 
     cut_ts: int
     mirrors: tuple[MirrorPlan, ...]
-    held: tuple[HeldGroup, ...]
+    held: tuple[RowGroup, ...]
     ignored: tuple[tuple[str, int], ...]
     failed: tuple[FailedPlan, ...] = ()
     gone: tuple[Binding, ...] = ()
     exported_above: tuple[tuple[TableName, int], ...] = ()
-    strays: tuple[HeldGroup, ...] = ()
+    strays: tuple[RowGroup, ...] = ()
 
     def of_tables(self, wanted: Callable[[str, str], bool]) -> "Plan":
         """Return the plan of some tables: those whose database and name at the cut are wanted.

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ticdc_assets.changelog.plan import Binding, HeldGroup, MirrorPlan, Plan, TableName
+from ticdc_assets.changelog.plan import Binding, MirrorPlan, Plan, RowGroup, TableName
 from ticdc_assets.log.cuts import ChangeAccount
 from ticdc_assets.rows.rows_of_work import shared_out
 from ticdc_assets.wire.rows import PLACE
@@ -163,7 +163,7 @@ def _claims_of(mirror: MirrorPlan, taken: int) -> Iterator[tuple[TableName, _Cla
             yield _claim(binding, taken, floor_ts=plan.floor_ts, versions=versions, held=held)
 
 
-def _cited(groups: Iterable[HeldGroup]) -> frozenset[int]:
+def _cited(groups: Iterable[RowGroup]) -> frozenset[int]:
     """Return the schema versions that held rows cite; rows that cite none need none."""
     versions = (group.schema_version for group in groups)
     return frozenset(version for version in versions if version is not None)

@@ -7,11 +7,10 @@ Nothing is written, and running it again gives the same.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from ticdc_assets.changelog.plan import Binding, HeldGroup, MirrorPlan, Plan
+from ticdc_assets.changelog.plan import Binding, MirrorPlan, Plan, RowGroup
 from ticdc_assets.log.cuts import HeldRows
 from ticdc_assets.mirrors.change_folding import ChangeFolding
 
@@ -50,10 +49,10 @@ def count_held(
     return sorted(held.values(), key=lambda item: item.order)
 
 
-def _counted(changes: ChangeFolding, plan: Plan) -> Iterator[tuple[str | None, HeldGroup, int]]:
+def _counted(changes: ChangeFolding, plan: Plan) -> Iterator[tuple[str | None, RowGroup, int]]:
     """Yield groups with the mirror that they wait for (or None), and how many rows wait."""
 
-    def count(bindings: Sequence[Binding], group: HeldGroup, *, above: int = 0) -> int:
+    def count(bindings: Sequence[Binding], group: RowGroup, *, above: int = 0) -> int:
         return changes.count_rows(
             bindings, above=above, until=plan.cut_ts, version=group.schema_version
         )
@@ -77,33 +76,26 @@ def _counted(changes: ChangeFolding, plan: Plan) -> Iterator[tuple[str | None, H
             yield None, group, count([time], group)
 
 
-def _by_citation(groups: Iterable[HeldGroup]) -> Iterable[HeldGroup]:
+def _by_citation(groups: Iterable[RowGroup]) -> Iterable[RowGroup]:
     """Return one group for all that cite one version of one name; partitions have one each."""
-    found: dict[tuple[object, ...], HeldGroup] = {}
+    joined: dict[tuple[object, ...], RowGroup] = {}
     for group in groups:
-        key = (group.database, group.table, group.schema_version)
-        known = found.get(key, replace(group, rows=0))
-        found[key] = replace(
-            group,
-            min_ts=min(group.min_ts, known.min_ts),
-            max_ts=max(group.max_ts, known.max_ts),
-            rows=group.rows + known.rows,
-        )
-    return found.values()
+        joined[group.key] = group.joined(joined.get(group.key))
+    return joined.values()
 
 
-def _meeting(mirror: MirrorPlan, group: HeldGroup) -> list[Binding]:
+def _meeting(mirror: MirrorPlan, group: RowGroup) -> list[Binding]:
     place = ((group.database, group.table), group.min_ts, group.max_ts)
     return [item for item in mirror.bindings if item.meets(*place)]
 
 
-def _covers(binding: Binding, group: HeldGroup) -> bool:
+def _covers(binding: Binding, group: RowGroup) -> bool:
     return binding.after_ts < group.min_ts and (
         binding.until_ts is None or group.max_ts <= binding.until_ts
     )
 
 
-def _time_of(group: HeldGroup) -> Binding:
+def _time_of(group: RowGroup) -> Binding:
     """Return the name and the time of rows that no table takes."""
     return Binding(
         database=group.database, table=group.table, after_ts=group.min_ts - 1, until_ts=group.max_ts

@@ -16,7 +16,7 @@ from functools import cached_property
 import pyarrow.dataset as ds
 
 from ticdc_assets.base.names import joined_name
-from ticdc_assets.changelog.plan import FailedPlan, HeldGroup, MirrorPlan, Plan, TableName
+from ticdc_assets.changelog.plan import FailedPlan, MirrorPlan, Plan, RowGroup, TableName
 from ticdc_assets.delta.control import commit_metadata, read_table
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.log.ahead import is_ahead
@@ -187,7 +187,7 @@ class BaseCuts:
         wanted = self._then(cut).of_tables(self._lake.changefeed.tables.includes)
         # A table may have some rows of these groups: the cut has counted the others.
         strays = [item for item in wanted.strays if _citation(item) in counted]
-        names: dict[TableName, list[HeldGroup]] = {}
+        names: dict[TableName, list[RowGroup]] = {}
         for group in (*wanted.held, *strays):
             names.setdefault((group.database, group.table), []).append(group)
         for (database, table), groups in names.items():
@@ -290,7 +290,7 @@ def _spans(plan: MirrorPlan, until_ts: int) -> Iterator[RowSpan]:
         )
 
 
-def _citation(group: HeldGroup) -> tuple[str, str, int | None]:
+def _citation(group: RowGroup) -> tuple[str, str, int | None]:
     return (group.database, group.table, group.schema_version)
 
 

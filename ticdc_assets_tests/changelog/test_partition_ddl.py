@@ -87,7 +87,7 @@ def tables(
     events = [
         (place, event)
         for place, event in variant.events(changefeed.tick())
-        if not (isinstance(event, DdlEvent) and any(text in event.sql for text in without))
+        if not (isinstance(event, DdlEvent) and any(text in event.sql.upper() for text in without))
     ]
     at = changefeed.watermark_ts
     found = variant.tables(events, at, "UTC")

@@ -17,7 +17,7 @@ from ticdc_assets.config import Retention
 from ticdc_assets.delta.lake import Lake
 from ticdc_assets.demo.simulator.alterations import DropColumn
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.demo.simulator.columns import column, column_sql
+from ticdc_assets.demo.simulator.columns import as_typed, column, column_sql
 from ticdc_assets.demo.simulator.export import finish
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.log.quarantine import read_quarantine
@@ -123,7 +123,7 @@ class Scene:
         place.mkdir()
         (place / "d-schema-create.sql").write_text("CREATE DATABASE `d`;\n")
         columns = {item.name: item for item in self.upstream.schema(NAME).columns}
-        parts = [column_sql(columns[name], "UTC") for name in self.plain]
+        parts = [as_typed(column_sql(columns[name], "UTC")) for name in self.plain]
         parts += [
             f"`{name}` {kind} GENERATED ALWAYS AS ({expression}) STORED"
             + (" NOT NULL" if name in self.key else "")

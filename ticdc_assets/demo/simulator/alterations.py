@@ -19,6 +19,7 @@ from ticdc_assets.demo.simulator.columns import (
     default_value,
     lenient_value,
     modified_value,
+    names_sql,
     quoted,
     rewrites_rows,
     zero_value,
@@ -317,7 +318,8 @@ def _add_primary_key(table: StoredTable, action: AddPrimaryKey, session: Session
             raise ValueError(f"{table.schema.table}: {name!r} holds NULL")
         _replace_column(table, name, replace(column, nullable=False))
     table.primary_key, table.clustered = action.columns, False
-    return f"ADD PRIMARY KEY ({', '.join(map(quoted, action.columns))}) NONCLUSTERED"
+    clause = f"ADD PRIMARY KEY({names_sql(action.columns)})"
+    return f"{clause} /*T![clustered_index] NONCLUSTERED */"
 
 
 def _drop_primary_key(table: StoredTable, action: DropPrimaryKey, session: Session) -> str:

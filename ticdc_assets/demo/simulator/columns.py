@@ -2,7 +2,9 @@
 
 In: a column as SQL writes it (`"decimal(12,2)"`). Out: the `ColumnSchema` TiCDC would send for
 it (lengths, character sets, defaults as they travel), its SQL back, its default and its zero in
-canonical text, the text a row has after MODIFY COLUMN, and random values.
+canonical text, the text a row has after MODIFY COLUMN, and random values. SQL is written as TiDB's
+parser writes it (`Restore` in pingcap/tidb pkg/parser/ast/ddl.go): the new TiCDC sends such texts.
+`as_typed` returns them as people type them.
 
 All of it is written here once more, small and apart from the package's own reading of MySQL's
 types, because the simulator's truth must not rest on the code that it is there to check.
@@ -27,6 +29,9 @@ _TYPE: Final = re.compile(
 )
 _CANONICAL_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
 _LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
+_SQL_PART: Final = re.compile(
+    r"(?P<kept>'(?:[^']|'')*'|`(?:[^`]|``)*`|/\*.*?\*/)|[^'`/]+|/", re.DOTALL
+)
 
 _INTEGER_BITS: Final[Mapping[str, int]] = {
     "tinyint": 8,
@@ -66,6 +71,7 @@ BINARY_TYPES: Final = frozenset(
 INTEGER_TYPES: Final = frozenset(_INTEGER_BITS)
 CLOCK_TYPES: Final = frozenset(_CLOCK_LENGTHS)
 _LABELLED: Final = frozenset({"enum", "set"})
+_CHARSET: Final = "_UTF8MB4"
 NUMBER_TYPES: Final = frozenset(_INTEGER_BITS) | {"decimal", "float", "double"}
 _EXACT: Final = Context(prec=100)
 
@@ -156,8 +162,23 @@ def text_literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
+def charset_literal(text: str) -> str:
+    """Return `text` as an SQL string with its character set."""
+    return _CHARSET + text_literal(text)
+
+
+def _recased(sql: str, change: Callable[[str], str]) -> str:
+    """Return a statement with its words changed, but not its names, texts and comments."""
+    return _SQL_PART.sub(lambda part: part[0] if part["kept"] else change(part[0]), sql)
+
+
+def as_typed(sql: str) -> str:
+    """Return a statement that is written here as a person types it."""
+    return _recased(sql, lambda words: words.lower().removesuffix(_CHARSET.lower()))
+
+
 def type_sql(schema: ColumnSchema) -> str:
-    """Return the SQL type of a column, e.g. `decimal(12,2)`."""
+    """Return the SQL type of a column as a person types it, e.g. `decimal(12,2)`."""
     base = schema.mysql_type
     if base in _LABELLED:
         text = f"{base}({','.join(map(text_literal, schema.elements))})"
@@ -185,28 +206,28 @@ def column_sql(schema: ColumnSchema, timezone: str) -> str:
         schema: the column.
         timezone: zone of the SQL session, in which a TIMESTAMP default is written.
     """
-    text = f"{quoted(schema.name)} {type_sql(schema)}"
+    kind = _recased(type_sql(schema), str.upper).replace(" ZEROFILL", " UNSIGNED ZEROFILL")
+    text = f"{quoted(schema.name)} {kind}"
     if not schema.nullable:
-        text += " not null"
+        text += " NOT NULL"
     elif schema.mysql_type == "timestamp":
-        text += " null"
+        text += " NULL"
     if schema.default is not None:
-        text += f" default {default_sql(schema, timezone)}"
+        text += f" DEFAULT {default_sql(schema, timezone)}"
     return text
 
 
 def default_sql(schema: ColumnSchema, timezone: str) -> str:
     """Return a column's default as an SQL literal, for a session in the zone `timezone`."""
     if schema.default is None:
-        return "null"
+        return "NULL"
     if schema.default == CURRENT_TIMESTAMP:
-        digits = f"({schema.decimal})" if schema.decimal else ""
-        return f"current_timestamp{digits}"
+        return f"{CURRENT_TIMESTAMP}({schema.decimal or ''})"
     if schema.mysql_type == "bit":
         return f"b'{int(schema.default):b}'"
     if schema.mysql_type == "timestamp":
-        return text_literal(default_value(schema, timezone) or "")
-    return text_literal(str(schema.default))
+        return charset_literal(default_value(schema, timezone) or "")
+    return charset_literal(str(schema.default))
 
 
 def default_value(schema: ColumnSchema, timezone: str, *, at: datetime | None = None) -> str | None:
@@ -556,8 +577,8 @@ _GENERATORS: Final[Mapping[str, Callable[[random.Random, ColumnSchema], str]]] =
 
 def index_sql(index: IndexSchema) -> str:
     """Return an index as CREATE TABLE defines it."""
-    kind = "unique key" if index.unique else "key"
-    return f"{kind} {quoted(index.name)} ({names_sql(index.columns)})"
+    kind = "UNIQUE" if index.unique else "INDEX"
+    return f"{kind} {quoted(index.name)}({names_sql(index.columns)})"
 
 
 def names_sql(columns: Iterable[str]) -> str:
@@ -566,8 +587,8 @@ def names_sql(columns: Iterable[str]) -> str:
 
 
 def charset_sql(charset: str) -> str:
-    """Return the clause of a character set, "" for none."""
-    return f" CHARACTER SET {charset}" if charset else ""
+    """Return the clause of a database's character set, "" for none."""
+    return f" CHARACTER SET = {charset}" if charset else ""
 
 
 def path_sql(name: tuple[str, str]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from ticdc_assets.demo.simulator.columns import column_sql, index_sql, names_sql, quoted
+from ticdc_assets.demo.simulator.columns import as_typed, column_sql, names_sql, quoted
 from ticdc_assets.demo.simulator.stored_table import StoredTable
 from ticdc_assets.demo.simulator.upstream import Upstream
 from ticdc_assets.model.mysql_types import Kind, kind_of
@@ -76,16 +76,18 @@ def _file_name(name: str) -> str:
 
 
 def _create_sql(table: StoredTable, timezone: str) -> str:
-    parts = [column_sql(column, timezone) for column in table.columns]
+    parts = [as_typed(column_sql(column, timezone)) for column in table.columns]
     if table.primary_key:
         kind = "CLUSTERED" if table.clustered else "NONCLUSTERED"
         key = names_sql(table.primary_key)
         parts.append(f"PRIMARY KEY ({key}) /*T![clustered_index] {kind} */")
-    parts += [index_sql(index) for index in table.secondary]
+    for index in table.secondary:
+        kind = "UNIQUE KEY" if index.unique else "KEY"
+        parts.append(f"{kind} {quoted(index.name)} ({names_sql(index.columns)})")
     sql = f"CREATE TABLE {quoted(table.schema.table)} (\n  " + ",\n  ".join(parts) + "\n)"
     sql += " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
     if table.partitioning is not None:
-        sql += f"\n{table.partitioning.sql()}"
+        sql += f"\n{as_typed(table.partitioning.sql())}"
     return sql + ";\n"
 
 

@@ -6,7 +6,7 @@ records. The formats besides Simple know no schema versions, bootstraps and zone
 say of each column what it is; Canal-JSON without the TiDB extension knows no commit ts and no
 watermark. The new TiCDC (pingcap/ticdc) differs:
 
-    - The text of a DDL is what TiDB's parser writes (`restoring`); RENAME, DROP and EXCHANGE
+    - The text of a DDL is what TiDB's parser writes, not what was typed; RENAME, DROP and EXCHANGE
       PARTITION are written with full names, RENAMEs of one statement end in `;`.
     - Simple: only EXCHANGE PARTITION has `preTableSchema`. A table that is renamed twice in one
       statement has no id (-1) in between. Columns are in the order of the table.
@@ -34,12 +34,11 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from ticdc_assets.demo.simulator.alterations import ActionCode
-from ticdc_assets.demo.simulator.columns import path_sql
+from ticdc_assets.demo.simulator.columns import as_typed, path_sql
 from ticdc_assets.demo.simulator.commits import CommittedDdl
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.encoders import canal_json, encode, open_protocol, simple_avro
 from ticdc_assets.demo.simulator.encoders.sent_row import SentRow, row_key
-from ticdc_assets.demo.simulator.restoring import restored
 from ticdc_assets.demo.simulator.shapes import canal_shape_of, shape_of
 from ticdc_assets.demo.simulator.stored_table import in_table_order
 from ticdc_assets.demo.simulator.transaction import CommittedRow
@@ -66,6 +65,11 @@ TableOrder: TypeAlias = Callable[[TableSchema], tuple[str, ...]]
 _PARTITION: Final = re.compile(r" EXCHANGE PARTITION `((?:[^`]|``)+)` WITH TABLE ")
 _CHECKSUM_VERSION: Final = 2
 """What TiDB has written since 8.1."""
+
+_WRITTEN_BY_TICDC: Final = frozenset(
+    {ActionCode.DROP_TABLE, ActionCode.DROP_VIEW, ActionCode.RENAME_TABLE}
+)
+"""Statements whose text is TiCDC's in both dialects."""
 
 _WITH_UPDATED_COLUMNS: Final = frozenset({WireFormat.OPEN_PROTOCOL, WireFormat.CANAL_JSON})
 _WITH_CHECKSUMS: Final = frozenset({WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO})
@@ -218,7 +222,12 @@ class MessageForm:
     def ddl_events(self, ddl: CommittedDdl) -> Sequence[DdlEvent]:
         """Return the events of a DDL as they are in this dialect, for `event`."""
         if not self._is_new:
-            return ddl.events
+            return [
+                event
+                if event.action_code in _WRITTEN_BY_TICDC
+                else replace(event, sql=as_typed(event.sql))
+                for event in ddl.events
+            ]
         return [self._ddl_event(ddl, number) for number in range(len(ddl.events))]
 
     def _ddl_event(self, ddl: CommittedDdl, number: int) -> DdlEvent:
@@ -226,7 +235,6 @@ class MessageForm:
         schema, before = event.schema, event.pre_schema
         event = replace(
             event,
-            sql=restored(event.sql),
             schema=None if schema is None else self._in_order(schema),
             pre_schema=None,
         )
@@ -281,7 +289,7 @@ class MessageForm:
                 assert divided is not None
                 assert divided.partitioning is not None
                 partitions = divided.partitioning.partitions
-                number = divided.partitioning.number(_exchanged_partition(restored(event.sql)))
+                number = divided.partitioning.number(_exchanged_partition(event.sql))
                 # The table that was exchanged has the id that the partition had.
                 self._exchanged[partitions[number].physical_id] = event.schema.version
 

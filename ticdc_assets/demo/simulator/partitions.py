@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from ticdc_assets.demo.simulator.columns import quoted, text_literal
+from ticdc_assets.demo.simulator.columns import charset_literal, quoted
 
 Comparable: TypeAlias = int | str
 """What a bound and a value are compared as: numbers as numbers, dates and text as text."""
@@ -36,10 +36,10 @@ LISTS: Final = frozenset({Method.LIST, Method.LIST_COLUMNS})
 _HEADS: Final[Mapping[Method, str]] = {
     Method.RANGE: "RANGE ({})",
     Method.RANGE_YEAR: "RANGE (YEAR({}))",
-    Method.RANGE_COLUMNS: "RANGE COLUMNS({})",
+    Method.RANGE_COLUMNS: "RANGE COLUMNS ({})",
     Method.RANGE_COLUMNS_DATE: "RANGE COLUMNS ({})",
     Method.LIST: "LIST ({})",
-    Method.LIST_COLUMNS: "LIST COLUMNS({})",
+    Method.LIST_COLUMNS: "LIST COLUMNS ({})",
     Method.HASH: "HASH ({})",
 }
 
@@ -131,10 +131,10 @@ class Partitioning:
         head = f"PARTITION BY {_HEADS[self.method].format(quoted(self.column))}"
         if self.method is Method.HASH:
             return f"{head} PARTITIONS {len(self.partitions)}"
-        return f"{head} {self.definitions_sql(self.partitions)}"
+        return f"{head} ({','.join(map(self._definition_sql, self.partitions))})"
 
     def definitions_sql(self, partitions: Iterable[Partition]) -> str:
-        """Return the text of definitions of partitions, in parentheses."""
+        """Return the text of definitions of partitions in a change, in parentheses."""
         return f"({', '.join(map(self._definition_sql, partitions))})"
 
     def _definition_sql(self, part: Partition) -> str:
@@ -142,15 +142,14 @@ class Partitioning:
         if self.method in LISTS:
             return f"{head} IN ({', '.join(map(self._value_sql, part.values))})"
         if part.below is None:
-            of_columns = self.method in (Method.RANGE_COLUMNS, Method.RANGE_COLUMNS_DATE)
-            return f"{head} LESS THAN {'(MAXVALUE)' if of_columns else 'MAXVALUE'}"
+            return f"{head} LESS THAN (MAXVALUE)"
         return f"{head} LESS THAN ({self._bound_sql(part.below)})"
 
     def _value_sql(self, value: str | None) -> str:
         return "NULL" if value is None else self._bound_sql(_COMPARED[self.method](value))
 
     def _bound_sql(self, bound: Comparable) -> str:
-        return str(bound) if isinstance(bound, int) else text_literal(bound)
+        return str(bound) if isinstance(bound, int) else charset_literal(bound)
 
 
 def _is_below(value: Comparable, bound: Comparable | None) -> bool:

@@ -19,7 +19,7 @@ from ticdc_assets.demo.simulator.alterations import (
     RenameColumn,
     SetDefault,
 )
-from ticdc_assets.demo.simulator.columns import column, quoted, text_literal
+from ticdc_assets.demo.simulator.columns import column, text_literal
 from ticdc_assets.demo.simulator.shop_tables import (
     CUSTOMERS,
     INVENTORY,
@@ -128,7 +128,7 @@ class ShopWorkload:
 
     def _create_tables(self) -> None:
         self._upstream.create_database("shop")
-        self._upstream.create_database("crm", sql="create database crm character set utf8mb4")
+        self._upstream.create_database("crm", charset="utf8mb4")
         self.statements += 2 + len(TABLES)
         for name, definition in TABLES.items():
             self._upstream.create_table(
@@ -174,13 +174,9 @@ def _live(shop: ShopWriter) -> Iterator[None]:
         yield
         upstream.create_index(ORDERS, f"ix_state_{turn}", columns=("state",))
         yield
-        upstream.alter_table(
-            CUSTOMERS,
-            RenameColumn(name=phone, new_name=contact),
-            # A client that did `USE shop`, and comments: the text is sent as it was typed.
-            sql=f"/* round {turn} */\nalter table customers  rename column {phone}"
-            f" to {quoted(contact)} -- done",
-        )
+        upstream.qualified = False  # a client that did `USE shop`
+        upstream.alter_table(CUSTOMERS, RenameColumn(name=phone, new_name=contact))
+        upstream.qualified = True
         yield
         shop.open_side_table(left, (column("v", "varchar(40)"), column("amount", "int")))
         yield

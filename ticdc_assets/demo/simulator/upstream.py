@@ -140,18 +140,12 @@ class Upstream:
 
     # Databases
 
-    def create_database(self, database: str, *, charset: str = "", sql: str | None = None) -> int:
-        """Run CREATE DATABASE and return its commit ts.
-
-        Args:
-            database: its name.
-            charset: its character set, "" for the server's (utf8mb4).
-            sql: the statement, where it should read otherwise than the one built here.
-        """
+    def create_database(self, database: str, *, charset: str = "") -> int:
+        """Run CREATE DATABASE with a character set, "" for the server's; return its commit ts."""
         if database in self._databases:
             raise ValueError(f"database {database!r} exists")
         self._databases[database] = charset
-        text = sql or f"CREATE DATABASE {quoted(database)}{charset_sql(charset)}"
+        text = f"CREATE DATABASE {quoted(database)}{charset_sql(charset)}"
         return self._commit_events(
             ActionCode.CREATE_DATABASE, [(text, None, None)], previous={}, database=database
         )
@@ -200,12 +194,12 @@ class Upstream:
         )
         parts = [column_sql(column, self.timezone) for column in columns]
         if primary_key:
-            kind = "clustered" if clustered else "nonclustered"
-            parts.append(f"primary key ({names_sql(primary_key)}) /*T![clustered_index] {kind} */")
+            kind = "CLUSTERED" if clustered else "NONCLUSTERED"
+            parts.append(f"PRIMARY KEY({names_sql(primary_key)}) /*T![clustered_index] {kind} */")
         parts += [index_sql(index) for index in indexes]
-        sql = f"CREATE TABLE {self._path(name)} ({', '.join(parts)})"
+        sql = f"CREATE TABLE {self._path(name)} ({','.join(parts)})"
         if self._databases[name[0]] not in ("", "utf8mb4"):
-            sql += " DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+            sql += " DEFAULT CHARACTER SET = UTF8MB4 DEFAULT COLLATE = UTF8MB4_BIN"
         if partitioning is not None:
             sql += f" {partitioning.sql()}"
         table = StoredTable(

@@ -29,13 +29,12 @@ import pyarrow.compute as pc
 from ticdc_assets.base.errors import shorten
 from ticdc_assets.model.mysql_types import Kind, decimal_size, fractional_digits, kind_of
 from ticdc_assets.model.schemas import ColumnSchema, TableSchema
+from ticdc_assets.model.values.vector_loops import PADDING
 from ticdc_assets.source.exports import value_loops as loops
 from ticdc_assets.source.exports.dialect import BinaryText, CsvDialect
 from ticdc_assets.source.exports.fields import FAULTS, Fields, Values
 from ticdc_assets.source.exports.lacking import LackingColumns
 from ticdc_assets.source.exports.rows import INSTANT, PARQUET_DIALECT
-
-_PADDED = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -153,7 +152,7 @@ def _written(
 ) -> "pa.Array[Any]":
     """Return images of values; `zones` are those of columns that have one."""
     size = begins.shape[1]
-    data = np.concatenate(content) if content else np.empty(0, np.uint8)
+    data = np.concatenate([*content, np.zeros(PADDING, np.uint8)])
     names = [
         ("{" if not number else ",") + json.dumps(column.name, ensure_ascii=False) + ":"
         for number, column in enumerate(columns)
@@ -165,10 +164,10 @@ def _written(
     joined = (_joined(names), _joined(before), _joined(suffixes))
     good = faults.good
     fixed = sum(len(name.encode()) for name in names) + sum(len(text) + 9 for text in before)
-    room = len(data) + size * (fixed + 1) + len(data) // 8 + _PADDED
+    room = len(data) + size * (fixed + 1) + len(data) // 8
     offsets = np.empty(size + 1, np.int64)
     while True:
-        text = np.empty(room, np.uint8)
+        text = np.empty(room + PADDING, np.uint8)
         written = loops.images(loops.Values(data, begins, ends), *joined, good, text, offsets)
         if written >= 0:
             break
@@ -182,7 +181,8 @@ def _written(
 def _joined(texts: Sequence[str]) -> loops.Joined:
     encoded = [text.encode() for text in texts]
     ends = np.cumsum([len(item) for item in encoded], dtype=np.int64)
-    return loops.Joined(np.frombuffer(b"".join(encoded) or bytes(1), np.uint8), ends)
+    joined = bytearray(b"".join([*encoded, bytes(PADDING)]))
+    return loops.Joined(np.frombuffer(joined, np.uint8), ends)
 
 
 def _texts(

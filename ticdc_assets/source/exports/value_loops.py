@@ -15,11 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ticdc_assets.base.compiled import compiled
+from ticdc_assets.model.values.vector_loops import PADDING
+from ticdc_assets.model.values.word_loops import copied
+from ticdc_assets.wire.character_loops import bytes_in_text
 
 _BACKSLASH: Final = ord("\\")
 _NEWLINE: Final = ord("\n")
 _RETURN: Final = ord("\r")
-_QUOTE: Final = ord('"')
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -93,22 +95,6 @@ def is_at(data: Bytes, at: int, end: int, text: Bytes) -> bool:
         if data[at + number] != text[number]:
             return False
     return True
-
-
-@compiled
-def gathered(data: Bytes, begins: Places, offsets: Places, content: Bytes) -> None:
-    """Copy rows so that one follows the other.
-
-    Args:
-        data: the bytes.
-        begins: where each row begins.
-        offsets: where each row goes, and where the last one ends.
-        content: receives the rows.
-    """
-    for row in range(len(begins)):
-        at, to = begins[row], offsets[row]
-        for number in range(offsets[row + 1] - to):
-            content[to + number] = data[at + number]
 
 
 @compiled
@@ -200,6 +186,8 @@ def images(
 ) -> int:
     """Write the JSON text of images.
 
+    All arrays of bytes end with `vector_loops.PADDING` more.
+
     Args:
         values: the values.
         names: the names of the columns as JSON texts, with the text before and after them.
@@ -217,7 +205,7 @@ def images(
     prefix_texts, prefix_ends = prefixes
     suffix_texts, suffix_ends = suffixes
     width, size = begins.shape
-    room = len(content)
+    room = len(content) - PADDING
     to = 0
     for row in range(size):
         offsets[row] = to
@@ -240,54 +228,16 @@ def images(
             )
             if to + most > room:
                 return -1
-            for at in range(name, name_ends[column]):
-                content[to] = name_texts[at]
-                to += 1
+            to = copied(name_texts, name, name_ends[column], content, to)
             if first < 0:
                 content[to], content[to + 1] = ord("n"), ord("u")
                 content[to + 2], content[to + 3] = ord("l"), ord("l")
                 to += 4
                 continue
-            for at in range(begin, prefix_ends[column]):
-                content[to] = prefix_texts[at]
-                to += 1
-            for at in range(first, last):
-                byte = data[at]
-                if byte >= 32 and byte != _QUOTE and byte != _BACKSLASH:
-                    content[to] = byte
-                    to += 1
-                else:
-                    to = _escaped(byte, content, to)
-            for at in range(behind, suffix_ends[column]):
-                content[to] = suffix_texts[at]
-                to += 1
+            to = copied(prefix_texts, begin, prefix_ends[column], content, to)
+            to = bytes_in_text(data[first:], last - first, content, to)
+            to = copied(suffix_texts, behind, suffix_ends[column], content, to)
         content[to] = ord("}")
         to += 1
     offsets[size] = to
     return to
-
-
-@compiled
-def _escaped(byte: int, content: Bytes, to: int) -> int:
-    """Write a byte that JSON escapes."""
-    content[to] = _BACKSLASH
-    short = 0
-    if byte in (_QUOTE, _BACKSLASH):
-        short = byte
-    elif byte == _NEWLINE:
-        short = ord("n")
-    elif byte == _RETURN:
-        short = ord("r")
-    elif byte == 9:
-        short = ord("t")
-    elif byte == 8:
-        short = ord("b")
-    elif byte == 12:
-        short = ord("f")
-    if short:
-        content[to + 1] = short
-        return to + 2
-    digits = b"0123456789abcdef"
-    content[to + 1], content[to + 2], content[to + 3] = ord("u"), ord("0"), ord("0")
-    content[to + 4], content[to + 5] = digits[byte >> 4], digits[byte & 15]
-    return to + 6

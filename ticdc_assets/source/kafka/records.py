@@ -167,7 +167,6 @@ def fetch(
     ranges: Mapping[tuple[str, int], OffsetRange],
     *,
     max_bytes: int,
-    timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Iterator[FetchedRecords]:
     """Yield the records of `ranges`, some hundreds at a time, in order within each partition.
 
@@ -178,13 +177,12 @@ def fetch(
         source: the cluster.
         ranges: the offsets to read of each (topic, partition), which must all exist.
         max_bytes: how many bytes of keys and values the client buffers.
-        timeout_seconds: how long the broker may send nothing before it is an error.
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
     """
     queued = {"queued.max.messages.kbytes": str(max(1, max_bytes // 1024))}
-    for messages in _messages(source, ranges, timeout_seconds, defaults=queued, to_end=True):
+    for messages in _messages(source, ranges, TIMEOUT_SECONDS, defaults=queued, to_end=True):
         # The client's types are weaker than its documents: none of these is None here.
         found: list[Any] = messages
         yield FetchedRecords(

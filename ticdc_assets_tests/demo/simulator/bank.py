@@ -30,6 +30,8 @@ TABLES: Final[tuple[TableName, ...]] = (ACCOUNTS, SAVINGS, VAULT)
 """Tables with a clustered key, with one that is not (divided by HASH), and with a unique key."""
 
 BALANCE: Final = "balance"
+_ACCOUNTS: Final = 12
+"""Accounts in each table."""
 
 
 class Bank:
@@ -38,20 +40,18 @@ class Bank:
     Args:
         upstream: where; it must not have databases `bank` and `vault`.
         seed: of everything random.
-        accounts: accounts in each table.
 
     Attributes:
         total: what all balances sum up to, from the opening on.
         opened_ts: commit ts of the opening, in one transaction.
     """
 
-    def __init__(self, upstream: Upstream, seed: int = 0, *, accounts: int = 12) -> None:
+    def __init__(self, upstream: Upstream, seed: int = 0) -> None:
         self.total = Decimal(0)
         self.opened_ts = 0
         self._upstream = upstream
         self._rng = random.Random(seed)
-        self._accounts = accounts
-        self._next = accounts
+        self._next = _ACCOUNTS
 
     def open(self) -> None:
         """Create the tables, and all accounts in one transaction."""
@@ -79,7 +79,7 @@ class Bank:
         )
         with upstream.transaction() as transaction:
             for name in TABLES:
-                for account in range(self._accounts):
+                for account in range(_ACCOUNTS):
                     amount = Decimal(self._rng.randrange(100_000)) / 100
                     self.total += amount
                     row = {"number": str(account), BALANCE: f"{amount:.2f}"}

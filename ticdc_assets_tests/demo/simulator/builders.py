@@ -120,7 +120,7 @@ def churn(
                     transaction.delete(name, old)
 
 
-def wide_upstream(*, columns: int = 300, rows: int = 20, seed: int = 0) -> Upstream:
+def wide_upstream(*, columns: int = 300, rows: int = 20) -> Upstream:
     """Return an upstream with `wide`.`wide`, a table of many columns of every type."""
     upstream = Upstream()
     upstream.create_database("wide")
@@ -133,12 +133,12 @@ def wide_upstream(*, columns: int = 300, rows: int = 20, seed: int = 0) -> Upstr
         ),
         primary_key=("id",),
     )
-    fill(upstream, ("wide", "wide"), rows=rows, seed=seed)
-    churn(upstream, steps=rows, seed=seed)
+    fill(upstream, ("wide", "wide"), rows=rows)
+    churn(upstream, steps=rows)
     return upstream
 
 
-def all_types_upstream(*, rows: int = 60, seed: int = 0, timezone: str = "UTC") -> Upstream:
+def all_types_upstream(*, rows: int = 60, timezone: str = "UTC") -> Upstream:
     """Return an upstream with `kinds`.`types`: one column of every type, many of their extremes."""
     upstream = Upstream(timezone=timezone)
     upstream.create_database("kinds")
@@ -150,17 +150,15 @@ def all_types_upstream(*, rows: int = 60, seed: int = 0, timezone: str = "UTC") 
         ),
         primary_key=("id",),
     )
-    fill(upstream, ("kinds", "types"), rows=rows, seed=seed)
-    churn(upstream, steps=rows, seed=seed)
+    fill(upstream, ("kinds", "types"), rows=rows)
+    churn(upstream, steps=rows)
     return upstream
 
 
-def odd_names_upstream(
-    *, names: Iterable[str] = ODD_NAMES, rows: int = 5, seed: int = 0
-) -> Upstream:
+def odd_names_upstream(*, rows: int = 5) -> Upstream:
     """Return an upstream in which each odd name is a database, a table in it and its columns."""
     upstream = Upstream()
-    for name in names:
+    for name in ODD_NAMES:
         upstream.create_database(name)
         table = (name, name)
         upstream.create_table(
@@ -169,12 +167,12 @@ def odd_names_upstream(
             primary_key=(name,),
             indexes=(index(f"ix {name}", f"{name}'`\""),),
         )
-        fill(upstream, table, rows=rows, seed=seed)
-    churn(upstream, steps=rows * 4, seed=seed)
+        fill(upstream, table, rows=rows)
+    churn(upstream, steps=rows * 4)
     return upstream
 
 
-def keyless_upstream(*, rows: int = 20, seed: int = 0) -> Upstream:
+def keyless_upstream(*, rows: int = 20) -> Upstream:
     """Return an upstream with `log`.`lines`, a table without a key, and `log`.`keyed` beside it.
 
     Some of its rows are equal in every column. TiCDC sends the table only with `force_replicate`.
@@ -188,12 +186,12 @@ def keyless_upstream(*, rows: int = 20, seed: int = 0) -> Upstream:
         (column("id", "int", nullable=False), column("text", "varchar(40)")),
         primary_key=("id",),
     )
-    fill(upstream, lines, rows=rows, seed=seed)
-    fill(upstream, keyed, rows=rows, seed=seed)
+    fill(upstream, lines, rows=rows)
+    fill(upstream, keyed, rows=rows)
     with upstream.transaction() as transaction:
         for _ in range(3):
             transaction.insert(lines, {"level": "1", "text": "the same"})
-    churn(upstream, steps=rows, seed=seed)
+    churn(upstream, steps=rows)
     return upstream
 
 
@@ -227,8 +225,6 @@ def write_shop_capture(
     path: Path,
     *,
     steps: int,
-    topic: str = "shop",
-    partitions: int = 4,
     seed: int = 0,
     timezone: str = "UTC",
     wire_format: WireFormat = WireFormat.SIMPLE_JSON,
@@ -238,7 +234,7 @@ def write_shop_capture(
     """Write a shop's life into a capture, repeatable by seed, and return its changefeed."""
     upstream = Upstream(timezone=timezone)
     changefeed = StandInChangefeed(
-        upstream, topic, partitions=partitions, wire_format=wire_format, options=feed, seed=seed
+        upstream, "shop", wire_format=wire_format, options=feed, seed=seed
     )
     workload = ShopWorkload(upstream, seed, options=shop)
     for _ in workload.steps(steps):

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ticdc_assets.demo.simulator.alterations import ActionCode
-from ticdc_assets.demo.simulator.clock import TsoClock
-from ticdc_assets.demo.simulator.columns import charset_sql, names_sql, path_sql, quoted
+from ticdc_assets.demo.simulator.columns import charset_sql, path_sql, quoted
 from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction
 from ticdc_assets.demo.simulator.stored_table import StoredTable, TableName
 from ticdc_assets.demo.simulator.transaction import Transaction
@@ -32,8 +31,8 @@ class OddUpstream(Upstream):
 
     _shares_ts = False
 
-    def __init__(self, *, clock: TsoClock | None = None, timezone: str = "UTC") -> None:
-        super().__init__(clock=clock, timezone=timezone)
+    def __init__(self, *, timezone: str = "UTC") -> None:
+        super().__init__(timezone=timezone)
         self._views: dict[TableName, TableSchema] = {}
         # What was dropped or truncated last under each name.
         self._gone: dict[TableName, StoredTable] = {}
@@ -82,8 +81,9 @@ class OddUpstream(Upstream):
         )
         self._views[name] = view
         text = (
-            f"CREATE VIEW {self._path(name)} AS"
-            f" SELECT {names_sql(column.name for column in shown)} FROM {path_sql(source)}"
+            "CREATE ALGORITHM = UNDEFINED DEFINER = CURRENT_USER SQL SECURITY DEFINER"
+            f" VIEW {self._path(name)} AS"
+            f" SELECT {','.join(quoted(column.name) for column in shown)} FROM {path_sql(source)}"
         )
         return self._commit_events(
             ActionCode.CREATE_VIEW, [(text, view, None)], previous={}, of_view=True
@@ -178,20 +178,16 @@ class OddUpstream(Upstream):
         text = f"ALTER TABLE {self._path(name)} {clause}"
         return self._commit_altered(ActionCode.TABLE_COMMENT, text, name=name, table=table)
 
-    def alter_partitions(
-        self, name: TableName, change: PartitionChange, *, sql: str | None = None
-    ) -> int:
+    def alter_partitions(self, name: TableName, change: PartitionChange) -> int:
         """Run ALTER TABLE with a change of partitions and return its commit ts."""
         table = self._copy(name)
         clause = change_partitions(table, change, self._new_table_id)
         if not isinstance(change, TruncatePartitions):
             table.schema = replace(table.schema, version=self._version())
-        text = sql or f"ALTER TABLE {self._path(name)} {clause}"
+        text = f"ALTER TABLE {self._path(name)} {clause}"
         return self._commit_table(PARTITION_CODES[type(change)], text, name=name, table=table)
 
-    def exchange_partition(
-        self, name: TableName, partition: str, other: TableName, *, sql: str | None = None
-    ) -> int:
+    def exchange_partition(self, name: TableName, partition: str, other: TableName) -> int:
         """Run EXCHANGE PARTITION ... WITH TABLE `other` and return its commit ts.
 
         TiCDC sends one event, with the divided table's schema after it and the other's before it.
@@ -205,7 +201,7 @@ class OddUpstream(Upstream):
         )
         return self._commit_events(
             ActionCode.EXCHANGE_PARTITION,
-            [(sql or text, self._tables[name].schema, alone.schema)],
+            [(text, self._tables[name].schema, alone.schema)],
             previous={name: divided, other: alone},
         )
 

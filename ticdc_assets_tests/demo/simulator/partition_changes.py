@@ -148,7 +148,7 @@ def _take_over(table: StoredTable, rows: Mapping[Key, Row]) -> None:
 
 
 def _names(names: Sequence[str]) -> str:
-    return ", ".join(map(quoted, names))
+    return ",".join(map(quoted, names))
 
 
 def _add(table: StoredTable, change: AddPartitions, new_id: NewId) -> str:

@@ -1,9 +1,9 @@
 """A storm: random DDL of every kind and random rows over a handful of tables in two databases.
 
-In: a seed, a number of steps and the kinds of DDL that may come. Out: an `Upstream` whose history
-holds it, with the truth at any TSO (`OddUpstream.truth`), and which kinds came how often. A step is
-one DDL statement or one transaction; between two statements there are a few transactions, so each
-statement meets rows that are older than it, and rows come that are younger.
+In: a seed and a number of steps. Out: an `Upstream` whose history holds it, with the truth at any
+TSO (`OddUpstream.truth`), and which kinds of DDL came how often. A step is one DDL statement or one
+transaction; between two statements there are a few transactions, so each statement meets rows that
+are older than it, and rows come that are younger.
 
 What is asked of whoever reads it: keys of every kind (clustered or not, of one column or more, a
 NOT NULL unique key, none), keys that change, rows changed several times in a transaction, one
@@ -20,12 +20,14 @@ the middle of its rows, or stops.
 
 import random
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.demo.simulator.storm_state import StormDdl, StormState
 from ticdc_assets_tests.demo.simulator.storm_statements import STATEMENTS, WEIGHTS
+
+_DDL_SHARE = 0.3
+"""Share of the steps that are DDL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +49,6 @@ def storm(
     seed: int,
     *,
     steps: int = 120,
-    kinds: Collection[StormDdl] = tuple(StormDdl),
-    ddl_share: float = 0.3,
     keyless: bool = False,
     timezone: str = "UTC",
 ) -> Storm:
@@ -57,21 +57,19 @@ def storm(
     Args:
         seed: of everything random.
         steps: transactions and statements after the first tables are there.
-        kinds: kinds of DDL that may come.
-        ddl_share: share of the steps that are DDL.
         keyless: have tables without a key too, and let tables lose theirs.
         timezone: the changefeed's time zone.
     """
     state = StormState(OddUpstream(timezone=timezone), random.Random(seed), keyless=keyless)
     state.open()
-    wanted = [kind for kind in STATEMENTS if kind in kinds]
-    weights = [WEIGHTS.get(kind, 4) for kind in wanted]
+    kinds = list(STATEMENTS)
+    weights = [WEIGHTS.get(kind, 4) for kind in kinds]
     ran: Counter[StormDdl] = Counter()
     for _ in range(steps):
-        if not wanted or state.rng.random() >= ddl_share:
+        if state.rng.random() >= _DDL_SHARE:
             state.write()
             continue
-        for kind in state.rng.choices(wanted, weights=weights, k=6):
+        for kind in state.rng.choices(kinds, weights=weights, k=6):
             state.upstream.qualified = state.rng.random() < 0.7
             if STATEMENTS[kind](state):
                 ran[kind] += 1

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ticdc_assets.demo.simulator.columns import (
+    as_typed,
     column,
     column_sql,
     default_value,
@@ -77,10 +78,10 @@ def test_zero_values_are_canonical(sql_type: str) -> None:
     [
         ("timestamp(6)", "2024-03-11 00:51:01.461270", "2024-03-11 08:51:01.461270", None),
         ("bit(10)", 682, "682", "b'1010101010'"),
-        ("varbinary(64)", "vb", "0x7662", "'vb'"),
-        ("binary(4)", "vb", "0x76620000", "'vb'"),
-        ("decimal(20,4)", "1.5", "1.5000", "'1.5'"),
-        ("varchar(9)", "it's", "it's", "'it''s'"),
+        ("varbinary(64)", "vb", "0x7662", "_UTF8MB4'vb'"),
+        ("binary(4)", "vb", "0x76620000", "_UTF8MB4'vb'"),
+        ("decimal(20,4)", "1.5", "1.5000", "_UTF8MB4'1.5'"),
+        ("varchar(9)", "it's", "it's", "_UTF8MB4'it''s'"),
         ("datetime(3)", "2024-01-01 00:00:00", "2024-01-01 00:00:00.000", None),
     ],
 )
@@ -88,12 +89,14 @@ def test_defaults(sql_type: str, sent: str | int, in_rows: str, in_sql: str | No
     built = column("x", sql_type, default=sent)
     assert default_value(built, "Asia/Shanghai") == in_rows
     if in_sql is not None:
-        assert column_sql(built, "Asia/Shanghai").endswith(f"default {in_sql}")
+        assert column_sql(built, "Asia/Shanghai").endswith(f"DEFAULT {in_sql}")
 
 
 def test_a_timestamp_default_is_written_in_the_zone_of_the_session() -> None:
     built = column("x", "timestamp", default="2024-03-11 00:51:01")
-    assert column_sql(built, "Asia/Shanghai").endswith("default '2024-03-11 08:51:01'")
+    text = column_sql(built, "Asia/Shanghai")
+    assert text == "`x` TIMESTAMP NULL DEFAULT _UTF8MB4'2024-03-11 08:51:01'"
+    assert as_typed(text) == "`x` timestamp null default '2024-03-11 08:51:01'"
 
 
 @pytest.mark.parametrize(

@@ -296,6 +296,7 @@ def test_a_statement_that_is_not_supported_is_told_what_is(
         ("ALTER TABLE shop.items DROP COLUMN id", "part of a key"),
         ("ALTER TABLE shop.items DROP COLUMN nope", "there is no column 'nope'; the table has id"),
         ("ALTER TABLE shop.items ADD COLUMN state int", "column 'state' exists"),
+        ("ALTER TABLE shop.items RENAME COLUMN note TO state", "column 'state' exists"),
         ("ALTER TABLE shop.items ADD COLUMN j json DEFAULT '1'", "cannot have a DEFAULT here"),
         ("ALTER TABLE shop.items ADD COLUMN j int DEFAULT 'x'", "'j' int has a wrong DEFAULT"),
         ("ALTER TABLE shop.items ADD COLUMN g geometry", "not a column type: 'geometry'"),

@@ -12,12 +12,11 @@ from ticdc_assets.demo.simulator.alterations import (
 )
 from ticdc_assets.demo.simulator.clock import TsoClock
 from ticdc_assets.demo.simulator.columns import column
-from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction, Truth
+from ticdc_assets.demo.simulator.commits import CommittedDdl, CommittedTransaction
 from ticdc_assets.demo.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.demo.simulator.shop_tables import TABLES
 from ticdc_assets.demo.simulator.stored_table import TableName, index
 from ticdc_assets.model.events import Op
-from ticdc_assets_tests.demo.simulator.builders import keyless_upstream
 from ticdc_assets_tests.demo.simulator.odd_upstream import OddUpstream
 
 T: TableName = ("d", "t")
@@ -242,21 +241,6 @@ def test_a_table_has_its_columns_where_statements_put_them() -> None:
         assert "".join(item.name for item in upstream.stored(T).columns) == order
 
 
-@pytest.mark.parametrize(
-    "action",
-    [
-        DropColumn(name="id"),
-        DropColumn(name="nope"),
-        AddColumn(column=column("v", "int")),
-        RenameColumn(name="v", new_name="u"),
-    ],
-)
-def test_alterations_that_cannot_be_are_refused(action: AlterAction) -> None:
-    upstream = upstream_with_table()
-    with pytest.raises(ValueError, match=r"part of a key|no column|exists"):
-        upstream.alter_table(T, action)
-
-
 def test_rename_and_truncate_keep_the_version() -> None:
     upstream = upstream_with_table()
     insert(upstream, id="1")
@@ -314,23 +298,6 @@ def test_the_key_travels_as_an_index() -> None:
     assert [i.name for i in upstream.schema(("d", "k")).indexes] == ["ub", "primary"]
     upstream.drop_index(("d", "k"), "ub")
     assert upstream.schema(("d", "k")).handle_key == ()
-
-
-def test_rows_without_a_key_are_told_apart() -> None:
-    upstream = keyless_upstream(rows=5)
-    equal = [row for row in upstream.rows(("log", "lines")).values() if row["text"] == "the same"]
-    assert len(equal) >= 2
-
-
-def test_the_same_seed_gives_the_same_history() -> None:
-    def history(seed: int) -> tuple[list[int], Truth]:
-        upstream = OddUpstream()
-        for _ in ShopWorkload(upstream, seed).steps(100):
-            pass
-        return [commit.commit_ts for commit in upstream.history], upstream.truth()
-
-    assert history(1) == history(1)
-    assert history(1) != history(2)
 
 
 def test_steps_may_be_taken_in_any_portions() -> None:

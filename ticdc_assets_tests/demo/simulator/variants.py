@@ -1,15 +1,16 @@
 """The formats and options in which the stand-in changefeed sends, and the fold of what it sent."""
 
 import random
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ticdc_assets.demo.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.demo.simulator.dialects import Dialect, MessageOptions, dialect_of
 from ticdc_assets.demo.simulator.stored_table import TableName
 from ticdc_assets.demo.simulator.upstream import Upstream
-from ticdc_assets.model.events import Event, Watermark
+from ticdc_assets.model.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
 from ticdc_assets.model.tso import es_cut, from_physical_ms, physical_ms
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.source.capture import CaptureRecord
@@ -206,3 +207,66 @@ def global_watermark(records: Iterable[CaptureRecord], partitions: Iterable[int]
         if isinstance(event, Watermark):
             highest[place.partition] = max(highest[place.partition], event.watermark_ts)
     return min(highest.values())
+
+
+def assert_rules(
+    records: Sequence[CaptureRecord], *, ddl_in: Iterable[int], variant: Variant = SIMPLE
+) -> None:
+    """Assert what TiCDC promises of every partition, replays apart.
+
+    Args:
+        records: all records of a changefeed.
+        ddl_in: the partitions that get DDL.
+        variant: the format of the records.
+    """
+    last_offset: dict[int, int] = {}
+    watermarks: dict[int, int] = defaultdict(int)
+    last_of_key: dict[tuple[Any, ...], int] = {}
+    tables_seen: dict[int, set[int]] = defaultdict(set)
+    ddl: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    last_ddl: dict[int, int] = defaultdict(int)
+    for record, event in variant.events(records):
+        partition = record.partition
+        # A record of Open Protocol and of Craft has several rows.
+        assert record.offset - last_offset.get(partition, -1) in (0, 1)
+        last_offset[partition] = record.offset
+        match event:
+            case Watermark():
+                assert event.watermark_ts >= watermarks[partition]
+                watermarks[partition] = event.watermark_ts
+            case DdlEvent():
+                assert event.commit_ts >= watermarks[partition]
+                ddl[partition].append((event.commit_ts, event.sql))
+                last_ddl[partition] = event.commit_ts
+            case Bootstrap():
+                assert event.schema is not None, "a start without content"
+                tables_seen[partition].add(event.schema.table_id)
+            case RowChange():
+                assert event.commit_ts > watermarks[partition]
+                # Rows at the commit ts of a DDL come before it.
+                assert event.commit_ts > last_ddl[partition]
+                if variant.sends_schemas:
+                    assert event.table_id in tables_seen[partition]
+                image = event.after or event.before or {}
+                key = (
+                    event.database,
+                    event.table,
+                    event.table_id,
+                    *(image.get(name) for name in _keys_of(event)),
+                )
+                assert event.commit_ts >= last_of_key.get(key, 0)
+                last_of_key[key] = event.commit_ts
+    assert set(ddl) == set(ddl_in)
+    assert len({tuple(statements) for statements in ddl.values()}) == 1
+
+
+def _keys_of(event: RowChange) -> tuple[str, ...]:
+    keys = {
+        "customers": ("id",),
+        "orders": ("region", "order_id"),
+        "order_items": ("order_id", "line_no"),
+        "inventory": ("sku", "warehouse"),
+        "payments": ("id",),
+        "contacts": ("handle",),
+    }
+    return keys.get(event.table, ("id",))

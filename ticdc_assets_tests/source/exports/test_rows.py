@@ -72,7 +72,8 @@ def read(
     found: list[dict[str, Any] | str] = []
     lines: list[int] = []
     for file in table.files:
-        for part in split_file(filesystem, root, file, dialect, most=most):
+        parts = split_file(filesystem, root, file, dialect, most=most)
+        for part in parts:
             for batch in read_rows(filesystem, root, part, dialect):
                 lines += batch.column("line").to_pylist()
                 columns, problem = (
@@ -88,6 +89,7 @@ def read(
                 found += [
                     str(reason) if image is None else json.loads(image) for image, reason in pairs
                 ]
+        assert len(parts) > 1 or len(lines) < 2 or most > 1
     (folder / name).unlink()
     return found, lines
 
